@@ -1,0 +1,162 @@
+"""`hermes config`: look at the configuration, check it, and change it."""
+
+import json
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from gateway.cli.context import Cli, pass_cli
+from gateway.config.problems import CLOSING, BadConfig, counted, dotted, render_warning, report
+from gateway.config.sources import DOTENV, YAML, Sources
+from gateway.home import BadHome, prepare_home
+
+SCHEMA = "config.schema.json"
+BAD = 2
+UNCHANGED = "Nothing was changed."
+
+
+@click.group()
+def config() -> None:
+    """Look at the configuration, check it, and change it."""
+
+
+@config.command()
+@click.option("--force", is_flag=True, help="Replace a config.yaml that is there.")
+@pass_cli
+def init(cli: Cli, force: bool) -> None:
+    """Write a documented config.yaml, and the schema that editors use."""
+    from gateway.config.files import example, schema, write_private
+
+    path = cli.home / YAML
+    try:
+        prepare_home(cli.home)
+        write_private(cli.home / SCHEMA, schema())
+        if os.path.lexists(path) and not force and not _may_replace(str(path)):
+            _fail(f"{path} is there already and was not changed. `hermes config init --force` replaces it.")
+        write_private(path, example())
+    except (BadHome, OSError) as error:
+        _fail(str(error))
+    click.echo(
+        f"Written: {path}\nEdit it and save; a running gateway takes it over. `hermes config check` looks for mistakes."
+    )
+
+
+def _may_replace(path: str) -> bool:
+    return sys.stdin.isatty() and click.confirm(f"{path} is there already. Replace it?", default=False)
+
+
+@config.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@pass_cli
+def check(cli: Cli, as_json: bool) -> None:
+    """Say everything that is wrong, and change nothing."""
+    from gateway.config.load import load
+
+    try:
+        loaded = load(cli.home, cli.environ)
+    except BadConfig as bad:
+        _refuse(bad, as_json=as_json)
+    if as_json:
+        _print_json(report((), loaded.warnings))
+        return
+    for warning in loaded.warnings:
+        click.echo(render_warning(warning, color=_color()) + "\n")
+    what = str(cli.home / YAML) if (cli.home / YAML).exists() else f"There is no {cli.home / YAML}; the defaults"
+    verb = "is" if (cli.home / YAML).exists() else "are"
+    click.echo(f"{what} {verb} good" + (f", {counted(len(loaded.warnings), 'warning')}." if loaded.warnings else "."))
+
+
+@config.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@pass_cli
+def show(cli: Cli, as_json: bool) -> None:
+    """Print what is in force and where it comes from. Secrets are masked."""
+    from gateway.config.changes import leaves, shown
+    from gateway.config.load import load
+
+    try:
+        loaded = load(cli.home, cli.environ)
+    except BadConfig as bad:
+        _refuse(bad, as_json=as_json)
+    rows = [(dotted(path), shown(value), loaded.origin(dotted(path))) for path, value in leaves(loaded.config)]
+    if as_json:
+        _print_json([{"key": key, "value": value, "origin": origin} for key, value, origin in rows])
+        return
+    texts = [(key, _one_line(value), origin) for key, value, origin in rows]
+    wide, wider = (min(max(len(row[column]) for row in texts), 48) for column in (0, 1))
+    for key, value, origin in texts:
+        click.echo(f"{key:<{wide}}  {value:<{wider}}  {origin}")
+
+
+@config.command("schema")
+def print_schema() -> None:
+    """Print the JSON schema of config.yaml."""
+    from gateway.config.files import schema
+
+    click.echo(schema(), nl=False)
+
+
+@config.command("set")
+@click.argument("key")
+@click.argument("value")
+@pass_cli
+def set_key(cli: Cli, key: str, value: str) -> None:
+    """Change one key, and keep everything else as it is written.
+
+    A VALUE of - is read from the terminal or from standard input, so that a secret is in no history. Secrets go to .env.
+    """
+    from gateway.config.edit import edit
+
+    text = _asked(key) if value == "-" else value
+    try:
+        prepare_home(cli.home)
+        made = edit(Sources.of(cli.home, cli.environ), key, text)
+        made.write(cli.home)
+    except BadConfig as bad:
+        _refuse(bad, as_json=False, closing=UNCHANGED)
+    except (BadHome, OSError) as error:
+        _fail(str(error))
+    for number, line in made.lines:
+        click.echo(f"{YAML}:{number}  {line}")
+    if made.variable is not None:
+        click.echo(f"{DOTENV}  {made.variable}=****")
+        if made.variable in cli.environ and cli.environ[made.variable] != text:
+            click.echo(f"The environment sets {made.variable} too, and it wins over {DOTENV}.", err=True)
+    elif not made.lines:
+        click.echo(f"{key} was so already.")
+
+
+def _asked(key: str) -> str:
+    if sys.stdin.isatty():
+        return str(click.prompt(key, hide_input=True))
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+def _one_line(value: Any) -> str:
+    text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+    text = " ".join(text.split())
+    return text if len(text) <= 48 else f"{text[:45]}..."
+
+
+def _print_json(data: Any) -> None:
+    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def _color() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def _refuse(bad: BadConfig, *, as_json: bool, closing: str = CLOSING) -> NoReturn:
+    """Every problem, and exit 2. The list is what was asked for, so it goes to standard output."""
+    if as_json:
+        _print_json(bad.as_json())
+    else:
+        click.echo(bad.render(_color(), closing=closing))
+    sys.exit(BAD)
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(message, err=True)
+    sys.exit(1)

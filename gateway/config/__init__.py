@@ -1,0 +1,8 @@
+"""The configuration. `load.load` reads and checks it, `model.Config` is what it holds.
+
+Only what is cheap is imported here: most commands need the address of the database and nothing else.
+"""
+
+from gateway.config.database import database_url
+
+__all__ = ["database_url"]

@@ -1,0 +1,94 @@
+"""Which model answers, and why this one."""
+
+import http.client
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
+
+from gateway.config.model import Config
+
+OPENAI, OPENROUTER = "https://api.openai.com/v1", "https://openrouter.ai/api/v1"
+OLLAMA_HOST, OLLAMA_PORT = "127.0.0.1", 11434
+_KEYS = {  # the variable, its endpoint, and a small model that is there for every account
+    "OPENAI_API_KEY": (OPENAI, "gpt-5-mini"),
+    "OPENROUTER_API_KEY": (OPENROUTER, "openai/gpt-5-mini"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenModel:
+    """`str()` is the line of the start screen. `why` is a part of a sentence for the operator."""
+
+    provider: Literal["openai", "practice"]
+    base_url: str
+    api_key: str = field(repr=False)
+    name: str
+    why: str
+
+    @property
+    def where(self) -> str:
+        host = urlsplit(self.base_url).hostname or ""
+        return f"{host} (Ollama)" if self.base_url == _OLLAMA_URL else host
+
+    def __str__(self) -> str:
+        place = f"{self.name} at {self.where}" if self.where else self.name
+        return f"{place}   {self.why}"
+
+
+_OLLAMA_URL = f"http://{OLLAMA_HOST}:{OLLAMA_PORT}/v1"
+
+
+def choose_model(config: Config, environ: Mapping[str, str], ollama_answers: Callable[[], str | None]) -> ChosenModel:
+    """What is configured, else a key in the environment, else a local Ollama, else practice.
+
+    `environ` is best `Loaded.variables`, so that a key in `.env` counts. `ollama_answers` is called only if it comes to that.
+    """
+    if config.model.provider == "practice":
+        return _practice()
+    if config.model.name:
+        return _configured(config, environ)
+    for variable, (base_url, name) in _KEYS.items():
+        if key := environ.get(variable, "").strip():
+            return _openai(base_url, key, name, f"because {variable} is set; paid there")
+    if config.api.port != OLLAMA_PORT and (name := ollama_answers()):
+        return _openai(_OLLAMA_URL, "", name, "because an Ollama runs here; free, nothing leaves this machine")
+    return _practice()
+
+
+def _practice() -> ChosenModel:
+    why = "works offline and says so; it is no real AI"
+    return ChosenModel(provider="practice", base_url="", api_key="", name="practice", why=why)
+
+
+def _configured(config: Config, environ: Mapping[str, str]) -> ChosenModel:
+    """An endpoint that is known takes its usual variable when no key is written."""
+    base_url, key = config.model.base_url, config.model.api_key.get_secret_value()
+    usual = next((name for name, (url, _) in _KEYS.items() if base_url.rstrip("/") == url), "")
+    return _openai(base_url, key or environ.get(usual, ""), config.model.name, "because the configuration names it")
+
+
+def _openai(base_url: str, key: str, name: str, why: str) -> ChosenModel:
+    return ChosenModel(provider="openai", base_url=base_url, api_key=key, name=name, why=why)
+
+
+def ask_ollama(host: str = OLLAMA_HOST, port: int = OLLAMA_PORT, *, timeout: float = 0.5) -> str | None:
+    """The model that a local Ollama would answer with; None if there is none. Blocks for `timeout` at most twice."""
+    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    try:
+        connection.request("GET", "/api/tags")
+        response = connection.getresponse()
+        answer: Any = json.loads(response.read(1_000_000)) if response.status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return None  # nothing listens there, or something else does
+    finally:
+        connection.close()
+    return _first_that_talks(answer)
+
+
+def _first_that_talks(answer: Any) -> str | None:
+    models: Any = cast(dict[str, Any], answer).get("models") if isinstance(answer, dict) else None
+    entries = cast(list[Any], models) if isinstance(models, list) else []
+    names = [str(cast(dict[str, Any], entry).get("name", "")) for entry in entries if isinstance(entry, dict)]
+    return next((name for name in names if name and "embed" not in name), None)

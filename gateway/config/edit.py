@@ -1,0 +1,177 @@
+"""Changing one key of `config.yaml`, with its comments and quotes kept and its secrets put into `.env`."""
+
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+from pathlib import Path as File
+from typing import Any, cast
+
+from gateway.config.files import write_private
+from gateway.config.keys import Takes, from_text, known_beside, takes
+from gateway.config.load import read
+from gateway.config.marks import NotYaml, locate, read_yaml
+from gateway.config.problems import BadConfig, Path, Place, Problem, dotted, nearest, parse_path
+from gateway.config.sources import DOTENV, REFERENCE, YAML, Sources, dotenv_parts
+
+_MEND = "`hermes config check` says what is wrong; mend that first"
+_HEAD = "# yaml-language-server: $schema=./config.schema.json\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """What to write. `lines` are the new lines of the YAML with their numbers; `variable`: what a secret is called in `.env`."""
+
+    yaml: str = field(repr=False)
+    dotenv: str = field(repr=False)
+    lines: tuple[tuple[int, str], ...]
+    variable: str | None = None
+
+    def write(self, home: File) -> None:
+        """The secret first: a YAML that names a variable nobody has set would be refused. Raises OSError."""
+        if self.variable is not None:
+            write_private(home / DOTENV, self.dotenv)
+        if self.lines or not (home / YAML).exists():
+            write_private(home / YAML, self.yaml)
+
+
+def edit(sources: Sources, key: str, value: str) -> Edit:
+    """`key` set to `value`. Raises BadConfig if there is no such key, or if the result could not be used."""
+    path = parse_path(key)
+    wanted = takes(path)
+    if not path or wanted is None or wanted.section is not None:
+        raise BadConfig([_no_such_key(key, path, wanted)])
+    if sources.problems:
+        raise BadConfig(sources.problems)
+    _readable(sources)
+    made = _with_secret(sources, path, value) if wanted.secret and value and not REFERENCE.fullmatch(value) else None
+    variable, dotenv = made or (None, sources.dotenv)
+    yaml = _with_value(sources.yaml, path, f"${{{variable}}}" if variable else from_text(value, wanted))
+    read(replace(sources, yaml=yaml, dotenv=dotenv))
+    return Edit(yaml=yaml, dotenv=dotenv, lines=_new_lines(sources.yaml, yaml), variable=variable)
+
+
+def _readable(sources: Sources) -> None:
+    """A file with two truths for one key, or that is no YAML, cannot be edited; the list says what is wrong."""
+    try:
+        broken = read_yaml(sources.yaml, YAML).problems
+    except NotYaml as error:
+        broken = [error.problem]
+    if broken:
+        read(sources)
+
+
+def _no_such_key(key: str, path: Path, wanted: Takes | None) -> Problem:
+    if path and wanted is not None:
+        hint = f"name a key below it: {', '.join(known_beside((*path, '')))}"
+        return Problem(place=Place(source="config set"), path=key, said="is a section", hint=hint)
+    known = next((keys for end in range(len(path), -1, -1) if (keys := known_beside(path[:end]))), ())
+    wrong = next((str(part) for end, part in enumerate(path, 1) if takes(path[:end]) is None), key)
+    suggestion = nearest(wrong, known)
+    hint = "" if suggestion else f"allowed: {', '.join(known)}"
+    return Problem(place=Place(source="config set"), path=key, said="unknown key", hint=hint, suggestion=suggestion)
+
+
+def _with_secret(sources: Sources, path: Path, value: str) -> tuple[str, str]:
+    """The variable that holds the secret, and the `.env` with it."""
+    variable = _variable(sources, path)
+    quoted = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    line = f"{variable}={quoted}"
+    others = "".join(part.text for part in dotenv_parts(sources.dotenv) if part.name != variable)
+    return variable, others + ("\n" if others and not others.endswith("\n") else "") + line + "\n"
+
+
+def _variable(sources: Sources, path: Path) -> str:
+    """The one that the file names already, else one after the key: TELEGRAM_TOKEN, MODEL_API_KEY, API_KEYS_0_KEY."""
+    node, _, exact = locate(read_yaml(sources.yaml, YAML).root, path)
+    if exact and isinstance(node.data, str) and (match := REFERENCE.fullmatch(node.data)):
+        return match[1]
+    words = [str(part) for part in path if part != "platforms"]
+    return re.sub(r"\W", "_", "_".join(words)).upper()
+
+
+def _with_value(text: str, path: Path, value: Any) -> str:
+    import ruamel.yaml
+    from ruamel.yaml.comments import CommentedMap
+
+    yaml = ruamel.yaml.YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 100_000
+    if re.search(r"^( *)[\w\"']+:[^\n]*\n(?: *(?:#[^\n]*)?\n)*\1  +- ", text, re.MULTILINE):
+        yaml.indent(mapping=2, sequence=4, offset=2)
+    try:
+        root: Any = yaml.load(text)  # pyright: ignore[reportUnknownMemberType]
+    except ruamel.yaml.YAMLError:
+        raise BadConfig(
+            [Problem(place=Place(source=YAML), path="", said="cannot be edited as it is", hint=_MEND)]
+        ) from None
+    new_file = root is None
+    root = CommentedMap() if new_file else root
+    _put(root, path, _quoted(value))
+    out = io.StringIO()
+    yaml.dump(root, out)  # pyright: ignore[reportUnknownMemberType]
+    return (text or _HEAD) + out.getvalue() if new_file else out.getvalue()
+
+
+def _put(root: Any, path: Path, value: Any) -> None:
+    from ruamel.yaml.comments import CommentedMap
+
+    around = root
+    for end, part in enumerate(path):
+        if not _has_room(around, part):
+            raise BadConfig([_no_item(path[: end + 1])])
+        if end == len(path) - 1:
+            around[part] = value
+            return
+        if isinstance(part, str) and around.get(part) is None:
+            around[part] = CommentedMap()
+        around = around[part]
+
+
+def _has_room(around: Any, part: str | int) -> bool:
+    if isinstance(part, int):
+        return isinstance(around, list) and part < len(cast(list[Any], around))
+    return isinstance(around, dict)
+
+
+def _no_item(path: Path) -> Problem:
+    hint = "write it into the file by hand"
+    return Problem(
+        place=Place(source=YAML), path=dotted(path), said="there is nothing of that kind to change", hint=hint
+    )
+
+
+def _quoted(value: Any) -> Any:
+    """Texts that YAML would read as something else, and ids in lists, get quotes."""
+    from ruamel.yaml.comments import CommentedSeq
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+    if isinstance(value, list):
+        items: Any = CommentedSeq([_quoted(item) for item in cast(list[Any], value)])
+        items.fa.set_flow_style()
+        return items
+    if isinstance(value, str) and _needs_quotes(value):
+        return DoubleQuotedScalarString(value)
+    return value
+
+
+def _needs_quotes(text: str) -> bool:
+    """PyYAML decides, because it is what reads the file: for it `no` and `10:30` are no texts."""
+    try:
+        node = read_yaml(f"key: {text}", "")
+    except NotYaml:
+        return True
+    entries = cast(Mapping[str, Any], node.root.data)
+    return bool(node.problems) or entries["key"].value.data != text
+
+
+def _new_lines(old: str, new: str) -> tuple[tuple[int, str], ...]:
+    before, after = old.splitlines(), new.splitlines()
+    blocks = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return tuple(
+        (number + 1, after[number])
+        for tag, _, _, start, end in blocks
+        if tag != "equal"
+        for number in range(start, end)
+    )

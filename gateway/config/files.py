@@ -1,0 +1,38 @@
+"""Files of the home that hold settings: written whole or not at all, and only for their owner."""
+
+import os
+import tempfile
+from pathlib import Path as File
+
+_PACKAGED = File(__file__).parents[1] / "config.example.yaml"
+_CHECKED_OUT = File(__file__).parents[2] / "config.example.yaml"
+
+
+def write_private(path: File, text: str) -> None:
+    """Replace the file at once, with mode 0600. A link keeps pointing where it does. Raises OSError."""
+    target = path.resolve()
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")  # mkstemp makes it 0600
+    temporary = File(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def example() -> str:
+    """The documented example, from the installed package or from the checkout."""
+    return (_PACKAGED if _PACKAGED.exists() else _CHECKED_OUT).read_text("utf-8")
+
+
+def schema() -> str:
+    """The JSON schema that editors use. Every text may also be a reference such as ${NAME}."""
+    import json
+
+    from gateway.config.model import Config
+
+    return json.dumps(Config.model_json_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,230 @@
+"""Every key of `config.yaml`. The docstrings are the reference: the schema, the editor's hover and the documentation show them.
+
+Anything that depends on two keys at once is in `rules`, so that one mistake never hides another.
+"""
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, SecretStr, StringConstraints, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from gateway.config.platforms import NO_SECRET, PlatformsSection
+from gateway.config.section import Id, Section, TimeZone, Url
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
+Scope = Literal["chat", "read", "admin"]
+ResetMode = Literal["idle", "daily", "both", "none"]
+Source = Literal["telegram", "discord", "slack", "whatsapp", "cli", "api", "thread", "job"]
+Tool = Literal["memory", "session_search", "skill", "files", "schedule", "ask_human", "web_fetch", "process"]
+Positive = Annotated[int, Field(ge=1)]
+Minutes = Annotated[int, Field(ge=1, le=5_256_000)]
+Hour = Annotated[int, Field(ge=0, le=23)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class ModelSection(Section):
+    """Which model thinks, and what may be asked of it. Without a name, the gateway looks for a model by itself."""
+
+    provider: Literal["openai", "practice"] = "openai"
+    """openai: any endpoint that speaks Chat Completions. practice: built in, needs no network, and is no real AI."""
+    base_url: Url = "https://api.openai.com/v1"
+    """The endpoint. Everything that is said goes there."""
+    api_key: SecretStr = NO_SECRET
+    """The key of the endpoint. Empty for endpoints that ask for none."""
+    name: str = ""
+    """The model that answers. Empty: OPENAI_API_KEY or OPENROUTER_API_KEY if one is set, else a local Ollama, else practice."""
+    fast: str = ""
+    """A cheaper model for folds and summaries. Empty: the same as name."""
+    fallbacks: list[Id] = Field(default_factory=list[Id])
+    """Models that are tried in this order when name fails for good."""
+    context_window: Annotated[int, Field(ge=2048)] = 128_000
+    """How many tokens the model takes in. Too large a number makes requests fail, too small a one makes it forget sooner."""
+    max_output_tokens: Positive = 4096
+    """Where an answer is cut."""
+    timeout_seconds: Positive = 300
+    """How long one request may take before it counts as failed and is tried again."""
+
+
+class AgentSection(Section):
+    """One character of the agent."""
+
+    system_prompt: str = (
+        "You are Hermes, a helpful assistant. Answer plainly and briefly. Say so when you do not know something."
+    )
+    """Who the agent is and how it speaks. It is sent with every request."""
+    tools: list[Tool] = Field(default_factory=lambda: [tool for tool in get_args(Tool) if tool != "process"])
+    """What the agent can do by itself. process runs commands on this machine, each after your approval; it is off unless listed."""
+
+
+class ResetOverride(Section):
+    """Another policy for some chats. The most specific match wins: key, then platform and chat, then platform, then chat.
+
+    What is not written here is taken from session_reset itself.
+    """
+
+    key: str = ""
+    """A session key, with * for any text. `hermes sessions list --json` shows the keys."""
+    platform: Source | None = None
+    """Sessions of this platform; cli, api, thread and job sessions are reset only if an override names them."""
+    chat: Literal["dm", "group", "channel"] | None = None
+    """Sessions of this kind of chat."""
+    mode: ResetMode | None = None
+    """As in session_reset."""
+    idle_minutes: Minutes | None = None
+    """As in session_reset."""
+    at_hour: Hour | None = None
+    """As in session_reset."""
+    timezone: TimeZone | None = None
+    """As in session_reset."""
+    notify: bool | None = None
+    """As in session_reset."""
+
+
+class SessionResetSection(Section):
+    """When a conversation starts afresh. The old one stays searchable and can be resumed."""
+
+    mode: ResetMode = "both"
+    """idle: after a silence. daily: at an hour of the day. both: whichever comes first. none: never."""
+    idle_minutes: Minutes = 1440
+    """How long nobody must have written before an idle reset. Only messages of people count."""
+    at_hour: Hour = 4
+    """The hour of the daily reset, 0 to 23, in timezone."""
+    timezone: TimeZone = ""
+    """Where at_hour is meant, such as Europe/London. Empty: the time zone of this machine."""
+    notify: bool = True
+    """true: the first answer after a reset begins with one line that says why and how to go back."""
+    overrides: list[ResetOverride] = Field(default_factory=list[ResetOverride])
+    """Other policies for some chats."""
+
+
+class ApiKey(Section):
+    """One key of the HTTP interface."""
+
+    name: Name = ""
+    """What the key is called in logs and session keys: letters, digits, _ and -. A new name is a new memory."""
+    key: SecretStr = NO_SECRET
+    """The key itself. 32 characters or more where api.host is not loopback."""
+    scopes: list[Scope] = Field(default_factory=lambda: ["chat", "read"])
+    """chat: converse. read: list, search, metrics. admin: jobs, deployments, delete, and everybody's deployments."""
+    deployments: list[Id] = Field(default_factory=list[Id])
+    """Deployments that the key may use besides those that it creates."""
+
+
+class ApiSection(Section):
+    """The HTTP interface, for programs and for the webhooks of platforms."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on. Other machines reach the gateway if it is not loopback; then every key needs 32 characters."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8642
+    """The port to listen on. 0: any that is free."""
+    keys: list[ApiKey] = Field(default_factory=list[ApiKey])
+    """Who may call. Empty: one key is generated into the file api_key of the home, for loopback only."""
+    public_url: Url = ""
+    """How the gateway is reached from outside, behind a proxy. Webhooks are registered under it."""
+    allowed_hosts: list[Id] = Field(default_factory=list[Id])
+    """Names that a request may have in its Host header besides loopback and public_url. Others are refused."""
+
+
+class DatabaseSection(Section):
+    """Where sessions are kept."""
+
+    url: SecretStr = NO_SECRET
+    """Empty: SQLite in the home. postgresql://user:password@host/name: one database for several gateways."""
+
+
+class MemorySection(Section):
+    """What the agent remembers beyond the current conversation."""
+
+    enabled: bool = True
+    """true: the agent keeps facts, preferences, decisions and events. false: it knows the current session only."""
+
+
+class LimitsSection(Section):
+    """Where the gateway stops, so that neither a loop nor a stranger can run up a bill or fill the disk."""
+
+    steps_per_run: Positive = 60
+    """How often the model may be called for one message before the run ends."""
+    tokens_per_run: Positive = 1_000_000
+    """How many tokens, in and out, one run may use before it ends."""
+    seconds_per_run: Positive = 3600
+    """How long a run may work before it ends. Waiting for a person does not count."""
+    tokens_per_day: Annotated[int, Field(ge=0)] = 0
+    """How many tokens all runs of a UTC day may use; then the agent says so and waits for the next. 0: no limit."""
+    spend_per_day: Amount = 0.0
+    """What all runs of a UTC day may cost, in the currency of the two prices below. 0: no limit."""
+    price_per_million_input_tokens: Amount = 0.0
+    """What your provider takes for a million tokens in. Used for spend_per_day only."""
+    price_per_million_output_tokens: Amount = 0.0
+    """What your provider takes for a million tokens out. Used for spend_per_day only."""
+    parallel_runs: Positive = 32
+    """How many conversations are worked on at once. Others wait in order."""
+    message_bytes: Positive = 262_144
+    """Longer messages are refused with a sentence."""
+    queue_per_chat: Positive = 100
+    """How many messages of one chat may wait. More are refused with a sentence."""
+    attachment_bytes: Positive = 20_971_520
+    """Larger files are not fetched; the agent is told their name and size."""
+
+
+class LogSection(Section):
+    """What is written down about the gateway's own work. Message texts and secrets never are."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """debug: every step. info: three lines for each answer. warning and error: trouble only."""
+    file: bool = False
+    """true: also into logs/ in the home, seven files of 10 MB. false: to standard error only."""
+
+
+class VoiceSection(Section):
+    """Turns voice messages into text. Without base_url the agent is told that there was a voice message."""
+
+    base_url: Url = ""
+    """An endpoint that speaks /audio/transcriptions as OpenAI does. Voice messages are sent there."""
+    api_key: SecretStr = NO_SECRET
+    """The key of that endpoint. Empty for endpoints that ask for none."""
+    model: str = "whisper-1"
+    """The model that listens."""
+
+
+class Config(Section, BaseSettings):
+    """The configuration of hermes-gateway."""
+
+    # How its keys are called in the environment. What is handed in is all there is: `load` reads the sources itself.
+    model_config = SettingsConfigDict(env_prefix="HERMES_", env_nested_delimiter="__", protected_namespaces=())
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # pydantic-settings' own signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+    model: ModelSection = ModelSection()
+    """Who thinks."""
+    agents: dict[Name, AgentSection] = Field(default_factory=lambda: {"main": AgentSection()})
+    """Who answers. main is the one in the chats and in the terminal."""
+    session_reset: SessionResetSection = SessionResetSection()
+    """When a conversation starts afresh."""
+    platforms: PlatformsSection = PlatformsSection()
+    """Where people reach the agent."""
+    api: ApiSection = ApiSection()
+    """How programs reach the agent."""
+    database: DatabaseSection = DatabaseSection()
+    """Where sessions are kept."""
+    memory: MemorySection = MemorySection()
+    """What is remembered."""
+    limits: LimitsSection = LimitsSection()
+    """Where it stops."""
+    voice: VoiceSection = VoiceSection()
+    """What turns voice messages into text."""
+    log: LogSection = LogSection()
+    """What is written down."""
+
+    @field_validator("agents")
+    @classmethod
+    def _main_is_always_there(cls, agents: dict[str, AgentSection]) -> dict[str, AgentSection]:
+        return {"main": AgentSection(), **agents}

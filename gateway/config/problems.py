@@ -1,0 +1,128 @@
+"""What is wrong with a configuration, where, and what to write instead."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+Path = tuple[str | int, ...]
+
+_GREY, _RED, _YELLOW, _BOLD, _PLAIN = "\033[2m", "\033[31m", "\033[33m", "\033[1m", "\033[0m"
+CLOSING = "Nothing was changed; the running gateway keeps the last good configuration."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where something is written. Lines and columns count from 1; line 0: the source as a whole."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return ":".join([self.source, *(str(number) for number in (self.line, self.column) if number)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """The line of the file, secrets masked. `caret` counts from 0."""
+
+    line: int
+    text: str
+    caret: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """`said`: what is wrong, in words that follow the key's path. `hint`: what to write. Neither holds a secret."""
+
+    place: Place
+    path: str
+    said: str
+    hint: str
+    suggestion: str | None = None
+    excerpts: tuple[Excerpt, ...] = ()
+    also: tuple[Place, ...] = ()  # other places that the problem is about
+
+    @property
+    def remedy(self) -> str:
+        if self.suggestion is None:
+            return self.hint
+        return f"{self.hint} (did you mean {self.suggestion}?)" if self.hint else f"did you mean {self.suggestion}?"
+
+    def render(self, *, color: bool = False) -> str:
+        bold, grey, plain = (_BOLD, _GREY, _PLAIN) if color else ("", "", "")
+        named = self.path and not self.place.source.startswith("environment")  # the variable's name says it
+        subject = f"{self.path}: {self.said}" if named else self.said
+        lines = [f"{bold}{self.place}{plain}{':' if not self.place.line else ' '} {subject}"]
+        lines += [f"{grey}{excerpt.line:5} |{plain} {excerpt.text}" for excerpt in self.excerpts]
+        if self.excerpts:
+            lines.append(f"{grey}      |{plain} {' ' * self.excerpts[-1].caret}^ {self.remedy}")
+        elif self.remedy:
+            lines.append(f"        {self.remedy}")
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "file": self.place.source,
+            "line": self.place.line or None,
+            "column": self.place.column or None,
+            "key": self.path,
+            "problem": self.said,
+            "allowed": self.hint,
+            "suggestion": self.suggestion,
+        }
+
+
+class BadConfig(Exception):
+    """The configuration cannot be used. `problems` is never empty; `warnings` would not have stopped it."""
+
+    def __init__(self, problems: Sequence[Problem], warnings: Sequence[Problem] = ()) -> None:
+        super().__init__(f"{counted(len(problems), 'problem')} in the configuration")
+        self.problems = tuple(problems)
+        self.warnings = tuple(warnings)
+
+    def render(self, color: bool = False, *, closing: str = CLOSING) -> str:
+        """The list as a person reads it, and one closing line."""
+        parts = [problem.render(color=color) for problem in self.problems]
+        parts += [render_warning(warning, color=color) for warning in self.warnings]
+        red, plain = (_RED, _PLAIN) if color else ("", "")
+        parts.append(f"{red}{counted(len(self.problems), 'problem')}.{plain} {closing}")
+        return "\n\n".join(parts)
+
+    def as_json(self) -> dict[str, Any]:
+        return report(self.problems, self.warnings)
+
+
+def report(problems: Iterable[Problem], warnings: Iterable[Problem]) -> dict[str, Any]:
+    found = [problem.as_json() for problem in problems]
+    return {"ok": not found, "problems": found, "warnings": [warning.as_json() for warning in warnings]}
+
+
+def render_warning(warning: Problem, *, color: bool = False) -> str:
+    yellow, plain = (_YELLOW, _PLAIN) if color else ("", "")
+    return f"{yellow}warning{plain}  {warning.render(color=color)}"
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    by_folded = {name.casefold(): name for name in known}
+    found = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
+    return by_folded[found[0]] if found else None
+
+
+def dotted(path: Path) -> str:
+    """`("api", "keys", 0, "name")` as people write it: `api.keys[0].name`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def parse_path(text: str) -> Path:
+    """The opposite of `dotted`."""
+    return tuple(int(part[1:-1]) if part.startswith("[") else part for part in re.findall(r"\[\d+\]|[^.\[\]]+", text))

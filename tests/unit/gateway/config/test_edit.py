@@ -1,0 +1,156 @@
+"""One key is changed and nothing else."""
+
+import pytest
+
+from gateway.config.edit import edit
+from gateway.config.load import load
+from gateway.config.problems import BadConfig
+from gateway.config.sources import Sources
+
+FILE = """\
+# at the top
+session_reset:   # spaced
+  mode: 'idle'   # why
+  idle_minutes: 60
+
+  # the list
+  overrides:
+    - {platform: slack, mode: none}
+platforms:
+  telegram:
+    token: "${BOT}"
+"""
+
+
+def changed(yaml: str, key: str, value: str) -> list[tuple[str, str]]:
+    """The lines before and after, where they differ."""
+    new = edit(Sources(yaml=yaml), key, value).yaml
+    assert len(new.splitlines()) == len(yaml.splitlines())
+    return [(old, now) for old, now in zip(yaml.splitlines(), new.splitlines(), strict=True) if old != now]
+
+
+def test_comments_quotes_and_blank_lines_stay():
+    assert changed(FILE, "session_reset.idle_minutes", "90") == [("  idle_minutes: 60", "  idle_minutes: 90")]
+
+
+def test_an_item_of_a_list():
+    assert changed(FILE, "session_reset.overrides[0].mode", "daily") == [
+        ("    - {platform: slack, mode: none}", "    - {platform: slack, mode: daily}")
+    ]
+
+
+def test_lists_keep_their_indentation():
+    flat = "session_reset:\n  overrides:\n  - platform: slack\n    mode: none\nlog:\n  level: info\n"
+
+    assert changed(flat, "log.level", "debug") == [("  level: info", "  level: debug")]
+
+
+def test_new_sections_are_added():
+    assert edit(Sources(yaml="log: {level: info}\n"), "platforms.discord.dm_scope", "shared").lines == (
+        (2, "platforms:"),
+        (3, "  discord:"),
+        (4, "    dm_scope: shared"),
+    )
+
+
+def test_a_new_file_names_the_schema():
+    assert (
+        edit(Sources(), "api.port", "0").yaml
+        == "# yaml-language-server: $schema=./config.schema.json\napi:\n  port: 0\n"
+    )
+
+
+def test_a_file_of_comments_keeps_them():
+    assert edit(Sources(yaml="# mine\n"), "api.port", "0").yaml == "# mine\napi:\n  port: 0\n"
+
+
+def test_an_empty_section_keeps_its_comments():
+    new = edit(Sources(yaml="model:\n  # name: x\napi:\n  port: 1\n"), "model.name", "m").yaml
+
+    assert "# name: x" in new
+    assert "name: m" in new
+
+
+@pytest.mark.parametrize("text", ["no", "10:30", "null", "1", "a: b", "# x", "", "*", "2024-01-01", " x", "yes please"])
+def test_texts_come_back_as_they_were(home, text):
+    edit(Sources(), "agents.main.system_prompt", text).write(home)
+
+    assert load(home, {}).config.agents["main"].system_prompt == text
+
+
+def test_ids_stay_texts(home):
+    edit(Sources(), "platforms.telegram.allowed_users", "111, -222").write(home)
+
+    assert load(home, {}).config.platforms.telegram.allowed_users == ["111", "-222"]
+    assert '["111", "-222"]' in (home / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("secret", ["123:abc", 'it\'s \\ "so" #1', "$HOME ${x", "  spaces  ", "zwölf"])
+def test_a_secret_goes_to_dotenv(home, secret):
+    (home / ".env").write_text("# kept\nOTHER=1")
+
+    edit(Sources.of(home, {}), "platforms.discord.token", secret).write(home)
+
+    assert "token: ${DISCORD_TOKEN}" in (home / "config.yaml").read_text()
+    assert (home / ".env").read_text().startswith("# kept\nOTHER=1\nDISCORD_TOKEN=")
+    loaded = load(home, {"HERMES_PLATFORMS__DISCORD__ENABLED": "true"})
+    assert loaded.config.platforms.discord.token.get_secret_value() == secret
+    for name in (".env", "config.yaml"):
+        assert (home / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_secret_keeps_the_variable_that_it_has():
+    made = edit(Sources(yaml=FILE, dotenv="export BOT=old\nB=2\n"), "platforms.telegram.token", "new")
+
+    assert (made.variable, made.dotenv, made.lines) == ("BOT", "B=2\nBOT='new'\n", ())
+
+
+def test_a_reference_is_written_as_it_is():
+    made = edit(Sources(dotenv="K=1"), "voice.api_key", "${K}")
+
+    assert made.variable is None
+    assert "api_key: ${K}" in made.yaml
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("api.prt", "1", "unknown key"),
+        ("nothing", "1", "unknown key"),
+        ("", "1", "unknown key"),
+        ("api", "1", "is a section"),
+        ("api.port.x", "1", "unknown key"),
+        ("api.keys[0].name", "x", "there is nothing of that kind to change"),
+        ("api.port", "x", "got 'x'"),
+        ("platforms.slack.enabled", "yes", "missing"),
+        ("session_reset.timezone", "Mars", "got 'Mars', which is no time zone"),
+    ],
+)
+def test_what_cannot_be_is_refused(key, value, said):
+    with pytest.raises(BadConfig) as caught:
+        edit(Sources(yaml=FILE), key, value)
+
+    assert caught.value.problems[0].said == said
+
+
+@pytest.mark.parametrize("yaml", ["log: {level: info, level: info}", "model: [", "- a"])
+def test_a_broken_file_is_not_edited(yaml):
+    with pytest.raises(BadConfig):
+        edit(Sources(yaml=yaml), "api.port", "1")
+
+
+def test_one_mistake_can_be_mended():
+    assert edit(Sources(yaml="api: {port: 99999}\n"), "api.port", "1").yaml == "api: {port: 1}\n"
+
+
+def test_a_link_stays_one(home):
+    (home / "elsewhere").mkdir()
+    real = home / "elsewhere" / "real.yaml"
+    real.write_text("log: {level: info}\n")
+    (home / "config.yaml").symlink_to(real)
+
+    edit(Sources.of(home, {}), "log.level", "debug").write(home)
+
+    assert (home / "config.yaml").is_symlink()
+    assert real.read_text() == "log: {level: debug}\n"
+    assert list(home.glob(".config*")) == []

@@ -1,0 +1,168 @@
+"""What is in force, and where it comes from."""
+
+import time
+
+import pytest
+
+from gateway.config.model import Config
+
+
+def test_an_empty_home_is_a_good_configuration(loaded):
+    found = loaded()
+
+    assert found.config == Config()
+    assert list(found.config.agents) == ["main"]
+    assert found.warnings == ()
+
+
+def test_environment_over_dotenv_over_file_over_default(loaded):
+    yaml = "api: {port: 1}\n"
+
+    assert loaded().config.api.port == 8642
+    assert loaded(yaml).config.api.port == 1
+    assert loaded(yaml, "HERMES_API__PORT=2").config.api.port == 2
+    assert loaded(yaml, "HERMES_API__PORT=2", HERMES_API__PORT="3").config.api.port == 3
+
+
+def test_the_origin_of_every_value(loaded):
+    found = loaded(
+        "api:\n  port: 1\n  keys:\n    - {name: a, key: k}\n", "HERMES_LOG__LEVEL=debug", HERMES_MEMORY__ENABLED="no"
+    )
+
+    assert found.origin("api.port") == "config.yaml:2"
+    assert found.origin("api.keys[0].name") == "config.yaml:4"
+    assert found.origin("log.level") == ".env"
+    assert found.origin("memory.enabled") == "environment HERMES_MEMORY__ENABLED"
+    assert found.origin("model.name") == "default"
+    assert found.origin("api.keys[7].name") == "default"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("HERMES_API__PORT", "9", lambda config: config.api.port == 9),
+        ("HERMES_LIMITS__TOKENS_PER_DAY", "5", lambda config: config.limits.tokens_per_day == 5),
+        ("HERMES_MEMORY__ENABLED", "off", lambda config: config.memory.enabled is False),
+        ("HERMES_MODEL__NAME", "10:30", lambda config: config.model.name == "10:30"),
+        ("HERMES_MODEL__FALLBACKS", "a, b", lambda config: config.model.fallbacks == ["a", "b"]),
+        ("HERMES_MODEL__FALLBACKS", '["a", "b"]', lambda config: config.model.fallbacks == ["a", "b"]),
+        ("HERMES_PLATFORMS__TELEGRAM__ALLOWED_USERS", "111", lambda c: c.platforms.telegram.allowed_users == ["111"]),
+        ("HERMES_API__KEYS", '[{"name": "a", "key": "k"}]', lambda config: config.api.keys[0].name == "a"),
+        ("HERMES_AGENTS__MAIN__SYSTEM_PROMPT", "You.", lambda config: config.agents["main"].system_prompt == "You."),
+        (
+            "HERMES_SESSION_RESET__OVERRIDES",
+            "[{chat: dm, mode: none}]",
+            lambda c: c.session_reset.overrides[0].chat == "dm",
+        ),
+    ],
+)
+def test_a_variable_is_read_as_its_key_wants_it(loaded, name, text, value):
+    assert value(loaded(**{name: text}).config)
+
+
+def test_variables_that_are_no_keys_are_left_alone(loaded):
+    assert loaded(HERMES_HOME="/elsewhere", HERMES_THING="x", HOME="/root").config == Config()
+
+
+def test_a_reference_is_read_from_environment_dotenv_and_credentials(loaded, tmp_path):
+    yaml = "voice: {base_url: 'https://${A}.example/${B}', api_key: '${C-file}'}\n"
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    (credentials / "C-file").write_text("from systemd\n")
+
+    voice = loaded(yaml, "A=file\nB=second", A="environment", CREDENTIALS_DIRECTORY=str(credentials)).config.voice
+
+    assert voice.base_url == "https://environment.example/second"
+    assert voice.api_key.get_secret_value() == "from systemd"
+
+
+def test_a_reference_may_stand_for_a_number_or_a_switch(loaded):
+    config = loaded("api: {port: '${PORT}'}\nmemory: {enabled: '${ON}'}\n", PORT="9", ON="false").config
+
+    assert config.api.port == 9
+    assert config.memory.enabled is False
+
+
+def test_two_dollars_are_one(loaded):
+    assert (
+        loaded("agents: {main: {system_prompt: 'echo $${HOME}'}}").config.agents["main"].system_prompt == "echo ${HOME}"
+    )
+
+
+@pytest.mark.parametrize(
+    "yaml",
+    [
+        "platforms: {slack: {enabled: false, bot_token: '${NOWHERE}'}}",
+        "platforms: {slack: {bot_token: '${NOWHERE}'}}",
+        "platforms: {slack: {enabled: '${OFF}', bot_token: '${NOWHERE}'}}",
+        "model: {api_key: '${NOWHERE}'}",
+        "voice: {api_key: '${NOWHERE}'}",
+    ],
+)
+def test_a_section_that_is_off_may_point_to_what_is_not_there(loaded, yaml):
+    loaded(yaml, OFF="no")
+
+
+@pytest.mark.parametrize(
+    ("yaml", "path"),
+    [
+        ("platforms: {discord: {enabled: true, token: '${NOWHERE}'}}", "platforms.discord.token"),
+        ("platforms: {discord: {enabled: '${ON}', token: '${NOWHERE}'}}", "platforms.discord.token"),
+        ("model: {name: m, api_key: '${NOWHERE}'}", "model.api_key"),
+        ("voice: {base_url: 'http://v', api_key: '${NOWHERE}'}", "voice.api_key"),
+        ("database: {url: '${NOWHERE}'}", "database.url"),
+    ],
+)
+def test_a_section_that_is_on_may_not(only_problem, yaml, path):
+    problem = only_problem(yaml, ON="yes")
+
+    assert (problem.path, problem.said) == (path, "${NOWHERE} is set nowhere")
+
+
+def test_an_empty_variable_is_told_apart(only_problem):
+    assert only_problem("database: {url: '${DB}'}", DB="").said == "${DB} is set, but empty"
+
+
+def test_a_platform_that_the_environment_switches_on_is_on(only_problem):
+    problem = only_problem("platforms: {discord: {token: '${NOWHERE}'}}", HERMES_PLATFORMS__DISCORD__ENABLED="true")
+
+    assert problem.path == "platforms.discord.token"
+
+
+def test_a_section_whose_keys_are_all_commented_out_is_empty(loaded):
+    assert loaded("model:\n  # name: x\nagents:\n  main:\nplatforms:\napi: {keys: }\n").config == Config()
+
+
+def test_main_is_there_beside_other_agents(loaded):
+    assert set(loaded("agents: {other: {system_prompt: x}}").config.agents) == {"main", "other"}
+
+
+def test_anchors_and_merges_are_understood(loaded):
+    yaml = """
+        session_reset:
+          overrides:
+            - &slow {platform: slack, mode: idle, idle_minutes: 5}
+            - {<<: *slow, platform: discord}
+    """
+
+    overrides = loaded(yaml).config.session_reset.overrides
+
+    assert [(one.platform, one.idle_minutes) for one in overrides] == [("slack", 5), ("discord", 5)]
+
+
+def test_secrets_are_in_no_representation(loaded):
+    found = loaded("platforms: {discord: {enabled: true, token: abcdefgh}}", "OTHER=ijklmnop")
+
+    assert "abcdefgh" not in repr(found)
+    assert "ijklmnop" not in repr(found)
+
+
+def test_a_file_of_a_hundred_lines_is_read_in_no_time(loaded):
+    rows = "".join(f'    - {{key: "agent:main:slack:channel:C{n}", mode: none}}\n' for n in range(100))
+    yaml = f"session_reset:\n  overrides:\n{rows}"
+    loaded(yaml)
+
+    start = time.process_time()
+    loaded(yaml)
+
+    assert time.process_time() - start < 0.05

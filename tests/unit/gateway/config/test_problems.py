@@ -1,0 +1,331 @@
+"""The list of everything that is wrong."""
+
+import json
+from textwrap import dedent
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.config.load import load, read
+from gateway.config.problems import BadConfig, dotted, parse_path
+from gateway.config.sources import Sources
+
+
+def test_the_whole_list(refused):
+    yaml = """\
+        session_reset:
+          mode: dayly
+          idle_minuts: 240
+          timezone: Europe/Londn
+          notify: true
+          notify: false
+          at_hour: 10:30
+        platforms:
+          telegram: {token: ABC-DEF-1, allowed_users: [111], mode: no}
+        """
+
+    bad = refused(yaml, HERMES_API__PORT="many")
+
+    assert bad.render() == dedent("""\
+        config.yaml:2:9  session_reset.mode: got 'dayly'
+            2 |   mode: dayly
+              |         ^ allowed: idle, daily, both, none (did you mean daily?)
+
+        config.yaml:3:3  session_reset.idle_minuts: unknown key
+            3 |   idle_minuts: 240
+              |   ^ did you mean idle_minutes?
+
+        config.yaml:4:13  session_reset.timezone: got 'Europe/Londn', which is no time zone
+            4 |   timezone: Europe/Londn
+              |             ^ did you mean Europe/London?
+
+        config.yaml:6:3  session_reset.notify: written twice
+            6 |   notify: false
+              |   ^ first on line 5; keep one
+
+        config.yaml:7:12  session_reset.at_hour: got 10:30, which YAML reads as the number 630
+            7 |   at_hour: 10:30
+              |            ^ allowed: 0 to 23
+
+        config.yaml:9:48  platforms.telegram.allowed_users[0]: got the number 111
+            9 |   telegram: {token: ****, allowed_users: [111], mode: no}
+              |                                           ^ write it in quotes: "111"
+
+        config.yaml:9:60  platforms.telegram.mode: got no, which YAML reads as false
+            9 |   telegram: {token: ****, allowed_users: [111], mode: no}
+              |                                                       ^ allowed: polling, webhook
+
+        environment HERMES_API__PORT: got 'many'
+                allowed: 0 to 65535
+
+        8 problems. Nothing was changed; the running gateway keeps the last good configuration.""")
+
+
+def test_the_same_as_data(refused):
+    bad = refused("log: {level: inf}\n")
+
+    assert json.loads(json.dumps(bad.as_json())) == {
+        "ok": False,
+        "problems": [
+            {
+                "file": "config.yaml",
+                "line": 1,
+                "column": 14,
+                "key": "log.level",
+                "problem": "got 'inf'",
+                "allowed": "allowed: debug, info, warning, error",
+                "suggestion": "info",
+            }
+        ],
+        "warnings": [],
+    }
+
+
+def test_colour_is_only_added(refused):
+    bad = refused("log: {level: inf}\n")
+
+    plain = bad.render(color=True)
+    for code in ("\033[0m", "\033[1m", "\033[2m", "\033[31m"):
+        assert code in plain
+        plain = plain.replace(code, "")
+    assert plain == bad.render()
+
+
+@pytest.mark.parametrize(
+    ("yaml", "place", "said", "remedy"),
+    [
+        ("api: {port: '8642'}", "1:13", "got '8642'", "write it without quotes: 8642"),
+        ("api: {port: 99999}", "1:13", "got the number 99999", "allowed: 0 to 65535"),
+        ("api: {port: [1]}", "1:13", "got a list", "allowed: 0 to 65535"),
+        ("api: 3", "1:6", "got the number 3", "allowed: a section with keys below it"),
+        (
+            "api: {public_url: example.com}",
+            "1:19",
+            "got 'example.com', which is no URL",
+            "write it with its scheme, as in https://host/path",
+        ),
+        ("memory: {enabled: maybe}", "1:19", "got 'maybe'", "allowed: true, false"),
+        ("limits: {steps_per_run: 0}", "1:25", "got the number 0", "allowed: a whole number from 1"),
+        (
+            "limits: {steps_per_run: 010}",
+            "1:25",
+            "got 010, which YAML reads as the number 8",
+            'write 8, or "010" in quotes if it is a text',
+        ),
+        (
+            "limits: {attachment_bytes: 10:30}",
+            "1:28",
+            "got 10:30, which YAML reads as the number 630",
+            'write 630, or "10:30" in quotes if it is a text',
+        ),
+        ("model: {name: on}", "1:15", "got on, which YAML reads as true", 'write it in quotes: "on"'),
+        ("model: {name: }", "1:15", "got nothing", "allowed: a text"),
+        ("model: {fallbacks: x}", "1:20", "got 'x'", 'allowed: a list, as in ["..."]'),
+        ("agents: {'a b': {}}", "1:10", "this name cannot be used", "allowed: letters, digits, _ and -"),
+        (
+            "platforms: {discord: {allowed_users: ['']}}",
+            "1:39",
+            "got an empty text",
+            "write an id, or take the line out",
+        ),
+        ("platfroms: {}", "1:1", "unknown key", "did you mean platforms?"),
+        ("platforms: {telegram: {Token: x}}", "1:24", "unknown key", "did you mean token?"),
+        (
+            "database: {url: 'mysql://x'}",
+            "1:17",
+            "got another kind of address",
+            "allowed: postgresql://..., or nothing for SQLite in the home",
+        ),
+        (
+            "agents: {main: {system_prompt: 'a ${b c} d'}}",
+            "1:32",
+            "${b is no reference",
+            "write ${NAME}; $${ is a plain ${",
+        ),
+        ("- a", "1:1", "this file is a list", "begin with a section such as  model:"),
+        ("just text", "1:1", "this file is a single value", "begin with a section such as  model:"),
+        (
+            "model:\n\tname: x",
+            "2:1",
+            "this is no YAML: found character that cannot start any token",
+            "YAML wants spaces here, not tabs",
+        ),
+        (
+            "model:\n  name: a: b",
+            "2:10",
+            "this is no YAML: mapping values are not allowed in this context",
+            "a text with a colon needs quotes; or the line above ends too early",
+        ),
+        (
+            "model: {}\n---\nmodel: {}",
+            "2:1",
+            "this is no YAML: found another document",
+            "one document only: take out the line ---",
+        ),
+        (
+            "model:\n  name: 'never closed\n",
+            "2:9",
+            "this is no YAML: found unexpected end of stream",
+            "check quotes, brackets and the indentation here and on the line above",
+        ),
+        ("model: &a [*a]", "1:8", "contains itself", "write it out instead of the alias"),
+        ("model: {? [a] : b}", "1:11", "a key must be a word", "take the brackets away"),
+        ("model: {name: !secret x}", "1:15", "begins with a tag that is not known here", "write it in quotes"),
+        ("model: {<<: 3}", "1:13", "<< takes a mapping", "name the anchor of a mapping"),
+    ],
+)
+def test_each_problem_says_where_what_and_what_else(refused, yaml, place, said, remedy):
+    problem = refused(yaml).problems[0]
+
+    assert (str(problem.place), problem.said, problem.remedy) == (f"config.yaml:{place}", said, remedy)
+
+
+def test_a_bad_item_of_a_list_does_not_hide_the_others(refused):
+    keys = [problem.path for problem in refused("api: {keys: [3, {name: a}, {nam: b, key: k}]}").problems]
+
+    assert keys == ["api.keys[0]", "api.keys[1].key", "api.keys[2].name", "api.keys[2].nam"]
+
+
+def test_both_values_of_a_key_that_is_written_twice_are_checked(refused):
+    assert [problem.said for problem in refused("log: {level: info, level: inf}").problems] == [
+        "written twice",
+        "got 'inf'",
+    ]
+
+
+def test_a_line_of_dotenv_that_is_none(only_problem):
+    problem = only_problem(dotenv="GOOD=1\n\nthis is - no variable\n")
+
+    assert (str(problem.place), problem.said, problem.excerpts) == (".env:3:1", "this line cannot be read", ())
+
+
+def test_a_bad_value_in_dotenv_has_its_line(only_problem):
+    assert (
+        only_problem(dotenv="# a comment\nHERMES_LOG__LEVEL=loud\n")
+        .render()
+        .startswith(".env:2:1  log.level: got 'loud'\n        allowed: debug")
+    )
+
+
+def test_an_unknown_section_in_the_environment(only_problem):
+    assert only_problem(HERMES_SESION_RESET__MODE="idle").render() == (
+        "environment HERMES_SESION_RESET__MODE: unknown key\n        did you mean session_reset?"
+    )
+
+
+def test_a_folder_instead_of_a_file(home, refused, loaded):
+    (home / "config.yaml").mkdir()
+    with pytest.raises(BadConfig, match="1 problem") as caught:
+        load(home, {})
+
+    assert (
+        caught.value.problems[0].render()
+        == "config.yaml: is a folder\n        put a file there, or take the folder away"
+    )
+
+
+def test_a_file_that_is_not_utf8_is_told_by_line_together_with_the_rest(home):
+    (home / "config.yaml").write_bytes("log: {}\nmodel: {name: caf\xe9}\n".encode("latin-1"))
+
+    with pytest.raises(BadConfig) as caught:
+        load(home, {"HERMES_LOG__LEVEL": "loud"})
+
+    assert [str(problem.place) for problem in caught.value.problems] == [
+        "config.yaml:2:18",
+        "environment HERMES_LOG__LEVEL",
+    ]
+
+
+def test_a_file_that_may_not_be_read(home):
+    (home / "config.yaml").symlink_to(home / "config.yaml")  # root may read everything but this
+
+    with pytest.raises(BadConfig) as caught:
+        load(home, {})
+
+    assert "cannot be read" in caught.value.problems[0].said
+    assert "chmod 600" in caught.value.problems[0].hint
+
+
+def test_a_byte_order_mark_is_no_problem(home):
+    (home / "config.yaml").write_bytes(b"\xef\xbb\xbflog: {level: debug}\n")
+
+    assert load(home, {}).config.log.level == "debug"
+
+
+def test_paths_read_back():
+    path = ("api", "keys", 0, "name")
+
+    assert dotted(path) == "api.keys[0].name"
+    assert parse_path(dotted(path)) == path
+
+
+_WORDS = st.sampled_from(
+    [
+        "model",
+        "name",
+        "api",
+        "keys",
+        "platforms",
+        "telegram",
+        "token",
+        "overrides",
+        "session_reset",
+        "mode",
+        "agents",
+        "main",
+        "tools",
+        "x",
+    ]
+)
+_LEAVES = st.one_of(st.none(), st.booleans(), st.integers(-2, 70000), st.text(max_size=8), _WORDS)
+_DATA = st.recursive(
+    _LEAVES,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_WORDS, inner, max_size=4)),
+    max_leaves=12,
+)
+
+
+def told(sources: Sources) -> str:
+    """Empty for a good configuration."""
+    try:
+        read(sources)
+    except BadConfig as bad:
+        return f"{bad.render()}\n{json.dumps(bad.as_json())}"
+    return ""
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(_WORDS, _DATA, max_size=4))
+def test_whatever_is_written_is_a_configuration_or_a_list_of_problems(data):
+    told(Sources(yaml=json.dumps(data)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(alphabet="abm: -[]{}'\"\n\t#&*!|>%@`$?\\,0x", max_size=60))
+def test_whatever_is_typed_is_a_configuration_or_a_list_of_problems(text):
+    told(Sources(yaml=text, dotenv=text))
+
+
+_SECRET = "swordfish-lagoon"
+_FILE = f"""\
+model: {{name: m, api_key: {_SECRET}}}
+platforms:
+  telegram:
+    enabled: true
+    token: "{_SECRET}"
+  slack: {{bot_token: '{_SECRET}', enabled: maybe}}
+database:
+  url: postgresql://ann:{_SECRET}@host/db
+"""
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.integers(0, len(_FILE) - 1),
+    st.sampled_from(["", " ", "\n", "'", '"', ":", "{", "}", "\t", "#", "- ", ",", "&", "|\n"]),
+)
+def test_one_slip_of_a_finger_shows_no_secret(at, typed):
+    slipped = _FILE[:at] + typed + _FILE[at + 1 :]
+
+    assert _SECRET not in told(Sources(yaml=slipped))

@@ -1,0 +1,90 @@
+"""No secret is shown, however wrong the file is."""
+
+import pytest
+
+SECRET = "p4ss-w0rd-of-ann"
+TELEGRAM = "123456789:AAabcdefghijklmnopqrstuvwxyz0123456"
+
+
+@pytest.mark.parametrize(
+    "yaml",
+    [
+        f"platforms: {{telegram: {{token: {SECRET}, bad: 1}}}}",
+        f"platforms: {{telegram: {{token: '{SECRET}', bad: 1}}}}",
+        f"platforms: {{telegram: {{tokn: {SECRET}}}}}",
+        f"platforms: {{telegram: {{token: [{SECRET}]}}}}",
+        f"platforms: {{telegram: {{token: {{a: {SECRET}}}}}}}",
+        f"telegram: {{token: {SECRET}}}",
+        f"platforms:\n  telegram:\n    token: |\n      {SECRET}\n    bad: 1\n",
+        f"platforms:\n  telegram:\n    token: >-\n      {SECRET}\n      {SECRET}\n     bad: 1\n",
+        f"platforms: {{telegram: {{token: *{SECRET}}}}}",
+        f"platforms: {{telegram: {{token: !{SECRET}}}}}",
+        f"model: {{api_key: '{SECRET}\n",
+        f"model: {{api_key: {SECRET}: x}}\n  y",
+        f"api: {{keys: [{{name: a b, key: {SECRET}}}]}}",
+        f"api: {{host: 0.0.0.0, keys: [{{name: a, key: {SECRET}}}]}}",
+        f"database: {{url: 'mysql://ann:{SECRET}@host/x'}}",
+        f"database: {{ulr: 'postgresql://ann:{SECRET}@host/x'}}",
+        f"databse: 'postgresql://ann:{SECRET}@host/x'",
+        f"model: {{base_url: 'ftp://ann:{SECRET}@host'}}",
+        f"platforms: {{telegram: '{TELEGRAM}'}}",
+        f"log: {{level: inf}} # token {TELEGRAM}",
+    ],
+)
+def test_not_in_the_list_of_problems(refused, yaml):
+    bad = refused(yaml)
+
+    told = bad.render() + str(bad.as_json()) + repr(bad.problems) + str(bad)
+    assert SECRET not in told
+    assert TELEGRAM not in told
+
+
+def test_not_in_problems_of_the_environment(refused):
+    bad = refused(HERMES_PLATFORMS__TELEGRAM__TOKN=SECRET, HERMES_DATABASE__URL=f"mysql://{SECRET}")
+
+    assert SECRET not in bad.render()
+
+
+def test_a_number_as_a_secret_is_not_shown(only_problem):
+    problem = only_problem("platforms: {whatsapp: {verify_token: 12345678}}")
+
+    assert "12345678" not in problem.render()
+    assert problem.remedy == "write it in quotes"
+
+
+def test_a_reference_is_no_secret(only_problem):
+    assert "token: ${NOWHERE}" in only_problem(
+        "platforms: {discord: {enabled: true, token: '${NOWHERE}'}}"
+    ).render().replace("'", "")
+
+
+def test_the_caret_stays_under_its_value(only_problem):
+    lines = only_problem(f"platforms: {{telegram: {{token: {SECRET}, mode: poll}}}}").render().splitlines()
+
+    assert lines[1].index("poll}") == lines[2].index("^")
+
+
+def test_a_very_long_line_is_cut_around_the_caret(only_problem):
+    lines = only_problem(f"agents: {{main: {{system_prompt: '{'x' * 900}', tool: []}}}}").render().splitlines()
+
+    assert len(lines[1]) < 200
+    assert lines[1].index("tool:") == lines[2].index("^")
+
+
+@pytest.mark.parametrize(
+    "yaml",
+    [
+        f"platforms: {{telegram: {{token: {{{SECRET}}}}}}}",
+        f"platforms: {{telegram: {{{SECRET}}}}}",
+        f"platforms:\n  telegram: '{SECRET}'\n",
+        f"platforms:\n  telegram:\n    token:{SECRET}\n",
+        f'platforms:\n  telegram:\n    token "{SECRET}"\n',
+        f'platforms:\n  telegram:\n    token: "" # {SECRET}\n    token: x\n',
+        f"platforms:\n  telegram:\n    token: # {SECRET}\n",
+        f"platforms: {{telegram: {{ken: {SECRET}}}}}",
+        f"{SECRET}",
+        f"- {SECRET}",
+    ],
+)
+def test_not_when_it_slipped_to_another_place(refused, yaml):
+    assert SECRET not in refused(yaml).render() + str(refused(yaml).as_json())
