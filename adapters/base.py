@@ -1,0 +1,138 @@
+"""The contract between a platform's adapter and the gateway. Whoever writes an adapter reads this file and nothing else."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from sessions.keys import Address, Platform, Sender
+from sessions.messages import Attachment, Inbound, Outbound, Piece, Receipt
+
+Deliver = Callable[[Inbound], Awaitable[None]]
+"""Returns once the message is safely stored (or was already). Only then may the adapter acknowledge to its platform."""
+
+
+class DeliveryError(Exception):
+    """Base of what `send` and the capabilities may raise. `str()` is a sentence for the operator and never holds a secret."""
+
+
+class TryLater(DeliveryError):
+    """The platform asks to wait, or could not be reached. `ambiguous`: the message may have arrived nevertheless."""
+
+    def __init__(self, message: str, *, after: float | None = None, ambiguous: bool = False) -> None:
+        super().__init__(message)
+        self.after = after
+        self.ambiguous = ambiguous
+
+
+class Undeliverable(DeliveryError):
+    """This message will never arrive: the chat is gone, the bot was removed, the content is refused."""
+
+
+class Unauthorized(DeliveryError):
+    """The credentials are not accepted. Nothing works until the operator changes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What the platform allows, in seconds between two calls. The delivery keeps it for everything that is sent."""
+
+    per_second: float  # calls to the whole platform
+    dm: float  # between two calls to one DM
+    group: float  # between two calls to one group or channel
+    edit: float  # between two edits in one chat
+    group_per_minute: int | None = None
+
+
+class Adapter(Protocol):
+    """`render` is pure. `send` makes exactly one call, never retries, and raises only the DeliveryError family."""
+
+    platform: Platform
+    pace: Pace
+
+    async def run(self, deliver: Deliver) -> None:
+        """Receive until cancelled. Raises DeliveryError when the connection cannot go on; the supervisor starts it again."""
+        ...
+
+    def render(self, outbound: Outbound) -> Sequence[Piece]:
+        """The calls that deliver this message, each within the platform's limits."""
+        ...
+
+    async def send(self, address: Address, piece: Piece) -> Receipt: ...
+
+    async def close(self) -> None:
+        """After the last send."""
+        ...
+
+
+@runtime_checkable
+class ReportsLiveness(Protocol):
+    def last_success(self) -> float | None:
+        """Wall-clock seconds of the last proof that the platform talks to us; None before the first."""
+        ...
+
+
+@runtime_checkable
+class ShowsTyping(Protocol):
+    typing_every: float
+
+    async def typing(self, address: Address) -> None: ...
+
+
+@runtime_checkable
+class ShowsDrafts(Protocol):
+    """A live preview of an answer that is still growing. Drafts may be lost; the final text is sent by `send`."""
+
+    async def draft(self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None) -> str:
+        """Show or change the preview. Returns the id to pass next time."""
+        ...
+
+    async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:
+        """Turn the preview into the final message; None when previews vanish by themselves and the message must be sent."""
+        ...
+
+    async def erase_draft(self, address: Address, draft_id: str) -> None: ...
+
+
+@runtime_checkable
+class Reacts(Protocol):
+    async def react(self, address: Address, message_id: str, emoji: str | None) -> None:
+        """Set our one reaction on a message; None takes it off."""
+        ...
+
+
+@runtime_checkable
+class EditsMessages(Protocol):
+    async def edit(self, address: Address, message_id: str, piece: Piece) -> None: ...
+
+
+@runtime_checkable
+class AnswersTaps(Protocol):
+    async def answer_tap(self, tap_id: str, text: str = "") -> None: ...
+
+
+@runtime_checkable
+class FetchesMedia(Protocol):
+    async def fetch(self, attachment: Attachment, limit: int) -> bytes:
+        """Raises Undeliverable when it is gone or larger than `limit` bytes."""
+        ...
+
+
+@runtime_checkable
+class ReceivesWebhooks(Protocol):
+    async def receive(self, headers: Mapping[str, str], body: bytes, deliver: Deliver) -> bool:
+        """Check the signature over the raw bytes, deliver what is inside. False: the signature is wrong."""
+        ...
+
+
+@runtime_checkable
+class OffersCommands(Protocol):
+    async def offer_commands(self, commands: Sequence[tuple[str, str]], users: Sequence[Sender]) -> None:
+        """Put (name, description) into the platform's own command menu, for these users only where it can."""
+        ...
+
+
+@runtime_checkable
+class ChecksSetup(Protocol):
+    async def check(self) -> str:
+        """Who we are on the platform, as a human would say it. Raises Unauthorized or TryLater."""
+        ...

@@ -1,0 +1,228 @@
+"""Where a message comes from, and the deterministic session key that follows from it."""
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Self
+
+
+class Platform(StrEnum):
+    TELEGRAM = "telegram"
+    DISCORD = "discord"
+    SLACK = "slack"
+    WHATSAPP = "whatsapp"
+
+
+class ChatKind(StrEnum):
+    DM = "dm"
+    GROUP = "group"
+    CHANNEL = "channel"
+
+
+class DmScope(StrEnum):
+    OWNER = "owner"
+    PER_USER = "per_user"
+    SHARED = "shared"
+
+
+class InvalidKey(ValueError):
+    """The text is no session key; the message says which part is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A place on a platform that can be answered to. `chat_id` and `thread_id` are the platform's own ids."""
+
+    platform: Platform
+    kind: ChatKind
+    chat_id: str
+    thread_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """`id` is the platform's stable id; `name` is for display only and never decides anything."""
+
+    id: str
+    name: str = ""
+    is_bot: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRules:
+    owner: str | None = None
+    dm_scope: DmScope = DmScope.OWNER
+    group_sessions_per_user: bool = False
+    thread_sessions: bool = False
+    agent: str = "main"
+
+
+_AGENT = re.compile(r"[A-Za-z0-9_-]+")
+_PHONE = re.compile(
+    r"(?:whatsapp:)?\+?([0-9().\s/-]*[0-9][0-9().\s/-]*)(?::[0-9]+)?(?:@(?:s\.whatsapp\.net|c\.us))?", re.ASCII
+)
+_PLATFORMS = frozenset(Platform)
+
+
+def whatsapp_id(raw: str) -> str:
+    """One spelling for a WhatsApp number in any notation; anything that is no number (a group, a business-scoped id) stays."""
+    raw = raw.strip()
+    match = _PHONE.fullmatch(raw)
+    if match is None:
+        return raw
+    digits = re.sub(r"[^0-9]", "", match[1])
+    return digits.removeprefix("00") or digits
+
+
+def _encode(value: str) -> str:
+    return value.replace("%", "%25").replace(":", "%3A")
+
+
+def _decode(value: str) -> str:
+    return re.sub(r"%(25|3A)", lambda m: "%" if m[1] == "25" else ":", value)
+
+
+def _part(value: str, what: str) -> str:
+    if not value:
+        raise InvalidKey(f"{what} is empty")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionKey:
+    """The unit of memory, ordering and reset. Build one with `of`, `api`, `thread`, `cli` or `job`; `str` is what is stored.
+
+    `scope` is a platform, `api`, `thread`, `cli` or `job`; the other fields are decoded ids.
+    """
+
+    agent: str
+    scope: str
+    kind: ChatKind | None = None
+    chat_id: str | None = None
+    thread_id: str | None = None
+    user_id: str | None = None
+    api_key: str | None = None
+
+    @classmethod
+    def of(cls, address: Address, sender: Sender, rules: KeyRules) -> Self:
+        """The key of a message on a chat platform."""
+        whatsapp = address.platform is Platform.WHATSAPP
+        thread = (
+            _part(address.thread_id, "thread id") if rules.thread_sessions and address.thread_id is not None else None
+        )
+        if address.kind is ChatKind.DM:
+            chat = whatsapp_id(address.chat_id) if whatsapp else cls._dm_partner(sender, rules)
+            if chat is not None:
+                _part(chat, "chat id")
+            return cls(agent=rules.agent, scope=address.platform, kind=ChatKind.DM, chat_id=chat, thread_id=thread)
+        user = _part(sender.id, "user id") if rules.group_sessions_per_user else None
+        if user is not None and whatsapp:
+            user = whatsapp_id(user)
+        return cls(
+            agent=rules.agent,
+            scope=address.platform,
+            kind=address.kind,
+            chat_id=_part(address.chat_id, "chat id"),
+            thread_id=thread,
+            user_id=user,
+        )
+
+    @staticmethod
+    def _dm_partner(sender: Sender, rules: KeyRules) -> str | None:
+        if rules.dm_scope is DmScope.SHARED:
+            return None
+        if rules.dm_scope is DmScope.OWNER and rules.owner is not None and sender.id == rules.owner:
+            return None
+        return _part(sender.id, "user id")
+
+    @classmethod
+    def api(cls, key_name: str, session_id: str, *, agent: str = "main") -> Self:
+        if not _AGENT.fullmatch(key_name):
+            raise InvalidKey(f"the API key's name {key_name!r} may hold letters, digits, _ and - only")
+        return cls(agent=agent, scope="api", api_key=key_name, chat_id=_part(session_id, "session id"))
+
+    @classmethod
+    def thread(cls, agent: str, thread_id: str) -> Self:
+        return cls(agent=agent, scope="thread", chat_id=_part(thread_id, "thread id"))
+
+    @classmethod
+    def cli(cls, session_id: str) -> Self:
+        return cls(agent="main", scope="cli", chat_id=_part(session_id, "session id"))
+
+    @classmethod
+    def job(cls, job_id: str) -> Self:
+        return cls(agent="main", scope="job", chat_id=_part(job_id, "job id"))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises InvalidKey. `parse(str(key)) == key` for every key."""
+        match text.split(":", 3):
+            case ["agent", agent, scope, rest] if _AGENT.fullmatch(agent):
+                pass
+            case _:
+                raise InvalidKey(f"{text!r} is no session key; one looks like agent:main:telegram:dm")
+        if scope in _PLATFORMS:
+            return cls._parse_platform(agent, scope, rest)
+        if scope == "api":
+            name, _, session_id = rest.partition(":")
+            return cls.api(name, session_id, agent=agent)
+        if scope in {"thread", "cli", "job"}:
+            return cls(agent=agent, scope=scope, chat_id=_part(_decode(rest), f"the {scope}'s id"))
+        raise InvalidKey(f"{text!r}: {scope!r} is none of {', '.join([*Platform, 'api', 'thread', 'cli', 'job'])}")
+
+    @classmethod
+    def _parse_platform(cls, agent: str, platform: str, rest: str) -> Self:
+        kind_name, *encoded = rest.split(":")
+        try:
+            kind = ChatKind(kind_name)
+        except ValueError:
+            raise InvalidKey(f"{kind_name!r} is none of {', '.join(ChatKind)}") from None
+        ids = [_part(_decode(part), "an id") for part in encoded]
+        chat = thread = user = None
+        match [kind, *ids]:
+            case [ChatKind.DM]:
+                pass
+            case [ChatKind.DM, chat]:
+                pass
+            case [ChatKind.DM, "thread", thread]:
+                pass
+            case [_, chat, "thread", thread, "user", user]:
+                pass
+            case [_, chat, "thread", thread]:
+                pass
+            case [_, chat, "user", user]:
+                pass
+            case [_, chat]:
+                pass
+            case _:
+                raise InvalidKey(f"{rest!r} does not follow <kind>:<chat>[:thread:<thread>][:user:<user>]")
+        return cls(agent=agent, scope=platform, kind=kind, chat_id=chat, thread_id=thread, user_id=user)
+
+    @property
+    def platform(self) -> Platform | None:
+        """None for sessions that no chat platform carries."""
+        return Platform(self.scope) if self.scope in _PLATFORMS else None
+
+    @property
+    def namespace(self) -> str:
+        """Where the memory of this session lives.
+
+        The owner's DMs, the terminal and the threads of `main` share one; another deployment has its own; every group, channel
+        and foreign DM has its own, common to its threads.
+        """
+        if self.scope in {"cli", "thread"} or (self.kind is ChatKind.DM and self.chat_id is None):
+            return f"agent:{self.agent}"
+        return str(replace(self, thread_id=None))
+
+    def __str__(self) -> str:
+        head = f"agent:{self.agent}:{self.scope}"
+        if self.scope == "api":
+            return f"{head}:{self.api_key}:{self.chat_id}"
+        parts = [head] if self.kind is None else [head, self.kind]
+        if self.chat_id is not None:
+            parts.append(_encode(self.chat_id))
+        if self.thread_id is not None:
+            parts += ["thread", _encode(self.thread_id)]
+        if self.user_id is not None:
+            parts += ["user", _encode(self.user_id)]
+        return ":".join(parts)

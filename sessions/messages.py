@@ -1,0 +1,98 @@
+"""The words that adapters and the gateway share: what comes in, what goes out, and what a platform answered."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sessions.keys import Address, Sender
+
+
+class AttachmentKind(StrEnum):
+    IMAGE = "image"
+    VOICE = "voice"
+    AUDIO = "audio"
+    VIDEO = "video"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A file that came with a message. `ref` is what the adapter needs to fetch it; `path` is set once it is saved."""
+
+    kind: AttachmentKind
+    name: str
+    mime: str = "application/octet-stream"
+    size: int | None = None
+    ref: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """The message that a user replied to."""
+
+    message_id: str
+    text: str = ""
+    sender_name: str = ""
+    from_us: bool = False
+
+
+class InboundKind(StrEnum):
+    MESSAGE = "message"
+    EDIT = "edit"  # the user changed `message_id`; text is the new text
+    TAP = "tap"  # a button under one of our messages; text is the button's data, message_id the card's
+    MOVED = "moved"  # the chat has a new id: text; the address still names the first one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inbound:
+    """One event of a platform in neutral words.
+
+    `dedup_key` is the same whenever the platform sends the same event again. `mentioned`: it is meant for the bot (always so in a
+    DM): a mention, a reply to the bot, a command for it. `mentions_other`: it is addressed to somebody else. The bot's own mention
+    is already taken out of `text`, and so is the `@bot` of `/command@bot`.
+    """
+
+    dedup_key: str
+    address: Address
+    sender: Sender
+    message_id: str
+    text: str = ""
+    kind: InboundKind = InboundKind.MESSAGE
+    mentioned: bool = True
+    mentions_other: bool = False
+    quote: Quote | None = None
+    attachments: tuple[Attachment, ...] = ()
+    chat_title: str = ""
+    sent_at: int = 0
+    tap_id: str = ""  # what the platform wants acknowledged after a tap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Button:
+    label: str
+    data: str  # at most 64 bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outbound:
+    """One message for a chat: Markdown text, buttons below it, files beside it. `silent`: no notification."""
+
+    address: Address
+    text: str
+    reply_to: str | None = None
+    buttons: tuple[Button, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    silent: bool = False
+
+
+Piece = Mapping[str, Any]
+"""One call to a platform, rendered and small enough for it, as JSON. Stored before it is sent, so a restart sends the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """The platform took the message in, under this id."""
+
+    message_id: str
