@@ -1,0 +1,14 @@
+"""Telegram. This file says what there is; the client library is imported by `adapter` alone."""
+
+from adapters.registry import Manifest
+from sessions.keys import Platform
+
+MANIFEST = Manifest(
+    platform=Platform.TELEGRAM,
+    title="Telegram",
+    adapter="adapters.telegram.adapter:Telegram",
+    config="adapters.telegram.config:TelegramConfig",
+    config_keys=("token", "mode", "webhook_secret", "webhook_url", "api_base"),
+    sdk="telegram",
+    extra="telegram",
+)

@@ -1,0 +1,358 @@
+"""Telegram through python-telegram-bot's client, with a poll loop, normalizer and renderer of our own."""
+
+import asyncio
+import hmac
+import json
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+from telegram import (
+    Bot,
+    BotCommand,
+    BotCommandScope,
+    BotCommandScopeAllPrivateChats,
+    BotCommandScopeChat,
+    InputFile,
+    Message,
+    ReactionTypeEmoji,
+    Update,
+    User,
+)
+from telegram.constants import ChatAction
+from telegram.request import HTTPXRequest
+
+from adapters.base import (
+    Adapter,
+    AnswersTaps,
+    ChecksSetup,
+    Deliver,
+    EditsMessages,
+    FetchesMedia,
+    OffersCommands,
+    Pace,
+    Reacts,
+    ReceivesWebhooks,
+    ReportsLiveness,
+    ShowsDrafts,
+    ShowsTyping,
+    Unauthorized,
+    Undeliverable,
+)
+from adapters.telegram.config import TelegramConfig
+from adapters.telegram.errors import Moved, Refused, Translation
+from adapters.telegram.normalize import normalize
+from adapters.telegram.polling import Poll, update_id
+from adapters.telegram.render import render, render_draft, reply_parameters
+from sessions.keys import Address, ChatKind, Platform, Sender
+from sessions.messages import Attachment, Inbound, Outbound, Piece, Receipt
+
+ALLOWED_UPDATES = ["message", "edited_message", "channel_post", "edited_channel_post", "callback_query"]
+SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105  # a header's name
+_WEBHOOK_CHECK = 60.0
+_WRITES_URLS = ("httpx", "httpcore", "telegram")  # loggers whose chattier lines hold the URL, and with it the token
+_FORMATTING = (
+    "parse entities",
+    "entity_",
+    "entities_too",
+)  # in Telegram's words about text whose formatting it refuses
+_EDITABLE = {"entities", "reply_markup", "link_preview_options"}
+_NOT_FOR_TELEGRAM = {"method", "text", "path", "content", "filename"}
+
+log = structlog.get_logger(__name__)
+
+
+class Telegram(
+    Adapter,
+    ShowsTyping,
+    ShowsDrafts,
+    Reacts,
+    EditsMessages,
+    AnswersTaps,
+    FetchesMedia,
+    ReceivesWebhooks,
+    OffersCommands,
+    ChecksSetup,
+    ReportsLiveness,
+):
+    platform = Platform.TELEGRAM
+    pace = Pace(per_second=30, dm=1, group=1, edit=1.5, group_per_minute=20)
+    typing_every = 4.0
+    draft_renew_every = 20.0  # a draft in a DM fades after 30 s
+
+    def __init__(
+        self,
+        config: TelegramConfig,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        poll_seconds: int = 50,
+    ) -> None:
+        for name in _WRITES_URLS:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self._config = config
+        self._clock = clock
+        self._sleep = sleep
+        self._translation = Translation(config.token)
+        self._calls = HTTPXRequest(
+            connection_pool_size=16, connect_timeout=10, read_timeout=20, write_timeout=20, pool_timeout=20
+        )
+        self._polls = HTTPXRequest(connection_pool_size=1, connect_timeout=10)
+        base = config.api_base.rstrip("/")
+        with self._translation():
+            self._bot = Bot(config.token, f"{base}/bot", f"{base}/file/bot", self._calls, self._polls)
+        self._poll = Poll(
+            self._bot.base_url,
+            self._polls,
+            self._translation,
+            allowed=json.dumps(ALLOWED_UPDATES),
+            seconds=poll_seconds,
+            sleep=sleep,
+        )
+        self._me: User | None = None
+        self._last_success: float | None = None
+        self._supergroups: dict[str, str] = {}
+        self._offered: set[str] = set()
+
+    async def run(self, deliver: Deliver) -> None:
+        await self._identify()
+        if self._config.mode == "webhook":
+            await self._keep_webhook()
+        with self._translation():
+            await self._bot.delete_webhook()  # what is pending stays pending
+        await self._poll.run(partial(self._take, deliver), self._note_success)
+
+    async def close(self) -> None:
+        """After the last send."""
+        await self._calls.shutdown()
+        await self._polls.shutdown()
+
+    def last_success(self) -> float | None:
+        return self._last_success
+
+    async def check(self) -> str:
+        me = await self._identify()
+        return f"@{me.username} ({me.full_name})"
+
+    async def receive(self, headers: Mapping[str, str], body: bytes, deliver: Deliver) -> bool:
+        given = next((value for name, value in headers.items() if name.lower() == SECRET_HEADER), "")
+        secret = self._config.webhook_secret
+        if not secret or not hmac.compare_digest(given.encode(), secret.encode()):
+            return False
+        self._note_success()
+        try:
+            item = json.loads(body)
+        except ValueError:
+            log.warning("telegram.update_skipped", update_id=None, reason="the body is no JSON")
+            return True
+        await self._take(deliver, item)
+        return True
+
+    def render(self, outbound: Outbound) -> Sequence[Piece]:
+        return render(outbound)
+
+    async def send(self, address: Address, piece: Piece) -> Receipt:
+        """A second call follows only where Telegram refused the formatting, and so has taken nothing."""
+        try:
+            message = await self._send(address, piece)
+        except Refused as refusal:
+            if not _is_formatting(refusal):
+                raise
+            log.warning("telegram.sent_plain", reason=str(refusal))
+            message = await self._send(address, _plain(piece))
+        return Receipt(message_id=str(message.message_id))
+
+    async def edit(self, address: Address, message_id: str, piece: Piece) -> None:
+        try:
+            await self._edit(address, message_id, piece)
+        except Refused as refusal:
+            if "not modified" in refusal.reason:
+                return
+            if not _is_formatting(refusal):
+                raise
+            await self._edit(address, message_id, _plain(piece))
+
+    async def typing(self, address: Address) -> None:
+        with self._calling(address):
+            await self._bot.send_chat_action(**self._to(address), action=ChatAction.TYPING)
+
+    async def draft(self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None) -> str:
+        """In DMs an empty text shows that the bot thinks; elsewhere a message cannot be empty, and typing shows it."""
+        piece = render_draft(text)
+        if address.kind is ChatKind.DM:
+            return await self._draft_in_dm(address, draft_id, piece)
+        if not piece["text"].strip():
+            await self.typing(address)
+            return draft_id or ""
+        if draft_id:
+            await self.edit(address, draft_id, piece)
+            return draft_id
+        receipt = await self.send(address, {**piece, **reply_parameters(reply_to), "disable_notification": True})
+        return receipt.message_id
+
+    async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:
+        """In DMs the message itself takes the draft away. A preview that cannot become the message is erased."""
+        if address.kind is ChatKind.DM or not draft_id:
+            return None
+        if piece["method"] != "sendMessage":
+            await self.erase_draft(address, draft_id)
+            return None
+        try:
+            await self.edit(address, draft_id, piece)
+        except Undeliverable:
+            return None
+        return Receipt(message_id=draft_id)
+
+    async def _draft_in_dm(self, address: Address, draft_id: str | None, piece: Piece) -> str:
+        number = draft_id or str(secrets.randbelow(2**31 - 1) + 1)
+        to: dict[str, Any] = {**self._to(address), "draft_id": int(number), "text": piece["text"]}
+        with self._calling(address):
+            await self._bot.send_message_draft(**to, api_kwargs={"entities": piece["entities"]})
+        return number
+
+    async def erase_draft(self, address: Address, draft_id: str) -> None:
+        if address.kind is ChatKind.DM or not draft_id:
+            return
+        with suppress(Refused), self._calling(address):  # refused: somebody has already deleted it
+            await self._bot.delete_message(self._chat_id(address), int(draft_id))
+
+    async def react(self, address: Address, message_id: str, emoji: str | None) -> None:
+        reaction = [ReactionTypeEmoji(emoji)] if emoji else []
+        with self._calling(address):
+            await self._bot.set_message_reaction(self._chat_id(address), int(message_id), reaction)
+
+    async def answer_tap(self, tap_id: str, text: str = "") -> None:
+        with self._translation():
+            await self._bot.answer_callback_query(tap_id, text or None)
+
+    async def fetch(self, attachment: Attachment, limit: int) -> bytes:
+        with self._translation():
+            file = await self._bot.get_file(attachment.ref)
+            if (file.file_size or 0) > limit:
+                raise Undeliverable(f"{attachment.name} is larger than {limit} bytes.")
+            data = bytes(await file.download_as_bytearray())
+        if len(data) > limit:
+            raise Undeliverable(f"{attachment.name} is larger than {limit} bytes.")
+        return data
+
+    async def offer_commands(self, commands: Sequence[tuple[str, str]], users: Sequence[Sender]) -> None:
+        """Only these users see the menu. One who has never written to the bot has no chat yet, and gets it another time."""
+        menu = [BotCommand(name, description) for name, description in commands]
+        ids = {user.id for user in users}
+        with self._translation():
+            await self._bot.delete_my_commands()
+        for user_id in sorted(self._offered - ids):
+            with suppress(Refused), self._translation():
+                await self._bot.delete_my_commands(scope=_scope(user_id))
+        for user_id in sorted(ids):
+            with suppress(Refused), self._translation():
+                await self._bot.set_my_commands(menu, scope=_scope(user_id))
+        self._offered = ids
+
+    async def _identify(self) -> User:
+        try:
+            with self._translation():
+                self._me = await self._bot.get_me()
+        except Refused:
+            raise Unauthorized(
+                "Telegram does not know this bot (404). Check platforms.telegram.token and api_base."
+            ) from None
+        return self._me
+
+    async def _keep_webhook(self) -> None:
+        """Sets the webhook, and again when another program took it away."""
+        config = self._config
+        present = ""
+        while True:
+            with self._translation():
+                if present != config.webhook_url:
+                    await self._bot.set_webhook(
+                        config.webhook_url, secret_token=config.webhook_secret, allowed_updates=ALLOWED_UPDATES
+                    )
+            self._note_success()
+            await self._sleep(_WEBHOOK_CHECK)
+            with self._translation():
+                present = (await self._bot.get_webhook_info()).url
+
+    async def _take(self, deliver: Deliver, item: Any) -> None:
+        me = self._me or await self._identify()
+        for inbound in self._normalize(item, me):
+            await deliver(inbound)
+
+    def _normalize(self, item: Any, me: User) -> list[Inbound]:
+        try:
+            return normalize(Update.de_json(item, self._bot), me)
+        except Exception as error:  # noqa: BLE001  # one item that cannot be read must not stop those behind it
+            log.warning("telegram.update_skipped", update_id=update_id(item), reason=type(error).__name__)
+            return []
+
+    async def _send(self, address: Address, piece: Piece) -> Message:
+        to = self._to(address)
+        to["api_kwargs"] = {key: value for key, value in piece.items() if key not in _NOT_FOR_TELEGRAM}
+        file = await _upload(piece) if piece["method"] != "sendMessage" else None
+        with self._calling(address):
+            match piece["method"]:
+                case "sendMessage":
+                    return await self._bot.send_message(text=piece["text"], **to)
+                case "sendDocument" if file:
+                    return await self._bot.send_document(document=file, **to)
+                case "sendPhoto" if file:
+                    return await self._bot.send_photo(photo=file, **to)
+                case "sendVoice" if file:
+                    return await self._bot.send_voice(voice=file, **to)
+                case method:
+                    raise Undeliverable(f"No way to send a piece of kind {method!r} to Telegram.")
+
+    async def _edit(self, address: Address, message_id: str, piece: Piece) -> None:
+        extra = {key: value for key, value in piece.items() if key in _EDITABLE}
+        with self._calling(address):
+            await self._bot.edit_message_text(
+                piece["text"], chat_id=self._chat_id(address), message_id=int(message_id), api_kwargs=extra
+            )
+
+    @contextmanager
+    def _calling(self, address: Address) -> Generator[None]:
+        try:
+            with self._translation():
+                yield
+        except Moved as moved:
+            self._supergroups[address.chat_id] = moved.chat_id
+            raise
+
+    def _to(self, address: Address) -> dict[str, Any]:
+        thread = int(address.thread_id) if address.thread_id is not None else None
+        return {"chat_id": self._chat_id(address), "message_thread_id": thread}
+
+    def _chat_id(self, address: Address) -> int:
+        return int(self._supergroups.get(address.chat_id, address.chat_id))
+
+    def _note_success(self) -> None:
+        self._last_success = self._clock()
+
+
+async def _upload(piece: Piece) -> InputFile:
+    if "content" in piece:
+        return InputFile(piece["content"].encode(), filename=piece["filename"])
+    try:
+        data = await asyncio.to_thread(Path(piece["path"]).read_bytes)
+    except OSError as error:
+        raise Undeliverable(f"The file {piece['filename']} cannot be read: {error.strerror}.") from error
+    return InputFile(data, filename=piece["filename"])
+
+
+def _scope(user_id: str) -> BotCommandScope:
+    return BotCommandScopeAllPrivateChats() if user_id == "*" else BotCommandScopeChat(int(user_id))
+
+
+def _is_formatting(refusal: Refused) -> bool:
+    return any(words in refusal.reason for words in _FORMATTING)
+
+
+def _plain(piece: Piece) -> Piece:
+    return {key: value for key, value in piece.items() if key not in {"entities", "caption_entities"}}

@@ -1,0 +1,94 @@
+"""What the library raises, in the words of the contract. No message holds the token, which is part of every URL."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from telegram.error import (
+    BadRequest,
+    ChatMigrated,
+    Conflict,
+    EndPointNotFound,
+    Forbidden,
+    InvalidToken,
+    NetworkError,
+    RetryAfter,
+    TelegramError,
+    TimedOut,
+)
+
+from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
+
+_NEVER_WRITTEN = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
+"""Names of httpx's errors after which Telegram cannot have seen the request."""
+
+
+class Refused(Undeliverable):
+    """Telegram does not take this call as it is; `reason` is its own description."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason.lower()
+
+
+class Moved(TryLater):
+    """The group became a supergroup. Sending again goes there."""
+
+    def __init__(self, chat_id: int) -> None:
+        super().__init__("The group became a supergroup; the message goes there.", after=0)
+        self.chat_id = str(chat_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """`with translation():` around every call to the library."""
+
+    token: str
+
+    @contextmanager
+    def __call__(self) -> Generator[None]:
+        try:
+            yield
+        except TelegramError as error:
+            raise self._translate(error) from None  # the cause's text and frames hold the URL
+        except (KeyError, TypeError, ValueError):
+            raise TryLater("Telegram gave an answer of an unknown shape.", ambiguous=True) from None
+
+    def _translate(self, error: TelegramError) -> DeliveryError:
+        said = error.message.replace(self.token, "<token>")
+        match error:
+            case RetryAfter():
+                seconds = _seconds(error.retry_after)
+                return TryLater(f"Telegram asks to wait {seconds:.0f} seconds.", after=seconds)
+            case ChatMigrated():
+                return Moved(error.new_chat_id)
+            case InvalidToken() if "not found" not in said.lower():
+                return Unauthorized(
+                    "Telegram does not accept the token. Get the present one from @BotFather and set platforms.telegram.token."
+                )
+            case Forbidden() | BadRequest() | EndPointNotFound() | InvalidToken():
+                return Refused(f"Telegram refuses this: {said}", said)
+            case Conflict():
+                return TryLater(
+                    "Another program receives this bot's messages (409). Stop it, or give one of the two a token of its own."
+                )
+            case NetworkError() if "too large" in said.lower():  # 413
+                return Refused("The file is larger than Telegram takes.", said)
+            case NetworkError():
+                return self._unreachable(error, said)
+            case _:
+                return TryLater(f"Telegram gave an answer that cannot be read: {said}", ambiguous=True)
+
+    def _unreachable(self, error: NetworkError, said: str) -> TryLater:
+        if error.__cause__ is None or isinstance(
+            error.__cause__, TelegramError
+        ):  # an answer with a 5xx status, readable or not
+            return TryLater(f"Telegram has an outage: {said}")
+        ambiguous = type(error.__cause__).__name__ not in _NEVER_WRITTEN
+        what = "did not answer in time" if isinstance(error, TimedOut) else "cannot be reached"
+        return TryLater(f"Telegram {what} ({type(error.__cause__).__name__}).", ambiguous=ambiguous)
+
+
+def _seconds(period: float | timedelta) -> float:
+    return period.total_seconds() if isinstance(period, timedelta) else float(period)

@@ -1,0 +1,87 @@
+"""The poll loop. The library's own drops a whole batch and spins when one item cannot be parsed; this one hands out raw items."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import structlog
+from telegram.request import HTTPXRequest
+
+from adapters.base import TryLater
+from adapters.telegram.errors import Translation
+
+PATIENCE = 5  # failures in a row, then the supervisor is told
+_LONGEST_PAUSE = 30.0
+
+log = structlog.get_logger(__name__)
+
+
+class Poll:
+    """Asks for updates for ever. The call that follows a batch confirms it, so everything in it has been taken by then."""
+
+    def __init__(
+        self,
+        base_url: str,
+        connection: HTTPXRequest,
+        translation: Translation,
+        *,
+        allowed: str,
+        seconds: int,
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._url = f"{base_url}/getUpdates"
+        self._connection = connection
+        self._translation = translation
+        self._allowed = allowed
+        self._seconds = seconds
+        self._sleep = sleep
+
+    async def run(self, take: Callable[[Any], Awaitable[None]], alive: Callable[[], None]) -> None:
+        """`alive` is called after every answer. Raises DeliveryError when it makes no sense to go on; what `take` raises goes through."""
+        offset = failures = 0
+        seconds = 0  # the first answer comes at once, and shows that we are connected
+        await self._connection.initialize()
+        try:
+            while True:
+                try:
+                    items = await self._ask(offset, seconds)
+                    failures, seconds = 0, self._seconds
+                    alive()
+                    for item in items:
+                        await take(item)
+                    offset = _behind(items, offset)
+                except TryLater as error:
+                    failures, seconds = failures + 1, 0
+                    await self._recover(error, failures)
+        finally:
+            await self._connection.shutdown()
+
+    async def _ask(self, offset: int, seconds: int) -> list[Any]:
+        query = urlencode({"offset": offset, "timeout": seconds, "allowed_updates": self._allowed})
+        with self._translation():
+            answer = await self._connection.post(f"{self._url}?{query}", read_timeout=seconds + 10)
+        return answer if isinstance(answer, list) else []
+
+    async def _recover(self, error: TryLater, failures: int) -> None:
+        """Waits and starts over on a fresh connection: one that hangs, or that a second poller broke, stays broken."""
+        if failures > PATIENCE:
+            raise error
+        log.warning("telegram.poll_failed", reason=str(error), failures=failures)
+        await self._connection.shutdown()
+        await self._sleep(error.after or min(2.0 ** (failures - 1), _LONGEST_PAUSE))
+        await self._connection.initialize()
+
+
+def _behind(items: list[Any], offset: int) -> int:
+    numbers = [number for item in items if (number := update_id(item)) is not None]
+    if items and not numbers:
+        raise TryLater("Telegram sent updates without a number.")
+    return max([offset, *(number + 1 for number in numbers)])
+
+
+def update_id(item: Any) -> int | None:
+    match item:
+        case {"update_id": int(number)}:
+            return number
+        case _:
+            return None

@@ -1,0 +1,21 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.fakes.telegram_server import TelegramServer
+from tests.unit.adapters.telegram.wire import Gateway
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[TelegramServer]:
+    async with TelegramServer(check_floods=False) as server:
+        yield server
+        assert server.violations == []
+
+
+@pytest.fixture
+async def gateway(server: TelegramServer) -> AsyncIterator[Gateway]:
+    gateway = Gateway(server)
+    yield gateway
+    await gateway.stop()
+    await gateway.adapter.close()
