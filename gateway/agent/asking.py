@@ -1,0 +1,86 @@
+"""What is asked of a model and what it answers, in the words of Chat Completions, without any client library."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+JSON = dict[str, Any]
+OnToken = Callable[[str], None]
+
+AFRESH = ""
+"""What `on_token` hears when the answer begins again: everything that it was told before is void."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    estimated: bool = False  # the endpoint did not say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """`arguments` is the text as the model wrote it, maybe no JSON. `raw` is the whole call with every field the endpoint sent."""
+
+    id: str
+    name: str
+    arguments: str
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """`finish_reason`: stop, length, tool_calls or content_filter. `model` is the one that answered, maybe a fallback."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str = "stop"
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """`messages` and `tools` as Chat Completions has them. `options`: temperature and the like, passed through."""
+
+    messages: Sequence[JSON]
+    tools: Sequence[JSON] = ()
+    model: str | None = None
+    max_output_tokens: int | None = None
+    response_format: JSON | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Model(Protocol):
+    async def ask(self, request: ModelRequest, on_token: OnToken | None = None) -> Answer:
+        """One answer. `on_token` hears visible text as it arrives. Cancelling stops the call.
+
+        Raises ModelUnreachable, ModelRefused or ContextOverflow, and nothing else.
+        """
+        ...
+
+
+class ModelError(Exception):
+    """`str()` is a sentence that can be shown to the operator; no secrets in it."""
+
+
+class ModelUnreachable(ModelError):
+    """No configured model could be reached, after retries and fallbacks. Trying again later may help."""
+
+
+class ModelRefused(ModelError):
+    """The service refuses this request for good: key, quota, unknown model, or one transcript that it does not accept."""
+
+    def __init__(self, message: str, *, status: int | None = None, about_transcript: bool = False) -> None:
+        super().__init__(message)
+        self.status = status
+        self.about_transcript = about_transcript
+
+
+class ContextOverflow(ModelError):
+    """The request is too long for the model. `limit`: the window in tokens, where the service named it."""
+
+    def __init__(self, message: str, *, limit: int | None = None) -> None:
+        super().__init__(message)
+        self.limit = limit

@@ -1,0 +1,149 @@
+"""The agent loop. It knows no platform and no store: every effect is handed in as `Work`.
+
+Each round looks at the journal and does the next thing, so a run that was cut off anywhere goes on by being started again.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from gateway.agent.asking import Answer, ContextOverflow
+from sessions.records import Message, MessageState
+
+UNKNOWN = "[outcome unknown: the gateway was interrupted while this ran; check before you repeat it]"
+_SHRINKS = 3
+
+
+class Ended(StrEnum):
+    FINISHED = "finished"
+    PARKED = "parked"
+    OVER_BUDGET = "over_budget"
+    HANDED_OVER = "handed_over"  # to the caller, whose tools these are
+    DRAINED = "drained"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """Where the run stands, from one consistent look. `limit`: the budget that is used up, as a person would say it."""
+
+    calls: Sequence[Message] = ()
+    unread: bool = False
+    limit: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a tool gave back."""
+
+    content: str = ""
+    state: MessageState = MessageState.DONE
+
+
+class Work(Protocol):
+    """One run and everything that may be done to it. What changes something has committed when it returns, or raises LeaseLost."""
+
+    async def look(self) -> Situation: ...
+
+    async def fold(self) -> None: ...
+
+    async def ask_model(self, shrink: int) -> Answer:
+        """`shrink` counts how often the request was too long already. May raise ContextOverflow."""
+        ...
+
+    async def answered(self, answer: Answer) -> None: ...
+
+    async def run_tool(self, call: Message) -> Result | None:
+        """None: a human is asked, and the run may be parked."""
+        ...
+
+    async def done(self, call: Message, result: Result) -> None: ...
+
+    async def finish(self, answer: Answer) -> bool:
+        """False: something came in meanwhile and the run goes on."""
+        ...
+
+    async def end_over_budget(self, limit: str) -> None: ...
+
+    async def hand_over(self) -> None: ...
+
+    def is_callers(self, call: Message) -> bool: ...
+
+    def may_run_beside_others(self, call: Message) -> bool: ...
+
+    def may_repeat(self, call: Message) -> bool: ...
+
+    @property
+    def parked(self) -> bool: ...
+
+    @property
+    def draining(self) -> bool: ...
+
+
+async def advance(work: Work) -> Ended:
+    """Drive a run until it ends, waits for a human, or the process stops. Every return is at a step's end."""
+    while not work.draining:
+        situation = await work.look()
+        if situation.calls:
+            if all(work.is_callers(call) for call in situation.calls):
+                await work.hand_over()
+                return Ended.HANDED_OVER
+            await _do([call for call in situation.calls if not work.is_callers(call)], work)
+            if work.parked:
+                return Ended.PARKED
+        elif situation.unread:
+            await work.fold()
+        elif situation.limit is not None:
+            await work.end_over_budget(situation.limit)
+            return Ended.OVER_BUDGET
+        else:
+            answer = await _ask(work)
+            if answer.tool_calls:
+                await work.answered(answer)
+            elif await work.finish(answer):
+                return Ended.FINISHED
+    return Ended.DRAINED
+
+
+async def _ask(work: Work) -> Answer:
+    """A request that is too long is made again with less, three times at most."""
+    for shrink in range(_SHRINKS):
+        try:
+            return await work.ask_model(shrink)
+        except ContextOverflow:
+            continue
+    return await work.ask_model(_SHRINKS)
+
+
+async def _do(calls: Sequence[Message], work: Work) -> None:
+    """Calls that only look run side by side; the others one after the other, in the model's order."""
+    beside: list[Message] = []
+    for call in calls:
+        if work.may_run_beside_others(call):
+            beside.append(call)
+            continue
+        await _together(beside, work)
+        beside = []
+        await _one(call, work)
+        if work.parked or work.draining:
+            return
+    await _together(beside, work)
+
+
+async def _together(calls: Sequence[Message], work: Work) -> None:
+    try:
+        async with asyncio.TaskGroup() as group:
+            for call in calls:
+                group.create_task(_one(call, work))
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+async def _one(call: Message, work: Work) -> None:
+    if call.state is MessageState.STARTED and not work.may_repeat(call):
+        await work.done(call, Result(content=UNKNOWN, state=MessageState.UNKNOWN))
+        return
+    result = await work.run_tool(call)
+    if result is not None:
+        await work.done(call, result)

@@ -1,0 +1,9 @@
+"""Texts for the model, as files beside this one."""
+
+from functools import lru_cache
+from importlib.resources import files
+
+
+@lru_cache
+def prompt(name: str) -> str:
+    return (files(__name__) / f"{name}.md").read_text(encoding="utf-8").strip()

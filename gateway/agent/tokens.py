@@ -1,0 +1,91 @@
+"""How many tokens a text costs: a quarter of its bytes, corrected by what the endpoint counted last for that model."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+BYTES_PER_TOKEN = 4
+MESSAGE_OVERHEAD = 4  # role and separators
+IMAGE_TOKENS = 1_000  # what large models charge for a picture of ordinary size
+LEAST_FACTOR, GREATEST_FACTOR = 0.5, 3.0
+TOO_SMALL_TO_LEARN = 50
+
+Message = Mapping[str, Any]
+
+
+class Tokens:
+    """Estimates for every model that has been heard of. A model that has not been counts as bytes / 4."""
+
+    def __init__(self) -> None:
+        self._factors: dict[str, float] = {}
+
+    def learn(self, model: str, estimated: int, counted: int) -> None:
+        """The endpoint counted `counted` for what `text()` and its like, without a model, estimate as `estimated`.
+
+        Rounded, so that budgets (and with them the cached start of a prompt) do not shift with every answer.
+        """
+        if estimated >= TOO_SMALL_TO_LEARN and counted > 0:
+            factor = min(max(counted / estimated, LEAST_FACTOR), GREATEST_FACTOR)
+            self._factors[model] = round(factor, 1)
+
+    def factor(self, model: str) -> float:
+        return self._factors.get(model, 1.0)
+
+    def text(self, text: str, model: str = "") -> int:
+        return self._tokens(_size(text), model)
+
+    def messages(self, messages: Sequence[Message], model: str = "") -> int:
+        return self._tokens(sum(_message_size(message) for message in messages), model)
+
+    def tools(self, tools: Sequence[Message], model: str = "") -> int:
+        return self._tokens(sum(_size(json.dumps(tool, ensure_ascii=False)) for tool in tools), model)
+
+    def clip(self, text: str, budget: int, model: str = "", *, marker: str = " […]") -> str:
+        """The start of `text`, of at most `budget` tokens, `marker` included where something was cut."""
+        if self.text(text, model) <= budget:
+            return text
+        room = int(budget * BYTES_PER_TOKEN / self.factor(model))
+        if room <= 0:
+            return ""
+        if _size(marker) * 2 > room:
+            marker = ""
+        start = _encode(text)[: room - _size(marker)].decode("utf-8", "ignore")
+        return start.rstrip() + marker
+
+    def _tokens(self, size: int, model: str) -> int:
+        return -int(-size * self.factor(model) // BYTES_PER_TOKEN)
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "replace")  # a lone surrogate is no reason to fail
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(_encode(text))
+
+
+def _message_size(message: Message) -> int:
+    size = MESSAGE_OVERHEAD * BYTES_PER_TOKEN + _content_size(message.get("content"))
+    calls: list[Any] = message.get("tool_calls") or []
+    for call in calls:
+        function: dict[str, Any] = call.get("function") or {}
+        size += sum(_size(str(part)) for part in (call.get("id"), function.get("name"), function.get("arguments")))
+    return size + _size(str(message.get("tool_call_id", "")))
+
+
+def _content_size(content: object) -> int:
+    if isinstance(content, str):
+        return _size(content)
+    if not isinstance(content, list):
+        return 0
+    return sum(_part_size(part) for part in cast(list[Any], content))
+
+
+def _part_size(part: Any) -> int:
+    match part:
+        case {"text": str(text)}:
+            return _size(text)
+        case {"type": "image_url"}:
+            return IMAGE_TOKENS * BYTES_PER_TOKEN
+        case _:
+            return _size(json.dumps(part, ensure_ascii=False, default=str))

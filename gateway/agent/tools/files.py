@@ -1,0 +1,94 @@
+"""Files of the agent in the workspace of its memory namespace, and nothing outside it."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gateway.agent.tools.registry import Arguments, Place, Tool, ToolError
+
+MAX_FILE = 1_000_000
+MAX_LISTED = 500
+MAX_FILES = 5_000
+
+
+class Files(Arguments):
+    action: Literal["read", "write", "list", "delete"]
+    path: Annotated[str, Field(max_length=500, description="relative, e.g. notes/plan.md")] = "."
+    content: Annotated[str | None, Field(max_length=MAX_FILE)] = None
+
+
+async def files(place: Place, arguments: Files) -> str:
+    """Read, write, list and delete text files that you keep across conversations. Files that people send arrive under inbox/."""
+    return await asyncio.to_thread(_act, place.workspace, arguments)
+
+
+def _act(workspace: Path, arguments: Files) -> str:
+    target = inside(workspace, arguments.path)
+    try:
+        match arguments.action:
+            case "list":
+                return "\n".join(_listing(target, workspace)) or "There are no files here yet."
+            case "read":
+                return _read(target)
+            case "write":
+                return _write(workspace, target, arguments.content)
+            case "delete":
+                target.unlink()
+                return f"Deleted {arguments.path}."
+    except FileNotFoundError as error:
+        raise ToolError(f"there is no {arguments.path}; the action list shows what there is") from error
+    except (IsADirectoryError, PermissionError) as error:
+        raise ToolError(f"{arguments.path} is a folder; name a file in it") from error
+    except OSError as error:
+        raise ToolError(f"{arguments.path}: {error.strerror}") from error
+
+
+def inside(workspace: Path, path: str) -> Path:
+    """The file of this name in the workspace, links resolved. Raises ToolError for anything outside."""
+    if "\0" in path:
+        raise ToolError("a path holds no zero bytes")
+    root = workspace.resolve()
+    target = (root / path.lstrip("/")).resolve()
+    if target != root and root not in target.parents:
+        raise ToolError(f"{path} is outside your workspace; use a relative path without ..")
+    return target
+
+
+def _listing(folder: Path, workspace: Path) -> Iterator[str]:
+    if not folder.exists():
+        return
+    root = workspace.resolve()
+    found = [folder] if folder.is_file() else sorted(entry for entry in folder.rglob("*") if entry.is_file())
+    for entry in found[:MAX_LISTED]:
+        yield f"{entry.relative_to(root)}  {entry.stat().st_size} bytes"
+    if len(found) > MAX_LISTED:
+        yield f"… {len(found) - MAX_LISTED} more"
+
+
+def _read(target: Path) -> str:
+    data = target.read_bytes()[: MAX_FILE + 1]
+    if b"\0" in data[:8_000]:
+        raise ToolError(f"{target.name} is no text file ({target.stat().st_size} bytes)")
+    return data.decode("utf-8", errors="replace")
+
+
+def _write(workspace: Path, target: Path, content: str | None) -> str:
+    if content is None:
+        raise ToolError("write needs content")
+    if target == workspace.resolve():
+        raise ToolError("write needs the path of a file")
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if sum(1 for _ in workspace.rglob("*")) > MAX_FILES:
+        raise ToolError(f"there are more than {MAX_FILES} files already; delete some first")
+    temporary = target.with_name(f".{target.name}.part")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
+        file.write(content)
+    temporary.replace(target)
+    return f"Wrote {len(content)} characters to {target.relative_to(workspace.resolve())}."
+
+
+TOOL = Tool(name="files", arguments=Files, function=files, idempotent=True)

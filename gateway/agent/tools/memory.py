@@ -1,0 +1,69 @@
+"""The agent's own notes, in the namespace of the chat."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gateway.agent.tools.registry import Arguments, Place, Tool, ToolError
+from sessions import memory as notes
+from sessions.errors import StateError
+
+SHOWN = 100
+
+
+class Memory(Arguments):
+    action: Literal["save", "forget", "list"]
+    text: Annotated[
+        str | None,
+        Field(max_length=notes.MAX_TEXT, description="save: one sentence, complete in itself; forget: o<number>"),
+    ] = None
+    kind: Literal["fact", "preference", "decision", "event"] = "fact"
+    cause: Annotated[str | None, Field(description="why it is so")] = None
+    happened: Annotated[str | None, Field(description="YYYY-MM-DD")] = None
+    replaces: Annotated[str | int | None, Field(description="number of the note that is no longer true, e.g. o57")] = (
+        None
+    )
+
+
+async def memory(place: Place, arguments: Memory) -> str:
+    """Keep notes that outlast this conversation: facts, preferences, decisions with their reason, events. You see them in every
+    conversation here. Replace what has changed."""
+    try:
+        match arguments.action:
+            case "save":
+                return await _save(place, arguments)
+            case "forget":
+                number = _number(arguments.text if arguments.text else arguments.replaces)
+                await place.database.write(notes.forget, place.session.ns, number)
+                return f"Forgotten: o{number}."
+            case "list":
+                found = await place.database.read(notes.open_notes, place.session.ns, limit=SHOWN)
+                return "\n".join(notes.render(note, None) for note in found) or "There are no notes yet."
+    except StateError as error:
+        raise ToolError(str(error)) from error
+
+
+async def _save(place: Place, arguments: Memory) -> str:
+    replaces = None if arguments.replaces is None else _number(arguments.replaces)
+    note = await place.database.write(
+        notes.note,
+        place.session.ns,
+        arguments.text or "",
+        place.clock(),
+        kind=arguments.kind,
+        cause=arguments.cause,
+        happened=arguments.happened,
+        replaces=replaces,
+        session_id=place.session.id,
+    )
+    return f"Saved as o{note.id}."
+
+
+def _number(text: str | int | None) -> int:
+    digits = str(text or "").strip().removeprefix("o")
+    if not digits.isdecimal():
+        raise ToolError("which note? Give its number, for example o57; the action list shows them")
+    return int(digits)
+
+
+TOOL = Tool(name="memory", arguments=Memory, function=memory, idempotent=True)

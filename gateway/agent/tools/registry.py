@@ -1,0 +1,160 @@
+"""What a tool is, and the set of them that an agent has.
+
+A tool is an async function of a `Place` and a pydantic model of its arguments. Its docstring is what the model reads.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gateway.agent.asking import JSON
+from sessions.clock import Clock
+from sessions.db.engine import Database
+from sessions.records import Session
+
+
+class Arguments(BaseModel):
+    model_config = ConfigDict(extra="ignore", str_strip_whitespace=True)
+
+
+class ToolError(Exception):
+    """The tool could not do it; the text tells the model why and what would work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a tool works: whose memory, which files, and the key under which a repeated call is recognised."""
+
+    session: Session
+    database: Database
+    workspace: Path
+    skills: Path
+    clock: Clock
+    idem_key: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """Instead of a result: this has to be asked of a human."""
+
+    question: str
+    options: tuple[str, ...] = ()
+
+
+Function = Callable[[Place, Any], Awaitable[str | Asking]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """`idempotent`: running it again under the same key does no harm. `reads_only`: may run beside others."""
+
+    name: str
+    arguments: type[Arguments]
+    function: Function
+    idempotent: bool = False
+    reads_only: bool = False
+    needs_approval: bool = False
+    timeout: float = 60.0
+    output_limit: int = 32_000
+
+    @property
+    def schema(self) -> JSON:
+        parameters = self.arguments.model_json_schema()
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": " ".join((self.function.__doc__ or "").split()),
+                "parameters": _lean(parameters),
+            },
+        }
+
+    async def run(self, place: Place, arguments: str) -> str | Asking:
+        """Never raises for what the model did wrong: it reads the sentence and tries again."""
+        try:
+            parsed = self.arguments.model_validate(parse_arguments(arguments))
+        except (ValidationError, ToolError) as error:
+            return f"[wrong arguments for {self.name}: {_explain(error)}]"
+        try:
+            async with asyncio.timeout(self.timeout):
+                outcome = await self.function(place, parsed)
+        except ToolError as error:
+            return f"[{self.name} failed: {error}]"
+        except TimeoutError:
+            return f"[{self.name} took longer than {self.timeout:g} s and was stopped]"
+        if isinstance(outcome, str) and len(outcome) > self.output_limit:
+            return outcome[: self.output_limit] + f"\n[cut: {len(outcome) - self.output_limit} more characters]"
+        return outcome
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """What a model wrote as arguments. Raises ToolError."""
+    try:
+        value = json.loads(text or "{}", strict=False)
+    except json.JSONDecodeError as error:
+        raise ToolError(f"they are no JSON ({error.msg} at character {error.pos})") from error
+    if not isinstance(value, dict):
+        raise ToolError("they are no JSON object")
+    return cast(dict[str, Any], value)
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()[:5])
+    return str(error)
+
+
+def _lean(schema: Any) -> Any:
+    """Without titles and nulls, which cost tokens and say nothing."""
+    if isinstance(schema, list):
+        return [_lean(item) for item in cast(list[Any], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    typed = cast(dict[str, Any], schema)
+    options = typed.get("anyOf")
+    if isinstance(options, list) and {"type": "null"} in options:
+        rest = [option for option in cast(list[Any], options) if option != {"type": "null"}]
+        typed = {
+            **{k: v for k, v in typed.items() if k not in {"anyOf", "default"}},
+            **(rest[0] if len(rest) == 1 else {"anyOf": rest}),
+        }
+    return {
+        name: {k: _lean(v) for k, v in cast(dict[str, Any], value).items()} if name == "properties" else _lean(value)
+        for name, value in typed.items()
+        if not (name == "title" and isinstance(value, str))
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """The tools that an agent may use."""
+
+    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> "Toolbox":
+        """Names that this version does not have yet are left out."""
+        known = {tool.name: tool for tool in _all()}
+        return cls({name: known[name] for name in names if name in known})
+
+    def without(self, *names: str) -> "Toolbox":
+        return Toolbox({name: tool for name, tool in self.tools.items() if name not in names})
+
+    def get(self, name: str) -> Tool | None:
+        return self.tools.get(name)
+
+    @property
+    def schemas(self) -> list[JSON]:
+        return [tool.schema for tool in self.tools.values()]
+
+
+def _all() -> list[Tool]:
+    from gateway.agent.tools import ask_human, files, memory, session_search, skill
+
+    return [memory.TOOL, session_search.TOOL, skill.TOOL, files.TOOL, ask_human.TOOL]

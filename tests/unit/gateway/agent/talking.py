@@ -1,0 +1,72 @@
+"""The real client in front of the scripted server, without waiting."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.agent.asking import Answer, ModelRequest
+from gateway.agent.model import ModelSettings, OpenAIModel
+from gateway.agent.patience import Patience
+from tests.fakes.model_server import ModelServer, Script
+
+HELLO = [{"role": "system", "content": "You are kind."}, {"role": "user", "content": "hello"}]
+FILES = {
+    "type": "function",
+    "function": {
+        "name": "files",
+        "description": "Files in the workspace",
+        "parameters": {"type": "object", "properties": {"action": {"type": "string"}}},
+    },
+}
+CLOCK = {**FILES, "function": {**FILES["function"], "name": "clock"}}
+
+
+@dataclass
+class Time:
+    """Sleeping takes none and moves the clock."""
+
+    now: float = 0.0
+    slept: list[float] = field(default_factory=list)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+    def patience(self, **changes: Any) -> Patience:
+        return Patience(**{"sleep": self.sleep, "clock": lambda: self.now, "jitter": lambda: 1.0, **changes})
+
+
+@dataclass
+class Talk:
+    server: ModelServer
+    model: OpenAIModel
+    time: Time
+    shown: list[str] = field(default_factory=list)
+    observed: list[tuple] = field(default_factory=list)
+
+    async def ask(self, messages: list | None = None, **fields: Any) -> Answer:
+        return await self.model.ask(ModelRequest(messages=messages or HELLO, **fields), self.shown.append)
+
+
+@asynccontextmanager
+async def talking(script: Script = (), *, settings: dict | None = None, **server: Any) -> AsyncIterator[Talk]:
+    time = Time()
+    async with ModelServer(script, **server) as fake:
+        chosen = {
+            "base_url": fake.url,
+            "name": "big",
+            "api_key": "sk-secret-123",
+            "timeout_seconds": 20,
+            **(settings or {}),
+        }
+        observed: list[tuple] = []
+        observe = lambda *seen: observed.append(seen)  # noqa: E731
+        model = OpenAIModel(ModelSettings(**chosen), patience=time.patience(), observe=observe)
+        talk = Talk(fake, model, time, observed=observed)
+        try:
+            yield talk
+        finally:
+            await model.aclose()
