@@ -66,8 +66,7 @@ _PLATFORMS = frozenset(Platform)
 
 def whatsapp_id(raw: str) -> str:
     """One spelling for a WhatsApp number in any notation; anything that is no number (a group, a business-scoped id) stays."""
-    raw = raw.strip()
-    match = _PHONE.fullmatch(raw)
+    match = _PHONE.fullmatch(raw.strip())
     if match is None:
         return raw
     digits = re.sub(r"[^0-9]", "", match[1])

@@ -1,0 +1,22 @@
+"""Several ids of one person or chat: a number and a business-scoped id, a group and the supergroup it became."""
+
+from sqlalchemy import Connection, insert, select
+
+from sessions import inbox
+from sessions.db.schema import aliases
+
+
+def resolve(conn: Connection, platform: str, id: str) -> str:  # noqa: A002  # it is the platform's word
+    """The first id of whoever this is; the id itself when it was never joined with another."""
+    query = select(aliases.c.id).where(aliases.c.platform == platform)
+    while (earlier := conn.scalar(query.where(aliases.c.alias == id))) is not None:
+        id = earlier  # noqa: A001
+    return id
+
+
+def join(conn: Connection, platform: str, alias: str, id: str) -> None:  # noqa: A002
+    """From now on `alias` is the same as `id`, whose first id stays the key. What was joined with either comes along."""
+    inbox.serialize(conn, f"aliases of {platform}")
+    known, first = resolve(conn, platform, alias), resolve(conn, platform, id)
+    if known != first:  # both are first ids, so this can close no circle
+        conn.execute(insert(aliases), {"platform": platform, "alias": known, "id": first})

@@ -1,0 +1,71 @@
+"""Questions to humans, and their answers. They wait as rows, as long as it takes."""
+
+import json
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, insert, select, update
+
+from sessions.db.schema import asks
+from sessions.records import Ask, AskKind
+
+
+def put(
+    conn: Connection,
+    run_id: str,
+    tool_call_id: str,
+    question: str,
+    now: int,
+    *,
+    options: Sequence[str],
+    kind: AskKind,
+    args_hash: str | None,
+) -> Ask:
+    values = {
+        "run_id": run_id,
+        "tool_call_id": tool_call_id,
+        "kind": kind,
+        "question": question,
+        "options": json.dumps(list(options), ensure_ascii=False),
+        "args_hash": args_hash,
+        "created_at": now,
+    }
+    conn.execute(insert(asks), values)
+    found = of_call(conn, run_id, tool_call_id)
+    assert found is not None  # noqa: S101  # it was written two lines above
+    return found
+
+
+def get(conn: Connection, ask_id: int) -> Ask | None:
+    row = conn.execute(select(asks).where(asks.c.id == ask_id)).mappings().first()
+    return Ask.from_row(row) if row else None
+
+
+def of_call(conn: Connection, run_id: str, tool_call_id: str) -> Ask | None:
+    row = (
+        conn.execute(select(asks).where(asks.c.run_id == run_id, asks.c.tool_call_id == tool_call_id))
+        .mappings()
+        .first()
+    )
+    return Ask.from_row(row) if row else None
+
+
+def open_of(conn: Connection, run_id: str) -> Ask | None:
+    """What the run waits for now."""
+    query = (
+        select(asks).where(asks.c.run_id == run_id, asks.c.answered_at.is_(None)).order_by(asks.c.id.desc()).limit(1)
+    )
+    row = conn.execute(query).mappings().first()
+    return Ask.from_row(row) if row else None
+
+
+def answer(conn: Connection, ask_id: int, text: str, by: str, now: int) -> None:
+    conn.execute(
+        update(asks)
+        .where(asks.c.id == ask_id, asks.c.answered_at.is_(None))
+        .values(answered_at=now, answer=text, answered_by=by)
+    )
+
+
+def close_open(conn: Connection, run_id: str, now: int) -> None:
+    """The run ended; nobody can answer any more."""
+    conn.execute(update(asks).where(asks.c.run_id == run_id, asks.c.answered_at.is_(None)).values(answered_at=now))

@@ -1,0 +1,82 @@
+"""Opening a database: find it, bring it to this version's schema under a lock, refuse what is not ours or too new."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, select, text
+
+from sessions.db.engine import Backend, Database, Listener, touch
+from sessions.db.schema import HEAD, meta
+from sessions.errors import NewerSchema
+
+__all__ = ["Database", "open_database", "touch"]
+
+
+def open_database(home: Path, url: str = "") -> Database:
+    """The database of this home. Raises Unusable and its kin with a sentence for a person."""
+    return _open_postgres(url) if url else _open_sqlite(home / "state.db")
+
+
+def _open_sqlite(path: Path) -> Database:
+    from sessions.db import sqlite
+
+    with sqlite.locked(path.with_name("state.lock")):
+        sqlite.prepare_file(path)
+        listeners: list[Listener] = []
+        return _migrated(sqlite.Sqlite(path, listeners), listeners)
+
+
+def _open_postgres(url: str) -> Database:
+    from sessions.db import postgres
+
+    listeners: list[Listener] = []
+    return _migrated(postgres.Postgres(postgres.make_engine(url), listeners), listeners)
+
+
+def _migrated(backend: Backend, listeners: list[Listener]) -> Database:
+    database = Database(backend, listeners)
+    try:
+        if not database.read_now(is_current):
+            database.write_now(migrate)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def is_current(conn: Connection) -> bool:
+    return _revision(conn) == HEAD
+
+
+def migrate(conn: Connection, *, head: str = HEAD, more: Sequence[Path] = ()) -> None:
+    """An older database is upgraded; a newer one must have said that we may work on it. `more`: see `upgrade`."""
+    _one_at_a_time(conn)
+    revision = _revision(conn)
+    if revision is None or revision < head:
+        from sessions.db.migrations import upgrade
+
+        upgrade(conn, more)
+    elif revision > head:
+        _refuse_unless_usable(conn, revision, head)
+
+
+def _one_at_a_time(conn: Connection) -> None:
+    if conn.dialect.name != "sqlite":  # there the file `state.lock` is held
+        from sessions.db import postgres
+
+        postgres.lock(conn)
+
+
+def _refuse_unless_usable(conn: Connection, revision: str, head: str) -> None:
+    oldest = conn.scalar(select(meta.c.value).where(meta.c.key == "usable_from")) or revision
+    if oldest > head:
+        raise NewerSchema(
+            f"This database has schema {revision}, and this version of hermes knows {head}."
+            f" It was last used by a newer hermes: install that version, or restore a backup from before the upgrade."
+        )
+
+
+def _revision(conn: Connection) -> str | None:
+    if not inspect(conn).has_table("alembic_version"):
+        return None
+    return conn.scalar(text("SELECT version_num FROM alembic_version"))

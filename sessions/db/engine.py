@@ -1,0 +1,251 @@
+"""One way to the database: plain functions of a Connection, run off the event loop.
+
+A function given to `write` is one transaction. It must be pure but for its SQL, because it may run more than once: waiting
+functions share one commit, and when one of them fails the others are run again without it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Work = Callable[Concatenate[Connection, P], T]
+Touch = tuple[str, str]
+Listener = Callable[[frozenset[Touch]], None]
+
+_BATCH = 128
+_READERS = 4
+
+
+def touch(conn: Connection, what: str, which: str) -> None:
+    """Tell the listeners, after the commit, that this has changed: ("session", id), ("inbox", key), ("outbox", platform) …"""
+    conn.info.setdefault("touched", set()).add((what, which))
+
+
+def take_touched(conn: Connection) -> frozenset[Touch]:
+    return frozenset(conn.info.pop("touched", ()))
+
+
+class Job(Generic[T]):
+    """A waiting function and the future of its result, on an event loop or for a thread."""
+
+    __slots__ = ("_future", "_loop", "_work")
+
+    def __init__(self, work: Callable[[Connection], T], loop: asyncio.AbstractEventLoop | None) -> None:
+        self._work = work
+        self._loop = loop
+        self._future: asyncio.Future[T] | Future[T] = Future() if loop is None else loop.create_future()
+
+    def run(self, conn: Connection) -> T:
+        return self._work(conn)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        return self._loop
+
+    @property
+    def future(self) -> Any:
+        return self._future
+
+    def settle(self, result: T | None, error: BaseException | None) -> None:
+        if self._future.done():  # the waiting task was cancelled; the transaction counts all the same
+            return
+        if error is not None:
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(result)  # pyright: ignore[reportArgumentType]  # no error: it is a T
+
+
+Outcome = tuple[Job[Any], Any, BaseException | None]
+
+
+def _settle_all(outcomes: list[Outcome]) -> None:
+    for job, result, error in outcomes:
+        job.settle(result, error)
+
+
+def settle(outcomes: list[Outcome]) -> None:
+    """Wake each event loop once, however many of its functions were in the commit."""
+    by_loop: dict[asyncio.AbstractEventLoop | None, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_loop.setdefault(outcome[0].loop, []).append(outcome)
+    for loop, some in by_loop.items():
+        if loop is None:
+            _settle_all(some)
+            continue
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(_settle_all, some)
+
+
+def tell(listeners: list[Listener], touched: frozenset[Touch]) -> None:
+    if not touched:
+        return
+    for listener in tuple(listeners):
+        try:
+            listener(touched)
+        except Exception:  # noqa: BLE001  # its fault must not stop the only writer
+            _log.exception("db.listener_failed")
+
+
+class Backend(Protocol):
+    """What differs between the databases."""
+
+    name: str
+    engine: Engine
+
+    def explain(self, error: Exception, /) -> Exception:
+        """The error in our own words when it is about the state of the database, else the same."""
+        ...
+
+    def read(self) -> "contextlib.AbstractContextManager[Connection]": ...
+
+    def submit(self, job: "Job[Any]") -> None: ...
+
+    def checkpoint(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Database:
+    def __init__(self, backend: Backend, listeners: list[Listener]) -> None:
+        self._backend = backend
+        self._listeners = listeners
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="db-read")
+
+    @property
+    def dialect(self) -> str:
+        return self._backend.name
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Called after each commit, in the committing thread; it must be quick and must not raise. Returns how to stop."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Returns once it is on disk."""
+        job = Job(lambda conn: work(conn, *args, **kwargs), asyncio.get_running_loop())
+        self._backend.submit(job)
+        return await job.future
+
+    def write_now(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The same for a thread that may block."""
+        job = Job(lambda conn: work(conn, *args, **kwargs), None)
+        self._backend.submit(job)
+        return job.future.result()
+
+    async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Sees one consistent state. Must not write."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, lambda: self.read_now(work, *args, **kwargs))
+
+    def read_now(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            with self._backend.read() as conn:
+                return work(conn, *args, **kwargs)
+        except Exception as error:
+            explained = self._backend.explain(error)
+            if explained is error:
+                raise
+            raise explained from error
+
+    def checkpoint(self) -> None:
+        """Move everything into the main file, so that no old version of a page stays in a log. Blocks."""
+        self._backend.checkpoint()
+
+    def close(self) -> None:
+        """Finish what waits, then let go of every file and connection."""
+        self._readers.shutdown(wait=True)
+        self._backend.close()
+
+
+class GroupCommit:
+    """One thread that takes every waiting function, runs them all and commits once."""
+
+    def __init__(self, engine: Engine, explain: Callable[[Exception], Exception], listeners: list[Listener]) -> None:
+        self._engine = engine
+        self._explain = explain
+        self._listeners = listeners
+        self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._open = True
+        self._door = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="db-write", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job[Any]) -> None:
+        with self._door:
+            if not self._open:
+                raise RuntimeError("the database is closed")
+            self._queue.put(job)
+
+    def close(self) -> None:
+        with self._door:
+            if self._open:
+                self._queue.put(None)
+            self._open = False
+        self._thread.join()
+
+    def _run(self) -> None:
+        for batch in self._batches():
+            try:
+                outcomes, touched = self._commit(batch)
+            except BaseException as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it and the writer must go on
+                explained = self._explain(error) if isinstance(error, Exception) else error
+                settle([(job, None, explained) for job in batch])
+            else:
+                tell(self._listeners, touched)
+                settle(outcomes)
+
+    def _batches(self) -> Iterator[list[Job[Any]]]:
+        while (job := self._queue.get()) is not None:
+            batch = [job]
+            while len(batch) < _BATCH and not self._queue.empty():
+                more = self._queue.get()
+                if more is None:
+                    yield batch
+                    return
+                batch.append(more)
+            yield batch
+
+    def _commit(self, batch: list[Job[Any]]) -> tuple[list[Outcome], frozenset[Touch]]:
+        """Without savepoints first, since nearly always nothing fails; then, if something did, each in its own."""
+        with self._engine.connect() as conn:
+            try:
+                return self._transaction(conn, lambda: [(job, job.run(conn), None) for job in batch])
+            except Exception:
+                if len(batch) == 1:
+                    raise
+                return self._transaction(conn, lambda: [self._alone(conn, job) for job in batch])
+
+    def _transaction(
+        self, conn: Connection, work: Callable[[], list[Outcome]]
+    ) -> tuple[list[Outcome], frozenset[Touch]]:
+        try:
+            with conn.begin():
+                outcomes = work()
+            return outcomes, take_touched(conn)
+        finally:
+            take_touched(conn)  # what was rolled back has changed nothing
+
+    def _alone(self, conn: Connection, job: Job[Any]) -> Outcome:
+        before = frozenset[Touch](conn.info.get("touched", ()))
+        savepoint = conn.begin_nested()
+        try:
+            result = job.run(conn)
+        except Exception as error:  # it fails alone
+            if not getattr(conn.connection.dbapi_connection, "in_transaction", True):
+                raise  # a full disk rolls back everything, savepoints included: the whole batch has failed
+            savepoint.rollback()
+            conn.info["touched"] = set(before)
+            return job, None, self._explain(error)
+        savepoint.commit()
+        return job, result, None

@@ -1,0 +1,102 @@
+"""PostgreSQL for teams: the same functions in a small thread pool on psycopg."""
+
+import contextlib
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
+
+from sessions.db.engine import Job, Listener, Outcome, Touch, settle, take_touched, tell
+from sessions.db.schema import message_search, metadata
+from sessions.errors import Unusable
+
+_POOL = 5
+_TRIES = 5
+_SERIALIZATION = {"40001", "40P01"}  # two transactions met: the loser simply runs again
+_LOCK = 0x4845524D4553
+
+
+def make_engine(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        return create_engine(
+            parsed.set(drivername="postgresql+psycopg"), pool_size=_POOL, max_overflow=_POOL, pool_pre_ping=True
+        )
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise Unusable(
+            "database.url is no PostgreSQL address; one looks like postgresql://user:password@host/name."
+        ) from error
+    except ModuleNotFoundError as error:
+        raise Unusable("PostgreSQL needs its extra: pip install 'hermes-gateway[postgres]'.") from error
+
+
+def explain(error: Exception) -> Exception:
+    if isinstance(error, OperationalError) and (error.connection_invalidated or error.statement is None):
+        return Unusable(f"The database cannot be reached: {str(error.orig).splitlines()[0]}")
+    return error
+
+
+def lock(conn: Connection) -> None:
+    """One at a time over all processes, until the end of the transaction."""
+    conn.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+
+
+class Postgres:
+    name = "postgresql"
+
+    def __init__(self, engine: Engine, listeners: list[Listener]) -> None:
+        self.engine = engine
+        self._listeners = listeners
+        self._pool = ThreadPoolExecutor(_POOL, thread_name_prefix="db-write")
+
+    def explain(self, error: Exception) -> Exception:
+        return explain(error)
+
+    @contextlib.contextmanager
+    def read(self) -> Generator[Connection]:
+        with (
+            self.engine.connect().execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            ) as conn,
+            conn.begin(),
+        ):
+            yield conn
+
+    def submit(self, job: Job[Any]) -> None:
+        self._pool.submit(self._run, job)
+
+    def _run(self, job: Job[Any]) -> None:
+        try:
+            outcome, touched = self._transaction(job)
+        except Exception as error:  # noqa: BLE001  # whoever waits must hear of it
+            settle([(job, None, self.explain(error))])
+            return
+        tell(self._listeners, touched)
+        settle([outcome])
+
+    def _transaction(self, job: Job[Any]) -> tuple[Outcome, frozenset[Touch]]:
+        for tries in range(1, _TRIES + 1):
+            try:
+                with self.engine.connect() as conn:
+                    conn.info.pop("touched", None)
+                    with conn.begin():
+                        result = job.run(conn)
+                    return (job, result, None), take_touched(conn)
+            except DBAPIError as error:
+                again = getattr(error.orig, "sqlstate", None) in _SERIALIZATION or error.connection_invalidated
+                if not again or tries == _TRIES:
+                    raise
+        raise AssertionError("unreachable")
+
+    def checkpoint(self) -> None:
+        """PostgreSQL looks after its own log; what was deleted leaves its tables and indexes now, not some day."""
+        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+            for table in [*metadata.tables, message_search.name]:
+                conn.exec_driver_sql(f"VACUUM {table}")
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+        self.engine.dispose()

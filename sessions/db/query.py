@@ -1,0 +1,179 @@
+"""The query language: what a person typed, as a small tree that each database turns into its own words.
+
+Plain words mean: any of them, without the stop words. A query that uses phrases, AND, OR, NOT, parentheses or `prefix*` is taken
+at its word. Nothing that can be typed is an error; a query without a single letter or digit has no terms.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import filterfalse
+
+_SCRIPTS_WITHOUT_SPACES = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af])")
+_WORD = re.compile(r"[^\W_]+")
+_ASCII = "".join(chr(code).lower() if chr(code).isalnum() else " " for code in range(128))
+_TOKEN = re.compile(r'"([^"]*)"|([()])|([^\s()"]+)')
+_STOP = frozenset(
+    """
+    a about after again all also am an and any are as at be because been before being but by can could did do does
+    doing down during each else for from further get go had has have having he her here hers him his how i if in
+    into is it its itself just let like me more most my no nor not of off on once only or other our out over own
+    please same she should so some such than that the their them then there these they this those through to too
+    under until up us very was we were what when where which while who whom why will with would you your
+    """.split()  # noqa: SIM905  # words read better than a list of strings
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Words that stand one after the other. `prefix`: the last one may go on."""
+
+    words: tuple[str, ...]
+    prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    left: "Node"
+    right: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    left: "Node"
+    right: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    left: "Node"
+    right: "Node"
+
+
+Node = Term | Both | Either | Without
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`literal`: written in the language of phrases and operators, so neighbours' words must not count."""
+
+    node: Node
+    literal: bool
+
+    def terms(self) -> list[Term]:
+        """Those that a hit may contain, which leaves out what NOT excludes."""
+        return list(_positive(self.node))
+
+
+def spaced(text: str) -> str:
+    """Scripts that are written without spaces become one character per word."""
+    return text if text.isascii() else _SCRIPTS_WITHOUT_SPACES.sub(r" \1 ", text)
+
+
+def words(text: str) -> list[str]:
+    return _split(spaced(text))
+
+
+def _split(spaced_text: str) -> list[str]:
+    if spaced_text.isascii():  # the same, three times as fast
+        return spaced_text.translate(_ASCII).split()
+    return _WORD.findall(spaced_text.lower())
+
+
+def content_words(spaced_text: str) -> dict[str, None]:
+    """Each once, in order, without stop words."""
+    return dict.fromkeys(filterfalse(_STOP.__contains__, _split(spaced_text)))
+
+
+def parse(text: str) -> Query | None:
+    """None when there is nothing in it that could be searched."""
+    tokens = list(_tokens(text))
+    if any(kind != "word" for kind, _ in tokens):
+        node = _Literal(tokens).parse()
+        if node is not None:
+            return Query(node, literal=True)
+    return _plain(text)
+
+
+def _plain(text: str) -> Query | None:
+    terms = [Term(tuple(found)) for token in text.split() if (found := words(token))]
+    meaning = [term for term in terms if not (len(term.words) == 1 and term.words[0] in _STOP)] or terms
+    node: Node | None = None
+    for term in dict.fromkeys(meaning):
+        node = term if node is None else Either(node, term)
+    return None if node is None else Query(node, literal=False)
+
+
+def _tokens(text: str) -> Iterator[tuple[str, Term | str]]:
+    for phrase, parenthesis, word in _TOKEN.findall(text):
+        if parenthesis:
+            yield parenthesis, parenthesis
+        elif word in {"AND", "OR", "NOT"}:
+            yield word, word
+        elif found := tuple(words(phrase or word)):
+            prefix = len(found) == 1 and word.endswith("*")
+            yield ("phrase" if phrase or prefix else "word"), Term(found, prefix=prefix)
+
+
+class _Literal:
+    """Recursive descent: NOT binds tighter than AND (or nothing between two words), and that tighter than OR."""
+
+    def __init__(self, tokens: list[tuple[str, Term | str]]) -> None:
+        self._tokens = tokens
+        self._at = 0
+
+    def parse(self) -> Node | None:
+        """None when the operators make no sense; then the words are taken as plain ones."""
+        node = self._either()
+        return node if self._at == len(self._tokens) else None
+
+    def _peek(self) -> str:
+        return self._tokens[self._at][0] if self._at < len(self._tokens) else ""
+
+    def _take(self, kind: str) -> bool:
+        if self._peek() != kind:
+            return False
+        self._at += 1
+        return True
+
+    def _either(self) -> Node | None:
+        left = self._both()
+        while left is not None and self._take("OR"):
+            right = self._both()
+            left = None if right is None else Either(left, right)
+        return left
+
+    def _both(self) -> Node | None:
+        left = self._without()
+        while left is not None and (self._take("AND") or self._peek() in {"word", "phrase", "("}):
+            right = self._without()
+            left = None if right is None else Both(left, right)
+        return left
+
+    def _without(self) -> Node | None:
+        left = self._term()
+        while left is not None and self._take("NOT"):
+            right = self._term()
+            left = None if right is None else Without(left, right)
+        return left
+
+    def _term(self) -> Node | None:
+        if self._take("("):
+            node = self._either()
+            return node if self._take(")") else None
+        if self._peek() not in {"word", "phrase"}:
+            return None
+        term = self._tokens[self._at][1]
+        self._at += 1
+        return term if isinstance(term, Term) else None
+
+
+def _positive(node: Node) -> Iterator[Term]:
+    match node:
+        case Term():
+            yield node
+        case Without(left, _):
+            yield from _positive(left)
+        case Both(left, right) | Either(left, right):
+            yield from _positive(left)
+            yield from _positive(right)

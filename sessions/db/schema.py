@@ -1,0 +1,337 @@
+"""The tables, for SQLAlchemy Core. Migrations create them; a test holds both against each other."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from sessions.db.sql import Prose
+
+HEAD = "0001"
+"""The newest migration. Opening a database at HEAD imports no alembic."""
+
+APPLICATION_ID = 0x48524D47
+"""`PRAGMA application_id` of our SQLite files, since other programs use the same names for their homes."""
+
+metadata = MetaData()
+
+# Conditions of partial indexes. Queries use these very words: SQLite takes the index only for literal values, not for parameters.
+_Id = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _row_id() -> Column[int]:
+    """With `sqlite_autoincrement` a deleted row's id is never given again: mirrors rely on it."""
+    return Column("id", _Id, primary_key=True, autoincrement=True)
+
+
+def _count(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default=text("0"))
+
+
+meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", Prose, nullable=False))
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("session_key", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("user_id", Text),
+    Column("agent", Text, nullable=False),
+    Column("model", Text),
+    Column("model_config", Text),
+    Column("system_prompt", Prose),
+    Column("title", Prose),
+    Column("started_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("end_reason", Text),
+    Column("last_user_at", BigInteger),
+    Column("parent_session_id", Text),
+    _count("message_count"),
+    _count("tool_call_count"),
+    _count("input_tokens"),
+    _count("output_tokens"),
+    Column("ns", Text, nullable=False),
+    _count("settled_to"),
+    _count("indexed_to"),
+    Index(
+        "sessions_active",
+        "session_key",
+        unique=True,
+        sqlite_where=text("ended_at IS NULL"),
+        postgresql_where=text("ended_at IS NULL"),
+    ),
+    Index("sessions_by_key", "session_key", "started_at"),
+    Index("sessions_by_start", "started_at"),
+    Index("sessions_by_parent", "parent_session_id"),
+    Index(
+        "sessions_unindexed",
+        "id",
+        sqlite_where=text("indexed_to < settled_to"),
+        postgresql_where=text("indexed_to < settled_to"),
+    ),
+)
+
+MESSAGE_OPEN = text("state IN ('pending', 'started')")
+
+messages = Table(
+    "messages",
+    metadata,
+    _row_id(),
+    Column("session_id", Text, nullable=False),
+    Column("run_id", Text),
+    Column("role", Text, nullable=False),
+    Column("content", Prose),
+    Column("tool_calls", Prose),
+    Column("tool_call_id", Prose),
+    Column("tool_name", Prose),
+    Column("token_count", Integer),
+    Column("created_at", BigInteger, nullable=False),
+    Column("sender", Prose),
+    Column("attachments", Prose),
+    Column("state", Text, nullable=False, server_default="done"),
+    Column("idem_key", Text),
+    Index("messages_by_session", "session_id", "id"),
+    Index("messages_open", "session_id", "id", sqlite_where=MESSAGE_OPEN, postgresql_where=MESSAGE_OPEN),
+    sqlite_autoincrement=True,
+)
+
+inbox = Table(
+    "inbox",
+    metadata,
+    _row_id(),
+    Column("dedup_key", Text, nullable=False, unique=True),
+    Column("session_key", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("mode", Text, nullable=False),
+    Column("body", Prose, nullable=False),
+    Column("route", Text),
+    Column("fingerprint", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("run_id", Text),
+    Column("outcome", Text),
+    Index(
+        "inbox_unread",
+        "session_key",
+        "id",
+        sqlite_where=text("outcome IS NULL"),
+        postgresql_where=text("outcome IS NULL"),
+    ),
+    Index("inbox_by_run", "run_id"),
+    sqlite_autoincrement=True,
+)
+
+RUN_ACTIVE = text("status IN ('running', 'waiting_on_human') AND kind <> 'farewell'")
+RUN_RUNNING = text("status = 'running'")
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("session_id", Text, nullable=False),
+    Column("session_key", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("stop_reason", Text),
+    Column("error", Prose),
+    Column("wake_at", BigInteger),
+    Column("lease_owner", Text),
+    Column("lease_until", BigInteger),
+    _count("fence"),
+    _count("attempts"),
+    _count("steps"),
+    _count("input_tokens"),
+    _count("output_tokens"),
+    Column("route", Text),
+    Column("options", Prose),
+    Column("deployment", Text),
+    Column("thread_id", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Index("runs_active", "session_key", unique=True, sqlite_where=RUN_ACTIVE, postgresql_where=RUN_ACTIVE),
+    Index("runs_running", "status", sqlite_where=RUN_RUNNING, postgresql_where=RUN_RUNNING),
+    Index("runs_by_session", "session_id"),
+)
+
+asks = Table(
+    "asks",
+    metadata,
+    _row_id(),
+    Column("run_id", Text, nullable=False),
+    Column("tool_call_id", Prose, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("question", Prose, nullable=False),
+    Column("options", Prose),
+    Column("args_hash", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("deadline", BigInteger),
+    Column("answered_at", BigInteger),
+    Column("answer", Prose),
+    Column("answered_by", Prose),
+    UniqueConstraint("run_id", "tool_call_id"),
+    sqlite_autoincrement=True,
+)
+
+OUT_OPEN = text("state IN ('pending', 'sending', 'unknown')")
+
+outbox = Table(
+    "outbox",
+    metadata,
+    _row_id(),
+    Column("dedup_key", Text, nullable=False, unique=True),
+    Column("platform", Text, nullable=False),
+    Column("chat", Text, nullable=False),
+    Column("address", Prose, nullable=False),
+    Column("session_key", Text, nullable=False),
+    Column("run_id", Text),
+    Column("body", Prose, nullable=False),
+    Column("rendered", Boolean, nullable=False, server_default=text("false")),
+    Column("state", Text, nullable=False),
+    Column("root", BigInteger),
+    _count("part"),
+    _count("attempts"),
+    _count("doubts"),
+    Column("due_at", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("sent_at", BigInteger),
+    Column("lease_owner", Text),
+    Column("lease_until", BigInteger),
+    Column("platform_ids", Text),
+    Column("last_error", Prose),
+    Index(
+        "outbox_open",
+        "platform",
+        "chat",
+        "id",
+        sqlite_where=OUT_OPEN,
+        postgresql_where=OUT_OPEN,
+    ),
+    Index("outbox_by_run", "run_id"),
+    sqlite_autoincrement=True,
+)
+
+events = Table(
+    "events",
+    metadata,
+    _row_id(),
+    Column("deployment", Text, nullable=False),
+    Column("run_id", Text),
+    Column("thread_id", Text),
+    Column("kind", Text, nullable=False),
+    Column("data", Prose, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Index("events_by_deployment", "deployment", "id"),
+    Index("events_by_run", "run_id"),
+    sqlite_autoincrement=True,
+)
+
+aliases = Table(
+    "aliases",
+    metadata,
+    Column("platform", Text, primary_key=True),
+    Column("alias", Text, primary_key=True),
+    Column("id", Text, nullable=False),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("until", BigInteger, nullable=False),
+    _count("fence"),
+)
+
+observations = Table(
+    "observations",
+    metadata,
+    _row_id(),
+    Column("ns", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("text", Prose, nullable=False),
+    Column("cause", Prose),
+    Column("happened", Prose),
+    Column("said_at", BigInteger, nullable=False),
+    Column("src", Text, nullable=False),
+    Column("session_id", Text),
+    Column("supersedes", BigInteger),
+    Column("closed_by", BigInteger),
+    Column("closed_at", BigInteger),
+    _count("weight"),
+    Column("used_at", BigInteger),
+    _count("fold"),
+    UniqueConstraint("ns", "fold", "text"),
+    Index("observations_by_ns", "ns", "id"),
+    sqlite_autoincrement=True,
+)
+
+spending = Table(
+    "spending",
+    metadata,
+    Column("day", Text, primary_key=True),
+    _count("input_tokens"),
+    _count("output_tokens"),
+)
+
+deployments = Table(
+    "deployments",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Prose, nullable=False),
+    Column("customer_id", Prose),
+    Column("system_prompt", Prose),
+    Column("model", Text),
+    Column("created_by", Text, nullable=False),
+    Column("default_thread", Text),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+overheard = Table(
+    "overheard",
+    metadata,
+    _row_id(),
+    Column("session_key", Text, nullable=False),
+    Column("message_id", Text, nullable=False),
+    Column("sender", Prose, nullable=False),
+    Column("text", Prose, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Index("overheard_by_key", "session_key", "id"),
+    sqlite_autoincrement=True,
+)
+
+people = Table(
+    "people",
+    metadata,
+    Column("platform", Text, primary_key=True),
+    Column("user_id", Text, primary_key=True),
+    Column("name", Prose, nullable=False),
+    Column("owner", Boolean, nullable=False, server_default=text("false")),
+    Column("approved_at", BigInteger, nullable=False),
+)
+
+pairings = Table(
+    "pairings",
+    metadata,
+    Column("code_hash", Text, primary_key=True),
+    Column("platform", Text, nullable=False),
+    Column("user_id", Text, nullable=False),
+    Column("name", Prose, nullable=False),
+    Column("address", Prose, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)
+
+message_search = Table(  # PostgreSQL only: its tsvector columns are added by the migration
+    "message_search",
+    MetaData(),
+    Column("message_id", BigInteger, primary_key=True),
+    Column("ns", Text, nullable=False),
+)

@@ -1,0 +1,179 @@
+"""Full-text search over every message, inside one namespace or over all.
+
+The index trails the journal, so that a message's neighbours are known when it is indexed; a search first indexes what is missing.
+Within a session messages are indexed in order, and the last one again as soon as it has a successor. So what was indexed for a row
+always follows from the rows and `indexed_to`, which is what deleting from an index without content needs.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Select, func, select, update
+
+from sessions.db import search_postgres, search_sqlite
+from sessions.db.entry import Entry
+from sessions.db.query import content_words, parse, spaced
+from sessions.db.schema import messages, sessions
+from sessions.db.sql import param
+from sessions.errors import Invalid
+from sessions.records import Message, Role, Session, Source
+
+_NEIGHBOUR = 60  # content words of a neighbour
+_CLIP = 100_000
+_NOBODY: dict[str, None] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    message: Message
+    session: Session
+
+
+def namespace_token(ns: str) -> str:
+    return "n" + hashlib.blake2b(ns.encode(), digest_size=8).hexdigest()
+
+
+# --- indexing -----------------------------------------------------------------------------------------------------------------
+
+
+class _Said(NamedTuple):
+    id: int
+    content: str
+    sender: str | None
+
+
+class _Behind(NamedTuple):
+    id: str
+    ns: str
+    indexed_to: int
+    settled_to: int
+
+
+_INDEXABLE = select(messages.c.id, messages.c.content, messages.c.sender).where(
+    messages.c.session_id == param("session"), messages.c.role != Role.SYSTEM, messages.c.content != ""
+)
+_KNOWN = _INDEXABLE.where(messages.c.id <= param("up_to")).order_by(messages.c.id.desc())
+_LAST_KNOWN = _KNOWN.limit(3)
+_FRESH = (
+    _INDEXABLE.where(messages.c.id > param("above"), messages.c.id <= param("up_to"))
+    .order_by(messages.c.id)
+    .limit(param("limit"))
+)
+_BEHIND = (
+    select(sessions.c.id, sessions.c.ns, sessions.c.indexed_to, sessions.c.settled_to)
+    .where(sessions.c.indexed_to < sessions.c.settled_to)
+    .limit(param("limit"))
+    .with_for_update(skip_locked=True)  # PostgreSQL: whoever works on a session now gives it back in a moment
+)
+_REACHED = update(sessions).where(sessions.c.id == param("session")).values(indexed_to=param("reached"))
+
+
+def index_some(conn: Connection, limit: int = 300) -> bool:
+    """Index about `limit` messages. True when there is more. One short transaction, to be repeated."""
+    left = limit
+    for row in conn.execute(_BEHIND, {"limit": limit}).all():
+        left -= _index_session(conn, _Behind(*row), left)
+        if left <= 0:
+            return True
+    return False
+
+
+def _said(conn: Connection, query: Select[*tuple[Any, ...]], **parameters: object) -> list[_Said]:
+    return [_Said(*row) for row in conn.execute(query, parameters)]
+
+
+def _index_session(conn: Connection, behind: _Behind, limit: int) -> int:
+    token = namespace_token(behind.ns)
+    known = _said(conn, _LAST_KNOWN, session=behind.id, up_to=behind.indexed_to)[::-1]
+    fresh = _said(conn, _FRESH, session=behind.id, above=behind.indexed_to, up_to=behind.settled_to, limit=limit)
+    entries = _entries([*known, *fresh], token)
+    new = entries[len(known) :]
+    if known and fresh:  # the last known one has got a successor
+        stale, renewed = _entries(known, token)[-1], entries[len(known) - 1]
+        if renewed != stale:
+            _index(conn).remove(conn, [stale])
+            new.insert(0, renewed)
+    _index(conn).add(conn, new)
+    reached = fresh[-1].id if len(fresh) == limit else behind.settled_to
+    conn.execute(_REACHED, {"session": behind.id, "reached": reached})
+    return max(len(fresh), 1)
+
+
+def _entries(rows: Sequence[_Said], ns: str) -> list[Entry]:
+    """`rows` are neighbours, each with all that stand before it (at least two where there are)."""
+    texts = [spaced(row.content[:_CLIP]) for row in rows]
+    own = [content_words(text) for text in texts]
+    near = [words if len(words) <= _NEIGHBOUR else dict.fromkeys(islice(words, _NEIGHBOUR)) for words in own]
+    near = [_NOBODY, _NOBODY, *near, _NOBODY]
+    return [
+        Entry(
+            message_id=row.id,
+            ns=ns,
+            sender=spaced(row.sender or ""),
+            text=texts[i],
+            words=" ".join(own[i]),
+            ctx=" ".join(near[i] | near[i + 1] | near[i + 3]),
+        )
+        for i, row in enumerate(rows)
+    ]
+
+
+def forget(conn: Connection, session_id: str) -> None:
+    """Take every message of this session out of the index; it is indexed anew if it stays."""
+    query = select(sessions.c.ns, sessions.c.indexed_to).where(sessions.c.id == session_id)
+    found = conn.execute(query.with_for_update()).first()
+    if found is None or not found.indexed_to:
+        return
+    rows = _said(conn, _KNOWN, session=session_id, up_to=found.indexed_to)[::-1]
+    _index(conn).remove(conn, _entries(rows, namespace_token(found.ns)))
+    conn.execute(update(sessions).where(sessions.c.id == session_id).values(indexed_to=0))
+
+
+def erase_step(conn: Connection) -> bool:
+    """Rewrite a part of the index, so that no deleted word stays in it. True when there is more to do."""
+    return _index(conn).erase_step(conn)
+
+
+# --- searching ----------------------------------------------------------------------------------------------------------------
+
+
+def search(
+    conn: Connection,
+    query_text: str,
+    *,
+    ns: str | None = None,
+    source: Source | None = None,
+    limit: int = 10,
+    cut_off: int | None = None,
+) -> list[Hit]:
+    """Best hits first. `ns=None` is for the owner of the machine only. Raises Invalid for a query without letters or digits."""
+    query = parse(query_text)
+    if query is None:
+        raise Invalid(
+            f'{query_text!r} holds no letter or digit that could be searched. Give a word, a "phrase" or a prefix*.'
+        )
+    token = None if ns is None else namespace_token(ns)
+    found = _index(conn).find(conn, query, token, source, limit, cut_off)
+    return _hits(conn, found)
+
+
+def _hits(conn: Connection, message_ids: Sequence[int]) -> list[Hit]:
+    rows = conn.execute(select(messages).where(messages.c.id.in_(message_ids))).mappings()
+    by_id = {row["id"]: Message.from_row(row) for row in rows}
+    of_sessions = {message.session_id for message in by_id.values()}
+    session_rows = conn.execute(select(sessions).where(sessions.c.id.in_(of_sessions))).mappings()
+    by_session = {row["id"]: Session.from_row(row) for row in session_rows}
+    return [Hit(message=by_id[i], session=by_session[by_id[i].session_id]) for i in message_ids if i in by_id]
+
+
+def _index(conn: Connection):  # noqa: ANN202  # one of two modules with the same four functions
+    return search_sqlite if conn.dialect.name == "sqlite" else search_postgres
+
+
+def unindexed(conn: Connection) -> int:
+    """How many messages the index trails behind; for metrics and benches."""
+    behind = select(func.count()).select_from(messages.join(sessions, messages.c.session_id == sessions.c.id))
+    return conn.scalar(behind.where(messages.c.id > sessions.c.indexed_to)) or 0

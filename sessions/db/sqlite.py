@@ -1,0 +1,172 @@
+"""SQLite in the home: WAL, every commit on disk, one writer thread, readers in threads, checkpoints out of the way."""
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import QueuePool
+
+from sessions import files
+from sessions.db.engine import GroupCommit, Listener, Touch
+from sessions.db.schema import APPLICATION_ID
+from sessions.errors import ForeignHome, Unusable
+
+_BUSY_MS = 120_000
+_WAL_PAGES = 2_000
+_WAL_TOO_LONG = 64 * 2**20
+
+
+def _connect(path: Path, *, writes: bool = True) -> sqlite3.Connection:
+    conn = sqlite3.connect(
+        path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False, cached_statements=512
+    )
+    conn.execute("PRAGMA synchronous = FULL")
+    conn.execute("PRAGMA secure_delete = ON")
+    conn.execute("PRAGMA wal_autocheckpoint = 0")
+    conn.execute("PRAGMA cache_size = -4000")
+    conn.execute("PRAGMA temp_store = MEMORY")
+    if not writes:
+        conn.execute("PRAGMA query_only = ON")
+    return conn
+
+
+def _engine(path: Path, begin: str, *, writes: bool, **options: int) -> Engine:
+    engine = create_engine("sqlite://", creator=lambda: _connect(path, writes=writes), poolclass=QueuePool, **options)
+
+    @event.listens_for(engine, "begin")
+    def _(conn: Connection) -> None:
+        conn.exec_driver_sql(begin)
+
+    return engine
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Generator[None]:
+    """Hold a lock file of the home, across processes. Waits. Raises Unusable when the folder does not allow it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(files.locked(path))
+        except OSError as error:
+            reason = f"{path.parent} cannot be written to: {error.strerror}."
+            raise Unusable(f"{reason} Check that it exists, who owns it, its permissions and free space.") from error
+        yield
+
+
+def explain(error: Exception, path: Path) -> Exception:
+    """Our own words for what a person can mend; anything else stays as it is."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if not isinstance(cause, sqlite3.Error):
+        return error
+    message = str(cause)
+    match message:
+        case _ if "disk is full" in message or "disk I/O" in message:
+            text = (
+                f"The disk that holds {path} is full or fails ({message}). Nothing was harmed; make room and try again."
+            )
+        case _ if "malformed" in message or "not a database" in message:
+            text = (
+                f"{path} is damaged ({message}). Stop hermes, put the file aside, and restore a backup or start afresh."
+            )
+        case _ if "readonly" in message or "unable to open" in message:
+            text = f"{path} cannot be opened for writing ({message}). Check who owns the folder and its permissions."
+        case _ if "locked" in message:
+            text = (
+                f"{path} is held by another program for more than {_BUSY_MS // 60_000} minutes. Close it and try again."
+            )
+        case _:
+            return error
+    return Unusable(text)
+
+
+def prepare_file(path: Path) -> None:
+    """Create the file if need be, as ours and in WAL mode; refuse one that belongs to another program."""
+    try:
+        if not path.exists():
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        with contextlib.closing(_connect(path)) as conn:
+            owner = conn.execute("PRAGMA application_id").fetchone()[0]
+            tables = conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if owner != APPLICATION_ID and tables:
+                raise ForeignHome(
+                    f"{path} was made by another program (maybe Hermes Agent, which uses the same folder)."
+                    f" Choose another home: hermes --home DIR, or HERMES_HOME=DIR."
+                )
+            if owner != APPLICATION_ID:
+                conn.execute("PRAGMA auto_vacuum = INCREMENTAL")
+                conn.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            if conn.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                conn.execute("PRAGMA journal_mode = WAL")
+    except OSError as error:
+        raise Unusable(
+            f"{path} cannot be created: {error.strerror}. Check the folder's permissions and free space."
+        ) from error
+    except sqlite3.Error as error:
+        explained = explain(error, path)
+        raise (explained if explained is not error else Unusable(f"{path} cannot be used: {error}")) from error
+
+
+class Sqlite:
+    name = "sqlite"
+
+    def __init__(self, path: Path, listeners: list[Listener]) -> None:
+        self._path = path
+        self.engine = _engine(path, "BEGIN IMMEDIATE", writes=True, pool_size=1, max_overflow=2)
+        self._reading = _engine(path, "BEGIN", writes=False, pool_size=4, max_overflow=8)
+        self._checkpoints = _Checkpoints(path)
+        listeners.append(self._checkpoints.consider)
+        self._writer = GroupCommit(self.engine, self.explain, listeners)
+        self.submit = self._writer.submit
+
+    def explain(self, error: Exception) -> Exception:
+        return explain(error, self._path)
+
+    @contextlib.contextmanager
+    def read(self) -> Generator[Connection]:
+        with self._reading.connect() as conn, conn.begin():
+            yield conn
+
+    def checkpoint(self) -> None:
+        self._reading.dispose()  # an idle reader may hold an old state
+        with contextlib.closing(_connect(self._path)) as conn:
+            conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def close(self) -> None:
+        self._writer.close()
+        self._checkpoints.close()
+        self._reading.dispose()
+        self.engine.dispose()
+
+
+class _Checkpoints:
+    """Moves the log into the database in a thread of its own, so that no commit waits for it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._wal = path.with_name(path.name + "-wal")
+        self._due = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="db-checkpoint", daemon=True)
+        self._thread.start()
+
+    def consider(self, _: frozenset[Touch]) -> None:
+        with contextlib.suppress(OSError):
+            if self._wal.stat().st_size > _WAL_PAGES * 4096:
+                self._due.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._due.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with contextlib.closing(_connect(self._path)) as conn:
+            while self._due.wait() and not self._closed:
+                self._due.clear()
+                with contextlib.suppress(sqlite3.Error):  # the next commit asks again
+                    mode = "RESTART" if self._wal.stat().st_size > _WAL_TOO_LONG else "PASSIVE"
+                    conn.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()

@@ -1,0 +1,211 @@
+"""Deployments and their threads. A deployment is one isolated agent; a thread is a session of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from sqlalchemy import Connection, RowMapping, and_, case, delete, func, insert, or_, select, update
+
+from sessions import ids, runs, store
+from sessions.db.schema import deployments, events, messages, observations, sessions
+from sessions.errors import NotFound
+from sessions.keys import SessionKey
+from sessions.records import Message, Role, RunStatus, Session, Source
+
+MAIN = "dep_main"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    id: str
+    name: str
+    customer_id: str | None
+    system_prompt: str | None
+    model: str | None
+    created_by: str
+    default_thread: str | None
+    created_at: int
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> Self:
+        return cls(**{f.name: row[f.name] for f in fields(cls)})
+
+    @property
+    def agent(self) -> str:
+        return agent_of(self.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    id: str
+    title: str | None
+    status: RunStatus | None
+    message_count: int
+    created_at: int
+    last_activity_at: int
+
+
+def agent_of(deployment_id: str) -> str:
+    return "main" if deployment_id == MAIN else deployment_id
+
+
+def key_of(deployment_id: str, thread_id: str) -> SessionKey:
+    return SessionKey.thread(agent_of(deployment_id), thread_id)
+
+
+def get(conn: Connection, deployment_id: str) -> Deployment:
+    """Raises NotFound."""
+    row = conn.execute(select(deployments).where(deployments.c.id == deployment_id)).mappings().first()
+    if row is None:
+        raise NotFound(f"There is no deployment {deployment_id}.")
+    return Deployment.from_row(row)
+
+
+def create(
+    conn: Connection,
+    now: int,
+    *,
+    name: str,
+    created_by: str,
+    customer_id: str | None = None,
+    system_prompt: str | None = None,
+    model: str | None = None,
+    deployment_id: str | None = None,
+) -> Deployment:
+    """With its default thread."""
+    new_id = deployment_id or ids.new_id("dep")
+    values = {
+        "id": new_id,
+        "name": name,
+        "customer_id": customer_id,
+        "system_prompt": system_prompt,
+        "model": model,
+        "created_by": created_by,
+        "created_at": now,
+    }
+    conn.execute(insert(deployments), values)
+    default_thread(conn, get(conn, new_id), now)
+    return get(conn, new_id)
+
+
+def ensure_main(conn: Connection, now: int) -> Deployment:
+    """The one that is always there: `agents.main`."""
+    try:
+        return get(conn, MAIN)
+    except NotFound:
+        return create(conn, now, name="main", created_by="", deployment_id=MAIN)
+
+
+def change(conn: Connection, deployment_id: str, values: Mapping[str, Any]) -> Deployment:
+    if values:
+        conn.execute(update(deployments).where(deployments.c.id == deployment_id).values(dict(values)))
+    return get(conn, deployment_id)
+
+
+def listing(
+    conn: Connection, *, seen_by: str | None, among: Sequence[str], limit: int, after: tuple[int, str] | None
+) -> list[Deployment]:
+    """Newest first. `seen_by` None: all; else those that this key has created, and those `among` its own."""
+    query = select(deployments).order_by(deployments.c.created_at.desc(), deployments.c.id.desc()).limit(limit)
+    if seen_by is not None:
+        query = query.where(or_(deployments.c.created_by == seen_by, deployments.c.id.in_(among)))
+    if after is not None:
+        at, last = after
+        query = query.where(
+            or_(deployments.c.created_at < at, and_(deployments.c.created_at == at, deployments.c.id < last))
+        )
+    return [Deployment.from_row(row) for row in conn.execute(query).mappings()]
+
+
+def remove(conn: Connection, deployment_id: str) -> None:
+    """The deployment, its memory and its events; its threads must be gone already."""
+    conn.execute(delete(observations).where(observations.c.ns == f"agent:{agent_of(deployment_id)}"))
+    conn.execute(delete(events).where(events.c.deployment == deployment_id))
+    conn.execute(delete(deployments).where(deployments.c.id == deployment_id))
+
+
+# --- threads ------------------------------------------------------------------------------------------------------------------
+
+
+def open_thread(conn: Connection, deployment: Deployment, now: int, *, title: str | None = None) -> str:
+    """A new thread, empty. Returns its id."""
+    thread_id = ids.new_id("thread")
+    store.start(conn, key_of(deployment.id, thread_id), now, source=Source.THREAD, title=title)
+    return thread_id
+
+
+def default_thread(conn: Connection, deployment: Deployment, now: int) -> str:
+    """The thread of messages that name none; made again when it was deleted."""
+    if deployment.default_thread and sessions_of(conn, deployment.id, deployment.default_thread):
+        return deployment.default_thread
+    thread_id = open_thread(conn, deployment, now)
+    conn.execute(update(deployments).where(deployments.c.id == deployment.id).values(default_thread=thread_id))
+    return thread_id
+
+
+def sessions_of(conn: Connection, deployment_id: str, thread_id: str) -> list[Session]:
+    """The parts of a thread, oldest first; none when there is no such thread."""
+    query = select(sessions).where(sessions.c.session_key == str(key_of(deployment_id, thread_id)))
+    return [Session.from_row(row) for row in conn.execute(query.order_by(sessions.c.started_at)).mappings()]
+
+
+def thread_ids(conn: Connection, deployment_id: str) -> list[str]:
+    query = select(sessions.c.session_key).where(
+        sessions.c.agent == agent_of(deployment_id), sessions.c.source == Source.THREAD
+    )
+    return [SessionKey.parse(key).chat_id or "" for key in conn.scalars(query.distinct())]
+
+
+def thread(conn: Connection, deployment_id: str, thread_id: str) -> Thread:
+    """Raises NotFound."""
+    parts = sessions_of(conn, deployment_id, thread_id)
+    if not parts:
+        raise NotFound(f"There is no thread {thread_id}.")
+    return _thread(conn, thread_id, parts)
+
+
+def _thread(conn: Connection, thread_id: str, parts: Sequence[Session]) -> Thread:
+    shown = case((_SHOWN, 1), else_=0)
+    query = select(func.coalesce(func.sum(shown), 0), func.max(messages.c.created_at))
+    count, last = conn.execute(query.where(messages.c.session_id.in_([part.id for part in parts]))).one()
+    active = runs.active(conn, parts[0].session_key)
+    return Thread(
+        id=thread_id,
+        title=parts[-1].title,
+        status=active.status if active else None,
+        message_count=int(count),
+        created_at=parts[0].started_at,
+        last_activity_at=int(last or parts[0].started_at),
+    )
+
+
+def threads(conn: Connection, deployment_id: str, *, limit: int, after: tuple[int, str] | None) -> list[Thread]:
+    """Newest first."""
+    began = func.min(sessions.c.started_at)
+    query = (
+        select(sessions.c.session_key, began.label("began"))
+        .where(sessions.c.agent == agent_of(deployment_id), sessions.c.source == Source.THREAD)
+        .group_by(sessions.c.session_key)
+        .order_by(began.desc(), sessions.c.session_key.desc())
+        .limit(limit)
+    )
+    if after is not None:
+        at, last = after
+        key = str(key_of(deployment_id, last))
+        query = query.having(or_(began < at, and_(began == at, sessions.c.session_key < key)))
+    found: list[Thread] = []
+    for row in conn.execute(query):
+        thread_id = SessionKey.parse(row.session_key).chat_id or ""
+        found.append(_thread(conn, thread_id, sessions_of(conn, deployment_id, thread_id)))
+    return found
+
+
+_SHOWN = and_(
+    messages.c.role.in_([Role.USER, Role.ASSISTANT]), messages.c.tool_calls.is_(None), messages.c.content != ""
+)
+
+
+def said(conn: Connection, parts: Sequence[Session]) -> list[Message]:
+    """What people and the agent said to each other, oldest first."""
+    query = select(messages).where(messages.c.session_id.in_([part.id for part in parts]), _SHOWN)
+    return [Message.from_row(row) for row in conn.execute(query.order_by(messages.c.id)).mappings()]

@@ -1,0 +1,56 @@
+"""What API clients follow: written in the transaction of the transition it tells of, numbered without gaps in visibility."""
+
+import json
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, text
+
+from sessions.db.engine import touch
+from sessions.db.schema import events
+from sessions.records import Event, Run
+
+
+def emit(conn: Connection, run: Run, kind: str, data: dict[str, Any], now: int) -> None:
+    """Only runs of deployments have readers."""
+    if run.deployment is None:
+        return
+    if (
+        conn.dialect.name != "sqlite"
+    ):  # or a later number could be visible before an earlier one, and a reader would skip it
+        conn.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 1))"), {"name": run.deployment})
+    values = {
+        "deployment": run.deployment,
+        "run_id": run.id,
+        "thread_id": run.thread_id,
+        "kind": kind,
+        "data": json.dumps({"run_id": run.id, **data}, ensure_ascii=False),
+        "created_at": now,
+    }
+    conn.execute(insert(events), values)
+    touch(conn, "events", run.deployment)
+
+
+def after(
+    conn: Connection,
+    deployment: str,
+    last_id: int,
+    *,
+    run_id: str | None = None,
+    thread_id: str | None = None,
+    limit: int = 500,
+) -> list[Event]:
+    query = (
+        select(events)
+        .where(events.c.deployment == deployment, events.c.id > last_id)
+        .order_by(events.c.id)
+        .limit(limit)
+    )
+    if run_id is not None:
+        query = query.where(events.c.run_id == run_id)
+    if thread_id is not None:
+        query = query.where(events.c.thread_id == thread_id)
+    return [Event.from_row(row) for row in conn.execute(query).mappings()]
+
+
+def last_id(conn: Connection, deployment: str) -> int:
+    return conn.scalar(select(func.max(events.c.id)).where(events.c.deployment == deployment)) or 0

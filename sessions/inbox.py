@@ -1,0 +1,184 @@
+"""What has come in and what became of it. The row's unique key is the dedupe; its commit is what a platform's acknowledgement waits for."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from sqlalchemy import Connection, RowMapping, func, select, text, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from sessions.db.engine import touch
+from sessions.db.schema import inbox
+from sessions.db.sql import param
+from sessions.records import NewMessage, Role, Route
+
+
+class InboxKind(StrEnum):
+    MESSAGE = "message"
+    ANSWER = "answer"
+    COMMAND = "command"
+    JOB = "job"
+
+
+class InboxMode(StrEnum):
+    FOLD = "fold"  # may become a part of the run that is active
+    QUEUE = "queue"  # a run of its own, in order
+
+
+class Outcome(StrEnum):
+    """What became of a row; set exactly once."""
+
+    FOLDED = "folded"
+    ANSWERED = "answered"
+    EXECUTED = "executed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewInbox:
+    """`messages` is what goes into the journal; `options` is for the run that a queued row starts."""
+
+    dedup_key: str
+    session_key: str
+    messages: Sequence[Mapping[str, Any]] = ()
+    kind: InboxKind = InboxKind.MESSAGE
+    mode: InboxMode = InboxMode.FOLD
+    route: Route | None = None
+    options: Mapping[str, Any] | None = None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxRow:
+    id: int
+    dedup_key: str
+    session_key: str
+    kind: InboxKind
+    mode: InboxMode
+    messages: list[dict[str, Any]]
+    options: dict[str, Any]
+    route: Route | None
+    run_id: str | None
+    fingerprint: str | None
+    outcome: Outcome | None
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> Self:
+        body: dict[str, Any] = json.loads(row["body"]) if row["body"] else {}
+        return cls(
+            id=row["id"],
+            dedup_key=row["dedup_key"],
+            session_key=row["session_key"],
+            kind=InboxKind(row["kind"]),
+            mode=InboxMode(row["mode"]),
+            messages=body.get("messages", []),
+            options=body.get("options") or {},
+            route=Route.from_json(row["route"]) if row["route"] else None,
+            run_id=row["run_id"],
+            fingerprint=row["fingerprint"],
+            outcome=Outcome(row["outcome"]) if row["outcome"] else None,
+        )
+
+
+def serialize(conn: Connection, session_key: str) -> None:
+    """On PostgreSQL, transitions of one session that look at unread rows wait for each other; SQLite has one writer anyway."""
+    if conn.dialect.name != "sqlite":
+        conn.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"), {"key": session_key})
+
+
+_VALUES = {
+    "sqlite": sqlite.insert(inbox).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(inbox.c.id),
+    "postgresql": postgresql.insert(inbox).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(inbox.c.id),
+}
+
+
+def put(
+    conn: Connection, new: NewInbox, now: int, *, outcome: Outcome | None = None, run_id: str | None = None
+) -> int | None:
+    """The row's id; None when this event is here already."""
+    body = {"messages": list(new.messages), "options": dict(new.options or {})}
+    return conn.execute(
+        _VALUES[conn.dialect.name],
+        {
+            "dedup_key": new.dedup_key,
+            "session_key": new.session_key,
+            "kind": new.kind,
+            "mode": new.mode,
+            "body": "" if outcome else json.dumps(body, ensure_ascii=False),
+            "route": new.route.to_json() if new.route else None,
+            "fingerprint": new.fingerprint,
+            "created_at": now,
+            "outcome": outcome,
+            "run_id": run_id,
+        },
+    ).scalar()
+
+
+def by_dedup_key(conn: Connection, dedup_key: str) -> InboxRow | None:
+    row = conn.execute(select(inbox).where(inbox.c.dedup_key == dedup_key)).mappings().first()
+    return InboxRow.from_row(row) if row else None
+
+
+_UNREAD = select(inbox).where(inbox.c.session_key == param("key"), inbox.c.outcome.is_(None)).order_by(inbox.c.id)
+
+
+def unread(conn: Connection, session_key: str) -> list[InboxRow]:
+    return [InboxRow.from_row(row) for row in conn.execute(_UNREAD, {"key": session_key}).mappings()]
+
+
+def count_unread(conn: Connection, session_key: str) -> int:
+    query = select(func.count()).select_from(inbox).where(inbox.c.session_key == session_key, inbox.c.outcome.is_(None))
+    return conn.scalar(query) or 0
+
+
+def settle(conn: Connection, row_ids: Sequence[int], outcome: Outcome, run_id: str | None) -> None:
+    """Record what became of them. The text is in the journal now; only the key stays, to recognise doubles."""
+    conn.execute(update(inbox).where(inbox.c.id.in_(row_ids)).values(outcome=outcome, run_id=run_id, body=""))
+
+
+def settle_answer(conn: Connection, row_id: int, run_id: str, ask_id: int) -> None:
+    """The row has answered this ask. Its number stays as an option, so that what follows the answer can be told from what came before."""
+    body = json.dumps({"options": {"ask": ask_id}})
+    conn.execute(update(inbox).where(inbox.c.id == row_id).values(outcome=Outcome.ANSWERED, run_id=run_id, body=body))
+
+
+def assign(conn: Connection, row_id: int, run_id: str) -> None:
+    conn.execute(update(inbox).where(inbox.c.id == row_id).values(run_id=run_id))
+
+
+def keys_with_unread(conn: Connection) -> list[str]:
+    return list(conn.scalars(select(inbox.c.session_key).where(inbox.c.outcome.is_(None)).distinct()))
+
+
+def amend(conn: Connection, session_key: str, message_id: str, content: str) -> bool:
+    """The user edited a message: change it while it is unread. False when it was taken up already."""
+    for row in unread(conn, session_key):
+        if row.route is not None and row.route.reply_to == message_id and row.messages:
+            body = {"messages": [*row.messages[:-1], {**row.messages[-1], "content": content}], "options": row.options}
+            conn.execute(update(inbox).where(inbox.c.id == row.id).values(body=json.dumps(body, ensure_ascii=False)))
+            return True
+    return False
+
+
+def as_new_message(body: Mapping[str, Any], run_id: str) -> NewMessage:
+    return NewMessage(
+        role=Role(body.get("role", Role.USER)),
+        content=body.get("content"),
+        run_id=run_id,
+        sender=body.get("sender"),
+        attachments=body.get("attachments"),
+        tool_calls=body.get("tool_calls"),
+        tool_call_id=body.get("tool_call_id"),
+        tool_name=body.get("tool_name"),
+    )
+
+
+def command(conn: Connection, dedup_key: str, session_key: str, now: int) -> bool:
+    """Note that a command is being executed in this transaction. False when it was already."""
+    new = NewInbox(dedup_key=dedup_key, session_key=session_key, kind=InboxKind.COMMAND)
+    return put(conn, new, now, outcome=Outcome.EXECUTED) is not None
+
+
+def touch_key(conn: Connection, session_key: str) -> None:
+    touch(conn, "inbox", session_key)

@@ -1,0 +1,220 @@
+"""What has to be sent, and how far that has got. `send` never retries: this table owns order, retry, backoff and dead letters."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, and_, case, exists, func, insert, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from sessions.db.engine import touch
+from sessions.db.schema import OUT_OPEN, outbox
+from sessions.records import OutRow, OutState, Route
+
+MAX_AGE_MS = 3_600_000
+"""A message whose first sending may have arrived is not tried again after this long."""
+
+
+def put(
+    conn: Connection,
+    route: Route,
+    body: Mapping[str, Any],
+    now: int,
+    *,
+    dedup_key: str,
+    session_key: str,
+    run_id: str | None = None,
+) -> bool:
+    """False when it is here already. `body` is an Outbound without its address."""
+    build = sqlite.insert if conn.dialect.name == "sqlite" else postgresql.insert
+    statement = build(outbox).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(outbox.c.id)
+    values = {
+        "dedup_key": dedup_key,
+        "platform": route.address.platform,
+        "chat": route.address.chat_id,
+        "address": route.to_json(),
+        "session_key": session_key,
+        "run_id": run_id,
+        "body": json.dumps(body, ensure_ascii=False),
+        "state": OutState.PENDING,
+        "due_at": now,
+        "created_at": now,
+    }
+    added = conn.execute(statement, values).scalar()
+    touch(conn, "outbox", route.address.platform)
+    return added is not None
+
+
+def claim(
+    conn: Connection,
+    platform: str,
+    owner: str,
+    now: int,
+    *,
+    lease_ms: int,
+    limit: int = 200,
+    busy_chats: Sequence[str] = (),
+    chat: str | None = None,
+) -> list[OutRow]:
+    """The next row of every chat (or of one) that is due, taken under a lease. A row waits for all earlier ones of its chat."""
+    earlier = outbox.alias()
+    mine, theirs = _place(outbox.c), _place(earlier.c)
+    blocked = exists().where(
+        earlier.c.platform == outbox.c.platform,
+        earlier.c.chat == outbox.c.chat,
+        OUT_OPEN,
+        or_(theirs < mine, and_(theirs == mine, earlier.c.part < outbox.c.part)),
+    )
+    free = or_(outbox.c.lease_until.is_(None), outbox.c.lease_until < now, outbox.c.lease_owner == owner)
+    query = (
+        select(outbox.c.id)
+        .where(outbox.c.platform == platform, OUT_OPEN, outbox.c.due_at <= now, free, ~blocked)
+        .where(outbox.c.chat.not_in(busy_chats))
+        .order_by(mine, outbox.c.part)
+        .limit(limit)
+    )
+    if chat is not None:
+        query = query.where(outbox.c.chat == chat)
+    if conn.dialect.name != "sqlite":
+        query = query.with_for_update(skip_locked=True)
+    ids = list(conn.scalars(query))
+    if not ids:
+        return []
+    conn.execute(update(outbox).where(outbox.c.id.in_(ids)).values(lease_owner=owner, lease_until=now + lease_ms))
+    rows = conn.execute(select(outbox).where(outbox.c.id.in_(ids)).order_by(outbox.c.id)).mappings()
+    return [OutRow.from_row(row) for row in rows]
+
+
+def _place(columns: Any) -> Any:
+    """Where a row stands in its chat: pieces stand where the whole message stood."""
+    return func.coalesce(columns.root, columns.id)
+
+
+def split(conn: Connection, row: OutRow, pieces: Sequence[Mapping[str, Any]], now: int) -> OutRow:
+    """Replace a message by the calls that deliver it, in its place. Returns the first."""
+    bodies = [json.dumps(piece, ensure_ascii=False) for piece in pieces]
+    conn.execute(update(outbox).where(outbox.c.id == row.id).values(body=bodies[0], rendered=True))
+    shared = {
+        "platform": row.platform,
+        "chat": row.chat,
+        "address": row.address.to_json(),
+        "session_key": row.session_key,
+        "run_id": row.run_id,
+        "rendered": True,
+        "state": OutState.PENDING,
+        "due_at": now,
+        "created_at": row.created_at,
+        "root": row.id,
+    }
+    for part, body in enumerate(bodies[1:], 1):
+        conn.execute(insert(outbox), {**shared, "part": part, "dedup_key": f"{row.dedup_key}:{part}", "body": body})
+    return OutRow.from_row(conn.execute(select(outbox).where(outbox.c.id == row.id)).mappings().one())
+
+
+def sending(conn: Connection, row_id: int) -> None:
+    """From here on a crash leaves it open whether the message arrived."""
+    conn.execute(
+        update(outbox).where(outbox.c.id == row_id).values(state=OutState.SENDING, attempts=outbox.c.attempts + 1)
+    )
+
+
+def sent(conn: Connection, row_id: int, message_id: str, now: int) -> None:
+    conn.execute(
+        update(outbox)
+        .where(outbox.c.id == row_id)
+        .values(
+            state=OutState.SENT,
+            sent_at=now,
+            platform_ids=json.dumps([message_id]),
+            lease_owner=None,
+            lease_until=None,
+            last_error=None,
+        )
+    )
+
+
+def put_off(conn: Connection, row_id: int, due_at: int, error: str, *, ambiguous: bool) -> None:
+    """Try again at `due_at`. `ambiguous`: the message may have arrived, which is risked once."""
+    doubts = outbox.c.doubts + (1 if ambiguous else 0)
+    state = case((doubts > 1, OutState.DEAD), (doubts == 1, OutState.UNKNOWN), else_=OutState.PENDING)
+    conn.execute(
+        update(outbox)
+        .where(outbox.c.id == row_id)
+        .values(state=state, doubts=doubts, due_at=due_at, last_error=error, lease_owner=None, lease_until=None)
+    )
+
+
+def give_up(conn: Connection, row_id: int, error: str) -> None:
+    conn.execute(
+        update(outbox)
+        .where(outbox.c.id == row_id)
+        .values(state=OutState.DEAD, last_error=error, lease_owner=None, lease_until=None)
+    )
+
+
+def interrupted(conn: Connection, platform: str, now: int) -> None:
+    """At start: what a dead process was sending may have arrived. One more try, and none after an hour."""
+    old = outbox.c.created_at < now - MAX_AGE_MS
+    hopeless = or_(old, outbox.c.doubts > 0)
+    cut_off = and_(outbox.c.state == OutState.SENDING, outbox.c.lease_until < now)
+    forgotten = and_(outbox.c.state == OutState.UNKNOWN, old)
+    conn.execute(
+        update(outbox)
+        .where(outbox.c.platform == platform, OUT_OPEN, or_(cut_off, forgotten))
+        .values(
+            state=case((hopeless, OutState.DEAD), else_=OutState.UNKNOWN),
+            doubts=outbox.c.doubts + 1,
+            last_error="interrupted while sending: it may have arrived",
+            lease_owner=None,
+            lease_until=None,
+        )
+    )
+
+
+def release(conn: Connection, platform: str, owner_is_dead: Sequence[str]) -> None:
+    """Free what dead owners had taken."""
+    conn.execute(
+        update(outbox)
+        .where(outbox.c.platform == platform, outbox.c.lease_owner.in_(owner_is_dead), OUT_OPEN)
+        .values(lease_until=0)
+    )
+
+
+def owners(conn: Connection, platform: str) -> list[str]:
+    query = select(outbox.c.lease_owner).where(
+        outbox.c.platform == platform, OUT_OPEN, outbox.c.lease_owner.is_not(None)
+    )
+    return list(conn.scalars(query.distinct()))
+
+
+def next_due(conn: Connection, platform: str) -> int | None:
+    return conn.scalar(select(func.min(outbox.c.due_at)).where(outbox.c.platform == platform, OUT_OPEN))
+
+
+def dead_letters(conn: Connection, limit: int = 100) -> list[OutRow]:
+    rows = conn.execute(
+        select(outbox).where(outbox.c.state == OutState.DEAD).order_by(outbox.c.id.desc()).limit(limit)
+    ).mappings()
+    return [OutRow.from_row(row) for row in rows]
+
+
+def send_again(conn: Connection, row_id: int, now: int) -> bool:
+    """Put a dead letter back. False when there is none of this number."""
+    revived = conn.execute(
+        update(outbox)
+        .where(outbox.c.id == row_id, outbox.c.state == OutState.DEAD)
+        .values(state=OutState.PENDING, attempts=0, doubts=0, due_at=now, created_at=now)
+        .returning(outbox.c.platform)
+    ).scalar()
+    if revived is not None:
+        touch(conn, "outbox", revived)
+    return revived is not None
+
+
+def counts(conn: Connection) -> dict[tuple[str, str], int]:
+    """(platform, state) → rows, of those that are not sent."""
+    query = select(outbox.c.platform, outbox.c.state, func.count()).where(outbox.c.state != OutState.SENT)
+    return {
+        (platform, state): count
+        for platform, state, count in conn.execute(query.group_by(outbox.c.platform, outbox.c.state))
+    }

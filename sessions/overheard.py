@@ -1,0 +1,32 @@
+"""What was said in a group without meaning the bot: kept as context for when it is meant, never answered."""
+
+from sqlalchemy import Connection, delete, insert, select
+
+from sessions.db.schema import overheard
+
+KEPT = 30
+MAX_CHARACTERS = 1_000
+
+
+def hear(conn: Connection, session_key: str, message_id: str, sender: str, text: str, now: int) -> None:
+    values = {
+        "session_key": session_key,
+        "message_id": message_id,
+        "sender": sender,
+        "text": text[:MAX_CHARACTERS],
+        "created_at": now,
+    }
+    conn.execute(insert(overheard), values)
+    newest = (
+        select(overheard.c.id).where(overheard.c.session_key == session_key).order_by(overheard.c.id.desc()).limit(KEPT)
+    )
+    conn.execute(delete(overheard).where(overheard.c.session_key == session_key, overheard.c.id.not_in(newest)))
+
+
+def take(conn: Connection, session_key: str) -> list[tuple[str, str]]:
+    """(sender, text) of what was heard since the last time, oldest first; it is context of a message now."""
+    mine = overheard.c.session_key == session_key
+    rows = conn.execute(select(overheard.c.sender, overheard.c.text).where(mine).order_by(overheard.c.id)).all()
+    if rows:
+        conn.execute(delete(overheard).where(mine))
+    return [(sender, text) for sender, text in rows]

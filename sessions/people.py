@@ -1,0 +1,162 @@
+"""Who has been let in by pairing, and who has asked to be."""
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from sessions.db.engine import touch
+from sessions.db.schema import pairings, people
+from sessions.errors import NotFound
+from sessions.keys import Address
+from sessions.records import Route
+
+VALID_MS = 3_600_000
+MAX_PENDING = 3
+_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without look-alikes
+_OWNER = ""  # the user of a code that makes whoever redeems it the owner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    platform: str
+    user_id: str
+    name: str
+    owner: bool
+    approved_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    platform: str
+    user_id: str
+    name: str
+    route: Route
+    expires_at: int
+
+
+def _new_code() -> str:
+    code = "".join(secrets.choice(_ALPHABET) for _ in range(8))
+    return f"{code[:4]}-{code[4:]}"
+
+
+def _hashed(code: str) -> str:
+    plain = "".join(char for char in code.upper() if char.isalnum())
+    return hashlib.sha256(f"hermes pairing {plain}".encode()).hexdigest()
+
+
+def ask_in(conn: Connection, platform: str, user_id: str, name: str, address: Address, now: int) -> str | None:
+    """A code for a stranger to show to the owner; None when one is pending for them, or too many are."""
+    _expire(conn, now)
+    waiting = (
+        conn.execute(select(pairings.c.user_id).where(pairings.c.platform == platform, pairings.c.user_id != _OWNER))
+        .scalars()
+        .all()
+    )
+    if user_id in waiting or len(waiting) >= MAX_PENDING:
+        return None
+    return _put(conn, platform, user_id, name, Route(address=address).to_json(), now, VALID_MS)
+
+
+def owner_code(conn: Connection, platform: str, now: int) -> str:
+    """A code for whoever sets the gateway up; the earlier one stops working."""
+    conn.execute(delete(pairings).where(pairings.c.platform == platform, pairings.c.user_id == _OWNER))
+    return _put(conn, platform, _OWNER, "", "", now, 24 * VALID_MS)
+
+
+def _put(conn: Connection, platform: str, user_id: str, name: str, address: str, now: int, valid_ms: int) -> str:
+    code = _new_code()
+    values = {
+        "platform": platform,
+        "user_id": user_id,
+        "name": name,
+        "address": address,
+        "created_at": now,
+        "expires_at": now + valid_ms,
+    }
+    conn.execute(insert(pairings), {"code_hash": _hashed(code), **values})
+    touch(conn, "people", platform)
+    return code
+
+
+def _expire(conn: Connection, now: int) -> None:
+    conn.execute(delete(pairings).where(pairings.c.expires_at <= now))
+
+
+def pending(conn: Connection, now: int) -> list[Pending]:
+    rows = conn.execute(
+        select(pairings)
+        .where(pairings.c.expires_at > now, pairings.c.user_id != _OWNER)
+        .order_by(pairings.c.created_at)
+    )
+    return [
+        Pending(
+            platform=r.platform,
+            user_id=r.user_id,
+            name=r.name,
+            route=Route.from_json(r.address),
+            expires_at=r.expires_at,
+        )
+        for r in rows
+    ]
+
+
+def approve(conn: Connection, code: str, now: int) -> tuple[Person, Route]:
+    """Let the person in who was given this code. Raises NotFound for a code that is wrong, old or used."""
+    _expire(conn, now)
+    row = conn.execute(
+        select(pairings).where(pairings.c.code_hash == _hashed(code), pairings.c.user_id != _OWNER)
+    ).first()
+    if row is None:
+        raise NotFound(
+            f"{code} is not a code that waits for approval; codes are valid for one hour. `hermes pair list` shows who waits."
+        )
+    conn.execute(delete(pairings).where(pairings.c.code_hash == row.code_hash))
+    return admit(conn, row.platform, row.user_id, row.name, now), Route.from_json(row.address)
+
+
+def redeem_owner_code(conn: Connection, platform: str, code: str, user_id: str, name: str, now: int) -> Person | None:
+    """Whoever presents the owner's code first is the owner. None for any other code."""
+    _expire(conn, now)
+    fitting = (pairings.c.code_hash == _hashed(code), pairings.c.platform == platform, pairings.c.user_id == _OWNER)
+    if conn.execute(delete(pairings).where(*fitting)).rowcount != 1:
+        return None
+    person = admit(conn, platform, user_id, name, now)
+    conn.execute(update(people).where(people.c.platform == platform).values(owner=False))
+    conn.execute(update(people).where(people.c.platform == platform, people.c.user_id == user_id).values(owner=True))
+    return Person(platform=platform, user_id=user_id, name=name, owner=True, approved_at=person.approved_at)
+
+
+def admit(conn: Connection, platform: str, user_id: str, name: str, now: int) -> Person:
+    """The first person of a platform becomes its owner, where the configuration names none."""
+    known = conn.execute(select(people).where(people.c.platform == platform, people.c.user_id == user_id)).first()
+    if known is None:
+        first = conn.scalar(select(func.count()).select_from(people).where(people.c.platform == platform)) == 0
+        values = {"platform": platform, "user_id": user_id, "name": name, "owner": first, "approved_at": now}
+        conn.execute(insert(people), values)
+        known = conn.execute(select(people).where(people.c.platform == platform, people.c.user_id == user_id)).one()
+    touch(conn, "people", platform)
+    return Person(
+        platform=platform, user_id=user_id, name=known.name, owner=bool(known.owner), approved_at=known.approved_at
+    )
+
+
+def revoke(conn: Connection, user: str) -> list[Person]:
+    """Take back what pairing gave. `user` is an id, or `platform:id`. Raises NotFound."""
+    platform, _, user_id = user.rpartition(":")
+    found = [p for p in everybody(conn) if p.user_id == user_id and platform in {"", p.platform}]
+    if not found:
+        raise NotFound(f"Nobody with the id {user} was paired. `hermes pair list` shows who was.")
+    for person in found:
+        conn.execute(delete(people).where(people.c.platform == person.platform, people.c.user_id == person.user_id))
+        touch(conn, "people", person.platform)
+    return found
+
+
+def everybody(conn: Connection) -> list[Person]:
+    rows = conn.execute(select(people).order_by(people.c.platform, people.c.approved_at))
+    return [
+        Person(platform=r.platform, user_id=r.user_id, name=r.name, owner=bool(r.owner), approved_at=r.approved_at)
+        for r in rows
+    ]

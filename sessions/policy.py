@@ -1,0 +1,111 @@
+"""When a conversation starts afresh: pure functions over the time of the last user message, the only clock there is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from zoneinfo import ZoneInfo
+
+from sessions.keys import ChatKind, SessionKey
+from sessions.records import EndReason
+
+
+class ResetMode(StrEnum):
+    IDLE = "idle"
+    DAILY = "daily"
+    BOTH = "both"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetPolicy:
+    mode: ResetMode = ResetMode.BOTH
+    idle_minutes: int = 1440
+    at_hour: int = 4
+    timezone: str = "UTC"
+    notify: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """A change of the policy for some sessions. What is None stays as it is. `key` may hold `*`."""
+
+    key: str | None = None
+    platform: str | None = None  # a platform, or api, cli, thread, job
+    chat: ChatKind | None = None
+    mode: ResetMode | None = None
+    idle_minutes: int | None = None
+    at_hour: int | None = None
+    timezone: str | None = None
+    notify: bool | None = None
+
+    @property
+    def specificity(self) -> int:
+        if self.key is not None:
+            return 4
+        return (2 if self.platform is not None else 0) + (1 if self.chat is not None else 0)
+
+    def matches(self, key: SessionKey) -> bool:
+        if self.key is not None and not fnmatchcase(str(key), self.key.replace("[", "[[]").replace("?", "[?]")):
+            return False
+        if self.platform is not None and key.scope != self.platform:
+            return False
+        return self.chat is None or key.kind is self.chat
+
+
+def policy_for(
+    key: SessionKey, default: ResetPolicy, overrides: Sequence[Override]
+) -> tuple[ResetPolicy, Override | None]:
+    """The most specific override that matches wins, the first of equals. Sessions of no chat platform need one that names them."""
+    fitting = [override for override in overrides if override.matches(key)]
+    best = max(fitting, key=lambda override: override.specificity, default=None)
+    if key.platform is None and (best is None or (best.key is None and best.platform is None)):
+        return replace(default, mode=ResetMode.NONE), None
+    if best is None:
+        return default, None
+    names = ("mode", "idle_minutes", "at_hour", "timezone", "notify")
+    changed = {name: value for name in names if (value := getattr(best, name)) is not None}
+    return replace(default, **changed), best
+
+
+def due(last_user_at: int, policy: ResetPolicy, now: int) -> EndReason | None:
+    """Whether a session whose last user message was then has to be reset by now, and why."""
+    if policy.mode in {ResetMode.IDLE, ResetMode.BOTH} and now > last_user_at + policy.idle_minutes * 60_000:
+        return EndReason.IDLE
+    if policy.mode in {ResetMode.DAILY, ResetMode.BOTH} and last_user_at < latest_hour(policy, now):
+        return EndReason.DAILY
+    return None
+
+
+def latest_hour(policy: ResetPolicy, now: int) -> int:
+    """The latest `at_hour:00` in the policy's time zone that is not after `now`."""
+    zone = ZoneInfo(policy.timezone)
+    today = datetime.fromtimestamp(now / 1000, UTC).astimezone(zone).date()
+    # Where a change of clocks skips that hour, its day's moment lies later than its name says, sometimes on the next day.
+    day = today + timedelta(days=1)
+    while (moment := _moment(policy, day, zone)) > now:
+        day -= timedelta(days=1)
+    return moment
+
+
+def next_reset(last_user_at: int, policy: ResetPolicy, now: int) -> int | None:
+    """When it will be due if nobody writes before; None for never."""
+    moments: list[int] = []
+    if policy.mode in {ResetMode.IDLE, ResetMode.BOTH}:
+        moments.append(last_user_at + policy.idle_minutes * 60_000 + 1)
+    if policy.mode in {ResetMode.DAILY, ResetMode.BOTH}:
+        moments.append(_hour_after(policy, max(last_user_at, 0), now))
+    return min(moments, default=None)
+
+
+def _hour_after(policy: ResetPolicy, last_user_at: int, now: int) -> int:
+    zone = ZoneInfo(policy.timezone)
+    day = datetime.fromtimestamp(min(last_user_at, now) / 1000, UTC).astimezone(zone).date()
+    while (moment := _moment(policy, day, zone)) <= last_user_at:
+        day += timedelta(days=1)
+    return moment
+
+
+def _moment(policy: ResetPolicy, day: date, zone: ZoneInfo) -> int:
+    return int(datetime.combine(day, time(policy.at_hour), zone).timestamp() * 1000)

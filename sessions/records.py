@@ -1,0 +1,310 @@
+"""Rows in our own words. Frozen: a change goes through the database."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Self
+
+from sqlalchemy import RowMapping
+
+from sessions.keys import Address, ChatKind, Platform
+
+
+class Source(StrEnum):
+    CLI = "cli"
+    TELEGRAM = "telegram"
+    DISCORD = "discord"
+    WHATSAPP = "whatsapp"
+    SLACK = "slack"
+    API = "api"
+    THREAD = "thread"
+    JOB = "job"
+
+
+class EndReason(StrEnum):
+    USER = "user"
+    IDLE = "idle"
+    DAILY = "daily"
+    COMPRESSED = "compressed"
+
+
+class Role(StrEnum):
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class MessageState(StrEnum):
+    """Only rows of tool results are ever anything but done."""
+
+    DONE = "done"
+    PENDING = "pending"
+    STARTED = "started"
+    UNKNOWN = "unknown"
+
+
+class RunKind(StrEnum):
+    CHAT = "chat"
+    CALL = "call"  # a chat completion or response: one request, one answer
+    JOB = "job"
+    FAREWELL = "farewell"
+
+
+class RunStatus(StrEnum):
+    RUNNING = "running"
+    WAITING = "waiting_on_human"
+    COMPLETED = "completed"
+    ERROR = "error"
+
+
+class StopReason(StrEnum):
+    DONE = "done"
+    CANCELLED = "cancelled"
+    BUDGET = "budget"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    id: str
+    session_key: str
+    source: Source
+    user_id: str | None
+    agent: str
+    model: str | None
+    model_config: str | None
+    system_prompt: str | None
+    title: str | None
+    started_at: int
+    ended_at: int | None
+    end_reason: EndReason | None
+    last_user_at: int | None
+    parent_session_id: str | None
+    message_count: int
+    tool_call_count: int
+    input_tokens: int
+    output_tokens: int
+    ns: str
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> Self:
+        values: dict[str, Any] = {f.name: row[f.name] for f in fields(cls)}
+        values["source"] = Source(row["source"])
+        values["end_reason"] = EndReason(row["end_reason"]) if row["end_reason"] else None
+        return cls(**values)
+
+    @property
+    def chosen_model(self) -> str | None:
+        """The model that was chosen for this session; None: the configured one."""
+        return json.loads(self.model_config).get("model") if self.model_config else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One row of the journal. `tool_calls` is as the model sent it; `content` of a user in a group begins with `[name] `."""
+
+    id: int
+    session_id: str
+    run_id: str | None
+    role: Role
+    content: str | None
+    tool_calls: list[dict[str, Any]] | None
+    tool_call_id: str | None
+    tool_name: str | None
+    token_count: int | None
+    created_at: int
+    sender: str | None
+    attachments: list[dict[str, Any]] | None
+    state: MessageState
+    idem_key: str | None
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> Self:
+        return cls(
+            id=row["id"],
+            session_id=row["session_id"],
+            run_id=row["run_id"],
+            role=Role(row["role"]),
+            content=row["content"],
+            tool_calls=_json(row["tool_calls"]),
+            tool_call_id=row["tool_call_id"],
+            tool_name=row["tool_name"],
+            token_count=row["token_count"],
+            created_at=row["created_at"],
+            sender=row["sender"],
+            attachments=_json(row["attachments"]),
+            state=MessageState(row["state"]),
+            idem_key=row["idem_key"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """A row to append."""
+
+    role: Role
+    content: str | None = None
+    run_id: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    token_count: int | None = None
+    sender: str | None = None
+    attachments: list[dict[str, Any]] | None = None
+    state: MessageState = MessageState.DONE
+    idem_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where the answer goes, captured when the message was admitted."""
+
+    address: Address
+    reply_to: str | None = None
+
+    def to_json(self) -> str:
+        a = self.address
+        return json.dumps([a.platform, a.kind, a.chat_id, a.thread_id, self.reply_to])
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        platform, kind, chat_id, thread_id, reply_to = json.loads(text)
+        address = Address(platform=Platform(platform), kind=ChatKind(kind), chat_id=chat_id, thread_id=thread_id)
+        return cls(address=address, reply_to=reply_to)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    id: str
+    session_id: str
+    session_key: str
+    kind: RunKind
+    status: RunStatus
+    stop_reason: StopReason | None
+    error: str | None
+    fence: int
+    attempts: int
+    steps: int
+    input_tokens: int
+    output_tokens: int
+    route: Route | None
+    options: Mapping[str, Any]
+    deployment: str | None
+    thread_id: str | None
+    created_at: int
+    updated_at: int
+    lease_owner: str | None
+    lease_until: int | None
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> Self:
+        values: dict[str, Any] = {f.name: row[f.name] for f in fields(cls)}
+        values["kind"] = RunKind(row["kind"])
+        values["status"] = RunStatus(row["status"])
+        values["stop_reason"] = StopReason(row["stop_reason"]) if row["stop_reason"] else None
+        values["route"] = Route.from_json(row["route"]) if row["route"] else None
+        values["options"] = json.loads(row["options"]) if row["options"] else {}
+        return cls(**values)
+
+
+class AskKind(StrEnum):
+    QUESTION = "question"
+    APPROVAL = "approval"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    id: int
+    run_id: str
+    tool_call_id: str
+    kind: AskKind
+    question: str
+    options: tuple[str, ...]
+    args_hash: str | None
+    created_at: int
+    answered_at: int | None
+    answer: str | None
+    answered_by: str | None
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> Self:
+        values: dict[str, Any] = {f.name: row[f.name] for f in fields(cls)}
+        values["kind"] = AskKind(row["kind"])
+        values["options"] = tuple(_json(row["options"]) or ())
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    id: int
+    ns: str
+    kind: str
+    text: str
+    cause: str | None
+    happened: str | None
+    said_at: int
+    supersedes: int | None
+    closed_by: int | None
+    closed_at: int | None
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> Self:
+        return cls(**{f.name: row[f.name] for f in fields(cls)})
+
+
+class OutState(StrEnum):
+    PENDING = "pending"
+    SENDING = "sending"
+    SENT = "sent"
+    UNKNOWN = "unknown"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutRow:
+    """`body` is an Outbound's content until it is rendered, then one Piece."""
+
+    id: int
+    dedup_key: str
+    platform: str
+    chat: str
+    address: Route
+    session_key: str
+    run_id: str | None
+    body: dict[str, Any]
+    rendered: bool
+    state: OutState
+    part: int
+    attempts: int
+    doubts: int
+    due_at: int
+    created_at: int
+    last_error: str | None
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> Self:
+        values: dict[str, Any] = {f.name: row[f.name] for f in fields(cls)}
+        values["address"] = Route.from_json(row["address"])
+        values["body"] = json.loads(row["body"])
+        values["rendered"] = bool(row["rendered"])
+        values["state"] = OutState(row["state"])
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    id: int
+    deployment: str
+    run_id: str | None
+    thread_id: str | None
+    kind: str
+    data: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> Self:
+        return cls(**{**{f.name: row[f.name] for f in fields(cls)}, "data": json.loads(row["data"])})
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else json.loads(text)

@@ -1,0 +1,45 @@
+"""The transitions of a run. Each is one transaction, checks the fence, and may be repeated after an ambiguous commit.
+
+The journal is the transcript: a model's answer or a tool's result is committed before the next step, so resuming means loading the
+tail and doing the next thing.
+"""
+
+from sessions.runs.admission import accept, open_session, source_of, start_again
+from sessions.runs.claims import claim, keep_alive, release
+from sessions.runs.ends import fail, finish, hand_over, stop
+from sessions.runs.finding import active, counts, get, in_flight
+from sessions.runs.journal import handed_over, has_unread, open_calls
+from sessions.runs.steps import answered, fold, tool_done, tool_started
+from sessions.runs.waiting import answer, park
+from sessions.runs.words import MAX_TAKEOVERS, Accepted, Opening, Said
+
+__all__ = [
+    "MAX_TAKEOVERS",
+    "Accepted",
+    "Opening",
+    "Said",
+    "accept",
+    "active",
+    "answer",
+    "answered",
+    "claim",
+    "counts",
+    "fail",
+    "finish",
+    "fold",
+    "get",
+    "hand_over",
+    "handed_over",
+    "has_unread",
+    "in_flight",
+    "keep_alive",
+    "open_calls",
+    "open_session",
+    "park",
+    "release",
+    "source_of",
+    "start_again",
+    "stop",
+    "tool_done",
+    "tool_started",
+]

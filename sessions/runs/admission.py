@@ -1,0 +1,97 @@
+"""What comes in becomes a run, joins one, or answers one."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, insert
+
+from sessions import ids, inbox, store
+from sessions.db.engine import touch
+from sessions.db.schema import runs
+from sessions.inbox import InboxKind, InboxMode, NewInbox
+from sessions.keys import SessionKey
+from sessions.records import Route, Run, RunStatus, Session, Source
+from sessions.runs.finding import active, get
+from sessions.runs.journal import tell_status
+from sessions.runs.waiting import answer_with_row
+from sessions.runs.words import Accepted, Opening
+
+
+def source_of(key: SessionKey) -> Source:
+    return Source(key.platform or key.scope)
+
+
+def open_session(conn: Connection, session_key: str, opening: Opening, now: int) -> Session:
+    """The active session of this key, or a new one."""
+    found = store.active(conn, session_key)
+    if found is not None:
+        return found
+    key = SessionKey.parse(session_key)
+    source = source_of(key)
+    own_id = key.chat_id if source is Source.CLI else None
+    return store.start(
+        conn, key, now, source=source, session_id=own_id, user_id=opening.user_id, model=opening.model, ns=opening.ns
+    )
+
+
+def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accepted:
+    """A message is here for good once this has committed. It starts a run, joins the active one, or answers what that waits for."""
+    inbox.serialize(conn, new.session_key)
+    row_id = inbox.put(conn, new, now)
+    if row_id is None:
+        return _doubled(conn, new.dedup_key)
+    touch(conn, "inbox", new.session_key)
+    current = active(conn, new.session_key)
+    if current is not None and current.status is RunStatus.WAITING and new.kind is InboxKind.MESSAGE:
+        answer_with_row(conn, current, row_id, new.messages, new.dedup_key, now)
+        return Accepted(fresh=True, run_id=current.id, status=RunStatus.RUNNING)
+    if new.mode is InboxMode.QUEUE:
+        return Accepted(fresh=True, run_id=None)
+    joined = current is not None
+    if current is None:
+        session = open_session(conn, new.session_key, opening, now)
+        current = start(conn, session, opening, new.route, {**(new.options or {}), **opening.extra}, now)
+        inbox.assign(conn, row_id, current.id)
+    return Accepted(fresh=True, run_id=current.id, joined=joined, status=current.status)
+
+
+def _doubled(conn: Connection, dedup_key: str) -> Accepted:
+    row = inbox.by_dedup_key(conn, dedup_key)
+    if row is None:
+        return Accepted(fresh=False, run_id=None)
+    run_id = row.run_id
+    if run_id is None and row.mode is InboxMode.FOLD:  # it is on its way into the run that is active
+        run_id = getattr(active(conn, row.session_key), "id", None)
+    status = get(conn, run_id).status if run_id else None
+    return Accepted(fresh=False, run_id=run_id, status=status, fingerprint=row.fingerprint)
+
+
+def start(
+    conn: Connection, session: Session, opening: Opening, route: Route | None, options: Mapping[str, Any], now: int
+) -> Run:
+    run_id = ids.new_id("run")
+    values = {
+        "id": run_id,
+        "session_id": session.id,
+        "session_key": session.session_key,
+        "kind": opening.kind,
+        "status": RunStatus.RUNNING,
+        "route": route.to_json() if route else None,
+        "options": json.dumps(options, ensure_ascii=False) if options else None,
+        "deployment": opening.deployment,
+        "thread_id": opening.thread_id,
+        "created_at": now,
+        "updated_at": now,
+    }
+    conn.execute(insert(runs), values)
+    run = get(conn, run_id)
+    tell_status(conn, run, RunStatus.RUNNING, now)
+    return run
+
+
+def start_again(conn: Connection, session: Session, opening: Opening, route: Route | None, now: int) -> Run:
+    """A run over what the session holds already, without a new message. The key must have no active run."""
+    run = start(conn, session, opening, route, opening.extra, now)
+    touch(conn, "inbox", session.session_key)
+    return run

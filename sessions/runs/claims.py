@@ -1,0 +1,81 @@
+"""Who works on a run: a lease that runs out and a fence that only grows."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection, update
+
+from sessions import inbox, leases
+from sessions.db.engine import touch
+from sessions.db.schema import runs
+from sessions.inbox import InboxKind, InboxMode, InboxRow
+from sessions.records import Run, RunKind, RunStatus
+from sessions.runs.admission import open_session, start
+from sessions.runs.finding import active, get
+from sessions.runs.words import Opening
+
+
+def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now: int, *, lease_ms: int) -> Run | None:
+    """Take the run that this key has to do, under a lease and a new fence; start one for the oldest message that waits for it.
+
+    None: nothing to do, it waits for a human, or somebody else works on it.
+    """
+    inbox.serialize(conn, session_key)
+    current = active(conn, session_key)
+    if current is None:
+        current = _start_for_oldest(conn, session_key, opening, now)
+    if current is None or current.status is not RunStatus.RUNNING or _is_held(current, owner, now):
+        return None
+    taken_over = current.lease_owner is not None
+    conn.execute(
+        update(runs)
+        .where(runs.c.id == current.id)
+        .values(
+            lease_owner=owner,
+            lease_until=now + lease_ms,
+            fence=runs.c.fence + 1,
+            attempts=runs.c.attempts + (1 if taken_over else 0),
+            updated_at=now,
+        )
+    )
+    return get(conn, current.id)
+
+
+def _is_held(run: Run, owner: str, now: int) -> bool:
+    if run.lease_owner is None or run.lease_until is None or run.lease_until <= now:
+        return False
+    return run.lease_owner != owner and not leases.is_dead(run.lease_owner)
+
+
+def _start_for_oldest(conn: Connection, session_key: str, opening: Opening, now: int) -> Run | None:
+    waiting = inbox.unread(conn, session_key)
+    if not waiting:
+        return None
+    first = waiting[0]
+    session = open_session(conn, session_key, opening, now)
+    opening = replace(opening, kind=_kind_of_run(first, opening))
+    run = start(conn, session, opening, first.route, {**first.options, **opening.extra}, now)
+    inbox.assign(conn, first.id, run.id)
+    touch(conn, "started", f"{run.id} {first.dedup_key}")
+    return run
+
+
+def _kind_of_run(row: InboxRow, opening: Opening) -> RunKind:
+    if row.kind is InboxKind.JOB:
+        return RunKind.JOB
+    return RunKind.CALL if row.mode is InboxMode.QUEUE else opening.kind
+
+
+def keep_alive(conn: Connection, run_ids: Sequence[str], owner: str, now: int, *, lease_ms: int) -> None:
+    conn.execute(
+        update(runs).where(runs.c.id.in_(run_ids), runs.c.lease_owner == owner).values(lease_until=now + lease_ms)
+    )
+
+
+def release(conn: Connection, run_id: str, fence: int) -> None:
+    """Give it back unfinished, at a step's end; whoever comes next goes on at once and it counts as no takeover."""
+    conn.execute(
+        update(runs)
+        .where(runs.c.id == run_id, runs.c.fence == fence, runs.c.status == RunStatus.RUNNING)
+        .values(lease_owner=None, lease_until=None)
+    )

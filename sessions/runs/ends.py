@@ -1,0 +1,114 @@
+"""How a run ends: with an answer, an error, or because somebody stopped it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, update
+
+from sessions import asks, events, inbox, outbox, store
+from sessions.db.engine import touch
+from sessions.db.schema import runs
+from sessions.records import MessageState, NewMessage, Role, Run, RunStatus, StopReason
+from sessions.runs.finding import get
+from sessions.runs.journal import close_call, count, foldable, open_calls, own, take_in, tell_status
+from sessions.runs.words import ACTIVE, Said
+
+STOPPED = "[stopped by the user]"
+
+
+def finish(
+    conn: Connection,
+    run: Run,
+    said: Said,
+    now: int,
+    *,
+    step: int,
+    reply: Mapping[str, Any] | None = None,
+    reason: StopReason = StopReason.DONE,
+) -> bool:
+    """Commit the final message and, in the same transaction, what has to be sent. `reply` None: nothing is sent.
+
+    True when the run is over. False when something came in meanwhile: that is folded in, and the run goes on.
+    """
+    inbox.serialize(conn, run.session_key)
+    current = get(conn, run.id)
+    if current.fence == run.fence and current.steps > step:
+        return current.status is not RunStatus.RUNNING
+    own(conn, run, now)
+    final = NewMessage(role=Role.ASSISTANT, content=said.text, run_id=run.id, token_count=said.output_tokens)
+    store.append(conn, run.session_id, [final], now)
+    count(conn, run, said)
+    events.emit(conn, run, "message", {"role": "agent", "content": said.text}, now)
+    if reply is not None:
+        _reply(conn, current, reply, now, dedup_key=f"{run.id}:{step}:0")
+    waiting = foldable(conn, current) if reason is StopReason.DONE else []
+    if waiting:
+        take_in(conn, current, waiting, now)
+        return False
+    _end(conn, current, RunStatus.COMPLETED, now, reason=reason)
+    return True
+
+
+def _reply(conn: Connection, run: Run, reply: Mapping[str, Any], now: int, *, dedup_key: str) -> None:
+    if run.route is not None:
+        outbox.put(conn, run.route, reply, now, dedup_key=dedup_key, session_key=run.session_key, run_id=run.id)
+
+
+def hand_over(conn: Connection, run: Run, now: int) -> None:
+    """The answer asks for tools of the caller: the run is over, and the calls stay open for the caller's next request."""
+    own(conn, run, now)
+    _end(conn, run, RunStatus.COMPLETED, now, reason=StopReason.DONE)
+
+
+def fail(conn: Connection, run: Run, error: str, now: int, *, notice: Mapping[str, Any] | None = None) -> None:
+    """The run ends in error, with a line in the chat. What was said stays; the transcript stays valid."""
+    inbox.serialize(conn, run.session_key)
+    own(conn, run, now)
+    take_in(conn, run, foldable(conn, run), now)
+    _close_all(conn, run, "[not done: the run ended with an error]", now)
+    if notice is not None:
+        _reply(conn, get(conn, run.id), notice, now, dedup_key=f"{run.id}:error")
+    _end(conn, run, RunStatus.ERROR, now, error=error)
+
+
+def stop(conn: Connection, run_id: str, now: int) -> bool:
+    """End it at once, whoever works on it: their next write fails. What is unread stays in the conversation. False: it was over."""
+    session_key = get(conn, run_id).session_key
+    inbox.serialize(conn, session_key)
+    run = get(conn, run_id)
+    if run.status not in ACTIVE:
+        return False
+    take_in(conn, run, foldable(conn, run), now)
+    _close_all(conn, run, "[stopped by the user before it was done]", now)
+    asks.close_open(conn, run.id, now)
+    stopped = NewMessage(role=Role.ASSISTANT, content=STOPPED, run_id=run.id)
+    store.append(conn, run.session_id, [stopped], now)
+    conn.execute(update(runs).where(runs.c.id == run.id).values(fence=runs.c.fence + 1))
+    _end(conn, run, RunStatus.COMPLETED, now, reason=StopReason.CANCELLED)
+    touch(conn, "stopped", run.id)
+    return True
+
+
+def _close_all(conn: Connection, run: Run, content: str, now: int) -> None:
+    for call in open_calls(conn, run):
+        close_call(conn, run, call.id, content, now, state=MessageState.UNKNOWN)
+
+
+def _end(
+    conn: Connection,
+    run: Run,
+    status: RunStatus,
+    now: int,
+    *,
+    reason: StopReason | None = None,
+    error: str | None = None,
+) -> None:
+    conn.execute(
+        update(runs)
+        .where(runs.c.id == run.id)
+        .values(status=status, stop_reason=reason, error=error, lease_owner=None, lease_until=None, updated_at=now)
+    )
+    tell_status(conn, run, status, now, error=error)
+    touch(conn, "run", run.id)
+    if inbox.count_unread(conn, run.session_key):  # the next one of this key may start
+        touch(conn, "inbox", run.session_key)

@@ -1,0 +1,158 @@
+"""What the transitions are made of: the fence, the unread, the rows of tool calls, the counters. Not for other packages."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from sessions import events, inbox, store
+from sessions.db.schema import MESSAGE_OPEN, messages, runs, spending
+from sessions.db.sql import param
+from sessions.errors import LeaseLost
+from sessions.inbox import InboxMode, InboxRow, Outcome
+from sessions.records import Message, MessageState, Role, Run, RunKind, RunStatus
+from sessions.runs.words import Said
+
+GONE_ON = "[no result: the caller went on without it]"
+
+_OWN = (
+    update(runs)
+    .where(runs.c.id == param("run"), runs.c.fence == param("held"), runs.c.status == RunStatus.RUNNING)
+    .values(updated_at=param("now"))
+)
+
+
+def own(conn: Connection, run: Run, now: int) -> None:
+    if conn.execute(_OWN, {"run": run.id, "held": run.fence, "now": now}).rowcount != 1:
+        raise LeaseLost(f"Run {run.id} was stopped or taken over.")
+
+
+def foldable(conn: Connection, run: Run) -> list[InboxRow]:
+    """What belongs to this run: the message that started it, and later ones of the same chat and thread."""
+    if run.kind is RunKind.FAREWELL:
+        return []
+    waiting = inbox.unread(conn, run.session_key)
+    return [row for row in waiting if row.run_id == run.id or _joins(row, run)]
+
+
+def has_unread(conn: Connection, run: Run) -> bool:
+    """Whether `fold` would find something."""
+    return bool(foldable(conn, run))
+
+
+def _joins(row: InboxRow, run: Run) -> bool:
+    if row.mode is not InboxMode.FOLD or row.run_id is not None or run.kind is not RunKind.CHAT:
+        return False
+    ours = run.route.address if run.route else None
+    return ours == (row.route.address if row.route else None)
+
+
+def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> list[int]:
+    if not rows:
+        return []
+    bodies = close_handed_over(conn, run, [body for row in rows for body in row.messages], now)
+    new = [inbox.as_new_message(body, run.id) for body in bodies]
+    added = store.append(conn, run.session_id, new, now)
+    inbox.settle(conn, [row.id for row in rows], Outcome.FOLDED, run.id)
+    for message in new:
+        if message.role is Role.USER:
+            events.emit(conn, run, "message", {"role": "user", "content": message.content}, now)
+    last = rows[-1].route
+    if last is not None and last != run.route:
+        conn.execute(update(runs).where(runs.c.id == run.id).values(route=last.to_json()))
+    return added
+
+
+_OPEN_CALLS = (
+    select(messages)
+    .where(
+        messages.c.session_id == param("session"),
+        messages.c.run_id == param("run"),
+        MESSAGE_OPEN,
+    )
+    .order_by(messages.c.id)
+)
+
+
+def open_calls(conn: Connection, run: Run) -> list[Message]:
+    """Tool calls of this run that have no result yet, in order."""
+    rows = conn.execute(_OPEN_CALLS, {"session": run.session_id, "run": run.id}).mappings()
+    return [Message.from_row(row) for row in rows]
+
+
+_HANDED_OVER = (
+    select(messages)
+    .where(
+        messages.c.session_id == param("session"),
+        messages.c.run_id != param("run"),
+        MESSAGE_OPEN,
+    )
+    .order_by(messages.c.id)
+)
+
+
+def handed_over(conn: Connection, session_id: str, *, run_id: str = "") -> list[Message]:
+    """Tool calls that earlier runs of this session left to the caller and that have no result yet."""
+    rows = conn.execute(_HANDED_OVER, {"session": session_id, "run": run_id}).mappings()
+    return [Message.from_row(row) for row in rows]
+
+
+def close_handed_over(conn: Connection, run: Run, bodies: list[dict[str, Any]], now: int) -> list[dict[str, Any]]:
+    """The caller's results go to the calls that wait for them, a note to those it says nothing about. Returns what else it sent."""
+    if run.kind is RunKind.FAREWELL:
+        return bodies
+    results = {body["tool_call_id"]: str(body.get("content") or "") for body in bodies if body.get("role") == "tool"}
+    for call in handed_over(conn, run.session_id, run_id=run.id):
+        close_call(conn, run, call.id, results.get(call.tool_call_id or "", GONE_ON), now)
+        conn.execute(update(messages).where(messages.c.id == call.id).values(run_id=run.id))  # it is news to this run
+    return [body for body in bodies if body.get("role") != "tool"]
+
+
+def close_call(
+    conn: Connection, run: Run, message_id: int, content: str, now: int, *, state: MessageState = MessageState.DONE
+) -> None:
+    closed = conn.execute(
+        update(messages)
+        .where(messages.c.id == message_id, MESSAGE_OPEN)
+        .values(content=content, state=state)
+        .returning(messages.c.tool_call_id)
+    ).scalar()
+    if closed is None:
+        return
+    store.settle(conn, run.session_id)
+    events.emit(conn, run, "tool_result", {"tool_call_id": closed, "content": content}, now)
+
+
+def count(conn: Connection, run: Run, said: Said) -> None:
+    conn.execute(
+        update(runs)
+        .where(runs.c.id == run.id)
+        .values(
+            steps=runs.c.steps + 1,
+            attempts=0,
+            input_tokens=runs.c.input_tokens + said.input_tokens,
+            output_tokens=runs.c.output_tokens + said.output_tokens,
+        )
+    )
+    store.add_usage(
+        conn, run.session_id, input_tokens=said.input_tokens, output_tokens=said.output_tokens, model=said.model
+    )
+    if said.day:
+        _spend(conn, said)
+
+
+def _spend(conn: Connection, said: Said) -> None:
+    values = {
+        "input_tokens": spending.c.input_tokens + said.input_tokens,
+        "output_tokens": spending.c.output_tokens + said.output_tokens,
+    }
+    if conn.execute(update(spending).where(spending.c.day == said.day).values(values)).rowcount == 0:
+        new = {"day": said.day, "input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
+        conn.execute(insert(spending), new)
+
+
+def tell_status(conn: Connection, run: Run, status: RunStatus, now: int, *, error: str | None = None) -> None:
+    told: dict[str, Any] = {"thread_id": run.thread_id, "status": status}
+    if error is not None:
+        told["error"] = error
+    events.emit(conn, run, "run_status", told, now)

@@ -1,0 +1,55 @@
+"""What became of a call: its answer, a question to a human, or calls of the caller's own tools."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select
+
+from sessions import inbox
+from sessions.db.schema import asks, messages
+from sessions.records import Ask, Message, Role, Run, RunStatus
+from sessions.runs.finding import get
+from sessions.runs.journal import open_calls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """`asked`: the question that came after the call. `said`: the newest words of the agent. `handed_over`: calls left to the caller."""
+
+    run: Run
+    asked: Ask | None = None
+    said: Message | None = None
+    handed_over: Sequence[Message] = ()
+
+    @property
+    def working(self) -> bool:
+        return self.asked is None and self.run.status is RunStatus.RUNNING
+
+
+def standing(conn: Connection, run_id: str, *, after_ask: int = 0) -> Standing:
+    """How the run stands for a caller that came after this ask. Raises NotFound."""
+    run = get(conn, run_id)
+    query = select(asks).where(asks.c.run_id == run_id, asks.c.id > after_ask).order_by(asks.c.id).limit(1)
+    row = conn.execute(query).mappings().first()
+    if row is not None:
+        return Standing(run=run, asked=Ask.from_row(row))
+    if run.status is RunStatus.RUNNING:
+        return Standing(run=run)
+    return Standing(run=run, said=_said(conn, run), handed_over=open_calls(conn, run))
+
+
+def _said(conn: Connection, run: Run) -> Message | None:
+    query = (
+        select(messages)
+        .where(messages.c.session_id == run.session_id, messages.c.run_id == run.id, messages.c.role == Role.ASSISTANT)
+        .order_by(messages.c.id.desc())
+        .limit(1)
+    )
+    row = conn.execute(query).mappings().first()
+    return Message.from_row(row) if row else None
+
+
+def of_call(conn: Connection, dedup_key: str) -> tuple[str | None, int]:
+    """The run that a queued message has started or answered, if it is its turn yet, and the ask that it answered."""
+    row = inbox.by_dedup_key(conn, dedup_key)
+    return (None, 0) if row is None else (row.run_id, int(row.options.get("ask", 0)))

@@ -1,0 +1,71 @@
+"""The steps of a run that goes on. Each is one transaction, checks the fence, and may be repeated after an ambiguous commit."""
+
+from sqlalchemy import Connection, update
+
+from sessions import events, inbox, store
+from sessions.db.schema import messages, runs
+from sessions.records import Message, MessageState, NewMessage, Role, Run
+from sessions.runs.finding import get
+from sessions.runs.journal import close_call, count, foldable, open_calls, own, take_in
+from sessions.runs.words import Said
+
+
+def fold(conn: Connection, run: Run, now: int) -> int:
+    """Unread messages of this chat become user messages of this run, in order. Returns how many."""
+    rows = foldable(conn, run)
+    if not rows:
+        return 0
+    inbox.serialize(conn, run.session_key)
+    own(conn, run, now)
+    return len(take_in(conn, run, foldable(conn, run), now))
+
+
+def answered(conn: Connection, run: Run, said: Said, now: int, *, step: int) -> list[Message]:
+    """Commit an answer that goes on with tools: the assistant's message and its calls as rows that are still to be done.
+
+    `step` is the number of steps before this one. Returns the rows of the calls.
+    """
+    own(conn, run, now)
+    current = get(conn, run.id)
+    if current.steps > step:
+        return open_calls(conn, run)
+    assistant = NewMessage(
+        role=Role.ASSISTANT,
+        content=said.text,
+        run_id=run.id,
+        tool_calls=[dict(call) for call in said.tool_calls],
+        token_count=said.output_tokens,
+    )
+    calls = [
+        NewMessage(
+            role=Role.TOOL,
+            run_id=run.id,
+            tool_call_id=str(call["id"]),
+            tool_name=str(call["function"]["name"]),
+            state=MessageState.PENDING,
+            idem_key=f"{run.id}:{step}:{number}",
+        )
+        for number, call in enumerate(said.tool_calls)
+    ]
+    store.append(conn, run.session_id, [assistant, *calls], now)
+    count(conn, run, said)
+    for call in said.tool_calls:
+        function = call["function"]
+        told = {"tool_call_id": call["id"], "name": function["name"], "arguments": function["arguments"]}
+        events.emit(conn, run, "tool_call", told, now)
+    return open_calls(conn, run)
+
+
+def tool_started(conn: Connection, run: Run, message_id: int, now: int) -> None:
+    """From here on a crash leaves it open whether the tool did its work."""
+    own(conn, run, now)
+    conn.execute(update(messages).where(messages.c.id == message_id).values(state=MessageState.STARTED))
+
+
+def tool_done(
+    conn: Connection, run: Run, message_id: int, content: str, now: int, *, state: MessageState = MessageState.DONE
+) -> None:
+    """The result is in the journal: this call is never executed again."""
+    own(conn, run, now)
+    close_call(conn, run, message_id, content, now, state=state)
+    conn.execute(update(runs).where(runs.c.id == run.id).values(attempts=0))

@@ -1,0 +1,121 @@
+"""A run that waits for a human: a row, no task, no lease."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+
+from sessions import asks, events, inbox, outbox
+from sessions.db.engine import touch
+from sessions.db.schema import MESSAGE_OPEN, messages, runs, sessions
+from sessions.errors import NotFound
+from sessions.inbox import InboxKind, InboxMode
+from sessions.records import AskKind, Message, Run, RunStatus
+from sessions.runs.finding import get
+from sessions.runs.journal import close_call, foldable, own, tell_status
+
+
+def park(
+    conn: Connection,
+    run: Run,
+    call: Message,
+    question: str,
+    now: int,
+    *,
+    options: Sequence[str] = (),
+    kind: AskKind = AskKind.QUESTION,
+    args_hash: str | None = None,
+    card: Mapping[str, Any] | None = None,
+) -> bool:
+    """Sleep as a row until a human answers: no task, no lease. False while something is unread, which may be the answer already.
+
+    `card` is what is sent to the chat; `{ask}` in the data of its buttons becomes the number of the ask.
+    """
+    inbox.serialize(conn, run.session_key)
+    own(conn, run, now)
+    if foldable(conn, run):
+        return False
+    ask = asks.put(
+        conn, run.id, call.tool_call_id or "", question, now, options=options, kind=kind, args_hash=args_hash
+    )
+    conn.execute(
+        update(runs)
+        .where(runs.c.id == run.id)
+        .values(status=RunStatus.WAITING, lease_owner=None, lease_until=None, attempts=0, updated_at=now)
+    )
+    if run.route is not None and card is not None:
+        body = json.loads(json.dumps(card).replace("{ask}", str(ask.id)))
+        outbox.put(
+            conn,
+            get(conn, run.id).route or run.route,
+            body,
+            now,
+            dedup_key=f"{run.id}:ask:{ask.id}",
+            session_key=run.session_key,
+            run_id=run.id,
+        )
+    told = {"request_id": str(ask.id), "question": question, "options": list(options)}
+    events.emit(conn, run, "steering_request", told, now)
+    tell_status(conn, run, RunStatus.WAITING, now)
+    touch(conn, "run", run.id)
+    _answer_with_queued(conn, run, now)
+    return True
+
+
+def answer(conn: Connection, run_id: str, text: str, by: str, now: int, *, ask_id: int | None = None) -> bool:
+    """A human has answered. False when the run does not wait (any more), or for another ask."""
+    session_key = get(conn, run_id).session_key
+    inbox.serialize(conn, session_key)
+    run = get(conn, run_id)
+    ask = asks.open_of(conn, run_id)
+    if run.status is not RunStatus.WAITING or ask is None or (ask_id is not None and ask.id != ask_id):
+        return False
+    answer_waiting(conn, run, text, by, now)
+    return True
+
+
+def answer_with_row(
+    conn: Connection, run: Run, row_id: int, bodies: Sequence[Mapping[str, Any]], dedup_key: str, now: int
+) -> None:
+    """A message that came in while the run waits is the answer."""
+    text = "\n".join(str(body.get("content") or "") for body in bodies)
+    ask_id = answer_waiting(conn, run, text, str(bodies[-1].get("sender") or "") if bodies else "", now)
+    inbox.settle_answer(conn, row_id, run.id, ask_id)
+    touch(conn, "started", f"{run.id}:{ask_id} {dedup_key}")
+
+
+def _answer_with_queued(conn: Connection, run: Run, now: int) -> None:
+    """A call that was queued behind this run is the next one, so it answers; otherwise it would wait for ever."""
+    waiting = inbox.unread(conn, run.session_key)
+    row = next((row for row in waiting if row.kind is InboxKind.MESSAGE and row.run_id is None), None)
+    if row is not None and row.mode is InboxMode.QUEUE:
+        answer_with_row(conn, get(conn, run.id), row.id, row.messages, row.dedup_key, now)
+
+
+def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int) -> int:
+    """Returns the number of the ask that this has answered."""
+    ask = asks.open_of(conn, run.id)
+    if ask is None:
+        raise NotFound(f"Run {run.id} waits for nothing.")
+    asks.answer(conn, ask.id, answer, by, now)
+    row = conn.execute(
+        select(messages.c.id)
+        .where(
+            messages.c.session_id == run.session_id,
+            messages.c.run_id == run.id,
+            messages.c.tool_call_id == ask.tool_call_id,
+        )
+        .where(MESSAGE_OPEN)
+    ).scalar()
+    if row is not None and ask.kind is AskKind.QUESTION:  # an approval only lets the call go on
+        close_call(conn, run, row, answer, now)
+    conn.execute(
+        update(runs)
+        .where(runs.c.id == run.id)
+        .values(status=RunStatus.RUNNING, lease_owner=None, lease_until=None, updated_at=now)
+    )
+    conn.execute(update(sessions).where(sessions.c.id == run.session_id).values(last_user_at=now))
+    tell_status(conn, run, RunStatus.RUNNING, now)
+    touch(conn, "inbox", run.session_key)
+    return ask.id

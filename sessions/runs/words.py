@@ -1,0 +1,46 @@
+"""The words of a run: what comes in at the door, what a model said, how a session is opened."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sessions.records import RunKind, RunStatus
+
+MAX_TAKEOVERS = 5
+ACTIVE = (RunStatus.RUNNING, RunStatus.WAITING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What became of a message at the door. `fresh`: it was not here before. `joined`: a run was at work already."""
+
+    fresh: bool
+    run_id: str | None
+    joined: bool = False
+    status: RunStatus | None = None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A model's answer as it goes into the journal. `tool_calls` are raw, as they go back to the model."""
+
+    text: str
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    model: str = ""
+    day: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How a session of this key is opened, and what its runs are for."""
+
+    user_id: str | None = None
+    model: str | None = None
+    ns: str | None = None
+    deployment: str | None = None
+    thread_id: str | None = None
+    kind: RunKind = RunKind.CHAT
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -1,0 +1,238 @@
+"""Mirrors of the database beside it: one JSON line per message in `<session id>.jsonl`, and the index of active sessions.
+
+A file tells by its own last line how far it reaches, and whoever appends holds its lock, so several processes may mirror the same
+session and a crash leaves nothing to repair but the last line.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sqlalchemy import Connection, RowMapping, Select, func, select
+
+from sessions import files
+from sessions.db.engine import Database, Touch
+from sessions.db.schema import MESSAGE_OPEN, messages, sessions
+from sessions.ids import is_session_id
+from sessions.records import Message, Source
+
+_CHUNK = 500
+_TAIL = 65_536
+_NOT_IN_INDEX = (Source.CLI, Source.API, Source.THREAD, Source.JOB)
+
+
+def as_line(message: Message) -> dict[str, Any]:
+    """The parts of a message that mean something outside; empty ones are left out."""
+    line = {
+        "id": message.id,
+        "role": message.role,
+        "content": message.content,
+        "sender": message.sender,
+        "tool_calls": message.tool_calls,
+        "tool_call_id": message.tool_call_id,
+        "tool_name": message.tool_name,
+        "attachments": message.attachments,
+        "run_id": message.run_id,
+        "created_at": message.created_at,
+    }
+    return {name: value for name, value in line.items() if value is not None or name == "content"}
+
+
+def transcript_path(home: Path, session_id: str) -> Path:
+    if not is_session_id(session_id):
+        raise ValueError(f"{session_id!r} is no session id")
+    return home / "sessions" / f"{session_id}.jsonl"
+
+
+class Transcripts:
+    """Hears of every commit, writes when `flush` is called. `flush` and `repair` block; call them in a thread."""
+
+    def __init__(self, home: Path, database: Database) -> None:
+        self._home = home
+        self._folder = home / "sessions"
+        self._mark = self._folder / ".mirrored"
+        self._database = database
+        self._lock = threading.Lock()
+        self._dirty: set[str] = set()
+        self._rewritten: set[str] = set()
+        self._gone: set[str] = set()
+        self._index_due = False
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._stop = database.listen(self._hear)
+
+    def _hear(self, touched: frozenset[Touch]) -> None:
+        with self._lock:
+            for what, which in touched:
+                match what:
+                    case "session":
+                        self._dirty.add(which)
+                    case "rewritten":
+                        self._rewritten.add(which)
+                    case "gone":
+                        self._gone.add(which)
+                    case "key":
+                        self._index_due = True
+                    case _:
+                        pass
+
+    @property
+    def due(self) -> bool:
+        return bool(self._dirty or self._rewritten or self._gone or self._index_due)
+
+    def flush(self) -> None:
+        """Bring the files up to the database. What fails (a full disk) stays due."""
+        with self._lock:
+            dirty, rewritten, gone, index = self._dirty, self._rewritten, self._gone, self._index_due
+            self._dirty, self._rewritten, self._gone, self._index_due = set(), set(), set(), False
+        try:
+            for session_id in gone:
+                transcript_path(self._home, session_id).unlink(missing_ok=True)
+            for session_id in rewritten - gone:
+                self._rewrite(session_id)
+            for session_id in dirty - gone:
+                self._append(session_id)
+            if index:
+                self._write_index()
+        except Exception:
+            with self._lock:
+                self._dirty |= dirty
+                self._rewritten |= rewritten
+                self._gone |= gone
+                self._index_due |= index
+            raise
+
+    def repair(self) -> None:
+        """After a crash of any process: whatever was committed and not mirrored, and files of sessions that are gone."""
+        self._remove_orphans()
+        self._catch_up()
+
+    def close(self) -> None:
+        """Mirror what is due, also what other processes left, and remember how far all is whole."""
+        self.flush()
+        self._stop()
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Looks only at what is newer than the last time that all was whole."""
+        mark = self._read_mark()
+        whole = self._database.read_now(_settled_everywhere)
+        newer = select(messages.c.session_id).where(messages.c.id > mark).distinct()
+        for session_id in self._database.read_now(lambda conn: list(conn.scalars(newer))):
+            self._append(session_id)
+        self._write_index()
+        files.replace(self._mark, str(whole))
+
+    def _remove_orphans(self) -> None:
+        found = {
+            path.stem for path in self._folder.glob("*.jsonl")
+        }  # before the ids: a file is younger than its session
+        known = self._database.read_now(lambda conn: set(conn.scalars(select(sessions.c.id))))
+        for session_id in filter(is_session_id, found - known):
+            transcript_path(self._home, session_id).unlink(missing_ok=True)
+
+    def _read_mark(self) -> int:
+        try:
+            return int(self._mark.read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def _append(self, session_id: str) -> None:
+        path = transcript_path(self._home, session_id)
+        with files.open_locked(path) as file:
+            reached = _reached(file)
+            settled = self._settled(session_id, reached)
+            if reached and getattr(next(settled, None), "id", None) != reached:  # the last line was taken back
+                self._replace(path, session_id)
+                return
+            for message in settled:
+                file.write(_line(message))
+            file.flush()
+            if file.tell() == 0:
+                path.unlink(missing_ok=True)
+
+    def _rewrite(self, session_id: str) -> None:
+        path = transcript_path(self._home, session_id)
+        with files.open_locked(path):
+            self._replace(path, session_id)
+
+    def _replace(self, path: Path, session_id: str) -> None:
+        lines = b"".join(_line(message) for message in self._settled(session_id, 0))
+        if lines:
+            files.replace(path, lines.decode())
+        else:
+            path.unlink(missing_ok=True)
+
+    def _settled(self, session_id: str, start: int) -> Iterator[Message]:
+        """From `start` up to the first tool result that is still to come. In chunks, each its own short read."""
+        while True:
+            query = (
+                select(messages)
+                .join(sessions, messages.c.session_id == sessions.c.id)
+                .where(
+                    messages.c.session_id == session_id, messages.c.id >= start, messages.c.id <= sessions.c.settled_to
+                )
+                .order_by(messages.c.id)
+                .limit(_CHUNK)
+            )
+            rows = self._database.read_now(_rows, query)
+            yield from (Message.from_row(row) for row in rows)
+            if len(rows) < _CHUNK:
+                return
+            start = rows[-1]["id"] + 1
+
+    def _write_index(self) -> None:
+        with files.locked(self._folder / ".index.lock"):  # or an older state could replace a newer one
+            active = self._database.read_now(_active)
+            files.replace(self._folder / "sessions.json", json.dumps(active, ensure_ascii=False, indent=1) + "\n")
+
+
+def _line(message: Message) -> bytes:
+    return json.dumps(as_line(message), ensure_ascii=False).encode() + b"\n"
+
+
+def _active(conn: Connection) -> dict[str, str]:
+    query = select(sessions.c.session_key, sessions.c.id).where(
+        sessions.c.ended_at.is_(None), sessions.c.source.not_in(_NOT_IN_INDEX)
+    )
+    return {row.session_key: row.id for row in conn.execute(query.order_by(sessions.c.session_key))}
+
+
+def _settled_everywhere(conn: Connection) -> int:
+    """The newest id up to which nothing changes any more and nothing can still appear."""
+    still_open = conn.scalar(select(func.min(messages.c.id)).where(MESSAGE_OPEN))
+    newest = conn.scalar(select(func.max(messages.c.id))) or 0
+    settled = newest if still_open is None else still_open - 1
+    # On PostgreSQL an id can be given before a later one and be committed after it.
+    return settled if conn.dialect.name == "sqlite" else max(settled - 1_000, 0)
+
+
+def _rows(conn: Connection, query: Select[*tuple[Any, ...]]) -> Sequence[RowMapping]:
+    return conn.execute(query).mappings().all()
+
+
+def _reached(file: BinaryIO) -> int:
+    """The id in the last whole line; a line that a crash cut off is removed. Leaves the file at its end."""
+    size = file.seek(0, os.SEEK_END)
+    width = _TAIL
+    while True:
+        start = max(0, size - width)
+        file.seek(start)
+        tail = file.read(size - start)
+        whole = tail[: tail.rfind(b"\n") + 1]
+        lines = whole.splitlines()
+        if len(lines) > (start > 0) or start == 0:
+            break
+        width *= 8
+    end = start + len(whole)
+    if end < size:
+        file.truncate(end)
+    file.seek(end)
+    return int(json.loads(lines[-1])["id"]) if lines else 0
+
+
+def remove(home: Path, session_ids: Iterable[str]) -> None:
+    for session_id in session_ids:
+        transcript_path(home, session_id).unlink(missing_ok=True)

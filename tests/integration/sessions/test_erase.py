@@ -1,0 +1,128 @@
+"""After a delete no word of the session is in any file of the home."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sessions import erase, export, store
+from sessions.db import Database, open_database
+from sessions.records import EndReason
+from sessions.transcripts import Transcripts
+from tests.integration.sessions.writing import conversation, found, index_all
+
+SECRET = "agent:main:telegram:group:-1"
+KEPT = "agent:main:telegram:group:-2"
+WORDS = ["swordfish", "Xylophonist", "quetzalcoatl"]
+ROOT = Path(__file__).parents[3]
+
+
+def traces(home: Path) -> list[str]:
+    """Files that hold a word of the secret, also as a stem."""
+    stems = "swordfish|xylophonist|quetzalcoatl|secretari"
+    grep = subprocess.run(["grep", "-a", "-r", "-i", "-l", "-E", stems, home], capture_output=True, text=True)
+    return grep.stdout.split()
+
+
+def fill(home: Path, database: Database) -> str:
+    transcripts = Transcripts(home, database)
+    for number in range(40):
+        conversation(database, KEPT, f"ordinary message {number}", f"and its answer {number}")
+        conversation(
+            database, SECRET, f"{' '.join(WORDS)} {number} secretaries", f"yes, {WORDS[number % 3]} {number} it is"
+        )
+        if number % 5 == 0:
+            index_all(database)
+        if number % 9 == 0:
+            database.write_now(store.take_back, database.read_now(store.active, SECRET).id)  # type: ignore[union-attr]
+    index_all(database)
+    transcripts.flush()
+    session = database.read_now(store.active, SECRET)
+    assert session is not None
+    return session.id
+
+
+def test_no_word_stays_in_any_file(home: Path, sqlite: Database) -> None:
+    session_id = fill(home, sqlite)
+    assert len(traces(home)) >= 2
+    told: list[tuple[int, int]] = []
+    assert erase.erase(home, sqlite, [session_id], lambda done, of: told.append((done, of))) == 1
+    assert told == [(1, 1)]
+    assert traces(home) == []
+    assert len(found(sqlite, "ordinary", ns=KEPT, limit=100)) == 40
+
+
+BYSTANDER = """
+import sys, time
+from pathlib import Path
+from sessions.db import open_database, search
+database = open_database(Path(sys.argv[1]))
+print(len(database.read_now(search.search, "swordfish")), flush=True)
+sys.stdin.readline()
+print(len(database.read_now(search.search, "swordfish")), flush=True)
+database.close()
+"""
+
+
+def test_no_word_stays_while_another_process_has_it_open(home: Path, sqlite: Database) -> None:
+    session_id = fill(home, sqlite)
+    command = [sys.executable, "-c", BYSTANDER, home]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin
+        assert other.stdout
+        assert int(other.stdout.readline()) > 0
+        erase.erase(home, sqlite, [session_id])
+        assert traces(home) == []
+        other.stdin.write("\n")
+        other.stdin.flush()
+        assert int(other.stdout.readline()) == 0
+        assert other.wait(20) == 0
+
+
+def test_an_import_brings_it_back_and_a_second_delete_takes_it_away_again(home: Path, sqlite: Database) -> None:
+    session_id = fill(home, sqlite)
+    exported = sqlite.read_now(export.export_session, session_id)
+    erase.erase(home, sqlite, [session_id])
+    sqlite.write_now(export.import_session, export.ImportedSession.model_validate(exported))
+    index_all(sqlite)
+    assert traces(home)
+    erase.erase(home, sqlite, [session_id])
+    assert traces(home) == []
+
+
+def test_erasing_many_is_erasing_each(home: Path, database: Database) -> None:
+    ids = [conversation(database, f"agent:main:slack:group:{number}", "swordfish").id for number in range(5)]
+    index_all(database)
+    database.write_now(store.end, ids[0], EndReason.USER, 1)
+    assert erase.erase(home, database, ids) == 5
+    assert database.read_now(store.recent) == []
+    assert erase.erase(home, database, []) == 0
+
+
+def test_postgresql_holds_no_word_in_its_tables_files(home: Path, postgres_url: str) -> None:
+    """Its log and its backups are the operator's; tables and indexes are ours."""
+    database = open_database(home, postgres_url)
+    session_id = fill(home, database)
+    erase.erase(home, database, [session_id])
+
+    leftovers = "SELECT count(*) FROM message_search WHERE stems @@ 'swordfish'::tsquery"
+    assert database.read_now(lambda conn: conn.exec_driver_sql(leftovers).scalar_one()) == 0
+    dead = (
+        "SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_user_tables WHERE relname IN ('messages', 'message_search')"
+    )
+    assert database.read_now(lambda conn: int(conn.exec_driver_sql(dead).scalar_one())) == 0
+    database.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_conversation_that_goes_on_elsewhere_is_not_touched(
+    home: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    database = open_database(home, "" if kind == "sqlite" else request.getfixturevalue("postgres_url"))
+    gone, kept = conversation(database, SECRET, "swordfish one"), conversation(database, KEPT, "swordfish two")
+    index_all(database)
+    erase.erase(home, database, [gone.id])
+    assert [m.content for m in database.read_now(store.read_messages, kept.id)] == ["swordfish two"]
+    assert found(database, "swordfish") == ["swordfish two"]
+    database.close()

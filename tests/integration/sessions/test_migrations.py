@@ -1,0 +1,194 @@
+"""A database comes to the schema of this version, from nothing or from an older one, and a newer one is respected."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, insert, inspect, select, text
+
+from sessions import store
+from sessions.db import Database, migrate, open_database
+from sessions.db.schema import HEAD, meta, metadata
+from sessions.errors import NewerSchema
+from sessions.keys import SessionKey
+from sessions.records import NewMessage, Role, Source
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def fresh(request: pytest.FixtureRequest, home: Path) -> tuple[Path, str]:
+    """A home and a database address with nothing in them."""
+    return home, "" if request.param == "sqlite" else request.getfixturevalue("fresh_postgres_url")
+
+
+def differences(conn: Connection) -> list[object]:
+    ours = set(metadata.tables)
+
+    def is_ours(thing: object, name: str | None, kind: str, reflected: bool, other: object) -> bool:
+        return kind != "table" or name in ours
+
+    context = MigrationContext.configure(
+        conn, opts={"compare_type": True, "compare_server_default": True, "include_object": is_ours}
+    )
+    return compare_metadata(context, metadata)
+
+
+def test_a_migrated_database_is_what_the_code_believes(fresh: tuple[Path, str]) -> None:
+    database = open_database(*fresh)
+    assert database.read_now(differences) == []
+    database.close()
+
+
+def constraints(conn: Connection) -> dict[str, tuple[object, ...]]:
+    """What the comparison above does not look at: keys, uniqueness, and the conditions of partial indexes."""
+    found = inspect(conn)
+    partial = ("sqlite_where", "postgresql_where")
+    return {
+        table: (
+            sorted(found.get_pk_constraint(table)["constrained_columns"]),
+            sorted(sorted(c["column_names"]) for c in found.get_unique_constraints(table)),
+            sorted(
+                (
+                    str(i["name"]),
+                    tuple(i["column_names"]),
+                    bool(i["unique"]),
+                    any(k in i.get("dialect_options", {}) for k in partial),
+                )
+                for i in found.get_indexes(table)
+                if not i.get("duplicates_constraint")
+            ),
+            sorted((c["name"], c["nullable"], c["default"] is not None) for c in found.get_columns(table)),
+        )
+        for table in metadata.tables
+    }
+
+
+def test_keys_and_partial_indexes_are_those_of_the_code_too(fresh: tuple[Path, str]) -> None:
+    database = open_database(*fresh)
+    migrated = database.read_now(constraints)
+
+    def recreate(conn: Connection) -> dict[str, tuple[object, ...]]:
+        metadata.drop_all(conn)
+        metadata.create_all(conn)
+        return constraints(conn)
+
+    assert migrated == database.write_now(recreate)
+    database.close()
+
+
+def with_data(home: Path, url: str) -> Database:
+    database = open_database(home, url)
+    session = database.write_now(store.start, SessionKey.cli("x"), 1, source=Source.CLI)
+    database.write_now(store.append, session.id, [NewMessage(role=Role.USER, content="kept")], 2)
+    return database
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> Path:
+    """A folder with the migration of a version to come."""
+    folder = tmp_path / "100% later versions"
+    folder.mkdir()
+    (folder / "v9999_later.py").write_text(
+        dedent("""
+        from alembic import op
+
+        revision = "9999"
+        down_revision = "%s"
+
+        def upgrade():
+            op.execute("ALTER TABLE sessions ADD COLUMN mood text")
+            op.execute("UPDATE sessions SET mood = 'calm'")
+            op.execute("INSERT INTO meta (key, value) VALUES ('usable_from', '9999')")
+        """)
+        % HEAD
+    )
+    return folder
+
+
+def test_an_older_database_is_upgraded_with_its_data(fresh: tuple[Path, str], later: Path) -> None:
+    database = with_data(*fresh)
+    database.write_now(migrate, head="9999", more=[later])
+    database.write_now(migrate, head="9999", more=[later])  # nothing is left to do
+    assert database.read_now(lambda conn: conn.execute(text("SELECT mood, message_count FROM sessions")).all()) == [
+        ("calm", 1)
+    ]
+    database.close()
+
+
+def test_an_upgrade_that_fails_leaves_the_database_as_it_was(fresh: tuple[Path, str], later: Path) -> None:
+    file = later / "v9999_later.py"
+    file.write_text(file.read_text() + '    op.execute("INSERT INTO nowhere VALUES (1)")\n')
+    database = with_data(*fresh)
+    with pytest.raises(Exception, match="nowhere"):
+        database.write_now(migrate, head="9999", more=[later])
+    assert database.read_now(differences) == []
+    database.close()
+    open_database(*fresh).close()
+
+
+def test_a_newer_database_is_refused_with_a_sentence(fresh: tuple[Path, str], later: Path) -> None:
+    database = with_data(*fresh)
+    database.write_now(migrate, head="9999", more=[later])
+    database.close()
+    with pytest.raises(NewerSchema, match="newer hermes: install that version") as refusal:
+        open_database(*fresh)
+    assert refusal.value.exit_code == 2
+
+
+@pytest.mark.parametrize(("usable_from", "usable"), [(HEAD, True), ("9998", False), (None, False)])
+def test_a_newer_database_may_allow_this_version(
+    fresh: tuple[Path, str], later: Path, usable_from: str | None, *, usable: bool
+) -> None:
+    def allow(conn: Connection) -> None:
+        conn.execute(meta.delete())
+        if usable_from is not None:
+            conn.execute(insert(meta), {"key": "usable_from", "value": usable_from})
+
+    database = with_data(*fresh)
+    database.write_now(migrate, head="9999", more=[later])
+    database.write_now(allow)
+    database.close()
+    if not usable:
+        with pytest.raises(NewerSchema):
+            open_database(*fresh)
+        return
+    database = open_database(*fresh)
+    assert len(database.read_now(store.recent)) == 1
+    database.close()
+
+
+def test_many_that_open_a_new_home_at_once_all_find_it_ready(fresh: tuple[Path, str]) -> None:
+    failures: list[BaseException] = []
+
+    def open_and_use() -> None:
+        try:
+            database = open_database(*fresh)
+            database.read_now(lambda conn: conn.execute(select(meta)).all())
+            database.close()
+        except BaseException as error:  # noqa: BLE001  # the test tells of it
+            failures.append(error)
+
+    threads = [threading.Thread(target=open_and_use) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert failures == []
+
+
+def test_opening_a_database_of_this_version_imports_no_alembic(home: Path) -> None:
+    script = "import sys; from pathlib import Path; from sessions.db import open_database; open_database(Path(sys.argv[1])).close();"
+    script += "print('alembic' in sys.modules)"
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", script, home], capture_output=True, text=True, cwd=ROOT, check=True
+        ).stdout.strip()
+        for _ in range(2)
+    ]
+    assert said == ["True", "False"]

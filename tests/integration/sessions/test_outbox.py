@@ -1,0 +1,118 @@
+"""Order, retry and doubt in what has to be sent, on both databases."""
+
+from sqlalchemy import Connection
+
+from sessions import outbox
+from sessions.db import Database
+from sessions.keys import Address, ChatKind, Platform
+from sessions.records import OutRow, OutState, Route
+
+NOW = 1_750_000_000_000
+HOUR = 3_600_000
+
+
+def put(database: Database, key: str, chat: str = "1", now: int = NOW) -> None:
+    route = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id=chat))
+    database.write_now(outbox.put, route, {"text": key}, now, dedup_key=key, session_key="k")
+
+
+def claim(database: Database, now: int = NOW, owner: str = "me") -> list[OutRow]:
+    return database.write_now(outbox.claim, "telegram", owner, now, lease_ms=1_000)
+
+
+def texts(rows: list[OutRow]) -> list[str]:
+    return [str(row.body["text"]) for row in rows]
+
+
+def send(database: Database, row: OutRow, now: int = NOW) -> None:
+    def sent(conn: Connection) -> None:
+        outbox.sending(conn, row.id)
+        outbox.sent(conn, row.id, "77", now)
+
+    database.write_now(sent)
+
+
+def test_each_chat_in_order_and_chats_side_by_side(database: Database) -> None:
+    for key, chat in (("a1", "a"), ("a2", "a"), ("b1", "b")):
+        put(database, key, chat)
+        put(database, key, chat)
+    rows = claim(database)
+    assert texts(rows) == ["a1", "b1"]
+    send(database, rows[0])
+    assert texts(claim(database)) == ["a2", "b1"]
+
+
+def test_a_lease_holds_until_it_runs_out(database: Database) -> None:
+    put(database, "a")
+    assert claim(database, owner="one")
+    assert claim(database, owner="two") == []
+    assert claim(database, NOW + 1_001, owner="two")
+
+
+def test_pieces_stand_where_the_whole_stood(database: Database) -> None:
+    put(database, "long")
+    put(database, "next")
+    (row,) = claim(database)
+    first = database.write_now(outbox.split, row, [{"text": "1"}, {"text": "2"}, {"text": "3"}], NOW)
+    order = [str(first.body["text"])]
+    send(database, first)
+    while rows := claim(database, NOW + 5_000):
+        order += texts(rows)
+        send(database, rows[0])
+    assert order == ["1", "2", "3", "next"]
+
+
+def test_put_off_comes_back_when_due_and_keeps_its_place(database: Database) -> None:
+    put(database, "a")
+    put(database, "b")
+    (row,) = claim(database)
+    database.write_now(outbox.put_off, row.id, NOW + 5_000, "slow down", ambiguous=False)
+    assert claim(database, NOW + 4_999) == []
+    assert database.read_now(outbox.next_due, "telegram") == NOW
+    assert texts(claim(database, NOW + 5_000)) == ["a"]
+
+
+def test_a_doubt_is_risked_once(database: Database) -> None:
+    put(database, "a")
+    for state in (OutState.UNKNOWN, OutState.DEAD):
+        (row,) = claim(database)
+        database.write_now(outbox.put_off, row.id, NOW, "timed out", ambiguous=True)
+        assert list(database.read_now(outbox.counts)) == [("telegram", state)]
+
+
+def interrupt(database: Database, now: int) -> None:
+    def die(conn: Connection) -> None:
+        (row,) = outbox.claim(conn, "telegram", "dead", now, lease_ms=0)
+        outbox.sending(conn, row.id)
+
+    database.write_now(die)
+    database.write_now(outbox.interrupted, "telegram", now + 1)
+
+
+def test_what_was_being_sent_gets_one_more_try(database: Database) -> None:
+    put(database, "a")
+    interrupt(database, NOW)
+    (row,) = claim(database, NOW + 2)
+    assert row.state is OutState.UNKNOWN
+    interrupt(database, NOW + 2_000)
+    assert claim(database, NOW + 10_000) == []
+    assert [row.state for row in database.read_now(outbox.dead_letters)] == [OutState.DEAD]
+
+
+def test_and_none_after_an_hour(database: Database) -> None:
+    put(database, "a", now=NOW - HOUR - 1)
+    interrupt(database, NOW)
+    assert claim(database, NOW + 10_000) == []
+
+
+def test_a_dead_letter_can_be_sent_again(database: Database) -> None:
+    put(database, "a")
+    put(database, "b")
+    (row,) = claim(database)
+    database.write_now(outbox.give_up, row.id, "the chat is gone")
+    assert texts(claim(database)) == ["b"]
+    (dead,) = database.read_now(outbox.dead_letters)
+    assert dead.last_error == "the chat is gone"
+    assert database.write_now(outbox.send_again, dead.id, NOW)
+    assert not database.write_now(outbox.send_again, dead.id, NOW)
+    assert "a" in texts(claim(database, NOW + 2_000))

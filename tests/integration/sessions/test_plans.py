@@ -1,0 +1,123 @@
+"""Nothing that happens for every message goes through a whole table, however large the house has grown."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import Engine
+
+from sessions import asks, events, inbox, outbox, runs, store
+from sessions.db import open_database, search
+from sessions.inbox import InboxMode, NewInbox
+from sessions.keys import Address, ChatKind, Platform, SessionKey
+from sessions.records import NewMessage, Role, Route, RunKind, Source
+from sessions.runs import Opening, Said
+from sessions.transcripts import Transcripts
+
+KEY = "agent:dep_x:telegram:group:-1"
+ROUTE = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.GROUP, chat_id="-1"))
+OPENING = Opening(deployment="dep_x", thread_id="t")
+CALL = {"id": "c1", "type": "function", "function": {"name": "ask_human", "arguments": "{}"}}
+
+
+def accept(conn: Connection, number: int, mode: InboxMode = InboxMode.FOLD) -> None:
+    new = NewInbox(
+        dedup_key=f"k{number}", session_key=KEY, messages=[{"content": "deploy now"}], route=ROUTE, mode=mode
+    )
+    runs.accept(conn, new, OPENING, number)
+
+
+def a_day(conn: Connection) -> None:
+    """Everything that a message may meet on its way."""
+    accept(conn, 1)
+    run = runs.claim(conn, KEY, "me", OPENING, 2, lease_ms=1_000)
+    assert run is not None
+    runs.keep_alive(conn, [run.id], "me", 2, lease_ms=1_000)
+    runs.fold(conn, run, 2)
+    (call,) = runs.answered(conn, run, Said(text="", tool_calls=[CALL], day="2025-01-01"), 3, step=0)
+    runs.tool_started(conn, run, call.id, 3)
+    assert runs.park(conn, run, call, "sure?", 4, card={"text": "sure?"})
+    assert asks.open_of(conn, run.id)
+    accept(conn, 2)
+    run = runs.claim(conn, KEY, "me", OPENING, 5, lease_ms=1_000)
+    assert run is not None
+    assert runs.finish(conn, run, Said(text="done"), 6, step=1, reply={"text": "done"})
+    accept(conn, 3, InboxMode.QUEUE)
+    run = runs.claim(conn, KEY, "me", Opening(kind=RunKind.CALL), 7, lease_ms=1_000)
+    assert run is not None
+    runs.fold(conn, run, 7)
+    runs.fail(conn, run, "broken", 8, notice={"text": "sorry"})
+    accept(conn, 4)
+    runs.stop(conn, runs.active(conn, KEY).id, 9)  # type: ignore[union-attr]
+    accept(conn, 4)
+    runs.in_flight(conn)
+    inbox.count_unread(conn, KEY)
+    events.after(conn, "dep_x", 0)
+    events.last_id(conn, "dep_x")
+    send_all(conn)
+    session = store.active(conn, KEY)
+    assert session is not None
+    store.last_messages(conn, session.id, 20)
+    store.read_messages(conn, session.id)
+    store.chain(conn, session)
+    store.recent(conn, key=KEY)
+    while search.index_some(conn):
+        pass
+    for query in ("deploy", "deploy done", '"deploy now"', "dep* AND now"):
+        assert search.search(conn, query, ns=session.ns)
+        search.search(conn, query, ns=session.ns, cut_off=5, source=Source.TELEGRAM)
+    store.take_back(conn, session.id)
+
+
+def send_all(conn: Connection) -> None:
+    outbox.next_due(conn, "telegram")
+    outbox.owners(conn, "telegram")
+    outbox.interrupted(conn, "telegram", 10)
+    while rows := outbox.claim(conn, "telegram", "me", 10, lease_ms=1_000):
+        row = rows[0] if rows[0].rendered else outbox.split(conn, rows[0], [{"text": "a"}, {"text": "b"}], 10)
+        outbox.sending(conn, row.id)
+        outbox.sent(conn, row.id, "77", 10)
+
+
+SMALL = {"CONSTANT", "pairings", "people", "leases", "deployments", "spending", "meta", "hit", "json_each"}
+
+
+@pytest.fixture
+def scans(home: Path) -> list[str]:
+    """What every statement of that day would go through from end to end."""
+    found: list[str] = []
+
+    def explain(conn: Connection, cursor: Any, statement: str, parameters: Any, *_: object) -> None:
+        if statement.split(maxsplit=1)[0] not in {"SELECT", "UPDATE", "DELETE"}:
+            return
+        for row in conn.connection.dbapi_connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters):  # type: ignore[union-attr]
+            scan = re.match(r"SCAN (\w+)(?! VIRTUAL)", row[3])
+            if (
+                scan
+                and scan[1] not in SMALL
+                and "VIRTUAL TABLE" not in row[3]
+                and "USING INDEX" not in row[3]
+                and "COVERING" not in row[3]
+            ):
+                found.append(f"{row[3]}: {statement}")
+
+    database = open_database(home)
+    event.listen(Engine, "before_cursor_execute", explain)
+    try:
+        transcripts = Transcripts(home, database)
+        database.write_now(a_day)
+        transcripts.flush()
+        transcripts.close()
+        key = SessionKey.parse("agent:main:slack:dm")
+        session = database.write_now(store.start, key, 20, source=Source.SLACK)
+        database.write_now(store.append, session.id, [NewMessage(role=Role.USER, content="x")], 21)
+    finally:
+        event.remove(Engine, "before_cursor_execute", explain)
+        database.close()
+    return found
+
+
+def test_no_statement_of_a_messages_way_scans_a_table(scans: list[str]) -> None:
+    assert scans == [], "\n".join(scans)
