@@ -1,0 +1,91 @@
+"""`hermes`: where every command line begins. Nothing that a command needs is imported before it is called."""
+
+import io
+import os
+import sys
+from typing import Any
+
+import click
+
+from gateway.cli.failures import Failed, told
+from gateway.cli.groups import Later, LazyGroup, take_home_everywhere
+
+COMMANDS = {
+    "chat": Later(module="gateway.cli.chat", name="chat", help="Talk in the terminal."),
+    "sessions": Later(
+        module="gateway.cli.sessions", name="sessions", help="List, search, export and delete stored conversations."
+    ),
+    "gateway": Later(module="gateway.cli.gateway", name="gateway", help="Run the daemon that answers in your chats."),
+    "pair": Later(module="gateway.cli.pair", name="pair", help="Say who may talk to the agent."),
+    "outbox": Later(
+        module="gateway.cli.outbox",
+        name="outbox",
+        help="Look at messages that could not be delivered, and send them again.",
+    ),
+    "config": Later(
+        module="gateway.cli.config", name="config", help="Look at the configuration, check it, and change it."
+    ),
+    "completion": Later(
+        module="gateway.cli.version", name="completion", help="Print the script that completes commands in a shell."
+    ),
+    "version": Later(
+        module="gateway.cli.version", name="version", help="Print the versions of hermes, Python and SQLite."
+    ),
+}
+
+
+class Root(LazyGroup):
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with told():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with told():
+            return super().invoke(ctx)
+
+
+def _print_versions(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from gateway.cli.version import versions
+
+        click.echo(versions())
+        ctx.exit()
+
+
+@click.group(cls=Root, later=COMMANDS, invoke_without_command=True)
+@click.option("-c", "--continue", "newest", is_flag=True, help="Chat on in the newest session of the terminal.")
+@click.option("-r", "--resume", metavar="ID", help="Chat on in this session; the beginning of its id is enough.")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_versions, help="Print it.")
+@click.pass_context
+def hermes(ctx: click.Context, newest: bool, resume: str | None) -> None:
+    """One AI agent in all your chats. Without a command: chat in the terminal."""
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+    options = [*(["--continue"] if newest else []), *(["--resume", resume] if resume is not None else [])]
+    if ctx.invoked_subcommand is None:
+        _chat(ctx, options)
+    elif options:
+        raise click.UsageError(f"{' '.join(options)} belongs to the chat: hermes chat {' '.join(options)}.", ctx)
+
+
+def _chat(ctx: click.Context, options: list[str]) -> None:
+    root = ctx.command
+    chat = root.get_command(ctx, "chat") if isinstance(root, click.Group) else None
+    if chat is None:
+        raise Failed("This installation has no chat in the terminal. `hermes --help` shows what it has.")
+    with chat.make_context("chat", options, parent=ctx) as below:
+        chat.invoke(below)
+
+
+take_home_everywhere(hermes)
+
+
+def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows "?" and the rest
+    hermes.main(prog_name="hermes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""Stored sessions as text. What came from outside loses its control characters, so that no message can drive a terminal."""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import click
+
+from sessions.db.query import parse
+from sessions.db.search import Hit
+from sessions.records import Message, Role, Session
+
+RULE = "─" * 96
+_MODEL = 30
+_RESULT = 100
+_BEFORE, _SNIPPET = 50, 160
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+# --- words ---------------------------------------------------------------------------------------------------------
+
+
+def clean(text: str) -> str:
+    return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+def one_line(text: str, width: int | None = None) -> str:
+    line = " ".join(clean(text).split())
+    return line if width is None or len(line) <= width else f"{line[: width - 1]}…"
+
+
+def when(ms: int | None, form: str = "%Y-%m-%d %H:%M") -> str:
+    """UTC, as in the ids. A time that no calendar knows can come with an import."""
+    if ms is None:
+        return "-"
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return "?"
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def as_json(data: Any) -> str:
+    return json.dumps(data, indent=2, ensure_ascii=False)
+
+
+# --- lists ---------------------------------------------------------------------------------------------------------
+
+
+def table(sessions: Iterable[Session]) -> str:
+    head = f"{'ID':<31}{'Source':<13}{'Model':<31}{'Messages':>8} Started"
+    return "\n".join([head, RULE, *map(_row, sessions)])
+
+
+def _row(session: Session) -> str:
+    model = one_line(session.model or "-", _MODEL)
+    row = f"{session.id:<31}{session.source:<13}{model:<31}{session.message_count:>8} {when(session.started_at)}"
+    return row if session.ended_at is None else f"{row} (ended)"
+
+
+def summary(parts: Sequence[Session]) -> str:
+    """One conversation in one line: what somebody needs to know before it is deleted."""
+    first, last = parts[0], parts[-1]
+    latest = max([last.started_at, *(part.last_user_at or 0 for part in parts)])
+    messages = counted(sum(part.message_count for part in parts), "message")
+    return f"{first.id}  {_title(last)}  {first.source}, {messages}, {when(first.started_at)} to {when(latest)}"
+
+
+def _title(session: Session) -> str:
+    return f"“{one_line(session.title)}”" if session.title else "without a title"
+
+
+# --- hits ----------------------------------------------------------------------------------------------------------
+
+
+def hits(found: Sequence[Hit], query: str) -> str:
+    """By session, in the order of the best hit of each."""
+    by_session: dict[str, list[Hit]] = {}
+    for hit in found:
+        by_session.setdefault(hit.session.id, []).append(hit)
+    return "\n\n".join(_hits_of_session(some, query) for some in by_session.values())
+
+
+def _hits_of_session(some: list[Hit], query: str) -> str:
+    session = some[0].session
+    lines = [f"{click.style(session.id, bold=True)}  {session.source}  {_title(session)}"]
+    for hit in some:
+        place = f"{when(hit.message.created_at)}  {_who(hit.message)}"
+        lines.append(
+            f"  {click.style(place, dim=True)}  {_highlighted(snippet(hit.message.content or '', query), query)}"
+        )
+    return "\n".join(lines)
+
+
+def snippet(text: str, query: str) -> str:
+    """About a line and a half around the first word that was looked for."""
+    line = one_line(text)
+    found = _pattern(query, line).search(line)
+    start = max(0, (found.start() if found else 0) - _BEFORE)
+    if start:
+        start = line.find(" ", start, start + _BEFORE) + 1 or start
+    cut = line[start : start + _SNIPPET]
+    return f"{'…' if start else ''}{cut}{'…' if start + _SNIPPET < len(line) else ''}"
+
+
+def _highlighted(text: str, query: str) -> str:
+    return _pattern(query, text).sub(lambda match: click.style(match[0], bold=True, fg="yellow"), text)
+
+
+def _pattern(query: str, text: str) -> re.Pattern[str]:
+    """The words themselves, or, where none stands in the text, words of the same stem."""
+    parsed = parse(query)
+    words = [word for term in parsed.terms() for word in term.words] if parsed else []
+    exact = _any_of(rf"{_edge(word)}{re.escape(word)}{_edge(word)}" for word in words)
+    return exact if exact.search(text) else _any_of(rf"{_edge(word)}{re.escape(_stem(word))}\w*" for word in words)
+
+
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(patterns) or r"(?!)", re.IGNORECASE)
+
+
+def _edge(word: str) -> str:
+    return r"\b" if word.isascii() else ""  # some scripts have no spaces between words
+
+
+def _stem(word: str) -> str:
+    return word[: max(4, len(word) - 3)]
+
+
+# --- one session ---------------------------------------------------------------------------------------------------
+
+
+def conversation(session: Session, parts: Sequence[Session], messages: Sequence[Message]) -> str:
+    """The facts, then every message."""
+    return "".join(["\n".join(_facts(session, parts)), *map(_block, messages)])
+
+
+def _block(message: Message) -> str:
+    """A result stands right below its call."""
+    said = _message(message)
+    return said and ("\n" if message.role is Role.TOOL else "\n\n") + said
+
+
+def _facts(session: Session, parts: Sequence[Session]) -> Iterator[str]:
+    yield f"{click.style(session.id, bold=True)}  {_title(session)}"
+    yield ""
+    for name, value in _facts_by_name(session, parts).items():
+        if value:
+            yield f"  {click.style(f'{name:<10}', dim=True)} {one_line(value)}"
+
+
+def _facts_by_name(session: Session, parts: Sequence[Session]) -> dict[str, str | None]:
+    place = [part.id for part in parts].index(session.id)
+    ended = f"{when(session.ended_at)} ({session.end_reason or 'no reason given'})"
+    return {
+        "Source": session.source if session.user_id is None else f"{session.source}, user {session.user_id}",
+        "Key": session.session_key,
+        "Agent": session.agent,
+        "Model": session.model,
+        "Settings": session.model_config,
+        "Prompt": session.system_prompt and one_line(session.system_prompt, _RESULT),
+        "Started": when(session.started_at) + " UTC",
+        "Last word": when(session.last_user_at) if session.last_user_at is not None else None,
+        "Ended": ended if session.ended_at is not None else None,
+        "Messages": f"{session.message_count:,}, {counted(session.tool_call_count, 'tool call')}",
+        "Tokens": f"{session.input_tokens:,} in, {session.output_tokens:,} out",
+        "Continues": parts[place - 1].id if place else None,
+        "Goes on in": parts[place + 1].id if place + 1 < len(parts) else None,
+    }
+
+
+def _message(message: Message) -> str:
+    """Empty for one that says nothing."""
+    stamp = click.style(when(message.created_at, "%Y-%m-%d %H:%M:%S"), dim=True)
+    if message.role is Role.TOOL:
+        return _dim(f"  ← {message.tool_name or 'result'}: {one_line(message.content or '', _RESULT)}")
+    lines = [f"  {line}".rstrip() for line in clean(message.content or "").splitlines()]
+    lines += [
+        _dim(f"  + {one_line(str(file.get('name') or file.get('kind') or 'file'))}")
+        for file in message.attachments or []
+    ]
+    lines += [_dim(f"  → {_call(call)}") for call in message.tool_calls or []]
+    return "\n".join([f"{stamp}  {click.style(_who(message), bold=True)}", *lines]) if lines else ""
+
+
+def _call(call: dict[str, Any]) -> str:
+    function: Any = call.get("function")
+    if not isinstance(function, dict):
+        return one_line(json.dumps(call, ensure_ascii=False), _RESULT)
+    return one_line(f"{function.get('name')} {function.get('arguments')}", _RESULT)  # pyright: ignore[reportUnknownMemberType]  # as the model sent it
+
+
+def _who(message: Message) -> str:
+    return one_line(message.sender) if message.sender else str(message.role)
+
+
+def _dim(text: str) -> str:
+    return click.style(text, dim=True)
+
+
+# --- the terminal --------------------------------------------------------------------------------------------------
+
+
+def show(text: str) -> None:
+    """Through the pager where somebody looks at it and it is longer than the screen."""
+    context = click.get_current_context(silent=True)
+    if _is_long(text):
+        click.echo_via_pager(text, color=context.color if context else None)
+    else:
+        click.echo(text)
+
+
+def _is_long(text: str) -> bool:
+    import shutil
+
+    watched = sys.stdout.isatty() and sys.stdin.isatty()
+    return watched and text.count("\n") + 2 > shutil.get_terminal_size().lines
+
+
+class Progress:
+    """One line on a terminal, for what takes more than a second; gone at the end."""
+
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what = what
+        self._clock = clock
+        self._due = clock() + 1
+        self._shown = False
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        if self._clock() < self._due or not sys.stderr.isatty():
+            return
+        self._due = self._clock() + 0.1
+        self._shown = True
+        click.echo(f"\r{self._what}: {done:,}{'' if total is None else f' of {total:,}'}\033[K", nl=False, err=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            click.echo("\r\033[K", nl=False, err=True)

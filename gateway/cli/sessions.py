@@ -1,0 +1,294 @@
+"""`hermes sessions`: everything about stored conversations."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, BinaryIO
+
+import click
+from sqlalchemy import Connection
+
+from gateway.cli import render, stored
+from gateway.cli.context import Cli, pass_cli
+from gateway.cli.failures import Failed, Wrong
+from sessions import store
+from sessions.clock import now_ms
+from sessions.db import Database
+from sessions.errors import NotFound
+from sessions.records import Session, Source
+
+DAY_MS = 24 * 60 * 60 * 1000
+NOTHING_YET = "No sessions yet. `hermes` starts one."
+
+
+def _source(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Source | None:
+    return None if value is None else Source(value)
+
+
+from_source: Callable[..., Any] = click.option(
+    "--source", type=click.Choice([str(source) for source in Source]), callback=_source, help="Only from there."
+)
+json_wanted: Callable[..., Any] = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+surely: Callable[..., Any] = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group()
+def sessions() -> None:
+    """List, search, export and delete stored conversations."""
+
+
+# --- looking -------------------------------------------------------------------------------------------------------
+
+
+@sessions.command("list")
+@from_source
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many at most.")
+@json_wanted
+@pass_cli
+def list_sessions(cli: Cli, source: Source | None, limit: int, as_json: bool) -> None:
+    """List the newest sessions. Times are UTC."""
+    with stored.opened_if_there(cli) as database:
+        found = [] if database is None else database.read_now(store.recent, source=source, limit=limit)
+    if as_json:
+        click.echo(render.as_json([asdict(session) for session in found]))
+    elif found:
+        click.echo(render.table(found))
+    else:
+        click.echo(NOTHING_YET if source is None else f"No sessions from {source}.")
+
+
+@sessions.command()
+@click.argument("query", nargs=-1, required=True)
+@from_source
+@click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, help="How many at most.")
+@json_wanted
+@pass_cli
+def search(cli: Cli, query: tuple[str, ...], source: Source | None, limit: int, as_json: bool) -> None:
+    """Find words in all messages: any of them, a "phrase", a prefix*, AND, OR, NOT."""
+    from sessions.db import search as index
+
+    asked = " ".join(query)
+    with stored.opened_if_there(cli) as database:
+        if database is not None:
+            _index_all(database)
+        found = [] if database is None else database.read_now(index.search, asked, source=source, limit=limit)
+    if as_json:
+        click.echo(render.as_json([_hit(hit, asked) for hit in found]))
+    else:
+        click.echo(render.hits(found, asked) if found else f"Nothing found for {asked!r}.")
+
+
+def _index_all(database: Database) -> None:
+    from sessions.db import search as index
+
+    with render.Progress("Indexing messages") as progress:
+        done = 0
+        while database.write_now(index.index_some):
+            done += 300
+            progress(done)
+
+
+def _hit(hit: Any, query: str) -> dict[str, Any]:
+    message, session = hit.message, hit.session
+    return {
+        "session_id": session.id,
+        "session_key": session.session_key,
+        "source": session.source,
+        "title": session.title,
+        "started_at": session.started_at,
+        "message_id": message.id,
+        "role": message.role,
+        "sender": message.sender,
+        "created_at": message.created_at,
+        "content": message.content,
+        "snippet": render.snippet(message.content or "", query),
+    }
+
+
+@sessions.command()
+@click.argument("session_id", metavar="ID")
+@json_wanted
+@pass_cli
+def show(cli: Cli, session_id: str, as_json: bool) -> None:
+    """Print a session: its facts and every message."""
+    with stored.opened_for(cli, session_id) as database:
+        if as_json:
+            click.echo(render.as_json(database.read_now(_exported, session_id)))
+        else:
+            render.show(database.read_now(_shown, session_id))
+
+
+def _exported(conn: Connection, prefix: str) -> dict[str, Any]:
+    from sessions.export import export_session
+
+    return export_session(conn, store.resolve(conn, prefix).id)
+
+
+def _shown(conn: Connection, prefix: str) -> str:
+    session = store.resolve(conn, prefix)
+    return render.conversation(session, _parts(conn, session), store.read_messages(conn, session.id))
+
+
+@sessions.command()
+@json_wanted
+@pass_cli
+def stats(cli: Cli, as_json: bool) -> None:
+    """Count sessions and messages, and say how large the database is."""
+    with stored.opened_if_there(cli) as database:
+        nothing = store.Stats(sessions=0, messages=0, by_source={})
+        counts = nothing if database is None else database.read_now(store.stats)
+        size = stored.size_in_bytes(cli, database)
+    if as_json:
+        click.echo(render.as_json({**asdict(counts), "database_bytes": size}))
+        return
+    click.echo(f"Total sessions: {counts.sessions}\nTotal messages: {counts.messages}")
+    for source, number in counts.by_source.items():
+        click.echo(f"{source}: {number} sessions")
+    click.echo("Database size: known to its server" if size is None else f"Database size: {size / 2**20:.1f} MB")
+
+
+# --- changing ------------------------------------------------------------------------------------------------------
+
+
+@sessions.command()
+@click.argument("session_id", metavar="ID")
+@click.argument("title", nargs=-1, required=True)
+@pass_cli
+def rename(cli: Cli, session_id: str, title: tuple[str, ...]) -> None:
+    """Give a session another title; an empty one takes it away."""
+    wanted = render.one_line(" ".join(title))
+    with stored.opened_for(cli, session_id) as database:
+        renamed = database.write_now(_rename, session_id, wanted)
+    click.echo(f"{renamed} is now “{wanted}”." if wanted else f"{renamed} has no title any more.")
+
+
+def _rename(conn: Connection, prefix: str, title: str) -> str:
+    session = store.resolve(conn, prefix)
+    store.rename(conn, session.id, title)
+    return session.id
+
+
+@sessions.command("export")
+@click.argument("file")
+@from_source
+@click.option("--session-id", metavar="ID", help="Only this conversation, with all its parts.")
+@pass_cli
+def export_sessions(cli: Cli, file: str, source: Source | None, session_id: str | None) -> None:
+    """Write sessions to FILE, one JSON object per line; - is standard output."""
+    from gateway.cli import transfer
+
+    with stored.opened_if_there(cli) as database:
+        if database is None and session_id is not None:
+            raise stored.nothing_stored(cli, session_id)
+        chosen = [] if database is None else database.read_now(_chosen, source, session_id)
+        with transfer.destination(file) as out:
+            written = 0 if database is None else transfer.write_sessions(database, chosen, out)
+    if file != "-":
+        click.echo(f"{render.counted(written, 'session')} written to {file}.")
+
+
+def _chosen(conn: Connection, source: Source | None, session_id: str | None) -> list[str]:
+    from sessions.export import conversations
+
+    if session_id is None:
+        return conversations(conn, source=source)
+    session = store.resolve(conn, session_id)
+    if source not in {None, session.source}:
+        raise Wrong(f"Session {session.id} is from {session.source}, not from {source}.")
+    return [part.id for part in _parts(conn, session)]
+
+
+@sessions.command("import")
+@click.argument("file", type=click.File("rb"))
+@pass_cli
+def import_sessions(cli: Cli, file: BinaryIO) -> None:
+    """Read sessions that `export` wrote; - is standard input. Those that are here already stay as they are."""
+    from gateway.cli import transfer
+
+    with stored.opened(cli) as database, stored.mirrored(cli, database):
+        done = transfer.read_sessions(database, file)
+    click.echo(f"{done}.")
+
+
+# --- deleting ------------------------------------------------------------------------------------------------------
+
+
+@sessions.command()
+@click.argument("session_id", metavar="ID")
+@surely
+@pass_cli
+def delete(cli: Cli, session_id: str, yes: bool) -> None:
+    """Delete a conversation for good, with all its parts."""
+    _need_terminal(yes)
+    with stored.opened_for(cli, session_id) as database:
+        parts = database.read_now(lambda conn: _parts(conn, store.resolve(conn, session_id)))
+        if not yes:
+            also = f"It has {len(parts)} parts, which are deleted together.\n" if len(parts) > 1 else ""
+            _confirm(f"{render.summary(parts)}\n{also}Delete this conversation for good?")
+        _erase(cli, database, parts)
+
+
+@sessions.command()
+@click.option(
+    "--older-than", type=click.IntRange(min=0), default=90, show_default=True, metavar="DAYS", help="Since the end."
+)
+@from_source
+@surely
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@pass_cli
+def prune(cli: Cli, older_than: int, source: Source | None, yes: bool, dry_run: bool) -> None:
+    """Delete sessions that ended long ago."""
+    _need_terminal(yes or dry_run)
+    with stored.opened_if_there(cli) as database:
+        before = now_ms() - older_than * DAY_MS
+        old = [] if database is None else database.read_now(_ended_before, before, source)
+        if database is None or not old:
+            click.echo(f"No session ended more than {render.counted(older_than, 'day')} ago.")
+            return
+        if not yes or dry_run:
+            click.echo(render.table(old))
+        if dry_run:
+            click.echo(f"{_amount(old)} would be deleted. Nothing was changed.")
+            return
+        if not yes:
+            _confirm(f"Delete {_amount(old)} for good?")
+        _erase(cli, database, old)
+
+
+def _ended_before(conn: Connection, moment: int, source: Source | None) -> list[Session]:
+    """Conversations that ended before this moment. One that goes on in a part that is newer, or open, stays whole."""
+    ended = [store.get(conn, session_id) for session_id in store.ended_before(conn, moment, source=source)]
+    ids = {session.id for session in ended}
+    return [session for session in ended if _parts(conn, session)[-1].id in ids]
+
+
+def _need_terminal(answered: bool) -> None:
+    if not answered and not sys.stdin.isatty():
+        raise Wrong("This deletes for good and asks first, but there is no terminal to ask on. Add --yes.")
+
+
+def _confirm(question: str) -> None:
+    if not click.confirm(question, err=True):
+        raise Failed("Nothing was deleted.")
+
+
+def _erase(cli: Cli, database: Database, gone: list[Session]) -> None:
+    """The newest first: if a run works on the conversation, that is where, and it is refused before anything is lost."""
+    from sessions.erase import erase
+
+    with stored.mirrored(cli, database), render.Progress("Deleting sessions") as progress:
+        erase(cli.home, database, [session.id for session in reversed(gone)], progress)
+    click.echo(f"{_amount(gone)} deleted.")
+
+
+def _amount(some: list[Session]) -> str:
+    messages = render.counted(sum(session.message_count for session in some), "message")
+    return f"{render.counted(len(some), 'session')} with {messages}"
+
+
+def _parts(conn: Connection, session: Session) -> list[Session]:
+    """The whole conversation; only this part where an import brought it without the others."""
+    try:
+        return store.chain(conn, session)
+    except NotFound:
+        return [session]

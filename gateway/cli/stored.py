@@ -1,0 +1,71 @@
+"""How a command gets at the database of its home."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from gateway.cli.context import Cli
+from gateway.config import database_url
+from gateway.home import BadHome, prepare_home
+from sessions.db import Database, open_database
+from sessions.errors import NotFound
+
+DATABASE = "state.db"
+
+
+@contextmanager
+def opened(cli: Cli) -> Generator[Database]:
+    """The database; it is made where there is none. Raises BadHome or Unusable."""
+    prepare_home(cli.home)
+    database = open_database(cli.home, database_url(cli.home, cli.environ))
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+@contextmanager
+def opened_if_there(cli: Cli) -> Generator[Database | None]:
+    """None where nothing was stored yet: looking makes no home and no database."""
+    if cli.home.exists() and not cli.home.is_dir():
+        raise BadHome(f"{cli.home} is a file. Name a folder with --home DIR or HERMES_HOME.")
+    if not database_url(cli.home, cli.environ) and not (cli.home / DATABASE).exists():
+        yield None
+        return
+    with opened(cli) as database:
+        yield database
+
+
+@contextmanager
+def opened_for(cli: Cli, prefix: str) -> Generator[Database]:
+    """The database in which a session is looked up. Raises NotFound where there is none."""
+    with opened_if_there(cli) as database:
+        if database is None:
+            raise nothing_stored(cli, prefix)
+        yield database
+
+
+def nothing_stored(cli: Cli, prefix: str) -> NotFound:
+    return NotFound(f"No session begins with {prefix!r}: nothing is stored in {cli.home} yet.")
+
+
+@contextmanager
+def mirrored(cli: Cli, database: Database) -> Generator[None]:
+    """Transcripts and the index follow what is written within.
+
+    Only `flush`: to declare the mirrors whole is up to the daemon, which may have lines of its own to write yet.
+    """
+    from sessions.transcripts import Transcripts
+
+    transcripts = Transcripts(cli.home, database)
+    try:
+        yield
+    finally:
+        transcripts.flush()
+
+
+def size_in_bytes(cli: Cli, database: Database | None) -> int | None:
+    """What the files of the database take; None where a server keeps it."""
+    if database is not None and database.dialect != "sqlite":
+        return None
+    files = (cli.home / name for name in (DATABASE, f"{DATABASE}-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())

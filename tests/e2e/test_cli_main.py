@@ -1,0 +1,299 @@
+"""`hermes` itself: what it offers, where its home is, and how it fails."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli.groups import Later, LazyGroup
+from gateway.cli.main import COMMANDS, Root, hermes
+from gateway.home import BadHome
+from sessions.errors import ForeignHome, NotFound
+
+HERMES = str(Path(sys.executable).with_name("hermes"))
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def run(home: Path) -> Run:
+    def run(*arguments: str, **environ: str | None) -> Result:
+        environ = {"HERMES_HOME": str(home), "HERMES_DEBUG": None, **environ}
+        return CliRunner().invoke(hermes, list(arguments), env=environ, prog_name="hermes")
+
+    return run
+
+
+def really(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The installed command, as a shell runs it."""
+    return subprocess.run(
+        [HERMES, *arguments], capture_output=True, text=True, timeout=30, env={**os.environ, **environ}
+    )
+
+
+# --- what there is -------------------------------------------------------------------------------------------------
+
+
+def test_help_has_one_line_for_each_command(run):
+    answer = run("--help")
+
+    assert answer.exit_code == 0
+    for name in hermes.list_commands(click.Context(hermes)):
+        assert re.search(rf"^  {name} +\S", answer.stdout, re.MULTILINE)
+        assert COMMANDS[name].help in " ".join(answer.stdout.split())
+
+
+@pytest.mark.parametrize("name", hermes.list_commands(click.Context(hermes)))
+def test_the_overview_says_what_the_command_says_of_itself(name):
+    command = hermes.get_command(click.Context(hermes), name)
+
+    assert command is not None
+    assert (command.help or "").startswith(COMMANDS[name].help)
+
+
+def test_a_command_that_is_not_installed_is_not_offered(run):
+    group = LazyGroup("x", later={"soon": Later(module="gateway.cli.no_such_module", name="soon", help="Later.")})
+
+    assert group.list_commands(click.Context(group)) == []
+    assert group.get_command(click.Context(group), "soon") is None
+    assert run("no-such-command").exit_code == 2
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--version"]])
+def test_version(arguments):
+    answer = really(*arguments)
+
+    assert answer.returncode == 0
+    assert re.fullmatch(r"hermes 0\.1\.0\nPython 3\.\d+\.\d+\S*, SQLite 3\.\d+\.\d+\n", answer.stdout)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_the_shell(run, shell):
+    answer = run("completion", shell)
+
+    assert answer.exit_code == 0
+    assert f"_HERMES_COMPLETE={shell}_complete" in answer.stdout
+
+
+def test_the_completion_knows_the_commands():
+    answer = really(_HERMES_COMPLETE="bash_complete", COMP_WORDS="hermes sessions pru", COMP_CWORD="2")
+
+    assert answer.stdout == "plain,prune\n"
+
+
+def test_it_runs_as_a_module_too():
+    answer = subprocess.run(
+        [sys.executable, "-m", "gateway.cli.main", "version"], capture_output=True, text=True, timeout=30
+    )
+
+    assert answer.stdout.startswith("hermes ")
+
+
+# --- the home ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--home", "{}", "config", "check"],
+        ["config", "--home", "{}", "check"],
+        ["config", "check", "--home", "{}"],
+        ["config", "check", "--home={}"],
+        ["--home", "/elsewhere", "config", "check", "--home", "{}"],
+    ],
+    ids=" ".join,
+)
+def test_the_home_is_named_anywhere(run, tmp_path, arguments):
+    (tmp_path / "config.yaml").touch()
+
+    answer = run(*(part.format(tmp_path) for part in arguments))
+
+    assert answer.stdout == f"{tmp_path / 'config.yaml'} is good.\n"
+
+
+def test_without_an_option_the_environment_names_the_home(run, home):
+    assert str(home / "config.yaml") in run("config", "check").stdout
+
+
+def test_without_both_it_is_below_the_users(run, tmp_path):
+    answer = run("config", "check", HERMES_HOME=None, HOME=str(tmp_path))
+
+    assert str(tmp_path / ".hermes" / "config.yaml") in answer.stdout
+
+
+def test_every_command_takes_a_home():
+    def without(command: click.Command, name: str) -> list[str]:
+        below = command.commands if isinstance(command, click.Group) else {}
+        missing = [] if any("--home" in parameter.opts for parameter in command.params) else [name]
+        return [*missing, *(path for key, sub in below.items() for path in without(sub, f"{name} {key}"))]
+
+    context = click.Context(hermes)
+    commands = {name: hermes.get_command(context, name) for name in hermes.list_commands(context)}
+
+    assert [path for name, command in commands.items() if command for path in without(command, name)] == []
+
+
+# --- the chat ------------------------------------------------------------------------------------------------------
+
+
+class Plain(Root):
+    """With commands that are there at once."""
+
+    list_commands = click.Group.list_commands
+    get_command = click.Group.get_command
+
+
+@pytest.fixture
+def with_chat() -> Root:
+    """The same beginning, with a chat that tells what it was given."""
+    root = Plain("hermes", later={}, callback=hermes.callback, params=hermes.params, invoke_without_command=True)
+
+    @root.command()
+    @click.option("-q", "question")
+    @click.option("-c", "--continue", "newest", is_flag=True)
+    @click.option("-r", "--resume")
+    def chat(question: str | None, newest: bool, resume: str | None) -> None:
+        click.echo(f"{question} {newest} {resume}")
+
+    return root
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        ([], "None False None"),
+        (["-c"], "None True None"),
+        (["--continue"], "None True None"),
+        (["-r", "2025"], "None False 2025"),
+        (["--resume", "2025"], "None False 2025"),
+        (["chat", "-q", "why"], "why False None"),
+    ],
+)
+def test_the_beginning_of_a_chat(with_chat, arguments, given):
+    assert CliRunner().invoke(with_chat, arguments).stdout == f"{given}\n"
+
+
+def test_an_option_of_the_chat_before_another_command_is_refused(run):
+    answer = run("-c", "version")
+
+    assert answer.exit_code == 2
+    assert "--continue belongs to the chat: hermes chat --continue" in answer.stderr
+    assert answer.stdout == ""
+
+
+# --- failing -------------------------------------------------------------------------------------------------------
+
+
+def failing_with(error: BaseException) -> Root:
+    root = Plain("hermes", later={})
+
+    @root.command()
+    def fail() -> None:
+        raise error
+
+    return root
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "said"),
+    [
+        (NotFound("There is no session x."), 1, "There is no session x."),
+        (ForeignHome("Choose another home."), 2, "Choose another home."),
+        (BadHome("Name a folder."), 1, "Name a folder."),
+        (PermissionError(13, "Permission denied", "/a/b"), 1, "/a/b: permission denied. Check"),
+        (KeyError("x"), 1, "This should not have happened: KeyError: 'x'. With HERMES_DEBUG=1"),
+        (ValueError(), 1, "This should not have happened: ValueError. With HERMES_DEBUG=1"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_whatever_fails_is_told_in_one_line(error, exit_code, said):
+    answer = CliRunner().invoke(failing_with(error), ["fail"], env={"HERMES_DEBUG": None})
+
+    assert answer.exit_code == exit_code
+    assert answer.stderr.startswith(said)
+    assert answer.stderr.count("\n") == 1
+    assert answer.stdout == ""
+
+
+def test_debugging_shows_where_it_happened():
+    answer = CliRunner().invoke(failing_with(KeyError("x")), ["fail"], env={"HERMES_DEBUG": "1"})
+
+    assert isinstance(answer.exception, KeyError)
+
+
+def test_interrupting_is_quiet():
+    answer = CliRunner().invoke(failing_with(KeyboardInterrupt()), ["fail"])
+
+    assert (answer.exit_code, answer.output) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--nonsense"], "`hermes --help` shows what is possible."),
+        (["config", "check", "--nonsense"], "`hermes config check --help` shows what is possible."),
+        (["sessions", "list", "--limit", "0"], "Invalid value for '--limit'"),
+        (["sessions", "list", "--source", "icq"], "'telegram'"),
+        (["sessions", "show"], "Missing argument 'ID'."),
+        (["sessions", "import", "/no/such/file"], "No such file or directory. `hermes sessions import"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_line(run, arguments, said):
+    answer = run(*arguments)
+
+    assert answer.exit_code == 2
+    assert said in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
+def test_an_interrupt_from_outside(tmp_path):
+    waiting = subprocess.Popen(
+        [HERMES, "--home", str(tmp_path), "sessions", "import", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert waiting.stdin is not None
+    while not (tmp_path / "sessions").exists():  # made when the command is about to read
+        assert waiting.poll() is None
+
+    waiting.send_signal(signal.SIGINT)
+    out, said = waiting.communicate(timeout=30)
+
+    assert (waiting.returncode, out, said) == (130, b"", b"")
+
+
+def test_a_reader_that_had_enough(tmp_path):
+    read, write = os.pipe()
+    os.close(read)
+    ended = subprocess.run([HERMES, "--help"], stdout=write, stderr=subprocess.PIPE, timeout=30)
+    os.close(write)
+
+    assert ended.stderr == b""
+    assert ended.returncode != 0
+
+
+def test_a_terminal_without_our_letters():
+    answer = really("sessions", "list", "--home", "/nonexistent", PYTHONIOENCODING="ascii")
+
+    assert answer.returncode == 0
+
+
+def test_without_a_chat_the_beginning_says_so():
+    answer = CliRunner().invoke(
+        Root("hermes", later={}, callback=hermes.callback, params=hermes.params, invoke_without_command=True), []
+    )
+
+    assert answer.exit_code == 1
+    assert answer.stderr == "This installation has no chat in the terminal. `hermes --help` shows what it has.\n"

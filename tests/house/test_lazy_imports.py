@@ -1,0 +1,62 @@
+"""What the command line must not pay for: commands that only look answer at once."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {"openai", "telegram", "discord", "slack_bolt", "slack_sdk", "aiohttp", "apscheduler", "prompt_toolkit", "rich"}
+NOT_FOR_LISTS = {*HEAVY, "pydantic", "alembic", "ruamel", "structlog", "markdown_it"}
+CPU_SECONDS = 0.35
+
+_ASK = """
+import json, sys, time
+from gateway.cli.main import hermes
+hermes.main(sys.argv[1:], prog_name="hermes", standalone_mode=False)
+print(json.dumps({"modules": sorted({name.partition(".")[0] for name in sys.modules}), "cpu": time.process_time()}))
+"""
+
+
+def paid(home: Path, *arguments: str) -> tuple[set[str], float]:
+    """The packages that were imported, and the seconds of CPU from the start of the interpreter."""
+    command = [sys.executable, "-c", _ASK, "--home", str(home), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    told = json.loads(ended.stdout.splitlines()[-1])
+    return set(told["modules"]), told["cpu"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """With a database, so that the lists have to open it."""
+    home = tmp_path_factory.mktemp("home")
+    paid(home, "sessions", "import", "/dev/null")
+    assert (home / "state.db").exists()
+    return home
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (["--help"], {*NOT_FOR_LISTS, "sqlalchemy", "yaml"}),
+        (["version"], {*NOT_FOR_LISTS, "sqlalchemy", "yaml"}),
+        (["sessions", "--help"], NOT_FOR_LISTS),
+        (["sessions", "list"], NOT_FOR_LISTS),
+        (["sessions", "search", "word"], NOT_FOR_LISTS),
+        (["sessions", "stats"], NOT_FOR_LISTS),
+        (["config", "--help"], {*HEAVY, "sqlalchemy"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",  # a set has another order in each process
+)
+def test_looking_imports_little(home, arguments, unwanted):
+    modules, _ = paid(home, *arguments)
+
+    assert not modules & unwanted
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["sessions", "list"]], ids=" ".join)
+def test_looking_is_quick(home, arguments):
+    seconds = min(paid(home, *arguments)[1] for _ in range(3))
+
+    assert seconds < CPU_SECONDS
