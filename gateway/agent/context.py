@@ -3,9 +3,11 @@
 Every block is cut by a function that returns no more than its budget, so the sum is bounded whatever the history is.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import ceil
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -22,6 +24,7 @@ NEW_MESSAGE_BUDGET = 4_000
 RESULT_CLIP = 8_000
 RUN_BUDGET = 24_000
 FIXED = 16_300
+MESSAGE_OVERHEAD = 4
 _CUT_STEP = 8
 _MISSING = "[no result: this call was never finished]"
 
@@ -42,6 +45,12 @@ class Window:
     def run(self) -> int:
         left = int(self.size * 0.95) - self.output - int(FIXED * self.scale)
         return max(min(RUN_BUDGET, left), int(2_000 * self.scale))
+
+    def shrunk(self, times: int) -> "Window":
+        """For a request that was refused as too long: from what our requests take at most, halved each time."""
+        most = min(self.size, FIXED + RUN_BUDGET + self.output)
+        size = max(2_000, most >> times)
+        return Window(size=size, output=min(self.output, size // 4))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,16 +84,15 @@ def build(
 
 
 def _divide(material: Material) -> tuple[list[Message], list[Message]]:
-    """What was there before this run, and what it has appended. The message that started it belongs to the run."""
-    first = next(
-        (i for i, message in enumerate(material.history) if message.run_id == material.run_id), len(material.history)
-    )
-    if first == len(
-        material.history
-    ):  # a run over what is there already (/retry): its last user message is the new one
-        users = [i for i, message in enumerate(material.history) if message.role is Role.USER]
-        first = users[-1] if users else first
-    return list(material.history[:first]), list(material.history[first:])
+    """What was there before this run, and what is its own: all from its first message on.
+
+    A run that began without a message (/retry, results of the caller's tools) is about the last user message before it.
+    """
+    history = material.history
+    first = next((i for i, message in enumerate(history) if message.run_id == material.run_id), len(history))
+    if first == len(history) or history[first].role is not Role.USER:
+        first = next((i for i in range(first - 1, -1, -1) if history[i].role is Role.USER), first)
+    return list(history[:first]), list(history[first:])
 
 
 class _Cutter:
@@ -103,10 +111,16 @@ class _Cutter:
         return self.clip(message.content or "", TURN_CLIP)
 
     def clip_own(self, message: Message) -> str:
+        text = message.content or ""
         if message.role is Role.TOOL:
-            return self._tokens.clip(message.content or "", min(RESULT_CLIP, self._window.run // 2), self._model)
-        clipped = self.clip(message.content or "", NEW_MESSAGE_BUDGET)
-        return clipped if clipped == (message.content or "") else f"{clipped}\n[cut; the whole is message {message.id}]"
+            return self._tokens.clip(text, self._result_clip, self._model)
+        return self._tokens.clip(
+            text, self._budget(NEW_MESSAGE_BUDGET), self._model, marker=f"\n[cut; the whole is message {message.id}]"
+        )
+
+    @property
+    def _result_clip(self) -> int:
+        return min(RESULT_CLIP, self._window.run // 2)
 
     def lines(self, lines: Sequence[str], budget: int) -> list[str]:
         """The newest lines that fit."""
@@ -128,8 +142,8 @@ class _Cutter:
             if left < 0:
                 break
             start = i
-        if start > 0:
-            first = count - len(messages)
+        first = count - len(messages)
+        if start > 0 or first > 0:
             stepped = next((i for i in range(start, len(messages)) if (first + i) % _CUT_STEP == 0), start)
             start = stepped if stepped < len(messages) else start
         while start < len(messages) and messages[start].role is not Role.USER:
@@ -137,26 +151,58 @@ class _Cutter:
         return list(messages[start:])
 
     def own(self, messages: Sequence[Message]) -> list[Message]:
-        """This run's own messages, with the oldest results cleared when they grow too large."""
-        over = sum(min(self._cost(message), RESULT_CLIP) for message in messages) - self._window.run
+        """This run's own messages. When they grow too large the oldest results and arguments are cleared, then the oldest texts,
+        and what is still too much is left out."""
         kept = list(messages)
-        for i, message in enumerate(kept):
-            if over <= 0:
-                break
-            if message.role is Role.TOOL and message.content:
-                over -= min(self._cost(message), RESULT_CLIP)
-                kept[i] = _cleared(message)
+        over = self._over(kept)
+        for shorten in (_without_result, _without_text):
+            for i, message in enumerate(kept[:-1]):
+                if over <= 0:
+                    return kept
+                kept[i] = shorten(message)
+                over -= self._own_cost(message) - self._own_cost(kept[i])
+        while over > 0 and len(kept) > 1:
+            over -= self._own_cost(kept.pop(0))
         return kept
 
+    def _over(self, own: Iterable[Message]) -> int:
+        """In large steps, so that not every new result clears another old one and with it what the model has cached."""
+        room = self._window.run + self._budget(NEW_MESSAGE_BUDGET)
+        over = sum(map(self._own_cost, own)) - room
+        step = max(1, room // 4)
+        return ceil(over / step) * step if over > 0 else 0
+
+    def _own_cost(self, message: Message) -> int:
+        clip = self._result_clip if message.role is Role.TOOL else self._budget(NEW_MESSAGE_BUDGET)
+        text = self._tokens.text(message.content or "", self._model)
+        return min(text, clip) + self._calls(message) + MESSAGE_OVERHEAD
+
     def _cost(self, message: Message) -> int:
-        calls = sum(len(str(call)) for call in message.tool_calls or ()) // 4
-        return self._tokens.text(message.content or "", self._model) + calls + 4
+        return self._tokens.text(message.content or "", self._model) + self._calls(message) + MESSAGE_OVERHEAD
+
+    def _calls(self, message: Message) -> int:
+        return sum(self._tokens.text(json.dumps(call), self._model) for call in message.tool_calls or ())
 
 
-def _cleared(message: Message) -> Message:
-    from dataclasses import replace
+def _without_result(message: Message) -> Message:
+    where = f"[cleared, message {message.id}]"
+    if message.role is Role.TOOL and len(message.content or "") > len(where):
+        return replace(message, content=where)
+    if message.tool_calls:
+        return replace(message, tool_calls=[_without_arguments(call, where) for call in message.tool_calls])
+    return message
 
-    return replace(message, content=f"[cleared, message {message.id}]")
+
+def _without_arguments(call: JSON, where: str) -> JSON:
+    arguments = json.dumps({"cleared": where})
+    if len(call["function"]["arguments"]) <= len(arguments):
+        return call
+    return {**call, "function": {**call["function"], "arguments": arguments}}
+
+
+def _without_text(message: Message) -> Message:
+    where = f"[cleared, message {message.id}]"
+    return replace(message, content=where) if len(message.content or "") > len(where) else message
 
 
 def _system(material: Material, cut: _Cutter, missing: int) -> str:
@@ -188,27 +234,38 @@ def _as_turns(
                 )
             case Role.ASSISTANT if message.tool_calls:
                 turns.append({"role": "assistant", "content": text or None, "tool_calls": message.tool_calls})
-            case Role.ASSISTANT:
+            case Role.ASSISTANT if text:  # an empty one says nothing, and several endpoints refuse it
                 turns.append({"role": "assistant", "content": text})
             case Role.TOOL:
                 turns.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": text})
-            case Role.SYSTEM:
+            case Role.ASSISTANT | Role.SYSTEM:
                 pass
     return turns
 
 
 def _complete(turns: Sequence[JSON]) -> list[JSON]:
     """Each call directly followed by its result, and no result without its call: anything else bricks a session."""
-    results = {turn["tool_call_id"]: turn for turn in turns if turn["role"] == "tool"}
     complete: list[JSON] = []
-    for turn in turns:
+    for i, turn in enumerate(turns):
         if turn["role"] == "tool":
             continue
         complete.append(turn)
+        results = _results_after(turns, i) if turn.get("tool_calls") else {}
         for call in turn.get("tool_calls") or ():
             missing = {"role": "tool", "tool_call_id": call["id"], "content": _MISSING}
             complete.append(results.get(call["id"], missing))
     return complete
+
+
+def _results_after(turns: Sequence[JSON], call: int) -> dict[str, JSON]:
+    """Up to the next calls only: some models begin to count their ids anew with every answer."""
+    results: dict[str, JSON] = {}
+    for turn in turns[call + 1 :]:
+        if turn.get("tool_calls"):
+            break
+        if turn["role"] == "tool":
+            results.setdefault(turn["tool_call_id"], turn)
+    return results
 
 
 def _alternate(turns: Sequence[JSON]) -> list[JSON]:
@@ -217,8 +274,8 @@ def _alternate(turns: Sequence[JSON]) -> list[JSON]:
     for turn in turns:
         last = merged[-1] if merged else {}
         same = last.get("role") == turn["role"] and turn["role"] in {"user", "assistant"}
-        if same and not (last.get("tool_calls") or turn.get("tool_calls")):
-            merged[-1] = {**last, "content": _joined(last["content"], turn["content"])}
+        if same and not last.get("tool_calls"):
+            merged[-1] = {**last, **turn, "content": _joined(last["content"] or "", turn["content"] or "")}
         else:
             merged.append(turn)
     return merged

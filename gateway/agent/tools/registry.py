@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,15 +66,7 @@ class Tool:
 
     @property
     def schema(self) -> JSON:
-        parameters = self.arguments.model_json_schema()
-        return {
-            "type": "function",
-            "function": {
-                "name": self.name,
-                "description": " ".join((self.function.__doc__ or "").split()),
-                "parameters": _lean(parameters),
-            },
-        }
+        return _schema(self)
 
     async def run(self, place: Place, arguments: str) -> str | Asking:
         """Never raises for what the model did wrong: it reads the sentence and tries again."""
@@ -91,6 +84,16 @@ class Tool:
         if isinstance(outcome, str) and len(outcome) > self.output_limit:
             return outcome[: self.output_limit] + f"\n[cut: {len(outcome) - self.output_limit} more characters]"
         return outcome
+
+
+@lru_cache
+def _schema(tool: Tool) -> JSON:
+    function = {
+        "name": tool.name,
+        "description": " ".join((tool.function.__doc__ or "").split()),
+        "parameters": _lean(tool.arguments.model_json_schema()),
+    }
+    return {"type": "function", "function": function}
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
@@ -140,11 +143,11 @@ class Toolbox:
     @classmethod
     def of(cls, names: Sequence[str]) -> "Toolbox":
         """Names that this version does not have yet are left out."""
-        known = {tool.name: tool for tool in _all()}
+        known = _all()
         return cls({name: known[name] for name in names if name in known})
 
     def without(self, *names: str) -> "Toolbox":
-        return Toolbox({name: tool for name, tool in self.tools.items() if name not in names})
+        return self if not names else Toolbox({name: tool for name, tool in self.tools.items() if name not in names})
 
     def get(self, name: str) -> Tool | None:
         return self.tools.get(name)
@@ -154,7 +157,9 @@ class Toolbox:
         return [tool.schema for tool in self.tools.values()]
 
 
-def _all() -> list[Tool]:
+@lru_cache
+def _all() -> Mapping[str, Tool]:
     from gateway.agent.tools import ask_human, files, memory, session_search, skill
 
-    return [memory.TOOL, session_search.TOOL, skill.TOOL, files.TOOL, ask_human.TOOL]
+    tools = (memory.TOOL, session_search.TOOL, skill.TOOL, files.TOOL, ask_human.TOOL)
+    return {tool.name: tool for tool in tools}

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import shutil
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -62,14 +63,19 @@ def _save(file: Path, content: str | None) -> str:
 
 
 def listing(folder: Path) -> list[str]:
-    """`name: first line` of every skill, for the prompt."""
+    """`name: first line` of every skill, for the prompt. Only what has changed is read again."""
     found: list[str] = []
     for file in sorted(folder.glob("*/SKILL.md")):
-        with file.open(encoding="utf-8", errors="replace") as lines:
-            said = (line.strip().lstrip("#").strip() for line in lines)
-            about = next((line for line in said if line and line != "---"), "")
-        found.append(f"{file.parent.name}: {about[:120]}")
+        seen = file.stat()
+        found.append(f"{file.parent.name}: {_about(file, seen.st_mtime_ns, seen.st_size)}")
     return found
+
+
+@lru_cache(maxsize=MAX_SKILLS)
+def _about(file: Path, _changed: int, _size: int) -> str:
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        said = (line.strip().lstrip("#").strip() for line in lines)
+        return next((line for line in said if line and line != "---"), "")[:120]
 
 
 TOOL = Tool(name="skill", arguments=Skill, function=skill, idempotent=True)

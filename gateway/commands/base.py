@@ -1,0 +1,73 @@
+"""What a command is: a plain function inside one transaction, so that it happens once, with its answer."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection
+
+from sessions import store
+from sessions.records import Route, Session
+from sessions.runs import Opening
+
+_COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_-]*)(?:\s+(.*))?", re.DOTALL)
+_LABEL = 48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    """Where a command was given, and by whom."""
+
+    session_key: str
+    now: int
+    user: str = ""
+    route: Route | None = None
+    opening: Opening = field(default_factory=Opening)
+    timezone: str = "UTC"
+    default_model: str = ""
+
+
+Function = Callable[[Connection, Chat, str], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """`usage` is what follows the name. `for_allowed`: not for everybody present in an open group."""
+
+    name: str
+    about: str
+    function: Function
+    usage: str = ""
+    for_allowed: bool = False
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    name: str
+    argument: str
+
+
+def parse(text: str) -> Parsed | None:
+    """None for anything that only looks like a command: `/etc/hosts is broken` goes to the agent."""
+    match = _COMMAND.fullmatch(text.strip())
+    return Parsed(match[1].lower(), (match[2] or "").strip()) if match else None
+
+
+def label(conn: Connection, session: Session) -> str:
+    """Its title, or how it began."""
+    return session.title or _words(conn, session, newest=False) or session.id
+
+
+def last_words(conn: Connection, session: Session) -> str:
+    """What the user said last."""
+    return _words(conn, session, newest=True)
+
+
+def _words(conn: Connection, session: Session, *, newest: bool) -> str:
+    text = " ".join((store.user_text(conn, session.id, newest=newest) or "").split())
+    return text if len(text) <= _LABEL else text[: _LABEL - 1].rstrip() + "…"
+
+
+def current(conn: Connection, chat: Chat) -> Session | None:
+    return store.active(conn, chat.session_key)

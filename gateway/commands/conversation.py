@@ -1,0 +1,103 @@
+"""Beginning, finding and going back to conversations."""
+
+from sqlalchemy import Connection
+
+from gateway.commands.base import Chat, current, label, last_words
+from gateway.texts import say
+from gateway.texts.times import when
+from sessions import runs, store
+from sessions.records import EndReason, RunStatus, Session
+
+LISTED = 8
+
+
+def new(conn: Connection, chat: Chat, _: str) -> str:
+    _end_run(conn, chat)
+    session = current(conn, chat)
+    if session is not None:
+        store.end(conn, session.id, EndReason.USER, chat.now)
+    return say("session.new")
+
+
+def sessions(conn: Connection, chat: Chat, _: str) -> str:
+    found = store.recent(conn, key=chat.session_key, limit=LISTED)
+    if not found:
+        return say("session.resume_none")
+    return "\n".join(_line(conn, chat, number, session) for number, session in enumerate(found, 1))
+
+
+def _line(conn: Connection, chat: Chat, number: int, session: Session) -> str:
+    here = "" if session.ended_at else " (this one)"
+    return f"{number}. {label(conn, session)}, {when(_last(session), chat.now, chat.timezone)}{here}"
+
+
+def _last(session: Session) -> int:
+    return session.last_user_at or session.started_at
+
+
+def resume(conn: Connection, chat: Chat, wanted: str) -> str:
+    """By number of the list, id, prefix of one, or title."""
+    earlier = [
+        session for session in store.recent(conn, key=chat.session_key, limit=100) if session.ended_at is not None
+    ]
+    if not earlier:
+        return say("session.resume_none")
+    if not wanted:
+        lines = [
+            f"{i}. {label(conn, s)}, {when(_last(s), chat.now, chat.timezone)}: {last_words(conn, s)}"
+            for i, s in enumerate(earlier[:LISTED], 1)
+        ]
+        return "\n".join([say("session.resume_choose"), *lines])
+    session = _chosen(conn, earlier, wanted)
+    if session is None:
+        return say("session.resume_unknown", wanted=wanted)
+    _end_run(conn, chat)
+    last = last_words(conn, session)
+    back = store.reopen(conn, session, chat.now)
+    return say(
+        "session.resumed", title=label(conn, back), when=when(_last(session), chat.now, chat.timezone), last=last
+    )
+
+
+def _chosen(conn: Connection, earlier: list[Session], wanted: str) -> Session | None:
+    if wanted.isdecimal() and 0 < int(wanted) <= min(len(earlier), LISTED):
+        return earlier[int(wanted) - 1]
+    by_id = [session for session in earlier if session.id.startswith(wanted)]
+    by_title = [session for session in earlier if label(conn, session).casefold().startswith(wanted.casefold())]
+    return (by_id or by_title or [None])[0]
+
+
+def title(conn: Connection, chat: Chat, text: str) -> str:
+    if not text:
+        return say("command.usage", usage="/title TEXT")
+    session = runs.open_session(conn, chat.session_key, chat.opening, chat.now)
+    store.rename(conn, session.id, text[:200])
+    return say("session.titled", title=text[:200])
+
+
+def undo(conn: Connection, chat: Chat, _: str) -> str:
+    _end_run(conn, chat)
+    session = current(conn, chat)
+    if session is None or not store.take_back(conn, session.id):
+        return say("run.nothing_to_undo")
+    return say("run.undone")
+
+
+def retry(conn: Connection, chat: Chat, _: str) -> str:
+    """Answer the last message once more. Says nothing by itself: the answer follows."""
+    active = runs.active(conn, chat.session_key)
+    session = current(conn, chat)
+    if (active and active.status is RunStatus.RUNNING) or session is None:
+        return say("run.nothing_to_retry")
+    if active:
+        runs.stop(conn, active.id, chat.now)
+    if not store.drop_answer(conn, session.id):
+        return say("run.nothing_to_retry")
+    runs.start_again(conn, session, chat.opening, chat.route, chat.now)
+    return ""
+
+
+def _end_run(conn: Connection, chat: Chat) -> None:
+    active = runs.active(conn, chat.session_key)
+    if active is not None:
+        runs.stop(conn, active.id, chat.now)

@@ -1,0 +1,67 @@
+"""All commands, in the order of the help."""
+
+import difflib
+
+from sqlalchemy import Connection
+
+from gateway.commands import conversation, work
+from gateway.commands.base import Chat, Command, Parsed
+from gateway.texts import say
+
+
+def _help(_: Connection, __: Chat, ___: str) -> str:
+    return "\n".join(
+        f"/{command.name}{' ' + command.usage if command.usage else ''} – {command.about}" for command in COMMANDS
+    )
+
+
+COMMANDS = (
+    Command(
+        name="new",
+        about="start afresh; the old conversation is kept",
+        function=conversation.new,
+        for_allowed=True,
+        aliases=("reset",),
+    ),
+    Command(name="stop", about="end what I am doing", function=work.stop, for_allowed=True),
+    Command(name="status", about="what I am doing, and in which conversation", function=work.status),
+    Command(
+        name="resume",
+        usage="[number or title]",
+        about="go back to an earlier conversation",
+        function=conversation.resume,
+        for_allowed=True,
+    ),
+    Command(name="sessions", about="the conversations of this chat", function=conversation.sessions),
+    Command(name="title", usage="TEXT", about="name this conversation", function=conversation.title),
+    Command(name="retry", about="answer the last message once more", function=conversation.retry),
+    Command(name="undo", about="take back the last exchange", function=conversation.undo),
+    Command(name="memory", about="what I have noted down here", function=work.notes),
+    Command(name="forget", usage="N", about="forget one of the notes", function=work.forget, for_allowed=True),
+    Command(name="model", usage="[name]", about="see or change the model", function=work.model),
+    Command(name="usage", about="what this conversation has used", function=work.usage),
+    Command(name="approve", about="allow what I asked about", function=work.approve, for_allowed=True),
+    Command(name="deny", usage="[reason]", about="do not allow it", function=work.deny, for_allowed=True),
+    Command(name="help", about="this list", function=_help),
+)
+_BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
+
+MENU = tuple(_BY_NAME[name] for name in ("new", "stop", "status", "resume", "retry", "memory", "title", "help"))
+"""Those that a platform's own menu offers."""
+
+
+def find(name: str) -> Command | None:
+    return _BY_NAME.get(name)
+
+
+def execute(conn: Connection, chat: Chat, parsed: Parsed) -> str:
+    """The answer; empty when the command answers by what it does. An unknown name gets a hint."""
+    command = find(parsed.name)
+    return hint(parsed.name) if command is None else command.function(conn, chat, parsed.argument)
+
+
+def hint(name: str) -> str:
+    near = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.6)
+    if near:
+        return say("command.unknown", command=f"/{name}", near=f"/{near[0]}")
+    return say("command.unknown_far", command=f"/{name}")

@@ -1,0 +1,103 @@
+"""What is going on, and having a say in it."""
+
+from sqlalchemy import Connection
+
+from gateway.commands.base import Chat, current, label
+from gateway.texts import say
+from gateway.texts.times import span, when
+from sessions import asks, memory, runs, store
+from sessions.errors import NotFound
+from sessions.records import AskKind, Run, RunStatus
+
+
+def stop(conn: Connection, chat: Chat, _: str) -> str:
+    active = runs.active(conn, chat.session_key)
+    if active is None or not runs.stop(conn, active.id, chat.now):
+        return say("run.nothing_to_stop")
+    return say("run.stopped")
+
+
+def status(conn: Connection, chat: Chat, _: str) -> str:
+    active = runs.active(conn, chat.session_key)
+    if active is not None:
+        return _busy(conn, chat, active)
+    session = current(conn, chat)
+    if session is None:
+        return say("status.fresh")
+    since = when(session.started_at, chat.now, chat.timezone)
+    return say("status.ready", title=label(conn, session), since=since, messages=session.message_count)
+
+
+def _busy(conn: Connection, chat: Chat, run: Run) -> str:
+    if run.status is RunStatus.WAITING:
+        ask = asks.open_of(conn, run.id)
+        return say("ask.waiting", question=ask.question if ask else "")
+    working = span((chat.now - run.created_at) / 1000)
+    open_calls = runs.open_calls(conn, run)
+    what = say("status.tool", tool=open_calls[0].tool_name) if open_calls else say("status.thinking")
+    return say("status.busy", for_=working, step=run.steps + 1, what=what)
+
+
+def approve(conn: Connection, chat: Chat, _: str) -> str:
+    return _decide(conn, chat, "yes")
+
+
+def deny(conn: Connection, chat: Chat, reason: str) -> str:
+    return _decide(conn, chat, reason or "no")
+
+
+def _decide(conn: Connection, chat: Chat, answer: str) -> str:
+    active = runs.active(conn, chat.session_key)
+    ask = asks.open_of(conn, active.id) if active else None
+    if active is None or ask is None or ask.kind is not AskKind.APPROVAL:
+        return say("ask.nothing")
+    runs.answer(conn, active.id, answer, chat.user, chat.now, ask_id=ask.id)
+    return say(
+        "ask.approved_by" if answer == "yes" else "ask.denied_by",
+        who=chat.user,
+        when=when(chat.now, chat.now, chat.timezone),
+    )
+
+
+def model(conn: Connection, chat: Chat, name: str) -> str:
+    session = runs.open_session(conn, chat.session_key, chat.opening, chat.now)
+    if not name:
+        return say("model.current", name=session.chosen_model or chat.default_model)
+    chosen = None if name in {"default", chat.default_model} else name
+    store.choose_model(conn, session.id, chosen)
+    return say("model.changed", name=chosen or chat.default_model)
+
+
+def usage(conn: Connection, chat: Chat, _: str) -> str:
+    session = current(conn, chat)
+    if session is None:
+        return say("status.fresh")
+    return say(
+        "status.usage",
+        messages=session.message_count,
+        tools=session.tool_call_count,
+        input=f"{session.input_tokens:,}",
+        output=f"{session.output_tokens:,}",
+    )
+
+
+def notes(conn: Connection, chat: Chat, _: str) -> str:
+    found = memory.open_notes(conn, _namespace(conn, chat), limit=50)
+    if not found:
+        return say("memory.none")
+    return "\n".join([*(f"- {memory.render(note, None)}" for note in found), "", say("memory.how_to_forget")])
+
+
+def forget(conn: Connection, chat: Chat, number: str) -> str:
+    digits = number.removeprefix("o")
+    if not digits.isdecimal():
+        return say("command.usage", usage="/forget N")
+    try:
+        memory.forget(conn, _namespace(conn, chat), int(digits))
+    except NotFound:
+        return say("memory.no_such", number=digits)
+    return say("memory.forgotten", number=digits)
+
+
+def _namespace(conn: Connection, chat: Chat) -> str:
+    return runs.open_session(conn, chat.session_key, chat.opening, chat.now).ns

@@ -1,0 +1,1 @@
+"""Which key has something to do, and who does it."""

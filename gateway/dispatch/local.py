@@ -1,0 +1,120 @@
+"""Dispatch on one machine, in process: commits tell which keys to look at; a slow look finds what other processes put in."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import Connection
+
+from sessions import runs
+from sessions.clock import Clock, now_ms
+from sessions.db.engine import Database, Touch
+from sessions.keys import SessionKey
+from sessions.leases import this_owner
+from sessions.records import Run
+from sessions.runs import Opening
+
+LEASE_MS = 30_000
+
+Mine = Callable[[str], bool]
+
+
+def not_of_a_terminal(session_key: str) -> bool:
+    """`hermes chat` works on its own sessions itself."""
+    return ":cli:" not in session_key[: len("agent:") + 80] or SessionKey.parse(session_key).scope != "cli"
+
+
+class LocalDispatch:
+    """`mine` tells which keys this process works on. `opening` says how a session of a key is opened when none is active."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        mine: Mine = not_of_a_terminal,
+        opening: Callable[[str], Opening] = lambda _: Opening(),
+        clock: Clock = now_ms,
+    ) -> None:
+        self._database = database
+        self._mine = mine
+        self._opening = opening
+        self._clock = clock
+        self._owner = this_owner()
+        self._ready: asyncio.Queue[str] = asyncio.Queue()
+        self._taken: set[str] = set()
+        self._again: set[str] = set()
+        self._extra: set[str] = set()
+        self._loop = asyncio.get_running_loop()
+        self._stop = database.listen(self._hear)
+
+    def close(self) -> None:
+        self._stop()
+
+    def also(self, session_key: str) -> None:
+        """Work on this key too, whatever `mine` says."""
+        self._extra.add(session_key)
+
+    def _hear(self, touched: frozenset[Touch]) -> None:
+        for what, which in touched:
+            if what == "inbox":
+                self._loop.call_soon_threadsafe(self.notify, which)
+
+    def notify(self, session_key: str) -> None:
+        if session_key in self._taken:
+            self._again.add(session_key)
+        elif session_key in self._extra or self._mine(session_key):
+            self._taken.add(session_key)
+            self._ready.put_nowait(session_key)
+
+    async def look_around(self) -> None:
+        """What a crash left in flight, and what other processes put in."""
+        for session_key in await self._database.read(runs.in_flight):
+            self.notify(session_key)
+
+    async def claim(self) -> Run:
+        while True:
+            session_key = await self._ready.get()
+            taking = asyncio.ensure_future(self._database.write(self._take, session_key))
+            try:
+                run = await asyncio.shield(taking)
+            except asyncio.CancelledError:
+                await self._take_back(taking, session_key)
+                raise
+            except BaseException:
+                self._let_go(session_key)
+                raise
+            if run is not None:
+                return run
+            self._let_go(session_key)
+
+    async def _take_back(self, taking: "asyncio.Future[Run | None]", session_key: str) -> None:
+        """The commit of a claim cannot be called off; without this the run would have to be taken over."""
+        run = await taking
+        if run is None:
+            self._let_go(session_key)
+        else:
+            await self.give_back(run)
+
+    def _take(self, conn: Connection, session_key: str) -> Run | None:
+        now = self._clock()
+        run = runs.claim(conn, session_key, self._owner, self._opening(session_key), now, lease_ms=LEASE_MS)
+        if run is not None:
+            runs.fold(conn, run, now)
+        return run
+
+    async def keep_alive(self, run_ids: Sequence[str]) -> None:
+        if run_ids:
+            await self._database.write(runs.keep_alive, run_ids, self._owner, self._clock(), lease_ms=LEASE_MS)
+
+    async def release(self, run: Run) -> None:
+        self._let_go(run.session_key)
+
+    async def give_back(self, run: Run) -> None:
+        """Unfinished: the next process goes on at once."""
+        await self._database.write(runs.release, run.id, run.fence)
+        self._let_go(run.session_key)
+
+    def _let_go(self, session_key: str) -> None:
+        self._taken.discard(session_key)
+        if session_key in self._again:
+            self._again.discard(session_key)
+            self.notify(session_key)

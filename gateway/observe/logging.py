@@ -1,0 +1,79 @@
+"""Log lines are events with names that stay. One place redacts, whoever logs."""
+
+import logging
+import logging.handlers
+import re
+import sys
+from collections.abc import Iterable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+_PATTERNS = re.compile(
+    r"(?P<telegram>\b\d{6,12}:[A-Za-z0-9_-]{30,})"
+    r"|(?P<bearer>(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,})"
+    r"|(?P<known>\b(?:sk|xoxb|xoxp|xapp|ghp|hk)-?[-_A-Za-z0-9]{16,})"
+    r"|(?P<url>(?<=://)[^/\s:@]+:[^/\s@]+(?=@))"
+)
+_secrets: set[str] = set()
+
+
+def hide(secrets: Iterable[str]) -> None:
+    """These values never appear in a log line, an error or an event from now on."""
+    _secrets.update(secret for secret in secrets if len(secret) >= 6)
+
+
+def redact(text: str) -> str:
+    for secret in _secrets:
+        if secret in text:
+            text = text.replace(secret, "****")
+    return _PATTERNS.sub("****", text)
+
+
+def _redact_event(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = redact(value)
+        elif isinstance(value, BaseException):
+            event[name] = redact(f"{type(value).__name__}: {value}")
+    return event
+
+
+def configure(level: str = "info", folder: Path | None = None, *, colors: bool | None = None) -> None:
+    """To standard error, and into `folder` when one is given: seven files of 10 MB. Libraries log from WARNING on."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _redact_event,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    colored = sys.stderr.isatty() if colors is None else colors
+    root = logging.getLogger()
+    root.handlers = [_handler(logging.StreamHandler(), shared, colored=colored)]
+    if folder is not None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        file = logging.handlers.RotatingFileHandler(
+            folder / "hermes.log", maxBytes=10_000_000, backupCount=6, encoding="utf-8"
+        )
+        root.addHandler(_handler(file, shared, colored=False))
+    root.setLevel(logging.WARNING)
+    for name in ("gateway", "adapters", "sessions"):
+        logging.getLogger(name).setLevel(level.upper())
+
+
+def _handler(handler: logging.Handler, shared: list[Any], *, colored: bool) -> logging.Handler:
+    renderer = structlog.dev.ConsoleRenderer(colors=colored, exception_formatter=structlog.dev.plain_traceback)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
+        )
+    )
+    return handler

@@ -1,0 +1,65 @@
+"""What goes into the chat for a run: its answer, its questions. As bodies of outbox rows."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gateway.texts import say
+from sessions.keys import ChatKind
+from sessions.records import Route
+
+NO_REPLY = "NO_REPLY"
+_CARD_LINES, _CARD_CHARACTERS = 12, 800
+_LABEL = 40
+_YES = frozenset(
+    [
+        "yes",
+        "y",
+        "ok",
+        "okay",
+        "sure",
+        "yep",
+        "yeah",
+        "approve",
+        "approved",
+        "allow",
+        "fine",
+        "go",
+        "go ahead",
+        "go on",
+        "do it",
+    ]
+    + ["yes please", "please do", "all right", "alright"]
+)
+
+
+def reply_body(text: str, route: Route) -> Mapping[str, Any] | None:
+    """None: nothing is sent. In groups silence is an answer; in a DM an empty one is a fault and is said."""
+    in_dm = route.address.kind is ChatKind.DM
+    if text.strip() == NO_REPLY and not in_dm:
+        return None
+    if not text.strip():
+        return {"text": say("run.failed")} if in_dm else None
+    return {"text": text}
+
+
+def question_card(question: str, options: Sequence[str]) -> Mapping[str, Any]:
+    buttons = [{"label": option[:_LABEL], "data": f"a:{{ask}}:{number}"} for number, option in enumerate(options)]
+    text = f"{question}\n\n{say('ask.or_reply')}" if options else question
+    return {"text": text, "buttons": buttons}
+
+
+def approval_card(exact: str) -> Mapping[str, Any]:
+    """The exact thing in a code block, short enough to fit always, and two buttons."""
+    lines = exact[:_CARD_CHARACTERS].splitlines()
+    shown = "\n".join(lines[:_CARD_LINES])
+    more = len(exact.splitlines()) - min(len(lines), _CARD_LINES)
+    block = f"```\n{shown.replace('```', '` ` `')}\n```" + (
+        f"\n… {more} more lines: /status shows all" if more > 0 else ""
+    )
+    buttons = [{"label": say("ask.approve"), "data": "a:{ask}:y"}, {"label": say("ask.deny"), "data": "a:{ask}:n"}]
+    return {"text": f"{say('ask.approval', what=block)}\n\n{say('ask.approval_note')}", "buttons": buttons}
+
+
+def approved(answer: str) -> bool:
+    """Yes-words approve only when the message is nothing else."""
+    return answer.strip().strip(".! ").casefold() in _YES

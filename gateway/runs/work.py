@@ -1,0 +1,395 @@
+"""One run as the agent loop sees it: its journal in the store, its model, its tools, its budget."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import structlog
+from sqlalchemy import Connection
+
+from gateway.agent import context
+from gateway.agent.asking import AFRESH, JSON, Answer, ModelRequest
+from gateway.agent.context import Material
+from gateway.agent.loop import Result, Situation
+from gateway.agent.tools import skill
+from gateway.agent.tools.registry import Asking, Place, Toolbox
+from gateway.runs.house import House, Profile
+from gateway.runs.live import Moment
+from gateway.runs.pictures import pictures_of
+from gateway.runs.replies import approval_card, approved, question_card, reply_body
+from gateway.texts import say
+from sessions import asks, memory, runs, spending, store
+from sessions.clock import iso
+from sessions.errors import Unusable
+from sessions.records import AskKind, Message, Observation, Run, Session, StopReason
+from sessions.runs import Said
+
+log = structlog.get_logger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+HISTORY = 60
+PICTURES = 4
+_CUT_OFF = "[not executed: the answer was cut off by the output limit; write less, or in several steps]"
+_RETRY_SECONDS = (0.5, 1, 2, 5, 10, 30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """One consistent read of all that the next step depends on."""
+
+    run: Run
+    session: Session
+    calls: Sequence[Message]
+    unread: bool
+    history: Sequence[Message]
+    notes: Sequence[str]
+    spent: tuple[int, int]
+
+
+class RunWork:
+    """Implements `gateway.agent.loop.Work` on the store. One object per claim of a run."""
+
+    def __init__(self, house: House, run: Run, *, draining: Callable[[], bool] = lambda: False) -> None:
+        self._house = house
+        self._run = run
+        self._draining = draining
+        self._began = time.monotonic()
+        self._seen: _Look | None = None
+        self._parked = False
+
+    # --- looking ---
+
+    async def look(self) -> Situation:
+        day = self._day()
+        self._seen = seen = await self._house.database.read(self._read, day)
+        return Situation(calls=seen.calls, unread=seen.unread, limit=self._over_budget(seen))
+
+    def _read(self, conn: Connection, day: str) -> _Look:
+        run = runs.get(conn, self._run.id)
+        session = store.get(conn, run.session_id)
+        calls = runs.open_calls(conn, run)
+        return _Look(
+            run=run,
+            session=session,
+            calls=calls,
+            unread=runs.has_unread(conn, run),
+            history=_history(conn, run),
+            notes=_notes(conn, session.ns),
+            spent=spending.of_day(conn, day)
+            if self._house.limits().tokens_per_day or self._house.limits().spend_per_day
+            else (0, 0),
+        )
+
+    @property
+    def _look(self) -> _Look:
+        if self._seen is None:
+            raise RuntimeError("look() comes first")
+        return self._seen
+
+    def _over_budget(self, seen: _Look) -> str | None:
+        limits = self._house.limits()
+        read, written = seen.spent
+        cost = (read * limits.input_price + written * limits.output_price) / 1_000_000
+        if limits.tokens_per_day and read + written >= limits.tokens_per_day:
+            return f"{limits.tokens_per_day:,} tokens a day"
+        if limits.spend_per_day and cost >= limits.spend_per_day:
+            return f"{limits.spend_per_day:g} a day"
+        if seen.run.steps >= limits.steps:
+            return f"{limits.steps} steps"
+        if seen.run.input_tokens + seen.run.output_tokens >= limits.tokens:
+            return f"{limits.tokens:,} tokens"
+        if time.monotonic() - self._began >= limits.seconds:
+            return f"{limits.seconds // 60} minutes"
+        return None
+
+    def _day(self) -> str:
+        return iso(self._house.clock())[:10]
+
+    # --- the model ---
+
+    async def ask_model(self, shrink: int) -> Answer:
+        await self._settle_files()
+        seen = self._look
+        request = await self._request(seen, shrink)
+        began = time.monotonic()
+        answer = await self._house.model().ask(request, self._on_token)
+        took = round(time.monotonic() - began, 3)
+        log.debug(
+            "model.called", run_id=self._run.id, model=answer.model, seconds=took, tokens=answer.usage.input_tokens
+        )
+        return answer
+
+    async def _request(self, seen: _Look, shrink: int) -> ModelRequest:
+        profile = self._profile()
+        toolbox = self._toolbox(profile)
+        options = seen.run.options
+        wanted = options.get("model") or seen.session.chosen_model or profile.model
+        window = self._house.window(wanted)
+        if shrink:
+            window = window.shrunk(shrink)
+        shown = [message for message in seen.history if message.attachments][-PICTURES:]
+        images = {message.id: (await pictures_of(message))[:PICTURES] for message in shown}
+        material = Material(
+            system_prompt=profile.system_prompt,
+            notes=seen.notes,
+            skills=await self._skills() if toolbox.get("skill") else (),
+            history=seen.history,
+            message_count=seen.session.message_count,
+            run_id=self._run.id,
+            layered=options.get("layered", ()),
+            timezone=self._house.timezone,
+            images=lambda message: images.get(message.id, ()),
+        )
+        tools = [*toolbox.schemas, *options.get("tools", ())]
+        request = context.build(material, tools, self._house.tokens, window=window, model=wanted)
+        return replace(
+            request,
+            response_format=options.get("response_format"),
+            options=options.get("sampling", {}),
+            max_output_tokens=options.get("max_output_tokens") or request.max_output_tokens,
+        )
+
+    async def _skills(self) -> Sequence[str]:
+        """Nobody waits for a thread only to hear that there are none."""
+        folder = self._house.skills
+        return await asyncio.to_thread(skill.listing, folder) if folder.is_dir() else ()
+
+    async def _settle_files(self) -> None:
+        """Files are fetched when their message is taken up, so that admitting it never waits for them."""
+        settle, seen = self._house.settle_file, self._look
+        waiting = [message for message in seen.history if message.run_id == self._run.id and any(map(_is_waiting, message.attachments or ()))]
+        if settle is None or not waiting:
+            return
+        inbox = self._house.workspace(seen.session.ns) / "inbox"
+        for message in waiting:
+            settled = [await settle(one, inbox) if _is_waiting(one) else (one, "") for one in message.attachments or ()]
+            content = "\n".join(part for part in [message.content or "", *(line for _, line in settled)] if part.strip())
+            await self._write(store.set_attachments, message.id, content, [one for one, _ in settled])
+        await self.look()
+
+    def _on_token(self, text: str) -> None:
+        kind = "afresh" if text == AFRESH else "token"
+        self._house.live.tell(Moment(self._run.id, kind, text))
+
+    def _profile(self) -> Profile:
+        return self._house.profile(self._run, self._look.session)
+
+    def _toolbox(self, profile: Profile) -> Toolbox:
+        return profile.toolbox.without(*self._run.options.get("without_tools", ()))
+
+    # --- the journal ---
+
+    async def fold(self) -> None:
+        await self._write(runs.fold, self._run, self._house.clock())
+
+    async def answered(self, answer: Answer) -> None:
+        await self._write(self._commit_answer, self._said(answer), answer.finish_reason == "length")
+
+    def _commit_answer(self, conn: Connection, said: Said, cut_off: bool) -> None:
+        now = self._house.clock()
+        calls = runs.answered(conn, self._run, said, now, step=self._look.run.steps)
+        for call in calls if cut_off else ():
+            runs.tool_done(conn, self._run, call.id, _CUT_OFF, now)
+
+    def _said(self, answer: Answer) -> Said:
+        return Said(
+            text=answer.text,
+            tool_calls=[_raw(call) for call in answer.tool_calls],
+            input_tokens=answer.usage.input_tokens,
+            output_tokens=answer.usage.output_tokens,
+            model=answer.model,
+            day=self._day(),
+        )
+
+    async def finish(self, answer: Answer) -> bool:
+        route = self._look.run.route
+        return await self._write(
+            runs.finish,
+            self._run,
+            self._said(answer),
+            self._house.clock(),
+            step=self._look.run.steps,
+            reply=reply_body(answer.text, route) if route else None,
+        )
+
+    async def end_over_budget(self, limit: str) -> None:
+        text = say("budget.run", limit=limit)
+        await self._write(
+            runs.finish,
+            self._run,
+            Said(text=text),
+            self._house.clock(),
+            step=self._look.run.steps,
+            reply={"text": text} if self._look.run.route else None,
+            reason=StopReason.BUDGET,
+        )
+
+    async def hand_over(self) -> None:
+        await self._write(runs.hand_over, self._run, self._house.clock())
+
+    async def fail(self, error: str, notice: str | None) -> None:
+        """End the run in error; never raises for a run that is over."""
+        body = {"text": notice} if notice else None
+        await self._write(runs.fail, self._run, error, self._house.clock(), notice=body)
+
+    async def _write(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What was paid for waits in memory until the database takes it."""
+        for pause in _RETRY_SECONDS:
+            try:
+                return await self._house.database.write(work, *args, **kwargs)
+            except Unusable as error:
+                log.warning("database.unusable", run_id=self._run.id, error=str(error), retry_in=pause)
+                await asyncio.sleep(pause)
+        return await self._house.database.write(work, *args, **kwargs)
+
+    # --- the tools ---
+
+    def is_callers(self, call: Message) -> bool:
+        names = {tool["function"]["name"] for tool in self._run.options.get("tools", ())}
+        return call.tool_name in names
+
+    def may_run_beside_others(self, call: Message) -> bool:
+        tool = self._toolbox(self._profile()).get(call.tool_name or "")
+        return tool is not None and tool.reads_only
+
+    def may_repeat(self, call: Message) -> bool:
+        tool = self._toolbox(self._profile()).get(call.tool_name or "")
+        return tool is None or tool.idempotent
+
+    async def run_tool(self, call: Message) -> Result | None:
+        toolbox = self._toolbox(self._profile())
+        tool = toolbox.get(call.tool_name or "")
+        arguments = self._arguments(call)
+        if tool is None:
+            return Result(content=f"[there is no tool {call.tool_name}; you have {', '.join(toolbox.tools) or 'none'}]")
+        if tool.needs_approval and (refusal := await self._approval(call, arguments)) is not _APPROVED:
+            return refusal
+        if not tool.reads_only:
+            await self._write(runs.tool_started, self._run, call.id, self._house.clock())
+        self._house.live.tell(Moment(self._run.id, "tool", tool.name))
+        began = time.monotonic()
+        outcome = await tool.run(self._place(call), arguments)
+        log.debug("tool.finished", run_id=self._run.id, tool=tool.name, seconds=round(time.monotonic() - began, 3))
+        self._house.live.tell(Moment(self._run.id, "tool_done", tool.name))
+        if isinstance(outcome, Asking):
+            await self._park(call, outcome)
+            return None
+        return Result(content=outcome)
+
+    async def done(self, call: Message, result: Result) -> None:
+        now = self._house.clock()
+        await self._write(runs.tool_done, self._run, call.id, result.content, now, state=result.state)
+
+    def _place(self, call: Message) -> Place:
+        session = self._look.session
+        return Place(
+            session=session,
+            database=self._house.database,
+            workspace=self._house.workspace(session.ns),
+            skills=self._house.skills,
+            clock=self._house.clock,
+            idem_key=call.idem_key or "",
+            run_id=self._run.id,
+        )
+
+    def _arguments(self, call: Message) -> str:
+        for message in reversed(self._look.history):
+            for made in message.tool_calls or ():
+                if made["id"] == call.tool_call_id and message.id < call.id:
+                    return str(made["function"]["arguments"])
+        return "{}"
+
+    async def _park(self, call: Message, asking: Asking) -> None:
+        card = question_card(asking.question, asking.options)
+        await self._sleep(call, asking.question, options=asking.options, kind=AskKind.QUESTION, card=card)
+
+    async def _sleep(
+        self,
+        call: Message,
+        question: str,
+        *,
+        options: Sequence[str],
+        kind: AskKind,
+        card: Mapping[str, Any],
+        args_hash: str | None = None,
+    ) -> None:
+        self._parked = await self._write(
+            runs.park,
+            self._run,
+            call,
+            question,
+            self._house.clock(),
+            options=options,
+            kind=kind,
+            args_hash=args_hash,
+            card=card if self._look.run.route else None,
+        )
+        if (
+            not self._parked
+        ):  # something came in: it may be the answer already, so it is folded in and the model decides again
+            await self._write(self._withdraw, call)
+
+    def _withdraw(self, conn: Connection, call: Message) -> None:
+        now = self._house.clock()
+        runs.tool_done(conn, self._run, call.id, "[not asked: a new message arrived first; it follows]", now)
+        runs.fold(conn, self._run, now)
+
+    async def _approval(self, call: Message, arguments: str) -> Result | None:
+        """`_APPROVED` when this very call was approved; None when it is being asked; else what the model is told."""
+        digest = hashlib.sha256(f"{call.tool_name}\0{arguments}".encode()).hexdigest()
+        ask = await self._house.database.read(asks.of_call, self._run.id, call.tool_call_id or "")
+        if ask is None or ask.answered_at is None or ask.args_hash != digest:
+            exact = f"{call.tool_name} {arguments}"
+            card = approval_card(exact)
+            await self._sleep(
+                call, exact, options=("approve", "deny"), kind=AskKind.APPROVAL, card=card, args_hash=digest
+            )
+            return None
+        if approved(ask.answer or ""):
+            return _APPROVED
+        return Result(content=f"[denied by {ask.answered_by or 'the user'}: {ask.answer or 'no reason given'}]")
+
+    # --- where it stands ---
+
+    @property
+    def parked(self) -> bool:
+        return self._parked
+
+    @property
+    def draining(self) -> bool:
+        return self._draining()
+
+
+def _is_waiting(attachment: Mapping[str, Any]) -> bool:
+    return not (attachment.get("path") or attachment.get("url") or attachment.get("gone"))
+
+
+_APPROVED = Result(content="approved")
+
+
+def _raw(call: Any) -> JSON:
+    """The call as it goes back to the model, every field that the endpoint sent included."""
+    raw = dict(call.raw)
+    function = {"name": call.name, "arguments": call.arguments, **dict(raw.get("function") or {})}
+    return {"type": "function", **raw, "id": call.id, "function": function}
+
+
+def _history(conn: Connection, run: Run) -> list[Message]:
+    """All of this run and what stood before it, as much at every step, so that the steps share the start of their prompts."""
+    wanted = HISTORY + 8 + 4 * run.steps
+    while True:
+        found = store.last_messages(conn, run.session_id, wanted)
+        own = sum(message.run_id == run.id for message in found)
+        if len(found) < wanted or own + HISTORY <= wanted:
+            return found[-(own + HISTORY) :]
+        wanted = 2 * own + HISTORY
+
+
+def _notes(conn: Connection, ns: str) -> list[str]:
+    notes = memory.open_notes(conn, ns, limit=200)
+    before: dict[int, Observation] = memory.replaced(conn, notes) if notes else {}
+    return [memory.render(note, before.get(note.supersedes or 0)) for note in notes]

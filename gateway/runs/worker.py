@@ -1,0 +1,179 @@
+"""Takes runs and drives them, many at once and each session in order, until told to stop."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import structlog
+
+from gateway.agent.asking import ContextOverflow, ModelRefused, ModelUnreachable
+from gateway.agent.loop import Ended, advance
+from gateway.dispatch.local import LocalDispatch
+from gateway.runs.house import House
+from gateway.runs.live import Moment
+from gateway.runs.work import RunWork
+from gateway.texts import say
+from sessions import runs
+from sessions.db.engine import Touch
+from sessions.errors import LeaseLost
+from sessions.records import Run
+
+log = structlog.get_logger(__name__)
+
+KEEP_ALIVE_SECONDS = 10
+LOOK_AROUND_SECONDS = 1.0
+DRAIN_SECONDS = 20
+
+
+class Worker:
+    """`run` is one cancellable coroutine; cancelling it is the same as a crash, so drain first."""
+
+    def __init__(self, house: House, dispatch: LocalDispatch, *, parallel: int = 32) -> None:
+        self._house = house
+        self._dispatch = dispatch
+        self._places = asyncio.Semaphore(parallel)
+        self._active: dict[str, tuple[Run, asyncio.Task[None]]] = {}
+        self._draining = False
+        self._taking: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def active(self) -> int:
+        return len(self._active)
+
+    async def run(self) -> None:
+        """Supervise: take runs, renew leases, look around. Ends when drained."""
+        unlisten = self._house.database.listen(self._hear)
+        try:
+            async with asyncio.TaskGroup() as group:
+                extras = [group.create_task(self._keep_alive()), group.create_task(self._look_around())]
+                await self._take_runs(group)
+                for extra in extras:
+                    extra.cancel()
+        finally:
+            unlisten()
+
+    async def _take_runs(self, group: asyncio.TaskGroup) -> None:
+        self._taking = asyncio.current_task()
+        try:
+            while not self._draining:
+                await self._places.acquire()
+                run = await self._claim()
+                task = group.create_task(self._drive(run), name=f"run {run.id}")
+                self._active[run.id] = (run, task)
+        except asyncio.CancelledError:
+            if not self._draining:
+                raise
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+
+    async def _claim(self) -> Run:
+        while True:
+            try:
+                return await self._dispatch.claim()
+            except Exception as error:  # noqa: BLE001  # the database is away for a while; the message is still there
+                log.warning("run.not_claimed", error=str(error))
+                await asyncio.sleep(LOOK_AROUND_SECONDS)
+
+    async def drain(self, seconds: float = DRAIN_SECONDS) -> None:
+        """Take nothing more; let each run reach the end of its step, then give it back."""
+        self._draining = True
+        if self._taking is not None:
+            self._taking.cancel()
+        tasks = [task for _, task in self._active.values()]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+
+    async def _drive(self, run: Run) -> None:
+        work = RunWork(self._house, run, draining=lambda: self._draining)
+        unfinished = False
+        self._house.live.tell(Moment(run.id, "begun", run=run))
+        try:
+            unfinished = await self._advance(run, work) is Ended.DRAINED
+        except LeaseLost:
+            log.debug("run.lost", run_id=run.id)
+        except asyncio.CancelledError:
+            unfinished = self._draining
+            if asyncio.current_task() and not self._draining and not await self._was_stopped(run):
+                raise
+        except Exception as error:  # noqa: BLE001  # not even its end could be written; it is found again in a moment
+            log.warning("run.put_off", run_id=run.id, error=str(error))
+        finally:
+            self._active.pop(run.id, None)
+            self._places.release()
+            self._house.live.tell(Moment(run.id, "ended"))
+            await self._dispatch.release(run)
+            if unfinished:
+                await self._quietly("run.not_given_back", lambda: self._dispatch.give_back(run))
+
+    async def _was_stopped(self, run: Run) -> bool:
+        current = await self._house.database.read(runs.get, run.id)
+        return current.fence != run.fence
+
+    async def _advance(self, run: Run, work: RunWork) -> Ended:
+        """A run never takes the daemon down: whatever goes wrong ends it with a line in its chat."""
+        if run.attempts > runs.MAX_TAKEOVERS:
+            return await self._fail(
+                run, work, f"given up after {run.attempts} interruptions without progress", say("run.failed")
+            )
+        try:
+            ended = await advance(work)
+        except ModelUnreachable as error:
+            return await self._fail(run, work, str(error), say("model.unreachable_now"))
+        except (ModelRefused, ContextOverflow) as error:
+            return await self._fail(run, work, str(error), say("model.refused", reason=str(error)))
+        except (LeaseLost, asyncio.CancelledError):
+            raise
+        except Exception as error:  # one bad transcript or tool must stay that session's problem
+            log.exception("run.failed", run_id=run.id, session_key=run.session_key)
+            return await self._fail(run, work, f"{type(error).__name__}: {error}", say("run.failed"))
+        log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value)
+        return ended
+
+    async def _fail(self, run: Run, work: RunWork, error: str, notice: str) -> Ended:
+        log.warning("run.failed", run_id=run.id, session_key=run.session_key, error=error)
+        await work.fail(error, notice)
+        return Ended.FINISHED
+
+    # --- beside the runs ---
+
+    def _hear(self, touched: frozenset[Touch]) -> None:
+        stopped = [which for what, which in touched if what == "stopped"]
+        if stopped:
+            self._loop.call_soon_threadsafe(self._interrupt, stopped)
+
+    def _interrupt(self, run_ids: list[str]) -> None:
+        for run_id in run_ids:
+            if run_id in self._active:
+                self._active[run_id][1].cancel()
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(KEEP_ALIVE_SECONDS)
+            await self._quietly("lease.not_renewed", lambda: self._dispatch.keep_alive(list(self._active)))
+
+    async def _look_around(self) -> None:
+        while True:
+            await self._quietly("inbox.not_looked_at", self._dispatch.look_around)
+            await asyncio.sleep(LOOK_AROUND_SECONDS)
+
+    async def _quietly(self, event: str, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001  # a database that is away for a while must not end the worker
+            log.warning(event, error=str(error))
+
+
+@contextlib.asynccontextmanager
+async def working(worker: Worker) -> AsyncGenerator[None]:
+    """Drive runs while the block lasts, then drain."""
+    task = asyncio.create_task(worker.run())
+    try:
+        yield
+    finally:
+        await worker.drain()
+        await task

@@ -1,0 +1,29 @@
+"""Times and spans as people say them."""
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+
+def when(ms: int, now: int, timezone: str) -> str:
+    """The hour for today, the day and the hour for this year, else the date."""
+    zone = ZoneInfo(timezone)
+    then = datetime.fromtimestamp(ms / 1000, UTC).astimezone(zone)
+    today = datetime.fromtimestamp(now / 1000, UTC).astimezone(zone)
+    if then.date() == today.date():
+        return f"{then:%H:%M}"
+    if then.year == today.year:
+        return f"{then.day} {then:%b} {then:%H:%M}"
+    return f"{then.day} {then:%b} {then:%Y}"
+
+
+def span(seconds: float) -> str:
+    """`40 s`, `5 min`, `3 h 10 min`, `2 days`."""
+    minutes = int(seconds // 60)
+    if minutes < 1:
+        return f"{int(seconds)} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
+    return f"{hours // 24} days"

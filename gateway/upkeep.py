@@ -1,0 +1,66 @@
+"""What follows the journal at a small distance: the transcripts beside the database, and the search index in it."""
+
+import asyncio
+from pathlib import Path
+
+import structlog
+
+from sessions.db import Database, search
+from sessions.db.engine import Touch
+from sessions.transcripts import Transcripts
+
+log = structlog.get_logger(__name__)
+
+MIRROR_SECONDS = 0.3
+INDEX_SECONDS = 0.5
+
+
+class Upkeep:
+    """`run` is one cancellable coroutine. `close` brings everything up to date."""
+
+    def __init__(self, home: Path, database: Database) -> None:
+        self._database = database
+        self._transcripts = Transcripts(home, database)
+        self._loop = asyncio.get_running_loop()
+        self._grown = asyncio.Event()
+        self._grown.set()
+        self._unlisten = database.listen(self._hear)
+
+    def _hear(self, touched: frozenset[Touch]) -> None:
+        if any(what == "session" for what, _ in touched):
+            self._loop.call_soon_threadsafe(self._grown.set)
+
+    async def repair(self) -> None:
+        """After a crash: make the mirrors whole."""
+        await asyncio.to_thread(self._transcripts.repair)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._mirror())
+            group.create_task(self._index())
+
+    async def _mirror(self) -> None:
+        while True:
+            await asyncio.sleep(MIRROR_SECONDS)
+            if self._transcripts.due:
+                try:
+                    await asyncio.to_thread(self._transcripts.flush)
+                except Exception as error:  # noqa: BLE001  # a full disk must not end the daemon; what failed stays due
+                    log.warning("transcripts.behind", error=str(error))
+
+    async def _index(self) -> None:
+        while True:
+            await self._grown.wait()
+            await asyncio.sleep(INDEX_SECONDS)  # so that neighbours are known, and many messages share a transaction
+            self._grown.clear()
+            try:
+                while await self._database.write(search.index_some):
+                    await asyncio.sleep(0)
+            except Exception as error:  # noqa: BLE001  # the index is made whole by the next search at the latest
+                log.warning("index.behind", error=str(error))
+
+    async def close(self) -> None:
+        self._unlisten()
+        while await self._database.write(search.index_some):
+            pass
+        await asyncio.to_thread(self._transcripts.close)
