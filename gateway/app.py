@@ -1,0 +1,228 @@
+"""The composition root: the one place that wires."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from gateway.agent.context import Window
+from gateway.agent.model import ModelSettings, OpenAIModel
+from gateway.agent.practice import PracticeModel
+from gateway.agent.tokens import Tokens
+from gateway.agent.tools.registry import Toolbox
+from gateway.config.choose import ChosenModel, ask_ollama, choose_model
+from gateway.config.load import Loaded
+from gateway.config.model import Config
+from gateway.dispatch.local import LocalDispatch, Mine, not_of_a_terminal
+from gateway.observe.logging import hide
+from gateway.runs.house import House, Limits, Profile, SettleFile
+from gateway.runs.worker import Worker
+from gateway.upkeep import Upkeep
+from sessions.db import Database, open_database
+from sessions.records import Run, Session
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    """The configuration in force. A reload replaces what is in here, and everybody who asks gets the new one."""
+
+    loaded: Loaded
+
+    @property
+    def config(self) -> Config:
+        return self.loaded.config
+
+
+@dataclass(slots=True)
+class Files:
+    """How attachments are fetched: nobody does it until a daemon with platforms is there."""
+
+    settle: SettleFile | None = None
+
+
+@dataclass(slots=True)
+class Answering:
+    """The model that answers; a reload may put another in its place."""
+
+    model: OpenAIModel | PracticeModel
+    chosen: ChosenModel
+    former: list[OpenAIModel | PracticeModel] = field(default_factory=list[OpenAIModel | PracticeModel])
+
+    async def aclose(self) -> None:
+        for model in (self.model, *self.former):
+            await model.aclose()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    home: Path
+    settings: Settings
+    database: Database
+    house: House
+    dispatch: LocalDispatch
+    worker: Worker
+    upkeep: Upkeep
+    answering: Answering
+    files: Files
+
+    @property
+    def chosen(self) -> ChosenModel:
+        return self.answering.chosen
+
+    async def take_over(self, loaded: Loaded) -> None:
+        """From the next step of every run on, this configuration counts."""
+        old, self.settings.loaded = self.settings.loaded, loaded
+        hide(_secrets(loaded.config))
+        if loaded.config.model != old.config.model:
+            former = self.answering.model
+            self.answering.chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
+            self.answering.model = _model(self.answering.chosen, loaded.config, self.house.tokens, 0.0)
+            self.answering.former.append(former)
+
+
+@contextlib.asynccontextmanager
+async def open_app(
+    home: Path, loaded: Loaded, *, mine: Mine = not_of_a_terminal, pause: float = 0.0
+) -> AsyncGenerator[App]:
+    """Everything, wired and repaired after a crash, but not yet running. `pause`: between the words of the practice model."""
+    settings = Settings(loaded=loaded)
+    hide(_secrets(loaded.config))
+    chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
+    tokens = Tokens()
+    answering = Answering(_model(chosen, loaded.config, tokens, pause), chosen)
+    files = Files()
+    database = await asyncio.to_thread(open_database, home, loaded.config.database.url.get_secret_value())
+    try:
+        house = _house(home, settings, database, answering, files, tokens)
+        upkeep = Upkeep(home, database)
+        await upkeep.repair()
+        dispatch = LocalDispatch(database, mine=mine)
+        worker = Worker(house, dispatch, parallel=loaded.config.limits.parallel_runs)
+        yield App(
+            home=home,
+            settings=settings,
+            database=database,
+            house=house,
+            dispatch=dispatch,
+            worker=worker,
+            upkeep=upkeep,
+            answering=answering,
+            files=files,
+        )
+        dispatch.close()
+        await upkeep.close()
+    finally:
+        await answering.aclose()
+        await asyncio.to_thread(database.close)
+
+
+@contextlib.asynccontextmanager
+async def running(app: App) -> AsyncGenerator[None]:
+    """Runs are worked on and the mirrors follow while the block lasts; then the work is drained."""
+    work = asyncio.create_task(app.worker.run())
+    upkeep = asyncio.create_task(app.upkeep.run())
+    try:
+        yield
+    finally:
+        await app.worker.drain()
+        await work
+        upkeep.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await upkeep
+
+
+def _model(chosen: ChosenModel, config: Config, tokens: Tokens, pause: float) -> OpenAIModel | PracticeModel:
+    if chosen.provider == "practice":
+        return PracticeModel(pause=pause, tokens=tokens)
+    settings = ModelSettings(
+        base_url=chosen.base_url,
+        name=chosen.name,
+        api_key=chosen.api_key,
+        fast=config.model.fast,
+        fallbacks=tuple(config.model.fallbacks),
+        context_window=config.model.context_window,
+        max_output_tokens=config.model.max_output_tokens,
+        timeout_seconds=config.model.timeout_seconds,
+    )
+    return OpenAIModel(settings, tokens=tokens)
+
+
+def _house(
+    home: Path, settings: Settings, database: Database, answering: Answering, files: Files, tokens: Tokens
+) -> House:
+    def window(name: str | None) -> Window:
+        return Window(size=answering.model.window(name), output=settings.config.model.max_output_tokens)
+
+    async def settle_file(attachment: Mapping[str, Any], inbox: Path) -> tuple[dict[str, Any], str]:
+        if files.settle is None:
+            return {**attachment, "gone": True}, ""
+        return await files.settle(attachment, inbox)
+
+    return House(
+        home=home,
+        database=database,
+        model=lambda: answering.model,
+        profile=lambda run, session: _profile(settings.config, run, session),
+        limits=lambda: _limits(settings.config),
+        window=window,
+        tokens=tokens,
+        timezone=timezone_of(settings.config),
+        settle_file=settle_file,
+    )
+
+
+def _profile(config: Config, run: Run, session: Session) -> Profile:
+    agent = config.agents.get(session.agent) or config.agents["main"]
+    names = [name for name in agent.tools if name != "memory" or config.memory.enabled]
+    return Profile(system_prompt=run.options.get("system_prompt") or agent.system_prompt, toolbox=Toolbox.of(names))
+
+
+def _limits(config: Config) -> Limits:
+    limits = config.limits
+    return Limits(
+        steps=limits.steps_per_run,
+        tokens=limits.tokens_per_run,
+        seconds=limits.seconds_per_run,
+        tokens_per_day=limits.tokens_per_day,
+        spend_per_day=limits.spend_per_day,
+        input_price=limits.price_per_million_input_tokens,
+        output_price=limits.price_per_million_output_tokens,
+    )
+
+
+def timezone_of(config: Config) -> str:
+    """The configured one, else the machine's, else UTC."""
+    return config.session_reset.timezone or machine_timezone()
+
+
+def machine_timezone() -> str:
+    try:
+        name = Path("/etc/localtime").resolve().as_posix().partition("zoneinfo/")[2]
+        ZoneInfo(name)
+    except (OSError, ValueError, ZoneInfoNotFoundError):
+        return "UTC"
+    return name
+
+
+def _secrets(config: Config) -> list[str]:
+    platforms = config.platforms
+    return [
+        secret.get_secret_value()
+        for secret in (
+            config.model.api_key,
+            config.voice.api_key,
+            *(key.key for key in config.api.keys),
+            platforms.telegram.token,
+            platforms.telegram.webhook_secret,
+            platforms.discord.token,
+            platforms.slack.bot_token,
+            platforms.slack.app_token,
+            platforms.slack.signing_secret,
+            platforms.whatsapp.access_token,
+            platforms.whatsapp.app_secret,
+            platforms.whatsapp.verify_token,
+        )
+    ]

@@ -1,0 +1,144 @@
+"""`hermes chat`: talk in the terminal, or ask one question from a script."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import click
+from sqlalchemy import Connection
+
+from gateway.app import App, open_app, running
+from gateway.cli.context import Cli, pass_cli
+from gateway.cli.conversation import Conversation, Outcome
+from gateway.commands.base import label, last_words
+from gateway.config.load import load
+from gateway.home import prepare_home
+from gateway.observe import logging
+from gateway.texts import say
+from gateway.texts.times import when
+from sessions import ids, store
+from sessions.clock import now_ms
+from sessions.errors import Invalid
+from sessions.keys import SessionKey
+from sessions.records import RunStatus, Session, Source
+
+PAUSE = 0.015
+
+
+@click.command()
+@click.option("-q", "--query", "question", metavar="TEXT", help="Ask one question, print the answer, and leave.")
+@click.option("-c", "--continue", "newest", is_flag=True, help="Go on in the newest session of the terminal.")
+@click.option("-r", "--resume", metavar="ID", help="Go on in this session; the beginning of its id is enough.")
+@pass_cli
+def chat(cli: Cli, question: str | None, newest: bool, resume: str | None) -> None:
+    """Talk in the terminal. Lines from a pipe are said one after the other."""
+    prepare_home(cli.home)
+    logging.configure("warning")
+    code = asyncio.run(_chat(cli, question, newest, resume))
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+async def _chat(cli: Cli, question: str | None, newest: bool, resume: str | None) -> int:
+    loaded = load(cli.home, cli.environ)
+    wanted: list[str] = []
+    async with open_app(cli.home, loaded, mine=wanted.__contains__, pause=PAUSE if sys.stdout.isatty() else 0) as app:
+        key, resumed = await app.database.write(_choose, newest, resume)
+        wanted.append(str(key))
+        conversation = Conversation(app, key)
+        async with _leaving(conversation, to_stderr=question is not None and not sys.stdout.isatty()), running(app):
+            if question is not None:
+                return await _ask_once(conversation, question)
+            if sys.stdin.isatty() and sys.stdout.isatty():
+                return await _talk(app, conversation, cli.home, resumed)
+            return await _pipe(conversation)
+
+
+def _choose(conn: Connection, newest: bool, resume: str | None) -> tuple[SessionKey, Session | None]:
+    """The session to go on in, active again, or the key of a new one."""
+    now = now_ms()
+    session: Session | None = None
+    if resume is not None:
+        session = store.resolve(conn, resume)
+        if session.source is not Source.CLI:
+            raise Invalid(
+                f"{session.id} lives on {session.source}; go on there. `hermes sessions show {session.id}` shows it."
+            )
+    elif newest:
+        session = store.newest(conn, Source.CLI)
+    if session is None:
+        return SessionKey.cli(ids.session_id(now)), None
+    session = store.reopen(conn, session, now)
+    return SessionKey.parse(session.session_key), session
+
+
+@asynccontextmanager
+async def _leaving(conversation: Conversation, *, to_stderr: bool) -> AsyncGenerator[None]:
+    """Afterwards, say which session this was and how to come back."""
+    try:
+        yield
+    finally:
+        session = await conversation.session()
+        if session is not None:
+            click.echo(f"\nSession {session.id}\nResume  hermes -r {session.id}", err=to_stderr)
+
+
+async def _ask_once(conversation: Conversation, question: str) -> int:
+    from gateway.cli.terminal import Screen
+
+    if (answer := await conversation.command(question)) is not None:
+        click.echo(answer)
+        return 0
+    if not sys.stdout.isatty():
+        outcome = await conversation.finished(await conversation.say(question))
+        return _print(outcome)
+    screen = Screen()
+    unlisten = conversation.listen(screen.hear)
+    outcome = await conversation.finished(await conversation.say(question))
+    unlisten()
+    screen.settle(outcome)
+    return 1 if outcome.run.status is RunStatus.ERROR else 0
+
+
+async def _pipe(conversation: Conversation) -> int:
+    """Each line is a message; an answer is awaited before the next line is read."""
+    code = 0
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        text = line.strip()
+        if not text:
+            continue
+        if (answer := await conversation.command(text)) is not None:
+            click.echo(answer)
+            continue
+        code = max(code, _print(await conversation.finished(await conversation.say(text))))
+    return code
+
+
+def _print(outcome: Outcome) -> int:
+    if outcome.run.status is RunStatus.ERROR:
+        click.echo(f"{outcome.run.error or say('run.failed')} {say('run.kept')}", err=True)
+        return 1
+    if outcome.ask is not None:
+        options = "".join(f"\n  {number}. {option}" for number, option in enumerate(outcome.ask.options, 1))
+        click.echo(f"{outcome.ask.question}{options}")
+    else:
+        click.echo(outcome.answer)
+    return 0
+
+
+async def _talk(app: App, conversation: Conversation, home: Path, resumed: Session | None) -> int:
+    from gateway.cli.terminal import Screen, Terminal
+
+    screen = Screen()
+    screen.dim(f"{app.chosen}. /help shows the commands, Ctrl-D leaves.")
+    if resumed is not None:
+        screen.dim(await app.database.read(_recap, resumed, app.house.timezone))
+    await Terminal(conversation, home, screen).run()
+    return 0
+
+
+def _recap(conn: Connection, session: Session, timezone: str) -> str:
+    moment = when(session.last_user_at or session.started_at, now_ms(), timezone)
+    return say("session.resumed", title=label(conn, session), when=moment, last=last_words(conn, session))
