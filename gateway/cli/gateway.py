@@ -1,0 +1,161 @@
+"""`hermes gateway`: the daemon that answers in the chats and over HTTP."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncGenerator, Coroutine
+from pathlib import Path
+
+import click
+import structlog
+
+from gateway import daemon
+from gateway.app import App, open_app, running
+from gateway.cli.context import Cli, pass_cli
+from gateway.config.load import Loaded, load
+from gateway.config.problems import BadConfig
+from gateway.home import prepare_home
+from gateway.observe import logging
+from gateway.serve import Serving, serving
+from sessions import ids
+from sessions.clock import now_ms
+from sessions.keys import SessionKey
+
+log = structlog.get_logger(__name__)
+
+PAUSE = 0.015
+STARTING = "No changes were made; the gateway was not started."
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def gateway(ctx: click.Context) -> None:
+    """Run the daemon that answers in your chats."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(run)
+
+
+@gateway.command()
+@pass_cli
+def run(cli: Cli) -> None:
+    """The daemon, in the foreground."""
+    new = not cli.home.exists()
+    prepare_home(cli.home)
+    try:
+        loaded = load(cli.home, cli.environ)
+    except BadConfig as error:
+        click.echo(error.render(color=sys.stderr.isatty(), closing=STARTING), err=True)
+        raise click.exceptions.Exit(2) from None
+    logging.configure(loaded.config.log.level, cli.home / "logs" if loaded.config.log.file else None)
+    with daemon.only_one(cli.home):
+        asyncio.run(_serve(cli, loaded, new=new))
+
+
+async def _serve(cli: Cli, loaded: Loaded, *, new: bool) -> None:
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    async with (
+        daemon.signals() as signals,
+        open_app(cli.home, loaded, pause=PAUSE if on_terminal else 0) as app,
+        serving(app) as served,
+        running(app),
+    ):
+        click.echo(_screen(app, served, new=new, on_terminal=on_terminal))
+        daemon.tell_systemd("READY=1")
+        log.info("daemon.started", home=str(cli.home), model=app.chosen.name, api=served.url)
+        async with _beside(daemon.feed_watchdog()), _beside(_reload(cli, served, signals)):
+            if on_terminal:
+                await _until_first(_talk(cli, app), signals.end.wait())
+            else:
+                await signals.end.wait()
+        daemon.tell_systemd("STOPPING=1")
+        log.info("daemon.stopping")
+    log.info("daemon.stopped")
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[None, None, None]) -> AsyncGenerator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _until_first(*works: Coroutine[None, None, object]) -> None:
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _talk(cli: Cli, app: App) -> None:
+    from gateway.cli.conversation import Conversation
+    from gateway.cli.terminal import Screen, Terminal
+
+    logging.configure("warning")  # the screen is for the conversation
+    key = SessionKey.cli(ids.session_id(now_ms()))
+    app.dispatch.also(str(key))
+    await Terminal(Conversation(app, key), cli.home, Screen()).run()
+
+
+async def _reload(cli: Cli, served: Serving, signals: daemon.Signals) -> None:
+    """On SIGHUP or a saved file: a good configuration is taken over, a bad one refused and the last good one kept."""
+    file = cli.home / "config.yaml"
+    seen = _stamp(file)
+    while True:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await signals.reload.wait()
+        now = _stamp(file)
+        if not signals.reload.is_set() and now == seen:
+            continue
+        signals.reload.clear()
+        seen = now
+        try:
+            loaded = await asyncio.to_thread(load, cli.home, cli.environ)
+        except BadConfig as error:
+            log.error("config.refused", problems=len(error.problems))
+            click.echo(error.render(), err=True)
+            continue
+        await served.reload(loaded)
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
+
+
+def _screen(app: App, served: Serving, *, new: bool, on_terminal: bool) -> str:
+    from importlib.metadata import version
+
+    home = f"{app.home}      new, only you can read it" if new else str(app.home)
+    lines = [
+        f"  hermes {version('hermes-gateway')}  is running",
+        "",
+        f"  Home     {home}",
+        f"  Model    {app.chosen}",
+        f"  API      {served.url}  {served.key_hint}",
+        *[
+            f"  {'Chats' if i == 0 else '     '}    {line}"
+            for i, line in enumerate(served.chats.lines() or ["none yet"])
+        ],
+        "",
+        "  Try now",
+        *(["    say something       just type below; /help shows the commands"] if on_terminal else []),
+        f'    from code           curl -H "Authorization: Bearer $(cat {app.home}/api_key)" {served.url}/v1/models',
+        "    a real model        hermes config set model.name NAME, then hermes config set model.api_key -",
+        "",
+        "  Ctrl-C stops an answer, twice stops hermes. Nothing is lost."
+        if on_terminal
+        else "  Ctrl-C stops hermes. Nothing is lost.",
+        "",
+    ]
+    return "\n".join(lines)

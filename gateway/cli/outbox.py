@@ -1,0 +1,57 @@
+"""`hermes outbox`: messages that could not be delivered."""
+
+import json
+
+import click
+
+from gateway.cli.context import Cli, pass_cli
+from gateway.cli.failures import Failed
+from gateway.cli.stored import opened, opened_if_there
+from gateway.texts.times import when
+from sessions import outbox as box
+from sessions.clock import iso, now_ms
+
+
+@click.group()
+def outbox() -> None:
+    """Look at messages that could not be delivered, and send them again."""
+
+
+@outbox.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print one array.")
+@pass_cli
+def list_(cli: Cli, as_json: bool) -> None:
+    """The dead letters, newest first."""
+    with opened_if_there(cli) as database:
+        rows = database.read_now(box.dead_letters) if database else []
+    if as_json:
+        facts = [
+            {
+                "id": row.id,
+                "platform": row.platform,
+                "chat": row.chat,
+                "created_at": iso(row.created_at),
+                "error": row.last_error,
+            }
+            for row in rows
+        ]
+        click.echo(json.dumps(facts, ensure_ascii=False, indent=1))
+        return
+    if not rows:
+        click.echo("Everything was delivered, or is on its way.")
+    for row in rows:
+        text = " ".join(str(row.body.get("text", "")).split())[:60]
+        click.echo(
+            f"{row.id}  {row.platform} {row.chat}  {when(row.created_at, now_ms(), 'UTC')}  {row.last_error}\n    {text}"
+        )
+
+
+@outbox.command()
+@click.argument("number", type=int)
+@pass_cli
+def send(cli: Cli, number: int) -> None:
+    """Put the dead letter of this NUMBER back; the running gateway sends it."""
+    with opened(cli) as database:
+        if not database.write_now(box.send_again, number, now_ms()):
+            raise Failed(f"There is no dead letter {number}. `hermes outbox list` shows them.")
+    click.echo("It will be sent by the running gateway.")

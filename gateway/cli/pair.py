@@ -1,0 +1,65 @@
+"""`hermes pair`: who may talk to the agent."""
+
+import click
+from sqlalchemy import Connection
+
+from gateway.cli.context import Cli, pass_cli
+from gateway.cli.stored import opened, opened_if_there
+from gateway.texts import say
+from gateway.texts.times import span
+from sessions import outbox, people
+from sessions.clock import now_ms
+from sessions.people import Person
+
+
+@click.group()
+def pair() -> None:
+    """Say who may talk to the agent."""
+
+
+@pair.command("list")
+@pass_cli
+def list_(cli: Cli) -> None:
+    """Who was let in, and who waits."""
+    with opened_if_there(cli) as database:
+        everybody = database.read_now(people.everybody) if database else []
+        waiting = database.read_now(people.pending, now_ms()) if database else []
+    if not everybody and not waiting:
+        click.echo("Nobody was paired, and nobody waits. People get a code when they write to the bot.")
+    for person in everybody:
+        click.echo(f"{person.platform}:{person.user_id}  {person.name}{'  (owner)' if person.owner else ''}")
+    for asked in waiting:
+        left = span((asked.expires_at - now_ms()) / 1000)
+        click.echo(
+            f"{asked.platform}:{asked.user_id}  {asked.name}  waits; the code is on their screen, valid for {left}"
+        )
+
+
+@pair.command()
+@click.argument("code")
+@pass_cli
+def approve(cli: Cli, code: str) -> None:
+    """Let the person in who was given this CODE."""
+    with opened(cli) as database:
+        now = now_ms()
+
+        def let_in(conn: Connection) -> Person:
+            person, route = people.approve(conn, code, now)
+            key = f"paired:{person.platform}:{person.user_id}:{now}"
+            outbox.put(conn, route, {"text": say("people.paired")}, now, dedup_key=key, session_key="")
+            return person
+
+        person = database.write_now(let_in)
+    click.echo(f"{person.name or person.user_id} ({person.platform}:{person.user_id}) may talk to the agent now.")
+
+
+@pair.command()
+@click.argument("user")
+@pass_cli
+def revoke(cli: Cli, user: str) -> None:
+    """Take it back from USER, an id as `hermes pair list` shows it."""
+    with opened(cli) as database:
+        for person in database.write_now(people.revoke, user):
+            click.echo(
+                f"{person.name or person.user_id} ({person.platform}:{person.user_id}) may not talk to the agent any more."
+            )

@@ -1,0 +1,212 @@
+"""Sends what the outbox holds, each chat in order, within the platform's limits, until the platform has it or it is a dead letter."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import structlog
+from sqlalchemy import Connection
+
+from adapters.base import Adapter, EditsMessages, ShowsDrafts, TryLater, Unauthorized, Undeliverable
+from gateway.pacing import Pacer
+from sessions import leases, outbox
+from sessions.clock import Clock, now_ms
+from sessions.db import Database
+from sessions.db.engine import Touch
+from sessions.keys import Address
+from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Receipt
+from sessions.records import OutRow
+
+log = structlog.get_logger(__name__)
+
+LEASE_MS = 120_000
+TOO_OLD_MS = 24 * 3_600_000
+LOOK_SECONDS = 1.0
+_BACKOFF = (1, 2, 5, 10, 30, 60, 120, 300)
+
+
+class Previews(Protocol):
+    """The live drafts of runs, which a final message may take the place of."""
+
+    async def take(self, run_id: str) -> str | None:
+        """The draft that the final message should turn into; None: send it as a new one."""
+        ...
+
+    async def clear(self, run_id: str) -> None:
+        """The answer is there: whatever preview is left goes."""
+        ...
+
+
+class Delivery:
+    """One per platform. `run` is one cancellable coroutine; what it was sending then is looked at by the next start."""
+
+    def __init__(
+        self,
+        database: Database,
+        adapter: Adapter,
+        pacer: Pacer,
+        previews: Previews,
+        *,
+        clock: Clock = now_ms,
+        sent: Callable[[OutRow], None] = lambda _: None,
+    ) -> None:
+        self._database = database
+        self._adapter = adapter
+        self._platform = str(adapter.platform)
+        self._pacer = pacer
+        self._previews = previews
+        self._clock = clock
+        self._sent = sent
+        self._owner = leases.this_owner()
+        self._busy: set[str] = set()
+        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self.trouble: str | None = None
+        """Why nothing can be sent, in words for the operator."""
+
+    def _hear(self, touched: frozenset[Touch]) -> None:
+        if ("outbox", self._platform) in touched:
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    async def run(self) -> None:
+        unlisten = self._database.listen(self._hear)
+        try:
+            await self._database.write(self._recover)
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._wake.clear()
+                    for row in await self._database.write(self._claim):
+                        self._busy.add(row.chat)
+                        group.create_task(self._work_through(row))
+                    await self._rest()
+        finally:
+            unlisten()
+
+    def wake(self) -> None:
+        """Another process may have put something in."""
+        self._wake.set()
+
+    async def _rest(self) -> None:
+        due = await self._database.read(outbox.next_due, self._platform)
+        seconds = LOOK_SECONDS * 30 if due is None else max((due - self._clock()) / 1000, LOOK_SECONDS / 10)
+        try:
+            async with asyncio.timeout(seconds if not self._busy else max(seconds, LOOK_SECONDS)):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    # --- transactions ---
+
+    def _recover(self, conn: Connection) -> None:
+        dead = [owner for owner in outbox.owners(conn, self._platform) if owner == self._owner or leases.is_dead(owner)]
+        outbox.release(conn, self._platform, dead)
+        outbox.interrupted(conn, self._platform, self._clock())
+
+    def _claim(self, conn: Connection) -> list[OutRow]:
+        return outbox.claim(
+            conn, self._platform, self._owner, self._clock(), lease_ms=LEASE_MS, busy_chats=list(self._busy)
+        )
+
+    def _prepare(self, conn: Connection, row: OutRow) -> OutRow:
+        if not row.rendered and "edits" not in row.body:
+            pieces = self._adapter.render(_outbound(row))
+            row = outbox.split(conn, row, pieces, self._clock())
+        outbox.sending(conn, row.id)
+        return row
+
+    def _done(self, conn: Connection, row: OutRow, receipt: Receipt) -> OutRow | None:
+        """Mark it sent, and take the chat's next one."""
+        now = self._clock()
+        outbox.sent(conn, row.id, receipt.message_id, now)
+        more = outbox.claim(conn, self._platform, self._owner, now, lease_ms=LEASE_MS, limit=1, chat=row.chat)
+        return more[0] if more else None
+
+    # --- one chat ---
+
+    async def _work_through(self, first: OutRow) -> None:
+        row: OutRow | None = first
+        try:
+            while row is not None:
+                row = await self._send(row)
+        except Exception:  # one chat's trouble with the database must not end the others; its lease runs out
+            log.exception("outbox.failed", platform=self._platform)
+            await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            self._busy.discard(first.chat)
+            self._wake.set()
+
+    async def _send(self, row: OutRow) -> OutRow | None:
+        if row.created_at < self._clock() - TOO_OLD_MS:
+            await self._give_up(row, "it waited for more than a day")
+            return None
+        await self._pacer.turn(row.address.address)
+        row = await self._database.write(self._prepare, row)
+        try:
+            receipt = await self._call(row)
+        except TryLater as error:
+            await self._put_off(row, error)
+        except Unauthorized as error:
+            self.trouble = str(error)
+            await self._put_off(row, TryLater(str(error), after=60))
+        except Undeliverable as error:
+            await self._give_up(row, str(error))
+        except Exception as error:  # a bug in rendering or the library: this message waits, and the others go on
+            log.exception("outbox.failed", platform=self._platform, row=row.id)
+            await self._put_off(row, TryLater(f"{type(error).__name__}", after=60, ambiguous=True))
+        else:
+            return await self._succeeded(row, receipt)
+        return None
+
+    async def _succeeded(self, row: OutRow, receipt: Receipt) -> OutRow | None:
+        self.trouble = None
+        more = await self._database.write(self._done, row, receipt)
+        log.info("outbox.sent", platform=self._platform, row=row.id, run_id=row.run_id)
+        self._sent(row)
+        if row.run_id is not None:
+            await self._previews.clear(row.run_id)
+        return more
+
+    async def _call(self, row: OutRow) -> Receipt:
+        address = row.address.address
+        edited = row.body.get("edits")
+        if edited is not None:
+            return await self._edit(row, address, str(edited))
+        draft = await self._previews.take(row.run_id) if row.run_id and not row.part else None
+        if draft is not None and isinstance(self._adapter, ShowsDrafts):
+            receipt = await self._adapter.finish_draft(address, draft, row.body)
+            if receipt is not None:
+                return receipt
+        return await self._adapter.send(address, row.body)
+
+    async def _edit(self, row: OutRow, address: Address, message_id: str) -> Receipt:
+        pieces = self._adapter.render(_outbound(row))
+        if isinstance(self._adapter, EditsMessages):
+            await self._adapter.edit(address, message_id, pieces[0])
+        return Receipt(message_id=message_id)
+
+    async def _put_off(self, row: OutRow, error: TryLater) -> None:
+        wait = error.after if error.after is not None else _BACKOFF[min(row.attempts, len(_BACKOFF) - 1)]
+        if error.after:
+            self._pacer.hold(error.after, row.address.address)
+        due = self._clock() + int(wait * 1000)
+        await self._database.write(outbox.put_off, row.id, due, str(error), ambiguous=error.ambiguous)
+        log.warning("outbox.retried", platform=self._platform, row=row.id, error=str(error), retry_in=wait)
+
+    async def _give_up(self, row: OutRow, why: str) -> None:
+        await self._database.write(outbox.give_up, row.id, why)
+        log.warning("outbox.dead", platform=self._platform, row=row.id, error=why)
+
+
+def _outbound(row: OutRow) -> Outbound:
+    body: Mapping[str, Any] = row.body
+    return Outbound(
+        address=row.address.address,
+        text=str(body.get("text", "")),
+        reply_to=row.address.reply_to if body.get("quote", True) else None,
+        buttons=tuple(Button(label=b["label"], data=b["data"]) for b in body.get("buttons", ())),
+        attachments=tuple(
+            Attachment(kind=AttachmentKind(a["kind"]), name=a["name"], mime=a["mime"], path=a["path"])
+            for a in body.get("attachments", ())
+        ),
+        silent=bool(body.get("silent", False)),
+    )

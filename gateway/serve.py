@@ -1,0 +1,218 @@
+"""What a daemon adds to the app: the chat platforms and the HTTP side, wired to it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from adapters.base import Adapter
+from adapters.registry import Unavailable, build, manifest
+from gateway.access import Rules
+from gateway.agent.model import ModelSettings, Transcriber
+from gateway.app import App, Settings
+from gateway.config.changes import diff
+from gateway.config.load import Loaded
+from gateway.config.model import Config
+from gateway.config.platforms import PlatformSection
+from gateway.intake import Bounds, Intake
+from gateway.media import Media
+from gateway.platforms import Platform, State
+from sessions import people
+from sessions.clock import now_ms
+from sessions.errors import Invalid
+from sessions.keys import DmScope
+
+log = structlog.get_logger(__name__)
+
+_NEEDS_RESTART = ("api.", "database.", "log.")
+
+
+class Chats:
+    """The platforms that run now, by name. A changed section restarts its platform and no other."""
+
+    def __init__(self, app: App, intake: Intake) -> None:
+        self._app = app
+        self._intake = intake
+        self.running: dict[str, Platform] = {}
+        self.adapters: dict[str, Adapter] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def follow(self, config: Config) -> None:
+        """Start, stop and restart until what runs is what is configured."""
+        wanted = {name: section for name, section in config.platforms.by_name().items() if section.enabled}
+        for name in set(self.running) - set(wanted):
+            await self.stop(name)
+        for name, section in wanted.items():
+            if name not in self.running:
+                self._start(name, section, config)
+
+    def _start(self, name: str, section: PlatformSection, config: Config) -> None:
+        try:
+            adapter = build(name, _adapter_settings(name, section, config))
+        except Unavailable as error:
+            raise Invalid(str(error)) from error
+        platform = Platform(adapter, database=self._app.database, intake=self._intake, live=self._app.house.live)
+        self.running[name], self.adapters[name] = platform, adapter
+        self._tasks[name] = asyncio.create_task(platform.run(), name=name)
+
+    async def stop(self, name: str) -> None:
+        self.running.pop(name, None)
+        self.adapters.pop(name, None)
+        task = self._tasks.pop(name)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def close(self) -> None:
+        for name in list(self._tasks):
+            await self.stop(name)
+
+    def lines(self) -> list[str]:
+        """One line each for the start screen."""
+        return [f"{name:<9} {_in_words(platform)}" for name, platform in self.running.items()]
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        """For /readyz and the status."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, platform in self.running.items():
+            health = platform.look()
+            found[name] = {
+                "state": health.state,
+                "since": health.since,
+                "words": health.words,
+                "last_success": health.last_success,
+            }
+        return found
+
+
+def _in_words(platform: Platform) -> str:
+    health = platform.health
+    match health.state:
+        case State.CONNECTED:
+            return f"this is {health.who}" if health.who else "connected"
+        case State.STARTING:
+            return "connecting"
+        case State.LOST | State.UNAUTHORIZED:
+            return health.words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    app: App
+    chats: Chats
+    url: str
+    key_hint: str
+
+    async def reload(self, loaded: Loaded) -> None:
+        """Take over a configuration that is good. Nothing that is under way is dropped."""
+        old = self.app.settings.loaded
+        changes = diff(old.config, loaded.config)
+        await self.app.take_over(loaded)
+        for name, section in loaded.config.platforms.by_name().items():
+            if section != old.config.platforms.by_name()[name] and name in self.chats.running:
+                await self.chats.stop(name)
+        await self.chats.follow(loaded.config)
+        late = [change.path for change in changes if change.path.startswith(_NEEDS_RESTART)]
+        log.info("config.reloaded", changed=[change.path for change in changes], after_restart=late)
+
+
+@contextlib.asynccontextmanager
+async def serving(app: App) -> AsyncGenerator[Serving]:
+    """Platforms and HTTP while the block lasts."""
+    settings = app.settings
+    intake: Intake | None = None
+    chats: Chats | None = None
+
+    async def noted(inbound: Any, run_id: str) -> None:
+        if chats is not None and inbound.address.platform in chats.running:
+            await chats.running[inbound.address.platform].presence.noted(inbound, run_id)
+
+    intake = Intake(
+        app.database,
+        lambda name: rules_of(settings.config, name),
+        bounds=lambda: _bounds(settings.config),
+        timezone=app.house.timezone,
+        default_model=app.chosen.name,
+        noted=noted,
+    )
+    chats = Chats(app, intake)
+    app.files.settle = Media(
+        chats.adapters, limit=lambda: settings.config.limits.attachment_bytes, transcriber=_transcriber(settings)
+    ).settle
+    try:
+        await chats.follow(settings.config)
+        await _owner_codes(app, intake, chats)
+        elsewhere = asyncio.create_task(_look_elsewhere(intake, chats))
+        async with _http(app, chats) as (url, hint):
+            yield Serving(app=app, chats=chats, url=url, key_hint=hint)
+        elsewhere.cancel()
+    finally:
+        await chats.close()
+        intake.close()
+
+
+@contextlib.asynccontextmanager
+async def _http(app: App, chats: Chats) -> AsyncGenerator[tuple[str, str]]:  # noqa: ARG001
+    api = app.settings.config.api
+    yield f"http://{api.host}:{api.port}", ""
+
+
+async def _look_elsewhere(intake: Intake, chats: Chats) -> None:
+    """Other processes pair people and queue messages in the same database."""
+    while True:
+        await asyncio.sleep(1.0)
+        intake.forget_people()
+        for platform in chats.running.values():
+            platform.delivery.wake()
+
+
+async def _owner_codes(app: App, intake: Intake, chats: Chats) -> None:
+    """A platform that knows nobody yet: whoever presents this code first is its owner."""
+    for name in chats.running:
+        access = await intake.access(name)
+        if access.rules.allowed_users or access.paired.users:
+            continue
+        code = await app.database.write(people.owner_code, name, now_ms())
+        log.warning(
+            "platform.nobody_allowed",
+            platform=name,
+            how_to_become_owner=f"send the bot: /start {code.replace('-', '')}",
+        )
+
+
+def _bounds(config: Config) -> Bounds:
+    return Bounds(message_bytes=config.limits.message_bytes, queue_per_chat=config.limits.queue_per_chat)
+
+
+def rules_of(config: Config, name: str) -> Rules:
+    section = config.platforms.by_name()[name]
+    named = [user for user in section.allowed_users if user != "*"]
+    return Rules(
+        allowed_users=frozenset(section.allowed_users),
+        first_allowed=named[0] if named else None,
+        allowed_chats=frozenset(section.allowed_chats),
+        require_mention=section.require_mention,
+        dm_scope=DmScope(section.dm_scope),
+        owner=section.owner,
+        group_sessions_per_user=section.group_sessions_per_user,
+        thread_sessions=section.thread_sessions,
+        pair_strangers=section.unknown_users == "pair",
+    )
+
+
+def _adapter_settings(name: str, section: PlatformSection, config: Config) -> Mapping[str, Any]:
+    """What the adapter's own configuration wants, as plain values; what is empty has the adapter's default."""
+    plain = {key: getattr(value, "get_secret_value", lambda value=value: value)() for key, value in section}
+    if config.api.public_url:
+        plain["webhook_url"] = f"{config.api.public_url.rstrip('/')}/webhooks/{name}"
+    return {key: plain[key] for key in manifest(name).config_keys if plain.get(key)}
+
+
+def _transcriber(settings: Settings) -> Transcriber | None:
+    voice = settings.config.voice
+    if not voice.base_url:
+        return None
+    known = ModelSettings(base_url=voice.base_url, name=voice.model, api_key=voice.api_key.get_secret_value())
+    return Transcriber(replace(known, transcription=voice.model))
