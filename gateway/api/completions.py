@@ -1,0 +1,229 @@
+"""`/v1/chat/completions` and `/v1/models`."""
+
+import secrets
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from gateway.agent.asking import JSON
+from gateway.api.asking import Exchange, Outcome, Question, pieces
+from gateway.api.chat_words import AnswerMessage, ChatAnswer, ChatRequest, Choice, ModelList, ModelRow, Usage
+from gateway.api.contract import Answer, Call, Endpoint, Nothing
+from gateway.api.errors import ApiError
+from gateway.api.held import HEADER, IDEMPOTENCY, held, idempotency, session_id
+from gateway.api.keys import Scope
+from gateway.api.passing import passing
+from gateway.api.streams import Stream, as_data
+
+STATUS = "X-Hermes-Run-Status"
+_SAMPLING = frozenset(
+    {
+        "temperature",
+        "top_p",
+        "presence_penalty",
+        "frequency_penalty",
+        "seed",
+        "stop",
+        "reasoning_effort",
+        "tool_choice",
+        "parallel_tool_calls",
+    }
+)
+
+
+async def models(call: Call[Nothing, Nothing]) -> Answer:
+    return Answer(body=ModelList(data=[ModelRow(id=name) for name in call.desk.api.models()]))
+
+
+async def complete(call: Call[ChatRequest, Nothing]) -> Answer | web.StreamResponse:
+    question = _question(call.body, call.desk.api.models())
+    async with exchange(call, question) as (under_way, headers):
+        if call.body.stream:
+            return await _stream(call, under_way, headers)
+        outcome = await under_way.outcome()
+        body = _whole(call.body.model or call.desk.api.models()[0], outcome, call.desk.api.house.clock() // 1000)
+        return Answer(body=body, headers={**headers, **status_header(outcome)})
+
+
+@asynccontextmanager
+async def exchange(call: Call[Any, Any], question: Question) -> AsyncGenerator[tuple[Exchange, dict[str, str]]]:
+    """The call under way, on its session if it names one, and the headers of the answer."""
+    session = session_id(call)
+    idempotency(call)  # refuses a bad one; a call without a session is not kept, so nothing can recognise it
+    headers = {} if session is None else {HEADER: session}
+    way: AbstractAsyncContextManager[Exchange] = (
+        passing(call.desk, question) if session is None else held(call, question, session)
+    )
+    metrics, began = call.desk.api.metrics, call.desk.api.clock()
+    metrics.message("api", "in")
+    async with way as under_way:
+        yield under_way, headers
+    metrics.message("api", "out")
+    metrics.replied("api", call.desk.api.clock() - began)
+
+
+def status_header(outcome: Outcome) -> dict[str, str]:
+    return {STATUS: "waiting_on_human" if outcome.waiting else "completed"}
+
+
+def _question(body: ChatRequest, known: Sequence[str]) -> Question:
+    sent = [message.model_dump(exclude_unset=True, exclude_none=True) for message in body.messages]
+    fields = body.model_dump(include=set(_SAMPLING), exclude_none=True)
+    return Question(
+        messages=[_with_content(message) for message in sent if message["role"] not in {"system", "developer"}],
+        layered=[_flat(message["content"]) for message in sent if message["role"] in {"system", "developer"}],
+        tools=[tool.model_dump(exclude_unset=True, exclude_none=True) for tool in body.tools or ()],
+        model=body.model if body.model in known else None,
+        response_format=body.response_format,
+        sampling=fields if body.tools else without_tool_fields(fields),
+        max_output_tokens=body.max_completion_tokens or body.max_tokens,
+    )
+
+
+def without_tool_fields(fields: JSON) -> JSON:
+    """Endpoints refuse these where there are no tools."""
+    return {name: value for name, value in fields.items() if name not in {"tool_choice", "parallel_tool_calls"}}
+
+
+def _with_content(message: JSON) -> JSON:
+    if message["role"] == "tool":
+        return {**message, "content": _flat(message["content"])}
+    if message["role"] == "assistant" and not message.get("tool_calls"):
+        message = {name: value for name, value in message.items() if name != "tool_calls"}
+        return {**message, "content": _flat(message.get("content", ""))}
+    return message
+
+
+def _flat(content: Any) -> str:
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+
+
+def _whole(model: str, outcome: Outcome, now: int) -> ChatAnswer:
+    message = AnswerMessage(
+        content=outcome.text if outcome.text or not outcome.tool_calls else None,
+        tool_calls=[dict(call) for call in outcome.tool_calls] or None,
+    )
+    return ChatAnswer(
+        id=_new_id(),
+        created=now,
+        model=model,
+        choices=[Choice(message=message, finish_reason=outcome.finish_reason)],
+        usage=_usage(outcome),
+    )
+
+
+def _new_id() -> str:
+    return f"chatcmpl-{secrets.token_hex(12)}"
+
+
+def _usage(outcome: Outcome) -> Usage:
+    return Usage(
+        prompt_tokens=outcome.input_tokens,
+        completion_tokens=outcome.output_tokens,
+        total_tokens=outcome.input_tokens + outcome.output_tokens,
+        prompt_tokens_details={"cached_tokens": outcome.cached_tokens},
+    )
+
+
+async def _stream(
+    call: Call[ChatRequest, Nothing], under_way: Exchange, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    stream = Stream(call.request, headers)
+    try:
+        await _write(call, under_way, stream)
+        await stream.end()
+    except ApiError as error:
+        if not stream.begun:
+            raise
+        await stream.write(as_data(error.body()))
+        await stream.end()
+    except ConnectionError:
+        pass  # the reader has gone; the run of a session goes on
+    return stream.response
+
+
+async def _write(call: Call[ChatRequest, Nothing], under_way: Exchange, stream: Stream) -> None:
+    chunk = _chunks(call)
+    first: JSON = {"role": "assistant", "content": ""}
+    async with aclosing(pieces(under_way, call.desk.api.pauses.keep_alive)) as coming:
+        held_back = ""
+        async for piece in coming:
+            match piece:
+                case None:
+                    await stream.keep_alive()
+                case str():
+                    if not under_way.feed.said:  # a question: its header is known with the outcome, which is next
+                        held_back = piece
+                        continue
+                    delta = {**first, "content": piece} if first else {"content": piece}
+                    first = {}
+                    await stream.write(chunk([{"index": 0, "delta": delta, "finish_reason": None}]))
+                case Outcome():
+                    await _finish(call, stream, chunk, piece, {**first, "content": held_back} if first else {})
+                    return
+
+
+async def _finish(
+    call: Call[ChatRequest, Nothing],
+    stream: Stream,
+    chunk: Callable[..., bytes],
+    outcome: Outcome,
+    first: JSON,
+) -> None:
+    parts: list[bytes] = []
+    if first:
+        parts.append(chunk([{"index": 0, "delta": first, "finish_reason": None}]))
+    if outcome.tool_calls:
+        calls = [{**made, "index": number} for number, made in enumerate(outcome.tool_calls)]
+        parts.append(chunk([{"index": 0, "delta": {"tool_calls": calls}, "finish_reason": None}]))
+    parts.append(chunk([{"index": 0, "delta": {}, "finish_reason": outcome.finish_reason}]))
+    options = call.body.stream_options
+    if options is not None and options.include_usage:
+        parts.append(chunk([], usage=_usage(outcome).model_dump()))
+    await stream.write(b"".join([*parts, b"data: [DONE]\n\n"]), status_header(outcome))
+
+
+def _chunks(call: Call[ChatRequest, Nothing]) -> Callable[..., bytes]:
+    options = call.body.stream_options
+    head: JSON = {
+        "id": _new_id(),
+        "object": "chat.completion.chunk",
+        "created": call.desk.api.house.clock() // 1000,
+        "model": call.body.model or call.desk.api.models()[0],
+    }
+    if options is not None and options.include_usage:
+        head["usage"] = None
+
+    def chunk(choices: list[JSON], **more: Any) -> bytes:
+        return as_data({**head, "choices": choices, **more})
+
+    return chunk
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/v1/models",
+        run=models,
+        summary="The models that may be asked for",
+        tag="OpenAI",
+        scopes=(Scope.CHAT, Scope.READ),
+        answers={200: ModelList},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/chat/completions",
+        run=complete,
+        summary="Ask the agent; with a session id the conversation is held here",
+        tag="OpenAI",
+        scopes=(Scope.CHAT,),
+        body=ChatRequest,
+        headers={HEADER: "The conversation that this call belongs to", IDEMPOTENCY: "Recognises a repeated call"},
+        answers={200: ChatAnswer},
+        refusals=(409, 413, 422),
+        large=True,
+        streams=True,
+    ),
+)

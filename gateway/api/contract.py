@@ -1,0 +1,143 @@
+"""What an endpoint declares: one declaration parses, validates, refuses in the right words, and writes the documentation."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gateway.api.body import read_body, require_json
+from gateway.api.desk import Desk
+from gateway.api.errors import ApiError, invalid, not_found
+from gateway.api.keys import Key, Scope
+
+PARAMETERS = {
+    "deployment_id": r"^dep_(main|[0-9a-f]{24})$",
+    "thread_id": r"^thread_[0-9a-f]{24}$",
+    "run_id": r"^run_[0-9a-f]{24}$",
+    "platform": r"^[a-z]{1,32}$",
+}
+_LARGE = 262_144
+
+
+class Words(BaseModel):
+    """What is answered."""
+
+
+class Asked(BaseModel):
+    """What is asked for; unknown fields are an error, so that a slip of the pen is noticed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Nothing(Asked):
+    """No fields."""
+
+
+class Door(StrEnum):
+    KEY = "key"
+    HERE = "here"  # open on loopback, else a key
+    OPEN = "open"
+    HOOK = "hook"  # open, under any name: the platform proves who it is
+
+
+B = TypeVar("B", bound=BaseModel)
+Q = TypeVar("Q", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[B, Q]):
+    """One request, checked. `path` holds the ids in its address."""
+
+    desk: Desk
+    request: web.Request
+    key: Key
+    path: Mapping[str, str]
+    body: B
+    query: Q
+    raw: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    body: BaseModel | None = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+Run = Callable[[Call[Any, Any]], Awaitable[Answer | web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """`scopes`: any one of them opens it. `answers`: status → body, or a content type. `refusals`: statuses besides the usual."""
+
+    method: str
+    path: str
+    run: Run
+    summary: str
+    tag: str
+    answers: Mapping[int, type[BaseModel] | str | None]
+    scopes: tuple[Scope, ...] = ()
+    door: Door = Door.KEY
+    body: type[BaseModel] | None = None
+    query: type[BaseModel] = Nothing
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    refusals: tuple[int, ...] = ()
+    large: bool = False
+    streams: bool = False
+
+
+async def answer(endpoint: Endpoint, desk: Desk, request: web.Request, key: Key) -> web.StreamResponse:
+    """Check the request against the declaration, run it, and write its answer."""
+    path = _path(request)
+    query = _validated(endpoint.query, lambda model: model.model_validate(dict(request.query), strict=False))
+    raw, body = b"", Nothing()
+    if endpoint.body is not None:
+        require_json(request)
+        bounds = desk.api.bounds
+        limit = bounds.large_body_bytes if endpoint.large else bounds.body_bytes
+        raw = await read_body(request, limit, desk.api.pauses.body)
+        body = await _parsed(endpoint.body, raw)
+    result = await endpoint.run(Call(desk=desk, request=request, key=key, path=path, body=body, query=query, raw=raw))
+    if isinstance(result, web.StreamResponse):
+        return result
+    text = None if result.body is None else result.body.model_dump_json(exclude_unset=False).encode()
+    kind = None if text is None else "application/json"
+    return web.Response(status=result.status, body=text, content_type=kind, headers=dict(result.headers))
+
+
+def _path(request: web.Request) -> Mapping[str, str]:
+    for name, value in request.match_info.items():
+        if name in PARAMETERS and re.fullmatch(PARAMETERS[name], value) is None:
+            raise not_found(name.removesuffix("_id"))
+    return dict(request.match_info)
+
+
+async def _parsed(model: type[BaseModel], raw: bytes) -> BaseModel:
+    if len(raw) > _LARGE:  # the loop goes on meanwhile
+        return await asyncio.to_thread(_validated, model, lambda model: model.model_validate_json(raw))
+    return _validated(model, lambda model: model.model_validate_json(raw))
+
+
+def _validated(model: type[BaseModel], validate: Callable[[type[BaseModel]], BaseModel]) -> BaseModel:
+    try:
+        return validate(model)
+    except ValidationError as error:
+        raise in_words(error) from None
+    except RecursionError:
+        raise invalid("The body is nested too deeply.", code="bad_body") from None
+
+
+def in_words(error: ValidationError) -> ApiError:
+    """The first thing that is wrong, and where."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "json_invalid":
+        return invalid(f"The body is not valid JSON: {first['msg']}", code="bad_json")
+    message = f"{where}: {first['msg']}" if where else first["msg"]
+    return invalid(message, code="invalid_value", param=where or None)

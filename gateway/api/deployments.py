@@ -1,0 +1,264 @@
+"""Deployments and threads."""
+
+import asyncio
+import shutil
+from typing import Any
+
+from sqlalchemy import Connection
+
+from gateway.api.contract import Answer, Call, Endpoint, Nothing
+from gateway.api.deployment_words import (
+    DeploymentChange,
+    DeploymentList,
+    DeploymentRow,
+    MessageRow,
+    NewDeployment,
+    NewThread,
+    NewThreadRow,
+    Page,
+    ThreadChange,
+    ThreadList,
+    ThreadRow,
+    WholeThread,
+    row_of,
+)
+from gateway.api.errors import ApiError, not_found
+from gateway.api.keys import Scope
+from sessions import deployments, runs, store
+from sessions.clock import iso
+from sessions.deployments import MAIN, Deployment
+from sessions.erase import erase
+from sessions.errors import NotFound
+
+_BASE = "/v1/deployments"
+ONE = f"{_BASE}/{{deployment_id}}"
+_THREADS = f"{ONE}/threads"
+_THREAD = f"{_THREADS}/{{thread_id}}"
+_TALK = (Scope.CHAT, Scope.READ)
+
+
+async def deployment_of(call: Call[Any, Any]) -> Deployment:
+    """The one in the address, if this key may see it. Raises ApiError."""
+    wanted, api = call.path["deployment_id"], call.desk.api
+    try:
+        found = await api.database.read(deployments.get, wanted)
+    except NotFound:
+        if wanted != MAIN:
+            raise not_found("deployment") from None
+        found = await api.database.write(deployments.ensure_main, api.house.clock())
+    if not call.key.sees(found.id, found.created_by):
+        raise not_found("deployment")
+    return found
+
+
+async def create_deployment(call: Call[NewDeployment, Nothing]) -> Answer:
+    body, api = call.body, call.desk.api
+
+    def create(conn: Connection, now: int) -> Deployment:
+        return deployments.create(conn, now, created_by=call.key.name, **body.model_dump())
+
+    made = await api.database.write(create, api.house.clock())
+    return Answer(status=201, body=DeploymentRow.of(made))
+
+
+async def list_deployments(call: Call[Nothing, Page]) -> Answer:
+    api, page = call.desk.api, call.query
+    if Scope.ADMIN in call.key.scopes or MAIN in call.key.deployments:
+        await _ensure_main(call)
+    everything = Scope.ADMIN in call.key.scopes
+    found = await api.database.read(
+        deployments.listing,
+        seen_by=None if everything else call.key.name,
+        among=sorted(call.key.deployments),
+        limit=page.limit + 1,
+        after=page.after,
+    )
+    shown = found[: page.limit]
+    more = f"{shown[-1].created_at}.{shown[-1].id}" if len(found) > page.limit else None
+    return Answer(body=DeploymentList(data=[DeploymentRow.of(each) for each in shown], next_cursor=more))
+
+
+async def _ensure_main(call: Call[Any, Any]) -> None:
+    api = call.desk.api
+    try:
+        await api.database.read(deployments.get, MAIN)
+    except NotFound:
+        await api.database.write(deployments.ensure_main, api.house.clock())
+
+
+async def get_deployment(call: Call[Nothing, Nothing]) -> Answer:
+    return Answer(body=DeploymentRow.of(await deployment_of(call)))
+
+
+async def change_deployment(call: Call[DeploymentChange, Nothing]) -> Answer:
+    found = await deployment_of(call)
+    _not_main(found)
+    values = {
+        name: value for name, value in call.body.model_dump(exclude_unset=True).items() if name != "name" or value
+    }
+    changed = await call.desk.api.database.write(deployments.change, found.id, values)
+    return Answer(body=DeploymentRow.of(changed))
+
+
+async def delete_deployment(call: Call[Nothing, Nothing]) -> Answer:
+    found = await deployment_of(call)
+    _not_main(found)
+    api = call.desk.api
+    for thread_id in await api.database.read(deployments.thread_ids, found.id):
+        await _erase_thread(call, found, thread_id)
+    await api.database.write(deployments.remove, found.id)
+    folder = api.house.workspace(f"agent:{found.agent}")
+    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    return Answer(status=204)
+
+
+def _not_main(found: Deployment) -> None:
+    if found.id == MAIN:
+        raise ApiError(409, f"{MAIN} is agents.main of the configuration. Change it there.", code="configured")
+
+
+# --- threads ------------------------------------------------------------------------------------------------------------------
+
+
+async def create_thread(call: Call[NewThread, Nothing]) -> Answer:
+    found, api = await deployment_of(call), call.desk.api
+    now = api.house.clock()
+    thread_id = await api.database.write(deployments.open_thread, found, now, title=call.body.title)
+    row = NewThreadRow(thread_id=thread_id, deployment_id=found.id, title=call.body.title, created_at=iso(now))
+    return Answer(status=201, body=row)
+
+
+async def list_threads(call: Call[Nothing, Page]) -> Answer:
+    found, page = await deployment_of(call), call.query
+    rows = await call.desk.api.database.read(deployments.threads, found.id, limit=page.limit + 1, after=page.after)
+    shown = rows[: page.limit]
+    more = f"{shown[-1].created_at}.{shown[-1].id}" if len(rows) > page.limit else None
+    return Answer(body=ThreadList(data=[ThreadRow.of(row) for row in shown], next_cursor=more))
+
+
+async def get_thread(call: Call[Nothing, Nothing]) -> Answer:
+    found = await deployment_of(call)
+    return Answer(body=await call.desk.api.database.read(_whole, found, call.path["thread_id"]))
+
+
+def _whole(conn: Connection, found: Deployment, thread_id: str) -> WholeThread:
+    thread = deployments.thread(conn, found.id, thread_id)
+    said = deployments.said(conn, deployments.sessions_of(conn, found.id, thread_id))
+    return WholeThread(
+        **row_of(thread),
+        deployment_id=found.id,
+        created_at=iso(thread.created_at),
+        messages=[MessageRow.of(message) for message in said],
+    )
+
+
+async def rename_thread(call: Call[ThreadChange, Nothing]) -> Answer:
+    found = await deployment_of(call)
+    row = await call.desk.api.database.write(_rename, found.id, call.path["thread_id"], call.body.title)
+    return Answer(body=row)
+
+
+def _rename(conn: Connection, deployment_id: str, thread_id: str, title: str) -> ThreadRow:
+    deployments.thread(conn, deployment_id, thread_id)
+    for part in deployments.sessions_of(conn, deployment_id, thread_id):
+        store.rename(conn, part.id, title)
+    return ThreadRow.of(deployments.thread(conn, deployment_id, thread_id))
+
+
+async def delete_thread(call: Call[Nothing, Nothing]) -> Answer:
+    found = await deployment_of(call)
+    await _erase_thread(call, found, call.path["thread_id"])
+    return Answer(status=204)
+
+
+async def _erase_thread(call: Call[Any, Any], found: Deployment, thread_id: str) -> None:
+    """Work on it is stopped; then no word of it stays."""
+    api = call.desk.api
+    parts = await api.database.write(_stop, found.id, thread_id, api.house.clock())
+    await asyncio.to_thread(erase, api.home, api.database, parts)
+
+
+def _stop(conn: Connection, deployment_id: str, thread_id: str, now: int) -> list[str]:
+    parts = deployments.sessions_of(conn, deployment_id, thread_id)
+    if not parts:
+        raise NotFound(f"There is no thread {thread_id}.")
+    active = runs.active(conn, parts[0].session_key)
+    if active is not None:
+        runs.stop(conn, active.id, now)
+    return [part.id for part in parts]
+
+
+def _endpoint(method: str, path: str, run: Any, summary: str, **more: Any) -> Endpoint:
+    tag = "Threads" if "threads" in path else "Deployments"
+    return Endpoint(method=method, path=path, run=run, summary=summary, tag=tag, **more)
+
+
+_ADMIN = (Scope.ADMIN,)
+ENDPOINTS = (
+    _endpoint(
+        "POST",
+        _BASE,
+        create_deployment,
+        "A new agent",
+        scopes=_ADMIN,
+        body=NewDeployment,
+        answers={201: DeploymentRow},
+        refusals=(413,),
+    ),
+    _endpoint(
+        "GET",
+        _BASE,
+        list_deployments,
+        "The agents that this key sees",
+        scopes=(Scope.READ,),
+        query=Page,
+        answers={200: DeploymentList},
+    ),
+    _endpoint("GET", ONE, get_deployment, "One agent", scopes=_TALK, answers={200: DeploymentRow}),
+    _endpoint(
+        "PATCH",
+        ONE,
+        change_deployment,
+        "Change it",
+        scopes=_ADMIN,
+        body=DeploymentChange,
+        answers={200: DeploymentRow},
+        refusals=(409, 413),
+    ),
+    _endpoint(
+        "DELETE",
+        ONE,
+        delete_deployment,
+        "Delete it with everything it knows",
+        scopes=_ADMIN,
+        answers={204: None},
+        refusals=(409,),
+    ),
+    _endpoint(
+        "POST",
+        _THREADS,
+        create_thread,
+        "A new conversation",
+        scopes=(Scope.CHAT,),
+        body=NewThread,
+        answers={201: NewThreadRow},
+        refusals=(413,),
+    ),
+    _endpoint(
+        "GET", _THREADS, list_threads, "Its conversations", scopes=(Scope.READ,), query=Page, answers={200: ThreadList}
+    ),
+    _endpoint(
+        "GET", _THREAD, get_thread, "One conversation and what was said", scopes=_TALK, answers={200: WholeThread}
+    ),
+    _endpoint(
+        "PATCH",
+        _THREAD,
+        rename_thread,
+        "Give it a title",
+        scopes=(Scope.CHAT,),
+        body=ThreadChange,
+        answers={200: ThreadRow},
+        refusals=(413,),
+    ),
+    _endpoint("DELETE", _THREAD, delete_thread, "Delete it", scopes=_ADMIN, answers={204: None}, refusals=(409,)),
+)

@@ -1,0 +1,137 @@
+"""What the HTTP side is given, and what it holds while it is open."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.api.doors import Doors
+from gateway.api.events import Hub
+from gateway.api.keys import Key, Throttle
+from gateway.observe.metrics import Metrics
+from gateway.runs.house import House
+from sessions.db import Database
+from sessions.db.engine import Touch
+
+Receive = Callable[[Mapping[str, str], bytes], Awaitable[bool]]
+"""Verify the signature, store durably. False: the signature is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """`waiting`: what has not come up yet. `parts`: the state of each part, for the body only."""
+
+    waiting: Sequence[str] = ()
+    parts: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    message_bytes: int = 262_144
+    attachment_bytes: int = 20_971_520
+    attachments: int = 10
+    queue_per_session: int = 100
+    parallel_calls: int = 32
+    body_bytes: int = 1_048_576
+    calls_per_second: float = 500
+    calls_at_once: float = 1_000
+    wrong_keys_at_once: float = 10
+    wrong_keys_per_second: float = 1 / 6
+
+    @property
+    def large_body_bytes(self) -> int:
+        """Attachments arrive in base64."""
+        return self.attachment_bytes * 4 // 3 + self.body_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """Seconds."""
+
+    keep_alive: float = 10
+    heartbeat: float = 15
+    body: float = 30
+    shutdown: float = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """`keys`, `models` and `tools` are asked each time, so that a new configuration counts at once.
+
+    `models`: names that may be asked for, the usual one first. `tools`: names of the agent's own tools.
+    """
+
+    home: Path
+    house: House
+    keys: Callable[[], Sequence[Key]]
+    models: Callable[[], Sequence[str]] = lambda: ("hermes",)
+    tools: Callable[[], Sequence[str]] = tuple
+    readiness: Callable[[], Readiness] = Readiness
+    webhooks: Mapping[str, Receive] = field(default_factory=dict[str, Receive])
+    metrics: Metrics = field(default_factory=Metrics)
+    doors: Doors = field(default_factory=Doors)
+    bounds: Bounds = field(default_factory=Bounds)
+    pauses: Pauses = field(default_factory=Pauses)
+    clock: Callable[[], float] = time.monotonic
+    version: str = "0"
+
+    @property
+    def database(self) -> Database:
+        return self.house.database
+
+
+class Changes:
+    """Tells tasks what was committed, on the event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._heard: dict[Touch, list[Callable[[str], None]]] = defaultdict(list)
+        self._loop = asyncio.get_running_loop()
+        self.close = database.listen(self._hear)
+
+    def on(self, what: str, which: str, tell: Callable[[str], None]) -> Callable[[], None]:
+        """`tell` is given what was touched. Returns how to stop."""
+        topic = (what, which)
+        self._heard[topic].append(tell)
+
+        def stop() -> None:
+            self._heard[topic].remove(tell)
+            if not self._heard[topic]:
+                del self._heard[topic]
+
+        return stop
+
+    def _hear(self, touched: frozenset[Touch]) -> None:
+        wanted = [(topic, touch[1]) for touch in touched if (topic := _topic(touch)) in self._heard]
+        if wanted:
+            self._loop.call_soon_threadsafe(self._tell, wanted)
+
+    def _tell(self, wanted: list[tuple[Touch, str]]) -> None:
+        for topic, which in wanted:
+            for tell in tuple(self._heard.get(topic, ())):
+                tell(which)
+
+
+def _topic(touch: Touch) -> Touch:
+    """`started` names a run and the message that started it; whoever waits knows only the message."""
+    what, which = touch
+    return (what, which.partition(" ")[2]) if what == "started" else touch
+
+
+class Desk:
+    """One per open server."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.changes = Changes(api.database)
+        self.hub = Hub(api.database, api.house.live, self.changes)
+        self.places = asyncio.Semaphore(api.bounds.parallel_calls)
+        self.closing = asyncio.Event()
+        bounds = api.bounds
+        self.wrong = Throttle(burst=bounds.wrong_keys_at_once, per_second=bounds.wrong_keys_per_second, clock=api.clock)
+        self.calls = Throttle(burst=bounds.calls_at_once, per_second=bounds.calls_per_second, clock=api.clock)
+
+    def close(self) -> None:
+        self.hub.close()
+        self.changes.close()

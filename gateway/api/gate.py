@@ -1,0 +1,101 @@
+"""What every request passes before its endpoint: the right door, a key, its scope, its pace. And what every error looks like after."""
+
+import math
+from collections.abc import Mapping
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from gateway.api.contract import Door, Endpoint, answer
+from gateway.api.desk import Desk
+from gateway.api.doors import from_this_machine
+from gateway.api.errors import ApiError, invalid, unavailable
+from gateway.api.keys import Key, Scope, find, neighbourhood
+from sessions.errors import Busy, Invalid, NotFound, Unusable
+
+log = structlog.get_logger(__name__)
+
+NOBODY = Key(name="nobody", secret="", scopes=frozenset())
+
+
+def identify(desk: Desk, request: web.Request) -> Key:
+    """Whose key this is. Raises ApiError."""
+    scheme, _, presented = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not presented.strip():
+        raise _denied("Send the key as Authorization: Bearer KEY.")
+    key = find(desk.api.keys(), presented.strip())
+    if key is not None:
+        return key
+    wait = desk.wrong.take(neighbourhood(request.remote or ""))
+    log.warning("auth.denied", remote=request.remote, path=request.path)
+    if wait:
+        raise _slow_down("Too many wrong keys from this address.", wait, code="too_many_wrong_keys")
+    raise _denied("This key is not known.")
+
+
+def _denied(message: str) -> ApiError:
+    return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+
+def _slow_down(message: str, seconds: float, *, code: str) -> ApiError:
+    return ApiError(429, message, code=code, headers={"Retry-After": str(max(1, math.ceil(seconds)))})
+
+
+def admit(desk: Desk, endpoint: Endpoint | None, request: web.Request) -> Key:
+    """Raises ApiError. Unknown addresses need a key too, so that nobody can probe."""
+    door = Door.KEY if endpoint is None else endpoint.door
+    if door is Door.HOOK:
+        return NOBODY
+    desk.api.doors.check(request)
+    if door is Door.OPEN or (door is Door.HERE and from_this_machine(request)):
+        return NOBODY
+    key = identify(desk, request)
+    if wait := desk.calls.take(key.name):
+        raise _slow_down("This key calls too often.", wait, code="rate_limited")
+    if endpoint is not None and endpoint.scopes and not key.scopes.intersection(endpoint.scopes):
+        raise ApiError(403, f"This key lacks the scope {_either(endpoint.scopes)}.", code="scope_missing")
+    return key
+
+
+def _either(scopes: tuple[Scope, ...]) -> str:
+    return " or ".join(scopes)
+
+
+def gate(desk: Desk, endpoints: Mapping[Handler, Endpoint]) -> Middleware:
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        endpoint = endpoints.get(request.match_info.handler)
+        try:
+            key = admit(desk, endpoint, request)
+            if endpoint is None:
+                return await handler(request)  # it raises what the router found: 404 or 405
+            return await answer(endpoint, desk, request, key)
+        except ConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the edge: whatever it is, the caller gets an answer and the daemon goes on
+            return in_shape(error, request).response()
+
+    return guarded
+
+
+def in_shape(error: Exception, request: web.Request) -> ApiError:
+    match error:
+        case ApiError():
+            return error
+        case web.HTTPMethodNotAllowed():
+            headers = {"Allow": error.headers.get("Allow", "")}
+            return ApiError(405, f"{request.method} does not work here.", code="method_not_allowed", headers=headers)
+        case web.HTTPNotFound():
+            return ApiError(404, "There is nothing at this address.", code="not_found")
+        case NotFound():
+            return ApiError(404, str(error), code="not_found")
+        case Busy():
+            return ApiError(409, str(error), code="busy")
+        case Invalid():
+            return invalid(str(error))
+        case Unusable():
+            return unavailable(str(error), code="database_unavailable")
+        case _:
+            log.error("request.failed", path=request.path, exc_info=error)
+            return unavailable("Something went wrong inside. The gateway's log says what.", code="internal_error")

@@ -1,0 +1,243 @@
+"""Calls on a session that is held here: each is a row in the inbox, a run of its own, and goes on without its caller."""
+
+import asyncio
+import hashlib
+import re
+import secrets
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from gateway.agent.asking import JSON
+from gateway.api.asking import Feed, Outcome, Question
+from gateway.api.contract import Call
+from gateway.api.desk import Desk
+from gateway.api.errors import ApiError, invalid, unavailable
+from gateway.api.uploads import keep_picture
+from sessions import inbox, runs, store
+from sessions.errors import NotFound
+from sessions.inbox import InboxMode, NewInbox
+from sessions.keys import SessionKey
+from sessions.records import RunStatus, StopReason
+from sessions.runs import Accepted, Opening
+from sessions.runs.outcomes import Standing, of_call, standing
+
+HEADER = "X-Hermes-Session-Id"
+IDEMPOTENCY = "Idempotency-Key"
+MOST_CHARACTERS = 256
+
+
+def session_id(call: Call[Any, Any]) -> str | None:
+    """As the caller sent it. Raises ApiError."""
+    sent = call.request.headers.get(HEADER)
+    if sent is None:
+        return None
+    if not 1 <= len(sent) <= MOST_CHARACTERS or not sent.isprintable():
+        raise invalid(f"{HEADER} has 1 to {MOST_CHARACTERS} printable characters.", code="bad_session_id", param=HEADER)
+    return sent
+
+
+def idempotency(call: Call[Any, Any], more: str = "") -> tuple[str, str | None]:
+    """The key under which a repeated request is recognised, and what must be the same in it."""
+    sent = call.request.headers.get(IDEMPOTENCY)
+    if sent is None:
+        return f"http:{call.key.name}:{secrets.token_hex(16)}", None
+    if re.fullmatch(r"[!-~]{1,256}", sent) is None:
+        raise invalid(
+            f"{IDEMPOTENCY} has 1 to {MOST_CHARACTERS} printable ASCII characters.", code="bad_idempotency_key"
+        )
+    print_ = hashlib.sha256(call.raw + more.encode()).hexdigest()
+    return f"http:{call.key.name}:{call.request.path}:{sent}", print_
+
+
+def same_body(accepted: Accepted, fingerprint: str | None) -> None:
+    if not accepted.fresh and accepted.fingerprint != fingerprint:
+        raise ApiError(422, f"This {IDEMPOTENCY} was used with another body.", code="idempotency_key_reused")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _New:
+    key: SessionKey
+    messages: Sequence[JSON]
+    options: JSON
+    dedup_key: str
+    fingerprint: str | None
+
+
+class HeldExchange:
+    """Implements `Exchange`. It listens from before its message is stored, so that no word is missed."""
+
+    def __init__(self, desk: Desk, dedup_key: str) -> None:
+        self.feed = Feed()
+        self._desk = desk
+        self._dedup_key = dedup_key
+        self._changed = asyncio.Event()
+        self._run_id: str | None = None
+        self._after_ask = 0
+        self.repeated = False
+        self._stops: list[Callable[[], None]] = [desk.changes.on("started", dedup_key, self._started)]
+
+    def _started(self, which: str) -> None:
+        run_id, _, ask = which.partition(" ")[0].partition(":")
+        self._follow(run_id, int(ask or 0))
+
+    def _follow(self, run_id: str, after_ask: int) -> None:
+        if self._run_id is None:
+            self._run_id, self._after_ask = run_id, after_ask
+            self._stops.append(self._desk.api.house.live.listen(run_id, self.feed.hear))
+            self._stops.append(self._desk.changes.on("run", run_id, lambda _: self._changed.set()))
+
+    def close(self) -> None:
+        for stop in self._stops:
+            stop()
+
+    async def outcome(self) -> Outcome:
+        while True:
+            if not await self._told():  # a repeated call, or another process does the work
+                await self._catch_up()
+            if self._run_id is not None:
+                found = await self._look(self._run_id)
+                if not found.working:
+                    return _outcome(found)
+
+    async def _told(self) -> bool:
+        """False: look without having been told."""
+        if self.repeated:
+            self.repeated = False
+            return False
+        try:
+            async with asyncio.timeout(self._desk.api.pauses.keep_alive):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        return True
+
+    async def _catch_up(self) -> None:
+        run_id, after_ask = await self._desk.api.database.read(of_call, self._dedup_key)
+        if run_id is not None:
+            self._follow(run_id, after_ask)
+
+    async def _look(self, run_id: str) -> Standing:
+        try:
+            return await self._desk.api.database.read(standing, run_id, after_ask=self._after_ask)
+        except NotFound:
+            raise ApiError(409, "The session was deleted while this call waited.", code="session_deleted") from None
+
+
+def _outcome(found: Standing) -> Outcome:
+    run = found.run
+    silent = Outcome(text="", input_tokens=run.input_tokens, output_tokens=run.output_tokens)
+    if found.asked is not None:
+        options = "".join(f"\n{number}. {option}" for number, option in enumerate(found.asked.options, 1))
+        return replace(silent, text=f"{found.asked.question}{options}", waiting=True)
+    if run.status is RunStatus.ERROR:
+        raise unavailable(run.error or "The run failed.", code="run_failed")
+    said = found.said
+    text = (said.content if said is not None else None) or ""
+    if found.handed_over and said is not None:
+        left = {call.tool_call_id for call in found.handed_over}
+        calls = [call for call in said.tool_calls or () if call["id"] in left]
+        return replace(silent, text=text, tool_calls=calls, finish_reason="tool_calls")
+    reason = "length" if run.stop_reason is StopReason.BUDGET else "stop"
+    return replace(silent, text=text, finish_reason=reason)
+
+
+@asynccontextmanager
+async def held(call: Call[Any, Any], question: Question, session: str) -> AsyncGenerator[HeldExchange]:
+    """Store what is new and follow its run. Leaving the block early leaves the run going."""
+    desk = call.desk
+    key = SessionKey.api(call.key.name, session)
+    dedup_key, fingerprint = idempotency(call, session)
+    messages = [await _body(desk, key, message) for message in _news(question.messages)]
+    new = _New(
+        key=key, messages=messages, options=_options(desk, question), dedup_key=dedup_key, fingerprint=fingerprint
+    )
+    exchange = HeldExchange(desk, dedup_key)
+    try:
+        accepted = await desk.api.database.write(
+            _accept, new, desk.api.house.clock(), desk.api.bounds.queue_per_session
+        )
+        same_body(accepted, fingerprint)
+        exchange.repeated = not accepted.fresh
+        yield exchange
+    finally:
+        exchange.close()
+
+
+def _accept(conn: Connection, new: _New, now: int, most: int) -> Accepted:
+    key = str(new.key)
+    if inbox.by_dedup_key(conn, new.dedup_key) is None:
+        if inbox.count_unread(conn, key) >= most:
+            raise ApiError(
+                429, f"{most} calls wait for this session already.", code="queue_full", headers={"Retry-After": "5"}
+            )
+        if all(message.get("role") == "tool" for message in new.messages):
+            _require_open_call(conn, key, new.messages)
+    row = NewInbox(
+        dedup_key=new.dedup_key,
+        session_key=key,
+        messages=new.messages,
+        mode=InboxMode.QUEUE,
+        options=new.options,
+        fingerprint=new.fingerprint,
+    )
+    return runs.accept(conn, row, Opening(), now)
+
+
+def _require_open_call(conn: Connection, key: str, messages: Sequence[JSON]) -> None:
+    """Results alone make sense only for calls that wait for them."""
+    if runs.active(conn, key) is not None or inbox.count_unread(conn, key):
+        return
+    session = store.active(conn, key)
+    waiting = {call.tool_call_id for call in runs.handed_over(conn, session.id)} if session else set[str | None]()
+    if not any(message.get("tool_call_id") in waiting for message in messages):
+        raise invalid("No tool call of this session waits for these results.", code="unknown_tool_call")
+
+
+def _news(messages: Sequence[JSON]) -> Sequence[JSON]:
+    """What follows the last message of the assistant."""
+    last = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
+    new = messages[last + 1 :]
+    if not new:
+        raise invalid("Nothing follows the last assistant message, so there is nothing to answer.", code="nothing_new")
+    return new
+
+
+async def _body(desk: Desk, key: SessionKey, message: JSON) -> JSON:
+    """A message as the inbox has it: text, and pictures beside it."""
+    content = message.get("content")
+    if isinstance(content, str):
+        text, pictures = content, []
+    else:
+        parts: list[JSON] = list(content or ())
+        text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+        pictures = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    if len(text.encode("utf-8", "replace")) > desk.api.bounds.message_bytes:
+        raise ApiError(413, f"A message may have {desk.api.bounds.message_bytes:,} bytes of text.", code="too_large")
+    body: JSON = {"role": message["role"], "content": text}
+    if message["role"] == "tool":
+        body["tool_call_id"] = message["tool_call_id"]
+    if pictures:
+        inbox_folder = desk.api.house.workspace(key.namespace) / "inbox"
+        body["attachments"] = [await keep_picture(url, inbox_folder, desk.api.bounds) for url in pictures]
+    return body
+
+
+def _options(desk: Desk, question: Question) -> JSON:
+    """What RunWork reads for this request; only what is set."""
+    named = [tool["function"]["name"] for tool in question.tools]
+    forced = question.sampling.get("tool_choice") not in (None, "auto", "none")
+    options: JSON = {
+        "model": question.model,
+        "layered": list(question.layered),
+        "tools": list(question.tools),
+        "without_tools": [*named, *(desk.api.tools() if forced else ())],
+        "response_format": question.response_format,
+        "sampling": question.sampling,
+        "max_output_tokens": question.max_output_tokens,
+    }
+    return {name: value for name, value in options.items() if value}

@@ -1,0 +1,128 @@
+"""For whoever runs it: health, readiness, metrics, the description of this interface, and the doors of platforms."""
+
+import asyncio
+import json
+from importlib.resources import files
+from typing import Any
+
+from aiohttp import web
+
+from gateway.api.body import read_body
+from gateway.api.contract import Answer, Call, Door, Endpoint, Nothing, Words
+from gateway.api.errors import ApiError, not_found
+from gateway.api.keys import Scope
+from gateway.observe.metrics import CONTENT_TYPE
+from sessions import gauges
+
+HOOK_BYTES = 1_048_576
+
+
+class Health(Words):
+    status: str
+
+
+class ReadyState(Words):
+    status: str
+    waiting: list[str]
+    parts: dict[str, Any]
+
+
+async def healthz(call: Call[Nothing, Nothing]) -> Answer:  # noqa: ARG001  # every endpoint has the same parameter
+    return Answer(body=Health(status="ok"))
+
+
+async def readyz(call: Call[Nothing, Nothing]) -> Answer:
+    found = call.desk.api.readiness()
+    body = ReadyState(
+        status="waiting" if found.waiting else "ready", waiting=list(found.waiting), parts=dict(found.parts)
+    )
+    return Answer(body=body, status=503 if found.waiting else 200)
+
+
+async def metrics(call: Call[Nothing, Nothing]) -> web.StreamResponse:
+    api = call.desk.api
+    numbers = await api.database.read(gauges.look)
+    text = await asyncio.to_thread(api.metrics.expose, numbers, api.house.clock())
+    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
+
+
+async def openapi(call: Call[Nothing, Nothing]) -> web.StreamResponse:
+    from gateway.api.openapi import describe
+    from gateway.api.server import ENDPOINTS
+
+    return web.json_response(describe(ENDPOINTS, call.desk.api.version), dumps=json.dumps)
+
+
+async def docs(call: Call[Nothing, Nothing]) -> web.StreamResponse:  # noqa: ARG001
+    page = files("gateway.api").joinpath("docs.html").read_text(encoding="utf-8")
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+    return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": policy})
+
+
+async def webhook(call: Call[Nothing, Nothing]) -> web.StreamResponse:
+    receive = call.desk.api.webhooks.get(call.path["platform"])
+    if receive is None:
+        raise not_found("webhook")
+    raw = await read_body(call.request, HOOK_BYTES, call.desk.api.pauses.body)
+    if not await receive(dict(call.request.headers), raw):
+        raise ApiError(401, "The signature is wrong.", code="bad_signature")
+    return web.Response(status=200)
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/healthz",
+        run=healthz,
+        summary="Whether the process answers",
+        tag="Operations",
+        door=Door.OPEN,
+        answers={200: Health},
+    ),
+    Endpoint(
+        method="GET",
+        path="/readyz",
+        run=readyz,
+        summary="Whether every part has come up",
+        tag="Operations",
+        door=Door.OPEN,
+        answers={200: ReadyState, 503: ReadyState},
+    ),
+    Endpoint(
+        method="GET",
+        path="/metrics",
+        run=metrics,
+        summary="Numbers for Prometheus",
+        tag="Operations",
+        scopes=(Scope.READ,),
+        answers={200: "text/plain"},
+    ),
+    Endpoint(
+        method="GET",
+        path="/openapi.json",
+        run=openapi,
+        summary="This description",
+        tag="Operations",
+        door=Door.HERE,
+        answers={200: "application/json"},
+    ),
+    Endpoint(
+        method="GET",
+        path="/docs",
+        run=docs,
+        summary="The same, to read",
+        tag="Operations",
+        door=Door.HERE,
+        answers={200: "text/html"},
+    ),
+    Endpoint(
+        method="POST",
+        path="/webhooks/{platform}",
+        run=webhook,
+        summary="Where a platform delivers; it signs what it sends",
+        tag="Operations",
+        door=Door.HOOK,
+        answers={200: None},
+        refusals=(413,),
+    ),
+)

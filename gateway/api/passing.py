@@ -1,0 +1,82 @@
+"""Calls without a session: answered from what the caller sent, and forgotten."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+
+from gateway.agent.asking import ContextOverflow, ModelRefused, ModelUnreachable
+from gateway.agent.loop import advance
+from gateway.api.asking import Feed, Outcome, Question
+from gateway.api.desk import Desk
+from gateway.api.errors import ApiError, invalid, unavailable
+from gateway.runs.passing import Passed, PassingWork
+
+log = structlog.get_logger(__name__)
+
+
+class PassingExchange:
+    """Implements `Exchange`."""
+
+    def __init__(self, desk: Desk, question: Question) -> None:
+        self.feed = Feed()
+        self._desk = desk
+        passed = Passed(
+            messages=question.messages,
+            layered=question.layered,
+            tools=question.tools,
+            model=question.model,
+            response_format=question.response_format,
+            sampling=question.sampling,
+            max_output_tokens=question.max_output_tokens,
+            without_tools=question.sampling.get("tool_choice") not in (None, "auto", "none"),
+        )
+        self._work = PassingWork(desk.api.house, passed, self.feed.hear)
+        self.task = asyncio.create_task(self._advance())
+
+    async def _advance(self) -> None:
+        async with self._desk.places:
+            await advance(self._work)
+
+    async def outcome(self) -> Outcome:
+        try:
+            await asyncio.shield(self.task)
+        except (ModelRefused, ModelUnreachable, ContextOverflow) as error:
+            raise _refused(error) from error
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # one bad call must stay its caller's problem
+            log.exception("call.failed")
+            raise unavailable("The call failed. The gateway's log says why.", code="run_failed") from error
+        given = self._work.given
+        return Outcome(
+            text=given.text,
+            tool_calls=given.tool_calls,
+            finish_reason=given.finish_reason,
+            input_tokens=given.usage.input_tokens,
+            output_tokens=given.usage.output_tokens,
+            cached_tokens=given.usage.cached_tokens,
+        )
+
+
+def _refused(error: ModelRefused | ModelUnreachable | ContextOverflow) -> ApiError:
+    match error:
+        case ContextOverflow():
+            return invalid(str(error), code="context_length_exceeded", param="messages")
+        case ModelRefused() if error.about_transcript or error.status in {400, 422}:
+            return invalid(str(error), code="refused_by_model")
+        case _:
+            return unavailable(str(error), code="model_unavailable")
+
+
+@asynccontextmanager
+async def passing(desk: Desk, question: Question) -> AsyncGenerator[PassingExchange]:
+    """Nobody else will ever read the answer, so leaving the block ends the work."""
+    exchange = PassingExchange(desk, question)
+    try:
+        yield exchange
+    finally:
+        exchange.task.cancel()
+        with suppress(asyncio.CancelledError, Exception):  # whatever it was, nobody waits for it any more
+            await exchange.task

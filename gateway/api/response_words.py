@@ -1,0 +1,106 @@
+"""The words of the Responses API, as far as they are understood."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Discriminator, Field, Tag
+
+from gateway.api.chat_words import Any_, CallId, Lenient, Parameters, Text, ToolName, Url
+
+
+class InputText(Lenient):
+    type: Literal["input_text", "output_text", "text"]
+    text: Text
+
+
+class InputImage(Lenient):
+    type: Literal["input_image"]
+    image_url: Url
+
+
+class InputMessage(Lenient):
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: Text | list[InputText | InputImage]
+
+
+class FunctionCall(Lenient):
+    type: Literal["function_call"]
+    call_id: CallId
+    name: ToolName
+    arguments: Text
+
+
+class FunctionOutput(Lenient):
+    type: Literal["function_call_output"]
+    call_id: CallId
+    output: Text | list[InputText]
+
+
+class Reasoning(Lenient):
+    """Let through unread: the thoughts of a model are never shown to another."""
+
+    type: Literal["reasoning"]
+
+
+def _kind(item: Any) -> str:
+    return str((item.get("type") if isinstance(item, dict) else getattr(item, "type", None)) or "message")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+
+Item = Annotated[
+    Annotated[InputMessage, Tag("message")]
+    | Annotated[FunctionCall, Tag("function_call")]
+    | Annotated[FunctionOutput, Tag("function_call_output")]
+    | Annotated[Reasoning, Tag("reasoning")],
+    Discriminator(_kind),
+]
+
+
+class FunctionTool(Lenient):
+    type: Literal["function"]
+    name: ToolName
+    description: str | None = None
+    parameters: Parameters | None = None
+    strict: bool | None = None
+
+
+class TextOptions(Lenient):
+    format: Any_ | None = None
+
+
+class ResponseRequest(Lenient):
+    model: Annotated[str, Field(max_length=256)] | None = None
+    input: Text | Annotated[list[Item], Field(min_length=1, max_length=10_000)]
+    instructions: Text | None = None
+    stream: bool | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=128)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | Any_ | None = None
+    parallel_tool_calls: bool | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_output_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    text: TextOptions | None = None
+    previous_response_id: str | None = None
+    metadata: Any_ | None = None
+
+
+class ResponseAnswer(BaseModel):
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    error: Any_ | None = None
+    incomplete_details: Any_ | None = None
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    model: str
+    output: list[Any_] = Field(default_factory=list[Any_])
+    parallel_tool_calls: bool = True
+    previous_response_id: str | None = None
+    temperature: float | None = None
+    text: Any_ = Field(default_factory=lambda: {"format": {"type": "text"}})
+    tool_choice: Any = "auto"
+    tools: list[Any_] = Field(default_factory=list[Any_])
+    top_p: float | None = None
+    truncation: str = "disabled"
+    usage: Any_ | None = None
+    metadata: Any_ = Field(default_factory=dict[str, Any])

@@ -1,0 +1,214 @@
+"""Messages to threads, the runs that they start, and the events that tell of them."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from sqlalchemy import Connection
+
+from gateway.agent.asking import JSON
+from gateway.api.contract import Answer, Call, Endpoint, Nothing
+from gateway.api.deployment_words import Following, NewMessage, RunRow, Steering, TakenIn
+from gateway.api.deployments import ONE, deployment_of
+from gateway.api.errors import ApiError, invalid, not_found
+from gateway.api.events import Reader
+from gateway.api.held import IDEMPOTENCY, idempotency, same_body
+from gateway.api.keys import Scope
+from gateway.api.streams import KEEP_ALIVE, Stream
+from gateway.api.uploads import receive
+from sessions import deployments, inbox, runs
+from sessions.deployments import Deployment
+from sessions.errors import NotFound
+from sessions.inbox import NewInbox
+from sessions.keys import SessionKey
+from sessions.records import Run, RunStatus
+from sessions.runs import Accepted, Opening
+
+LAST_EVENT = "Last-Event-ID"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _New:
+    deployment: Deployment
+    thread_id: str | None
+    body: JSON
+    dedup_key: str
+    fingerprint: str | None
+    most: int
+
+
+async def send_message(call: Call[NewMessage, Nothing]) -> Answer:
+    found, api = await deployment_of(call), call.desk.api
+    if len(call.body.content.encode("utf-8", "replace")) > api.bounds.message_bytes:
+        raise ApiError(413, f"A message may have {api.bounds.message_bytes:,} bytes of text.", code="too_large")
+    if not call.body.content and not call.body.attachments:
+        raise invalid("The message is empty.", code="empty_message", param="content")
+    dedup_key, fingerprint = idempotency(call)
+    new = _New(
+        deployment=found,
+        thread_id=call.body.thread_id,
+        body=await _body(call, found),
+        dedup_key=dedup_key,
+        fingerprint=fingerprint,
+        most=api.bounds.queue_per_session,
+    )
+    accepted, thread_id = await api.database.write(_accept, new, api.house.clock())
+    same_body(accepted, fingerprint)
+    api.metrics.message("thread", "in")
+    status = accepted.status or RunStatus.RUNNING
+    return Answer(status=202, body=TakenIn(run_id=accepted.run_id or "", thread_id=thread_id, status=status))
+
+
+async def _body(call: Call[NewMessage, Nothing], found: Deployment) -> JSON:
+    api = call.desk.api
+    folder = api.house.workspace(f"agent:{found.agent}") / "inbox"
+    kept = [await receive(sent.model_dump(), folder, api.bounds) for sent in call.body.attachments or ()]
+    lines = [f"[file: inbox/{one['name']}, {one['mime']}]" for one in kept if one["kind"] == "file"]
+    content = "\n".join([call.body.content, *lines]) if call.body.content else "\n".join(lines)
+    body: JSON = {"role": "user", "content": content, "sender": None}
+    return {**body, "attachments": kept} if kept else body
+
+
+def _accept(conn: Connection, new: _New, now: int) -> tuple[Accepted, str]:
+    row = inbox.by_dedup_key(conn, new.dedup_key)
+    thread_id = _thread(conn, new, now) if row is None else SessionKey.parse(row.session_key).chat_id or ""
+    key = str(deployments.key_of(new.deployment.id, thread_id))
+    if row is None and inbox.count_unread(conn, key) >= new.most:
+        message = f"{new.most} messages wait in this thread already."
+        raise ApiError(429, message, code="queue_full", headers={"Retry-After": "5"})
+    options = {"system_prompt": new.deployment.system_prompt, "model": new.deployment.model}
+    opening = Opening(
+        deployment=new.deployment.id,
+        thread_id=thread_id,
+        extra={name: value for name, value in options.items() if value},
+    )
+    message = NewInbox(dedup_key=new.dedup_key, session_key=key, messages=[new.body], fingerprint=new.fingerprint)
+    return runs.accept(conn, message, opening, now), thread_id
+
+
+def _thread(conn: Connection, new: _New, now: int) -> str:
+    deployment = deployments.get(conn, new.deployment.id)
+    if new.thread_id is None:
+        return deployments.default_thread(conn, deployment, now)
+    if new.thread_id == "new":
+        return deployments.open_thread(conn, deployment, now)
+    if not deployments.sessions_of(conn, deployment.id, new.thread_id):
+        raise NotFound(f"There is no thread {new.thread_id}.")
+    return new.thread_id
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------------------
+
+
+async def _run_of(call: Call[Any, Any], run_id: str) -> Run:
+    """A run of the deployment in the address. Raises ApiError."""
+    found = await deployment_of(call)
+    with suppress(NotFound):
+        run = await call.desk.api.database.read(runs.get, run_id)
+        if run.deployment == found.id:
+            return run
+    raise not_found("run")
+
+
+async def get_run(call: Call[Nothing, Nothing]) -> Answer:
+    return Answer(body=RunRow.of(await _run_of(call, call.path["run_id"])))
+
+
+async def steer_run(call: Call[Steering, Nothing]) -> Answer:
+    run, api = await _run_of(call, call.path["run_id"]), call.desk.api
+    ask_id = int(call.body.request_id) if call.body.request_id else None
+    taken = await api.database.write(
+        runs.answer, run.id, call.body.response, call.key.name, api.house.clock(), ask_id=ask_id
+    )
+    if not taken:
+        raise ApiError(409, "The run does not wait for this answer (any more).", code="not_waiting")
+    return Answer(status=202, body=RunRow.of(await api.database.read(runs.get, run.id)))
+
+
+async def cancel_run(call: Call[Nothing, Nothing]) -> Answer:
+    run, api = await _run_of(call, call.path["run_id"]), call.desk.api
+    await api.database.write(runs.stop, run.id, api.house.clock())
+    return Answer(status=202, body=RunRow.of(await api.database.read(runs.get, run.id)))
+
+
+# --- events -------------------------------------------------------------------------------------------------------------------
+
+
+async def follow_events(call: Call[Nothing, Following]) -> web.StreamResponse:
+    """Stored events that were missed, then what happens, until the reader goes or cannot follow."""
+    found, wanted = await deployment_of(call), call.query
+    if wanted.run_id is not None:
+        await _run_of(call, wanted.run_id)
+    reader = Reader(run_id=wanted.run_id, thread_id=wanted.thread_id)
+    stream, hub = Stream(call.request), call.desk.hub
+    with suppress(ConnectionError):
+        async with hub.follow(found.id, reader) as now:
+            after = _start(call, now)
+            await stream.write(b": open\n\n")
+            async for data in hub.missed(found.id, after, now, run_id=wanted.run_id, thread_id=wanted.thread_id):
+                await stream.write(data)
+            await _pass_on(call, reader, stream)
+            await stream.end()
+    return stream.response
+
+
+def _start(call: Call[Nothing, Following], now: int) -> int:
+    sent = call.request.headers.get(LAST_EVENT)
+    if sent is None:
+        return now if call.query.run_id is None else 0
+    if not (sent.isascii() and sent.isdecimal() and len(sent) <= 15):
+        raise invalid(f"{LAST_EVENT} is a number.", code="bad_last_event_id", param=LAST_EVENT)
+    return int(sent)
+
+
+async def _pass_on(call: Call[Nothing, Following], reader: Reader, stream: Stream) -> None:
+    while not (reader.dropped or call.desk.closing.is_set()):
+        data = await reader.next(call.desk.api.pauses.heartbeat)
+        await stream.write(data or KEEP_ALIVE)
+
+
+def _endpoint(method: str, path: str, run: Any, summary: str, scopes: Sequence[Scope], **more: Any) -> Endpoint:
+    return Endpoint(
+        method=method, path=f"{ONE}{path}", run=run, summary=summary, tag="Runs", scopes=tuple(scopes), **more
+    )
+
+
+_CHAT, _TALK = (Scope.CHAT,), (Scope.CHAT, Scope.READ)
+ENDPOINTS = (
+    _endpoint(
+        "POST",
+        "/messages",
+        send_message,
+        "Say something; the answer comes as events",
+        _CHAT,
+        body=NewMessage,
+        answers={202: TakenIn},
+        refusals=(413, 422),
+        large=True,
+        headers={IDEMPOTENCY: "Recognises a repeated call"},
+    ),
+    _endpoint("GET", "/runs/{run_id}", get_run, "How a run stands", _TALK, answers={200: RunRow}),
+    _endpoint(
+        "POST",
+        "/runs/{run_id}/steering",
+        steer_run,
+        "Answer what it asks",
+        _CHAT,
+        body=Steering,
+        answers={202: RunRow},
+        refusals=(409, 413),
+    ),
+    _endpoint("POST", "/runs/{run_id}/cancel", cancel_run, "Stop it", _CHAT, answers={202: RunRow}),
+    _endpoint(
+        "GET",
+        "/events",
+        follow_events,
+        "What happens, as it happens",
+        _TALK,
+        query=Following,
+        answers={200: "text/event-stream"},
+        headers={LAST_EVENT: "Go on after this one"},
+    ),
+)

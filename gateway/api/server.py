@@ -1,0 +1,117 @@
+"""The HTTP side as one block: open while it lasts, closed in order afterwards."""
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.api import completions, deployments, operations, responses, runs
+from gateway.api.contract import Endpoint
+from gateway.api.desk import Api, Desk
+from gateway.api.doors import is_loopback
+from gateway.api.gate import gate
+from gateway.api.keys import LEAST_LENGTH
+from sessions.errors import Invalid
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *completions.ENDPOINTS,
+    *responses.ENDPOINTS,
+    *deployments.ENDPOINTS,
+    *runs.ENDPOINTS,
+    *operations.ENDPOINTS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+@contextlib.asynccontextmanager
+async def serving(api: Api, host: str, port: int) -> AsyncGenerator[Address]:
+    """Serve while the block lasts; `port` 0 is any that is free. Raises Invalid when it may not or cannot listen there."""
+    refuse_unsafe(api, host)
+    desk = Desk(api)
+    runner = web.AppRunner(
+        _application(desk, ENDPOINTS), handle_signals=False, access_log=None, shutdown_timeout=api.pauses.shutdown
+    )
+    await runner.setup()
+    lag = asyncio.create_task(api.metrics.watch_loop())
+    try:
+        yield await _listen(runner, host, port)
+    finally:
+        desk.closing.set()
+        desk.hub.release()  # its readers end at once and resume later
+        await runner.cleanup()
+        desk.close()
+        lag.cancel()
+
+
+def refuse_unsafe(api: Api, host: str) -> None:
+    """Other machines are let in only with keys that nobody guesses."""
+    if is_loopback(host):
+        return
+    keys = api.keys()
+    if not keys or any(key.name == "local" or len(key.secret) < LEAST_LENGTH for key in keys):
+        raise Invalid(
+            f"{host} can be reached from other machines: configure api.keys with keys of {LEAST_LENGTH} characters"
+            " or more, or listen on 127.0.0.1."
+        )
+
+
+def _application(desk: Desk, endpoints: Sequence[Endpoint]) -> web.Application:
+    known: dict[Handler, Endpoint] = {}
+    app = web.Application(middlewares=[gate(desk, known)])
+    for endpoint in endpoints:
+
+        async def handler(request: web.Request) -> web.StreamResponse:
+            raise AssertionError(f"{request.path} is answered by the gate")
+
+        known[handler] = endpoint
+        app.router.add_route(endpoint.method, endpoint.path, handler)
+    return app
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> Address:
+    site = web.TCPSite(runner, host.strip("[]"), port)
+    try:
+        await site.start()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            holder = await asyncio.to_thread(who_listens, port)
+            by = f" by {holder}" if holder else ""
+            raise Invalid(f"Port {port} is taken{by}. Stop that program, or set api.port to another.") from error
+        raise Invalid(f"Cannot listen on {host}:{port}: {error.strerror or error}. Check api.host.") from error
+    bound = runner.addresses[0]
+    return Address(str(bound[0]), int(bound[1]))
+
+
+def who_listens(port: int) -> str:
+    """The program that listens on this port, where the system tells us. Blocks."""
+    inodes = {inode for name in ("tcp", "tcp6") for inode in _listening(Path("/proc/net") / name, port)}
+    if not inodes:
+        return ""
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+            if any(str(link.readlink()) in wanted for link in (process / "fd").iterdir()):
+                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
+    return ""
+
+
+def _listening(table: Path, port: int) -> list[str]:
+    with contextlib.suppress(OSError):
+        rows = [line.split() for line in table.read_text().splitlines()[1:]]
+        return [row[9] for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port]
+    return []

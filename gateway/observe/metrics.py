@@ -1,0 +1,119 @@
+"""What Prometheus is told. No label ever names a user, a chat, a session or a run."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+
+from sessions.gauges import Gauges
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+LAG_SECONDS = 0.5
+_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Usage(Protocol):
+    """What a model call used."""
+
+    @property
+    def input_tokens(self) -> int: ...
+
+    @property
+    def output_tokens(self) -> int: ...
+
+    @property
+    def cached_tokens(self) -> int: ...
+
+
+class Metrics:
+    """One registry for each daemon. Recording is cheap and never fails."""
+
+    def __init__(self, version: str = "", models: frozenset[str] = frozenset()) -> None:
+        self._models = models
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self._messages = Counter("hermes_messages", "Messages", ["platform", "direction"], registry=registry)
+        self._reply = Histogram(
+            "hermes_reply_seconds", "From message to answer", ["platform"], buckets=_SECONDS, registry=registry
+        )
+        self._runs = Gauge("hermes_runs", "Runs that are not over", ["status"], registry=registry)
+        self._ended = Counter("hermes_runs_ended", "Runs that ended", ["reason"], registry=registry)
+        self._model = Histogram(
+            "hermes_model_request_seconds", "Model calls", ["model", "outcome"], buckets=_SECONDS, registry=registry
+        )
+        self._tokens = Counter("hermes_model_tokens", "Tokens", ["model", "kind"], registry=registry)
+        self._tool = Histogram(
+            "hermes_tool_seconds", "Tool calls", ["tool", "outcome"], buckets=_SECONDS, registry=registry
+        )
+        self._unread = Gauge("hermes_inbox_oldest_seconds", "Age of the oldest unread message", registry=registry)
+        self._outbox = Gauge("hermes_outbox_messages", "Messages to send", ["platform", "state"], registry=registry)
+        self._due = Gauge("hermes_outbox_oldest_due_seconds", "How late the oldest message is", registry=registry)
+        self._platform = Gauge(
+            "hermes_platform_last_success_timestamp_seconds", "Last sign of life", ["platform"], registry=registry
+        )
+        self._lag = Gauge("hermes_event_loop_lag_seconds", "How late the event loop is", registry=registry)
+        self._slots = Counter("hermes_job_slots", "Slots of jobs", ["outcome"], registry=registry)
+        self._reloaded = Gauge("hermes_config_last_reload_successful", "1: the last one was taken", registry=registry)
+        self._reloaded.set(1)
+        Gauge("hermes_build_info", "This version", ["version"], registry=registry).labels(version or "unknown").set(1)
+
+    def message(self, platform: str, direction: str) -> None:
+        """`direction`: in or out."""
+        self._messages.labels(platform, direction).inc()
+
+    def replied(self, platform: str, seconds: float) -> None:
+        self._reply.labels(platform).observe(seconds)
+
+    def run_ended(self, reason: str) -> None:
+        """done, cancelled, budget or error."""
+        self._ended.labels(reason).inc()
+
+    def model_called(self, model: str, outcome: str, seconds: float, usage: Usage | None) -> None:
+        """Fits `observe` of the model. Names that are not configured count as `other`."""
+        name = model if not self._models or model in self._models else "other"
+        self._model.labels(name, outcome).observe(seconds)
+        if usage is not None:
+            self._tokens.labels(name, "input").inc(max(0, usage.input_tokens - usage.cached_tokens))
+            self._tokens.labels(name, "cached_input").inc(usage.cached_tokens)
+            self._tokens.labels(name, "output").inc(usage.output_tokens)
+
+    def tool_ran(self, tool: str, outcome: str, seconds: float) -> None:
+        self._tool.labels(tool, outcome).observe(seconds)
+
+    def job_slot(self, outcome: str) -> None:
+        """ran, made_up or missed."""
+        self._slots.labels(outcome).inc()
+
+    def config_reloaded(self, *, taken: bool) -> None:
+        self._reloaded.set(1 if taken else 0)
+
+    def platform_seen(self, platform: str, at: float) -> None:
+        self._platform.labels(platform).set(at)
+
+    def expose(self, gauges: Gauges, now_ms: int, seen: Mapping[str, float] | None = None) -> bytes:
+        """The text that is scraped, with these numbers from the database. Takes milliseconds: not on the event loop."""
+        self._runs.clear()
+        for status in ("running", "waiting_on_human"):
+            self._runs.labels(status).set(gauges.runs.get(status, 0))
+        self._outbox.clear()
+        for (platform, state), count in gauges.outbox.items():
+            self._outbox.labels(platform, state).set(count)
+        self._unread.set(_age(gauges.oldest_unread, now_ms))
+        self._due.set(_age(gauges.oldest_due, now_ms))
+        for platform, at in (seen or {}).items():
+            self.platform_seen(platform, at)
+        return generate_latest(self._registry)
+
+    async def watch_loop(self) -> None:
+        """Measures the event loop until cancelled."""
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(LAG_SECONDS)
+            self._lag.set(max(0.0, time.monotonic() - before - LAG_SECONDS))
+
+
+def _age(since_ms: int | None, now_ms: int) -> float:
+    return 0.0 if since_ms is None else max(0.0, (now_ms - since_ms) / 1000)

@@ -1,0 +1,112 @@
+"""A whole gateway in this process: the store, the worker, and the HTTP side in front of a scripted model."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from gateway.agent.context import Window
+from gateway.agent.model import ModelSettings, OpenAIModel
+from gateway.agent.patience import Patience
+from gateway.agent.tools.registry import Toolbox
+from gateway.api.desk import Api, Pauses
+from gateway.api.keys import Key, Scope
+from gateway.api.server import serving
+from gateway.dispatch.local import LocalDispatch
+from gateway.runs.house import House, Profile
+from gateway.runs.worker import Worker, working
+from sessions.db import Database, open_database
+from sessions.records import Run, Session
+from tests.fakes.model_server import ModelServer, Script
+
+OWNER = Key(name="owner", secret="owner-" + "k" * 32, scopes=frozenset(Scope))
+CHATTER = Key(name="chatter", secret="chatter-" + "c" * 32, scopes=frozenset({Scope.CHAT}))
+READER = Key(name="reader", secret="reader-" + "r" * 32, scopes=frozenset({Scope.READ}))
+OTHER = Key(name="other", secret="other-" + "o" * 32, scopes=frozenset({Scope.CHAT, Scope.READ}))
+KEYS = (OWNER, CHATTER, READER, OTHER)
+TOOLS = ("memory", "session_search", "skill", "files", "ask_human")
+
+
+@dataclass
+class Gateway:
+    """`url` of the HTTP side, and everything behind it."""
+
+    url: str
+    model: ModelServer
+    database: Database
+    house: House
+    api: Api
+    http: aiohttp.ClientSession
+    seen: list[Any] = field(default_factory=list)
+
+    def headers(self, key: Key = OWNER, **more: str) -> dict[str, str]:
+        return {
+            "Authorization": f"Bearer {key.secret}",
+            **{name.replace("_", "-"): value for name, value in more.items()},
+        }
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, key: Key | None = OWNER, **headers: str
+    ) -> tuple[int, Any, Any]:
+        """Status, JSON and headers."""
+        sent = (
+            self.headers(key, **headers) if key else {name.replace("_", "-"): value for name, value in headers.items()}
+        )
+        async with self.http.request(method, self.url + path, json=body, headers=sent) as answer:
+            text = await answer.read()
+            parsed = await answer.json() if text and answer.content_type == "application/json" else text
+            return answer.status, parsed, answer.headers
+
+    async def chat(self, text: str, session: str | None = None, key: Key = OWNER, **fields: Any) -> Any:
+        headers = {} if session is None else {"X_Hermes_Session_Id": session}
+        body = {"messages": [{"role": "user", "content": text}], **fields}
+        status, answer, _ = await self.ask("POST", "/v1/chat/completions", body, key, **headers)
+        assert status == 200, answer
+        return answer["choices"][0]["message"]["content"]
+
+
+def _profile(run: Run, session: Session) -> Profile:
+    return Profile(system_prompt=run.options.get("system_prompt") or "You are kind.", toolbox=Toolbox.of(TOOLS))
+
+
+@contextlib.asynccontextmanager
+async def gateway(
+    home: Path,
+    script: Script = (),
+    *,
+    works: bool = True,
+    database_url: str = "",
+    model: ModelServer | None = None,
+    **changes: Any,
+) -> AsyncIterator[Gateway]:
+    """`changes` replace fields of Api. `works` False: nobody drives runs."""
+    async with contextlib.AsyncExitStack() as stack:
+        server = model or await stack.enter_async_context(ModelServer(script))
+        settings = ModelSettings(base_url=server.url, name="big", api_key="sk-x", timeout_seconds=20)
+        client = OpenAIModel(settings, patience=Patience(sleep=lambda _: asyncio.sleep(0)))
+        stack.push_async_callback(client.aclose)
+        database = await asyncio.to_thread(open_database, home, database_url)
+        stack.callback(database.close)
+        house = House(home=home, database=database, model=lambda: client, profile=_profile, window=lambda _: Window())
+        if works:
+            dispatch = LocalDispatch(database)
+            stack.callback(dispatch.close)
+            await stack.enter_async_context(working(Worker(house, dispatch)))
+        api = replace(
+            Api(
+                home=home,
+                house=house,
+                keys=lambda: KEYS,
+                models=lambda: ("big", "small"),
+                tools=lambda: TOOLS,
+                pauses=Pauses(shutdown=0.2),
+            ),
+            **changes,
+        )
+        address = await stack.enter_async_context(serving(api, "127.0.0.1", 0))
+        http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        yield Gateway(url=address.url, model=server, database=database, house=house, api=api, http=http)

@@ -1,0 +1,76 @@
+"""The Responses API through the real client."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from tests.fakes.model_replies import Reply, call, calls
+from tests.integration.api.serving import OWNER, Gateway, gateway
+
+WEATHER: Any = {
+    "type": "function",
+    "name": "weather",
+    "parameters": {"type": "object", "properties": {}},
+    "strict": False,
+}
+SESSIONS = pytest.mark.parametrize("headers", [{}, {"X-Hermes-Session-Id": "r"}], ids=["stateless", "session"])
+
+
+def client_of(gw: Gateway) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{gw.url}/v1", api_key=OWNER.secret, max_retries=0)
+
+
+@SESSIONS
+async def test_a_text_is_answered(home: Path, headers: dict[str, str]) -> None:
+    async with gateway(home, ["Hello."]) as gw, client_of(gw) as client:
+        answer = await client.responses.create(model="big", input="hi", instructions="Be brief.", extra_headers=headers)
+        assert answer.output_text == "Hello."
+        assert answer.status == "completed"
+        assert answer.usage.total_tokens > 0
+        assert "Be brief." in gw.model.calls[0].messages[0]["content"]
+
+
+@SESSIONS
+async def test_a_stream_has_the_events_that_the_client_reads(home: Path, headers: dict[str, str]) -> None:
+    async with gateway(home, [Reply(text="one two")]) as gw, client_of(gw) as client:
+        async with client.responses.stream(model="big", input="hi", extra_headers=headers) as stream:
+            events = [event async for event in stream]
+            final = await stream.get_final_response()
+        assert final.output_text == "one two"
+        assert events[0].type == "response.created"
+        assert events[-1].type == "response.completed"
+        assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == "one two"
+
+
+@SESSIONS
+@pytest.mark.parametrize("stream", [False, True])
+async def test_function_tools_go_back_and_forth(home: Path, headers: dict[str, str], stream: bool) -> None:
+    async with (
+        gateway(home, [calls(call("weather", {"city": "Rome"}, id="call_1")), "Sunny."]) as gw,
+        client_of(gw) as client,
+    ):
+        asked: list[Any] = [{"role": "user", "content": "weather?"}]
+        fields: Any = {"model": "big", "tools": [WEATHER], "extra_headers": headers}
+        if stream:
+            async with client.responses.stream(input=asked, **fields) as events:
+                first = await events.get_final_response()
+        else:
+            first = await client.responses.create(input=asked, **fields)
+        made = first.output[-1]
+        assert (made.type, made.name, json.loads(made.arguments)) == ("function_call", "weather", {"city": "Rome"})
+        asked += [
+            made.model_dump(exclude_none=True),
+            {"type": "function_call_output", "call_id": made.call_id, "output": "sun"},
+        ]
+        second = await client.responses.create(input=asked, **fields)
+        assert second.output_text == "Sunny."
+        assert [m["role"] for m in gw.model.calls[-1].messages] == ["system", "user", "assistant", "tool"]
+
+
+async def test_answers_are_not_kept_by_id(home: Path) -> None:
+    async with gateway(home) as gw:
+        status, answer, _ = await gw.ask("POST", "/v1/responses", {"input": "x", "previous_response_id": "resp_1"})
+        assert (status, answer["error"]["param"]) == (400, "previous_response_id")

@@ -1,0 +1,259 @@
+"""Who is let in, from where, and with what."""
+
+import asyncio
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.api.contract import Door
+from gateway.api.desk import Api, Bounds, Pauses, Readiness
+from gateway.api.doors import Doors
+from gateway.api.keys import Key, Throttle, find, local_key
+from gateway.api.server import ENDPOINTS, refuse_unsafe, serving
+from gateway.api.uploads import safe_name
+from sessions.errors import Invalid
+from tests.integration.api.serving import CHATTER, OWNER, READER, gateway
+
+CHAT = {"messages": [{"role": "user", "content": "x"}]}
+CLOSED = [e for e in ENDPOINTS if e.door is Door.KEY]
+
+
+def address(path: str) -> str:
+    return path.format(deployment_id="dep_main", thread_id="thread_" + "0" * 24, run_id="run_" + "0" * 24)
+
+
+def shaped(answer: Any) -> bool:
+    return set(answer) == {"error"} and set(answer["error"]) == {"message", "type", "code", "param"}
+
+
+async def test_nothing_answers_without_a_key(home: Path) -> None:
+    async with gateway(home) as gw:
+        for endpoint in CLOSED:
+            status, answer, headers = await gw.ask(endpoint.method, address(endpoint.path), {}, key=None)
+            assert (status, shaped(answer)) == (401, True), endpoint.path
+            assert headers["WWW-Authenticate"] == "Bearer"
+
+
+async def test_a_key_in_the_address_counts_for_nothing(home: Path) -> None:
+    async with gateway(home) as gw:
+        for query in ("api_key", "key", "token", "access_token"):
+            status, _, _ = await gw.ask("GET", f"/v1/models?{query}={OWNER.secret}", key=None)
+            assert status == 401
+
+
+async def test_wrong_keys_are_slowed_down_and_right_ones_never(home: Path) -> None:
+    wrong = Key(name="wrong", secret="w" * 40)
+    async with gateway(home, bounds=Bounds(wrong_keys_at_once=3)) as gw:
+        statuses = [(await gw.ask("GET", "/v1/models", key=wrong))[0] for _ in range(5)]
+        assert statuses == [401, 401, 401, 429, 429]
+        assert int((await gw.ask("GET", "/v1/models", key=wrong))[2]["Retry-After"]) >= 1
+        assert (await gw.ask("GET", "/v1/models"))[0] == 200
+
+
+async def test_a_key_that_calls_too_often_is_asked_to_wait(home: Path) -> None:
+    async with gateway(home, bounds=Bounds(calls_at_once=2, calls_per_second=0.01)) as gw:
+        statuses = [(await gw.ask("GET", "/v1/models"))[0] for _ in range(3)]
+        assert statuses == [200, 200, 429]
+        assert (await gw.ask("GET", "/v1/models", key=CHATTER))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "evil.example:8642"}, 403),
+        ({"Host": ""}, 403),
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "[::1]:8642"}, 200),
+        ({"Host": "hermes.example"}, 200),
+        ({"Host": "proxy.lan"}, 200),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1.evil.example"}, 403),
+        ({"Origin": "https://hermes.example"}, 200),
+        ({"Origin": "http://localhost:3000"}, 200),
+    ],
+)
+async def test_host_and_origin_are_ours(home: Path, headers: dict[str, str], status: int) -> None:
+    doors = Doors(public_url="https://hermes.example/x", allowed_hosts=["proxy.lan"])
+    async with gateway(home, doors=doors) as gw:
+        found, answer, sent = await gw.ask("GET", "/v1/models", **headers)
+        assert found == status
+        assert status == 200 or shaped(answer)
+        assert not [name for name in sent if name.lower().startswith("access-control")]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+async def test_only_json_is_taken(home: Path, kind: str) -> None:
+    async with gateway(home) as gw:
+        headers = {**gw.headers(), "Content-Type": kind}
+        async with gw.http.post(f"{gw.url}/v1/chat/completions", data=json.dumps(CHAT), headers=headers) as answer:
+            assert answer.status == 400
+            assert shaped(await answer.json())
+        assert gw.model.count == 0
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b'{"messages": []}', b"\xff\xfe", b"[" * 100_000, b'{"messages": "x"}']
+)
+async def test_a_broken_body_is_refused_in_shape(home: Path, body: bytes) -> None:
+    async with gateway(home) as gw:
+        headers = {**gw.headers(), "Content-Type": "application/json"}
+        async with gw.http.post(f"{gw.url}/v1/chat/completions", data=body, headers=headers) as answer:
+            assert answer.status == 400
+            assert shaped(await answer.json())
+
+
+async def test_bodies_are_limited_in_size_and_time(home: Path) -> None:
+    bounds, pauses = Bounds(body_bytes=1_000, attachment_bytes=100, message_bytes=50), Pauses(body=0.05)
+    async with gateway(home, bounds=bounds, pauses=pauses) as gw:
+        status, answer, _ = await gw.ask("POST", "/v1/deployments", {"name": "x" * 2_000})
+        assert (status, shaped(answer)) == (413, True)
+        long = {"messages": [{"role": "user", "content": "x" * 60}]}
+        assert (await gw.ask("POST", "/v1/chat/completions", long, X_Hermes_Session_Id="s"))[0] == 413
+
+        async def endless() -> Any:
+            for _ in range(40):
+                yield b" " * 100
+
+        async def slow() -> Any:
+            yield b"{"
+            await asyncio.sleep(1)
+            yield b"}"
+
+        headers = {**gw.headers(), "Content-Type": "application/json"}
+        async with gw.http.post(f"{gw.url}/v1/deployments", data=endless(), headers=headers) as answer:
+            assert answer.status == 413
+        async with gw.http.post(f"{gw.url}/v1/deployments", data=slow(), headers=headers) as answer:
+            assert answer.status == 400
+
+
+async def test_scopes_are_kept(home: Path) -> None:
+    async with gateway(home) as gw:
+        assert (await gw.ask("POST", "/v1/chat/completions", CHAT, key=READER))[0] == 403
+        assert (await gw.ask("GET", "/metrics", key=CHATTER))[0] == 403
+        status, text, headers = await gw.ask("GET", "/metrics", key=READER)
+        assert status == 200
+        assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        for name in (
+            b"hermes_runs",
+            b"hermes_inbox_oldest_seconds",
+            b"hermes_build_info",
+            b"process_resident_memory_bytes",
+        ):
+            assert name in text
+
+
+async def test_unknown_addresses_and_methods_have_the_shape_of_errors(home: Path) -> None:
+    async with gateway(home) as gw:
+        status, answer, _ = await gw.ask("GET", "/v1/nothing")
+        assert (status, shaped(answer)) == (404, True)
+        status, answer, headers = await gw.ask("DELETE", "/v1/models")
+        assert (status, shaped(answer), headers["Allow"]) == (405, True, "GET")
+        for path in ("/v1/deployments/dep_main%00", "/v1/deployments/..%2f..", "/v1/deployments/dep_main/runs/x'--"):
+            assert (await gw.ask("GET", path))[0] == 404
+
+
+async def test_the_description_is_open_here_and_nowhere_else(home: Path) -> None:
+    async with gateway(home, doors=Doors(public_url="https://hermes.example")) as gw:
+        status, described, _ = await gw.ask("GET", "/openapi.json", key=None)
+        assert (status, described["openapi"]) == (200, "3.1.0")
+        status, page, headers = await gw.ask("GET", "/docs", key=None)
+        assert status == 200
+        assert b"https://" not in page
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        for path in ("/openapi.json", "/docs"):
+            assert (await gw.ask("GET", path, key=None, Host="hermes.example"))[0] == 401
+
+
+async def test_readiness_waits_for_every_part(home: Path) -> None:
+    state = Readiness(waiting=["telegram: connecting"], parts={"telegram": "starting"})
+    async with gateway(home, readiness=lambda: state) as gw:
+        assert (await gw.ask("GET", "/healthz", key=None))[0] == 200
+        status, body, _ = await gw.ask("GET", "/readyz", key=None)
+        assert (status, body["waiting"]) == (503, ["telegram: connecting"])
+        state = Readiness(parts={"telegram": "lost"})
+        status, body, _ = await gw.ask("GET", "/readyz", key=None)
+        assert (status, body["parts"]) == (200, {"telegram": "lost"})
+
+
+async def test_webhooks_take_any_host_and_origin_but_not_any_signature(home: Path) -> None:
+    seen: list[bytes] = []
+
+    async def receive(headers: Any, body: bytes) -> bool:
+        if headers.get("X-Secret") != "right":
+            return False
+        seen.append(body)
+        return True
+
+    async with gateway(home, webhooks={"telegram": receive}) as gw:
+        async with gw.http.post(
+            f"{gw.url}/webhooks/telegram",
+            data=b"raw \x00",
+            headers={"X-Secret": "right", "Host": "any", "Origin": "https://any"},
+        ) as answer:
+            assert answer.status == 200
+        assert seen == [b"raw \x00"]
+        assert (await gw.ask("POST", "/webhooks/telegram", {}, key=None))[0] == 401
+        assert (await gw.ask("POST", "/webhooks/slack", {}, key=None))[0] == 404
+        async with gw.http.post(
+            f"{gw.url}/webhooks/telegram", data=b"x" * 1_100_000, headers={"X-Secret": "right"}
+        ) as answer:
+            assert answer.status == 413
+
+
+def test_the_generated_key_is_the_owners_only(home: Path) -> None:
+    key = local_key(home)
+    assert local_key(home) == key
+    assert len(key.secret) >= 32
+    assert stat.S_IMODE((home / "api_key").stat().st_mode) == 0o600
+    assert key.secret not in repr(key)
+
+
+def test_keys_are_found_by_all_of_their_characters() -> None:
+    assert find([OWNER, READER], READER.secret) is READER
+    for wrong in ("", READER.secret[:-1], READER.secret + "x", "é\udcff"):
+        assert find([OWNER, READER], wrong) is None
+
+
+async def test_other_machines_need_long_configured_keys(home: Path) -> None:
+    async with gateway(home) as gw:
+
+        def api(*keys: Key) -> Api:
+            return Api(home=home, house=gw.house, keys=lambda: keys)
+
+        refuse_unsafe(api(Key(name="short", secret="s")), "127.0.0.1")
+        refuse_unsafe(api(OWNER), "0.0.0.0")
+        for keys in ((), (Key(name="short", secret="s" * 31),), (local_key(home),)):
+            with pytest.raises(Invalid, match="32 characters"):
+                refuse_unsafe(api(*keys), "0.0.0.0")
+
+
+async def test_a_taken_port_names_who_holds_it(home: Path) -> None:
+    async with gateway(home) as gw:
+        port = int(gw.url.rpartition(":")[2])
+        with pytest.raises(Invalid, match=rf"Port {port} is taken by .*\(process \d+\)"):
+            async with serving(gw.api, "127.0.0.1", port):
+                pass
+
+
+def test_a_throttle_refills_and_forgets_the_oldest() -> None:
+    now = 0.0
+    throttle = Throttle(burst=2, per_second=0.5, clock=lambda: now, most=2)
+    assert [throttle.take("a"), throttle.take("a"), throttle.take("a")] == [0, 0, 2]
+    now = 2.0
+    assert throttle.take("a") == 0
+    assert throttle.take("b") == throttle.take("c") == throttle.take("a") == 0
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "..", "", "a/b\\..\\c", "x\x00y", "." * 300, "ü" * 300])
+def test_names_of_files_lead_nowhere(name: str) -> None:
+    safe = safe_name(name)
+    assert safe
+    assert "/" not in safe
+    assert "\0" not in safe
+    assert safe.strip(".") == safe
+    assert len(safe) <= 100
