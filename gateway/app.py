@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -18,6 +19,7 @@ from gateway.config.load import Loaded
 from gateway.config.model import Config
 from gateway.dispatch.local import LocalDispatch, Mine, not_of_a_terminal
 from gateway.observe.logging import hide
+from gateway.observe.metrics import Metrics
 from gateway.runs.house import House, Limits, Profile, SettleFile
 from gateway.runs.worker import Worker
 from gateway.upkeep import Upkeep
@@ -67,6 +69,7 @@ class App:
     upkeep: Upkeep
     answering: Answering
     files: Files
+    metrics: Metrics
 
     @property
     def chosen(self) -> ChosenModel:
@@ -79,7 +82,7 @@ class App:
         if loaded.config.model != old.config.model:
             former = self.answering.model
             self.answering.chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
-            self.answering.model = _model(self.answering.chosen, loaded.config, self.house.tokens, 0.0)
+            self.answering.model = _model(self.answering.chosen, loaded.config, self.house.tokens, 0.0, self.metrics)
             self.answering.former.append(former)
 
 
@@ -92,11 +95,14 @@ async def open_app(
     hide(_secrets(loaded.config))
     chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
     tokens = Tokens()
-    answering = Answering(_model(chosen, loaded.config, tokens, pause), chosen)
+    metrics = Metrics(
+        version("hermes-gateway"), frozenset({chosen.name, loaded.config.model.fast, *loaded.config.model.fallbacks})
+    )
+    answering = Answering(_model(chosen, loaded.config, tokens, pause, metrics), chosen)
     files = Files()
     database = await asyncio.to_thread(open_database, home, loaded.config.database.url.get_secret_value())
     try:
-        house = _house(home, settings, database, answering, files, tokens)
+        house = _house(home, settings, database, answering, files, tokens, metrics)
         upkeep = Upkeep(home, database)
         await upkeep.repair()
         dispatch = LocalDispatch(database, mine=mine)
@@ -111,6 +117,7 @@ async def open_app(
             upkeep=upkeep,
             answering=answering,
             files=files,
+            metrics=metrics,
         )
         dispatch.close()
         await upkeep.close()
@@ -134,7 +141,9 @@ async def running(app: App) -> AsyncGenerator[None]:
             await upkeep
 
 
-def _model(chosen: ChosenModel, config: Config, tokens: Tokens, pause: float) -> OpenAIModel | PracticeModel:
+def _model(
+    chosen: ChosenModel, config: Config, tokens: Tokens, pause: float, metrics: Metrics
+) -> OpenAIModel | PracticeModel:
     if chosen.provider == "practice":
         return PracticeModel(pause=pause, tokens=tokens)
     settings = ModelSettings(
@@ -147,11 +156,17 @@ def _model(chosen: ChosenModel, config: Config, tokens: Tokens, pause: float) ->
         max_output_tokens=config.model.max_output_tokens,
         timeout_seconds=config.model.timeout_seconds,
     )
-    return OpenAIModel(settings, tokens=tokens)
+    return OpenAIModel(settings, tokens=tokens, observe=metrics.model_called)
 
 
 def _house(
-    home: Path, settings: Settings, database: Database, answering: Answering, files: Files, tokens: Tokens
+    home: Path,
+    settings: Settings,
+    database: Database,
+    answering: Answering,
+    files: Files,
+    tokens: Tokens,
+    metrics: Metrics,
 ) -> House:
     def window(name: str | None) -> Window:
         return Window(size=answering.model.window(name), output=settings.config.model.max_output_tokens)
@@ -171,6 +186,8 @@ def _house(
         tokens=tokens,
         timezone=timezone_of(settings.config),
         settle_file=settle_file,
+        run_ended=metrics.run_ended,
+        tool_ran=metrics.tool_ran,
     )
 
 

@@ -52,6 +52,7 @@ class Intake:
         timezone: str = "UTC",
         default_model: str = "",
         noted: Noted = _nothing,
+        accepted: Callable[[str], None] = lambda _: None,
         clock: Clock = now_ms,
     ) -> None:
         self._database = database
@@ -60,6 +61,7 @@ class Intake:
         self._timezone = timezone
         self._default_model = default_model
         self._noted = noted
+        self._accepted = accepted
         self._clock = clock
         self._paired: Mapping[str, Paired] | None = None
         self._unlisten = database.listen(self._hear)
@@ -98,6 +100,7 @@ class Intake:
             case _:
                 pass
         joined = await self._database.write(self._take, inbound, access, verdict)
+        self._accepted(inbound.address.platform)
         if joined is not None:
             await self._noted(inbound, joined)
 

@@ -13,11 +13,14 @@ from adapters.base import Adapter, ChecksSetup, Deliver, DeliveryError, OffersCo
 from gateway.commands import MENU
 from gateway.delivery import Delivery
 from gateway.intake import Intake
+from gateway.observe.metrics import Metrics
 from gateway.pacing import Pacer
 from gateway.presence import Presence
 from gateway.runs.live import Live
+from sessions.clock import now_ms
 from sessions.db import Database
 from sessions.keys import Sender
+from sessions.records import OutRow
 
 log = structlog.get_logger(__name__)
 
@@ -43,12 +46,14 @@ class Health:
     since: float = field(default_factory=time.time)
     who: str = ""
     last_success: float | None = None
+    was_up: bool = False
 
     def become(self, state: State, words: str = "") -> bool:
         changed = self.state is not state
         if changed:
             self.since = time.time()
         self.state, self.words = state, words
+        self.was_up = self.was_up or state is State.CONNECTED
         return changed
 
 
@@ -62,6 +67,7 @@ class Platform:
         database: Database,
         intake: Intake,
         live: Live,
+        metrics: Metrics,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.name = str(adapter.platform)
@@ -71,7 +77,13 @@ class Platform:
         self._sleep = sleep
         pacer = Pacer(adapter.pace)
         self.presence = Presence(adapter, pacer, live)
-        self.delivery = Delivery(database, adapter, pacer, self.presence)
+        self._metrics = metrics
+        self.delivery = Delivery(database, adapter, pacer, self.presence, sent=self._sent)
+
+    def _sent(self, row: OutRow) -> None:
+        self._metrics.message(self.name, "out")
+        if row.run_id is not None:
+            self._metrics.replied(self.name, max(0.0, (now_ms() - row.created_at) / 1000))
 
     async def run(self) -> None:
         try:
@@ -139,6 +151,8 @@ class Platform:
         """The state now, silence included."""
         if isinstance(self.adapter, ReportsLiveness):
             self.health.last_success = self.adapter.last_success()
+            if self.health.last_success is not None:
+                self._metrics.platform_seen(self.name, self.health.last_success)
         return self.health
 
     @property

@@ -2,16 +2,22 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 import structlog
 
-from adapters.base import Adapter
+from adapters.base import Adapter, ReceivesWebhooks
 from adapters.registry import Unavailable, build, manifest
 from gateway.access import Rules
 from gateway.agent.model import ModelSettings, Transcriber
+from gateway.api.desk import Api, Readiness, Receive
+from gateway.api.desk import Bounds as ApiBounds
+from gateway.api.doors import Doors
+from gateway.api.keys import Key, Scope, local_key
+from gateway.api.server import serving as serving_http
 from gateway.app import App, Settings
 from gateway.config.changes import diff
 from gateway.config.load import Loaded
@@ -24,6 +30,7 @@ from sessions import people
 from sessions.clock import now_ms
 from sessions.errors import Invalid
 from sessions.keys import DmScope
+from sessions.messages import Inbound
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +61,13 @@ class Chats:
             adapter = build(name, _adapter_settings(name, section, config))
         except Unavailable as error:
             raise Invalid(str(error)) from error
-        platform = Platform(adapter, database=self._app.database, intake=self._intake, live=self._app.house.live)
+        platform = Platform(
+            adapter,
+            database=self._app.database,
+            intake=self._intake,
+            live=self._app.house.live,
+            metrics=self._app.metrics,
+        )
         self.running[name], self.adapters[name] = platform, adapter
         self._tasks[name] = asyncio.create_task(platform.run(), name=name)
 
@@ -64,6 +77,9 @@ class Chats:
         task = self._tasks.pop(name)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+    async def deliver(self, inbound: Inbound) -> None:
+        await self._intake.deliver(inbound)
 
     async def close(self) -> None:
         for name in list(self._tasks):
@@ -114,6 +130,7 @@ class Serving:
             if section != old.config.platforms.by_name()[name] and name in self.chats.running:
                 await self.chats.stop(name)
         await self.chats.follow(loaded.config)
+        self.app.metrics.config_reloaded(taken=True)
         late = [change.path for change in changes if change.path.startswith(_NEEDS_RESTART)]
         log.info("config.reloaded", changed=[change.path for change in changes], after_restart=late)
 
@@ -136,6 +153,7 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
         timezone=app.house.timezone,
         default_model=app.chosen.name,
         noted=noted,
+        accepted=lambda platform: app.metrics.message(platform, "in"),
     )
     chats = Chats(app, intake)
     app.files.settle = Media(
@@ -145,18 +163,90 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
         await chats.follow(settings.config)
         await _owner_codes(app, intake, chats)
         elsewhere = asyncio.create_task(_look_elsewhere(intake, chats))
+        watching = asyncio.create_task(app.metrics.watch_loop())
         async with _http(app, chats) as (url, hint):
             yield Serving(app=app, chats=chats, url=url, key_hint=hint)
         elsewhere.cancel()
+        watching.cancel()
     finally:
         await chats.close()
         intake.close()
 
 
 @contextlib.asynccontextmanager
-async def _http(app: App, chats: Chats) -> AsyncGenerator[tuple[str, str]]:  # noqa: ARG001
-    api = app.settings.config.api
-    yield f"http://{api.host}:{api.port}", ""
+async def _http(app: App, chats: Chats) -> AsyncGenerator[tuple[str, str]]:
+    section = app.settings.config.api
+    own = None if section.keys else await asyncio.to_thread(local_key, app.home)
+    api = Api(
+        home=app.home,
+        house=app.house,
+        keys=lambda: _keys(app.settings.config, own),
+        models=lambda: _models(app),
+        tools=lambda: app.settings.config.agents["main"].tools,
+        readiness=lambda: _readiness(chats),
+        webhooks=Webhooks(chats),
+        metrics=app.metrics,
+        doors=Doors(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),
+        bounds=_api_bounds(app.settings.config),
+        version=version("hermes-gateway"),
+    )
+    async with serving_http(api, section.host, section.port) as address:
+        yield address.url, f"key in {app.home}/api_key" if own is not None else f"{len(section.keys)} configured keys"
+
+
+def _keys(config: Config, own: Key | None) -> Sequence[Key]:
+    if own is not None and not config.api.keys:
+        return (own,)
+    return [
+        Key(
+            name=key.name,
+            secret=key.key.get_secret_value(),
+            scopes=frozenset(Scope(scope) for scope in key.scopes),
+            deployments=frozenset(key.deployments),
+        )
+        for key in config.api.keys
+    ]
+
+
+def _models(app: App) -> Sequence[str]:
+    config = app.settings.config.model
+    return tuple(dict.fromkeys(name for name in (app.chosen.name, config.fast, *config.fallbacks) if name))
+
+
+def _readiness(chats: Chats) -> Readiness:
+    """A platform counts as up once it was connected; a later outage is told, and makes nobody restart us."""
+    waiting = [name for name, platform in chats.running.items() if not platform.health.was_up]
+    return Readiness(waiting=waiting, parts=chats.states())
+
+
+def _api_bounds(config: Config) -> ApiBounds:
+    limits = config.limits
+    return ApiBounds(
+        message_bytes=limits.message_bytes,
+        attachment_bytes=limits.attachment_bytes,
+        queue_per_session=limits.queue_per_chat,
+        parallel_calls=limits.parallel_runs,
+    )
+
+
+class Webhooks(Mapping[str, Receive]):
+    """The platforms that are called instead of calling, as they run now."""
+
+    def __init__(self, chats: Chats) -> None:
+        self._chats = chats
+
+    def __getitem__(self, name: str) -> Receive:
+        adapter = self._chats.adapters[name]
+        if not isinstance(adapter, ReceivesWebhooks):
+            raise KeyError(name)
+        receive = adapter.receive
+        return lambda headers, body: receive(headers, body, self._chats.deliver)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, adapter in self._chats.adapters.items() if isinstance(adapter, ReceivesWebhooks))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 async def _look_elsewhere(intake: Intake, chats: Chats) -> None:

@@ -25,6 +25,7 @@ from sessions.keys import SessionKey
 from sessions.records import RunStatus, Session, Source
 
 PAUSE = 0.015
+LEAVING_SECONDS = 1.0  # nobody watches a shell hang; what is cut off goes on when the session is resumed
 
 
 @click.command()
@@ -136,6 +137,10 @@ async def _talk(app: App, conversation: Conversation, home: Path, resumed: Sessi
     if resumed is not None:
         screen.dim(await app.database.read(_recap, resumed, app.house.timezone))
     await Terminal(conversation, home, screen).run()
+    await app.worker.drain(LEAVING_SECONDS)
+    active = await conversation.active()
+    if active is not None and active.status is RunStatus.RUNNING:
+        screen.dim("The answer is not finished. Resuming goes on with it.")
     return 0
 
 

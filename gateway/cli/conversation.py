@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gateway.app import App
 from gateway.commands import Chat, execute, parse
@@ -24,11 +24,6 @@ class Outcome:
     run: Run
     answer: str = ""
     ask: Ask | None = None
-
-
-@dataclass(slots=True)
-class _Watch:
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Conversation:

@@ -10,8 +10,9 @@ from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
-from rich.console import Console
-from rich.markdown import Markdown
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import Heading, Markdown
+from rich.segment import Segment, SegmentLines
 from rich.text import Text
 
 from gateway.cli.blocks import Blocks
@@ -19,10 +20,20 @@ from gateway.cli.conversation import Conversation, Outcome
 from gateway.commands import COMMANDS
 from gateway.runs.live import Moment
 from gateway.texts import say
-from sessions.records import RunStatus
+from sessions.records import RunStatus, StopReason
 
 TWICE_SECONDS = 2.0
 PROMPT = "you › "
+
+
+class _LeftHeading(Heading):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Markdown(Markdown):
+    elements = {**Markdown.elements, "heading_open": _LeftHeading}  # noqa: RUF012  # as rich declares it
 
 
 class Screen:
@@ -57,7 +68,8 @@ class Screen:
 
     def settle(self, outcome: Outcome) -> None:
         """Show how the run stands, without repeating what was streamed."""
-        if outcome.answer and not self._streamed.strip().endswith(outcome.answer.strip()):
+        stopped = outcome.run.stop_reason is StopReason.CANCELLED
+        if outcome.answer and not stopped and not self._streamed.strip().endswith(outcome.answer.strip()):
             self._blocks.clear()
             self._markdown(outcome.answer)
         self.flush()
@@ -69,7 +81,10 @@ class Screen:
             self.dim(f"{outcome.run.error or say('run.failed')} {say('run.kept')}")
 
     def _markdown(self, text: str) -> None:
-        self._console.print(Markdown(text))
+        lines = self._console.render_lines(_Markdown(text), pad=False)
+        while lines and _is_blank(lines[0]):  # a quote or a list begins with one
+            lines.pop(0)
+        self._console.print(SegmentLines(lines, new_lines=True))
         self._console.print()
 
     def dim(self, text: str) -> None:
@@ -167,6 +182,10 @@ class Terminal:
             self._working_since = None
             self._screen.settle(outcome)
         return state
+
+
+def _is_blank(line: list[Segment]) -> bool:
+    return not any(segment.text.strip() for segment in line)
 
 
 def _keys() -> KeyBindings:

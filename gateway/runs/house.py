@@ -57,6 +57,8 @@ class House:
     timezone: str = "UTC"
     settle_file: SettleFile | None = None
     """Fetches and saves one attachment into this folder; gives it back with its place, and a line for the model."""
+    run_ended: Callable[[str], None] = lambda _: None
+    tool_ran: Callable[[str, str, float], None] = lambda _, __, ___: None
 
     def workspace(self, ns: str) -> Path:
         return self.home / "workspace" / folder_name(ns)

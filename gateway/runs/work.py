@@ -11,7 +11,8 @@ import structlog
 from sqlalchemy import Connection
 
 from gateway.agent import context
-from gateway.agent.asking import AFRESH, JSON, Answer, ModelRequest
+from gateway.agent.answers import new_call_id
+from gateway.agent.asking import AFRESH, JSON, Answer, ModelRequest, ToolCall
 from gateway.agent.context import Material
 from gateway.agent.loop import Result, Situation
 from gateway.agent.tools import skill
@@ -161,13 +162,19 @@ class RunWork:
     async def _settle_files(self) -> None:
         """Files are fetched when their message is taken up, so that admitting it never waits for them."""
         settle, seen = self._house.settle_file, self._look
-        waiting = [message for message in seen.history if message.run_id == self._run.id and any(map(_is_waiting, message.attachments or ()))]
+        waiting = [
+            message
+            for message in seen.history
+            if message.run_id == self._run.id and any(map(_is_waiting, message.attachments or ()))
+        ]
         if settle is None or not waiting:
             return
         inbox = self._house.workspace(seen.session.ns) / "inbox"
         for message in waiting:
             settled = [await settle(one, inbox) if _is_waiting(one) else (one, "") for one in message.attachments or ()]
-            content = "\n".join(part for part in [message.content or "", *(line for _, line in settled)] if part.strip())
+            content = "\n".join(
+                part for part in [message.content or "", *(line for _, line in settled)] if part.strip()
+            )
             await self._write(store.set_attachments, message.id, content, [one for one, _ in settled])
         await self.look()
 
@@ -196,9 +203,10 @@ class RunWork:
             runs.tool_done(conn, self._run, call.id, _CUT_OFF, now)
 
     def _said(self, answer: Answer) -> Said:
+        taken = {made["id"] for message in self._look.history for made in message.tool_calls or ()}
         return Said(
             text=answer.text,
-            tool_calls=[_raw(call) for call in answer.tool_calls],
+            tool_calls=[_raw(call, new_call_id() if call.id in taken else call.id) for call in answer.tool_calls],
             input_tokens=answer.usage.input_tokens,
             output_tokens=answer.usage.output_tokens,
             model=answer.model,
@@ -273,7 +281,9 @@ class RunWork:
         self._house.live.tell(Moment(self._run.id, "tool", tool.name))
         began = time.monotonic()
         outcome = await tool.run(self._place(call), arguments)
-        log.debug("tool.finished", run_id=self._run.id, tool=tool.name, seconds=round(time.monotonic() - began, 3))
+        seconds = time.monotonic() - began
+        self._house.tool_ran(tool.name, "asked" if isinstance(outcome, Asking) else "done", seconds)
+        log.debug("tool.finished", run_id=self._run.id, tool=tool.name, seconds=round(seconds, 3))
         self._house.live.tell(Moment(self._run.id, "tool_done", tool.name))
         if isinstance(outcome, Asking):
             await self._park(call, outcome)
@@ -371,11 +381,14 @@ def _is_waiting(attachment: Mapping[str, Any]) -> bool:
 _APPROVED = Result(content="approved")
 
 
-def _raw(call: Any) -> JSON:
-    """The call as it goes back to the model, every field that the endpoint sent included."""
+def _raw(call: ToolCall, call_id: str) -> JSON:
+    """The call as it goes back to the model, every field that the endpoint sent included.
+
+    Some models count their ids anew with every answer; an approval counts for one call only, so each gets an id of its own.
+    """
     raw = dict(call.raw)
     function = {"name": call.name, "arguments": call.arguments, **dict(raw.get("function") or {})}
-    return {"type": "function", **raw, "id": call.id, "function": function}
+    return {"type": "function", **raw, "id": call_id, "function": function}
 
 
 def _history(conn: Connection, run: Run) -> list[Message]:

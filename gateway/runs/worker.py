@@ -131,12 +131,15 @@ class Worker:
         except Exception as error:  # one bad transcript or tool must stay that session's problem
             log.exception("run.failed", run_id=run.id, session_key=run.session_key)
             return await self._fail(run, work, f"{type(error).__name__}: {error}", say("run.failed"))
+        if ended in {Ended.FINISHED, Ended.OVER_BUDGET, Ended.HANDED_OVER}:
+            self._house.run_ended("budget" if ended is Ended.OVER_BUDGET else "done")
         log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value)
         return ended
 
     async def _fail(self, run: Run, work: RunWork, error: str, notice: str) -> Ended:
         log.warning("run.failed", run_id=run.id, session_key=run.session_key, error=error)
         await work.fail(error, notice)
+        self._house.run_ended("error")
         return Ended.FINISHED
 
     # --- beside the runs ---

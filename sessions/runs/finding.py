@@ -9,8 +9,6 @@ from sessions.errors import NotFound
 from sessions.records import Run
 
 _GET = select(runs).where(runs.c.id == param("run"))
-
-
 _ACTIVE_OF = select(runs).where(runs.c.session_key == param("key"), RUN_ACTIVE)
 
 

@@ -116,3 +116,15 @@ def test_a_dead_letter_can_be_sent_again(database: Database) -> None:
     assert database.write_now(outbox.send_again, dead.id, NOW)
     assert not database.write_now(outbox.send_again, dead.id, NOW)
     assert "a" in texts(claim(database, NOW + 2_000))
+
+
+def test_nor_when_the_second_try_would_come_after_an_hour(database: Database) -> None:
+    put(database, "one")
+    (row,) = claim(database)
+    database.write_now(outbox.sending, row.id)
+    database.write_now(
+        outbox.interrupted, "telegram", NOW + 2_000
+    )  # it may be tried again, and the process dies before that
+    database.write_now(outbox.interrupted, "telegram", NOW + HOUR + 1)
+    assert claim(database, NOW + HOUR + 1) == []
+    assert [letter.id for letter in database.read_now(outbox.dead_letters)] == [row.id]

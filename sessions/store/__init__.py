@@ -1,0 +1,48 @@
+"""Sessions and their messages. Every function is one step of a transaction: `(conn, …)`."""
+
+from sessions.store.counting import Stats, stats
+from sessions.store.ending import continue_in_child, end, reopen
+from sessions.store.finding import (
+    active,
+    chain,
+    ended_before,
+    get,
+    last_messages,
+    newest,
+    read_messages,
+    recent,
+    resolve,
+    user_text,
+)
+from sessions.store.growing import CHAIN_LENGTH, add_usage, append, choose_model, rename, set_attachments, settle, start
+from sessions.store.removing import delete_session, drop_answer, recount, take_back
+
+__all__ = [
+    "CHAIN_LENGTH",
+    "Stats",
+    "active",
+    "add_usage",
+    "append",
+    "chain",
+    "choose_model",
+    "continue_in_child",
+    "delete_session",
+    "drop_answer",
+    "end",
+    "ended_before",
+    "get",
+    "last_messages",
+    "newest",
+    "read_messages",
+    "recent",
+    "recount",
+    "rename",
+    "reopen",
+    "resolve",
+    "set_attachments",
+    "settle",
+    "start",
+    "stats",
+    "take_back",
+    "user_text",
+]

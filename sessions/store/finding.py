@@ -1,0 +1,113 @@
+"""Looking sessions and their messages up."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy.sql import ColumnElement
+
+from sessions.db.schema import messages, sessions
+from sessions.errors import Ambiguous, NotFound
+from sessions.records import Message, Role, Session, Source
+
+
+def get(conn: Connection, session_id: str) -> Session:
+    """Raises NotFound."""
+    row = conn.execute(select(sessions).where(sessions.c.id == session_id)).mappings().first()
+    if row is None:
+        raise NotFound(f"There is no session {session_id}. `hermes sessions list` shows the newest.")
+    return Session.from_row(row)
+
+
+def resolve(conn: Connection, prefix: str) -> Session:
+    """The session with this id or unique prefix of one. Raises NotFound or Ambiguous."""
+    query = select(sessions).where(sessions.c.id.startswith(prefix, autoescape=True)).order_by(sessions.c.id).limit(6)
+    rows = conn.execute(query).mappings().all()
+    if not rows or not prefix:
+        raise NotFound(f"No session begins with {prefix!r}. `hermes sessions list` shows the newest.")
+    if len(rows) > 1 and rows[0]["id"] != prefix:
+        found = ", ".join(row["id"] for row in rows[:5]) + (", …" if len(rows) > 5 else "")
+        raise Ambiguous(f"{prefix!r} fits several sessions: {found}. Give more characters.")
+    return Session.from_row(rows[0])
+
+
+def active(conn: Connection, key: str) -> Session | None:
+    row = (
+        conn.execute(select(sessions).where(sessions.c.session_key == key, sessions.c.ended_at.is_(None)))
+        .mappings()
+        .first()
+    )
+    return Session.from_row(row) if row else None
+
+
+def newest(conn: Connection, source: Source) -> Session | None:
+    last = func.coalesce(sessions.c.last_user_at, sessions.c.started_at)
+    row = (
+        conn.execute(select(sessions).where(sessions.c.source == source).order_by(last.desc()).limit(1))
+        .mappings()
+        .first()
+    )
+    return Session.from_row(row) if row else None
+
+
+def recent(
+    conn: Connection, *, source: Source | None = None, limit: int | None = 20, key: str | None = None
+) -> list[Session]:
+    """Newest first."""
+    query = select(sessions).order_by(sessions.c.started_at.desc(), sessions.c.id.desc()).limit(limit)
+    for condition in matching(source=source, key=key):
+        query = query.where(condition)
+    return [Session.from_row(row) for row in conn.execute(query).mappings()]
+
+
+def matching(*, source: Source | None = None, key: str | None = None) -> Iterable[ColumnElement[bool]]:
+    if source is not None:
+        yield sessions.c.source == source
+    if key is not None:
+        yield sessions.c.session_key == key
+
+
+def chain(conn: Connection, session: Session) -> list[Session]:
+    """The whole conversation that this session is a part of, oldest first."""
+    found = [session]
+    while (parent := one(conn, sessions.c.id == found[0].parent_session_id)) is not None and parent not in found:
+        found.insert(0, parent)
+    while (child := one(conn, sessions.c.parent_session_id == found[-1].id)) is not None and child not in found:
+        found.append(child)
+    return found
+
+
+def one(conn: Connection, condition: ColumnElement[bool]) -> Session | None:
+    row = conn.execute(select(sessions).where(condition).order_by(sessions.c.id).limit(1)).mappings().first()
+    return Session.from_row(row) if row else None
+
+
+def read_messages(conn: Connection, session_id: str, *, after: int = 0, limit: int | None = None) -> list[Message]:
+    query = (
+        select(messages)
+        .where(messages.c.session_id == session_id, messages.c.id > after)
+        .order_by(messages.c.id)
+        .limit(limit)
+    )
+    return [Message.from_row(row) for row in conn.execute(query).mappings()]
+
+
+def last_messages(conn: Connection, session_id: str, limit: int, *, before: int | None = None) -> list[Message]:
+    """The newest `limit` messages, oldest first."""
+    query = select(messages).where(messages.c.session_id == session_id).order_by(messages.c.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(messages.c.id < before)
+    return [Message.from_row(row) for row in conn.execute(query).mappings()][::-1]
+
+
+def user_text(conn: Connection, session_id: str, *, newest: bool) -> str | None:
+    """What the user said last, or first."""
+    order = messages.c.id.desc() if newest else messages.c.id
+    query = select(messages.c.content).where(messages.c.session_id == session_id, messages.c.role == Role.USER)
+    return conn.scalar(query.order_by(order).limit(1))
+
+
+def ended_before(conn: Connection, moment: int, *, source: Source | None = None) -> list[str]:
+    query = select(sessions.c.id).where(sessions.c.ended_at < moment).order_by(sessions.c.ended_at)
+    for condition in matching(source=source):
+        query = query.where(condition)
+    return list(conn.scalars(query))

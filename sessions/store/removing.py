@@ -1,0 +1,86 @@
+"""Rows are taken away: a whole session, or the last words of one."""
+
+import json
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from sessions.db.engine import touch
+from sessions.db.schema import asks, events, inbox, messages, observations, outbox, overheard, runs, sessions
+from sessions.errors import Busy
+from sessions.records import Role, RunStatus
+from sessions.store.finding import get
+from sessions.store.growing import settle
+
+
+def delete_session(conn: Connection, session_id: str) -> None:
+    """Every row that holds a word of it. Files and the traces in freed pages are `erase`'s business. Raises Busy while a run works on it."""
+    from sessions.db import search
+
+    session = get(conn, session_id)
+    of_runs = select(runs.c.id).where(runs.c.session_id == session_id)
+    if conn.scalar(of_runs.where(runs.c.status == RunStatus.RUNNING).limit(1)) is not None:
+        raise Busy(
+            f"Session {session_id} is being worked on right now. Send /stop there first, or try again in a moment."
+        )
+    search.forget(conn, session_id)
+    run_ids = list(conn.scalars(of_runs))
+    for table in (asks, events, inbox, outbox):
+        conn.execute(delete(table).where(table.c.run_id.in_(run_ids)))
+    conn.execute(delete(messages).where(messages.c.session_id == session_id))
+    conn.execute(delete(runs).where(runs.c.session_id == session_id))
+    conn.execute(delete(observations).where(observations.c.session_id == session_id))
+    if session.ended_at is None:
+        conn.execute(delete(overheard).where(overheard.c.session_key == session.session_key))
+    conn.execute(update(sessions).where(sessions.c.parent_session_id == session_id).values(parent_session_id=None))
+    conn.execute(delete(sessions).where(sessions.c.id == session_id))
+    touch(conn, "gone", session_id)
+    touch(conn, "key", session.session_key)
+
+
+def take_back(conn: Connection, session_id: str) -> bool:
+    """Remove the last exchange: the last user message and all that follows. False when there is none."""
+    from sessions.db import search
+
+    first = conn.scalar(
+        select(func.max(messages.c.id)).where(messages.c.session_id == session_id, messages.c.role == Role.USER)
+    )
+    if first is None:
+        return False
+    search.forget(conn, session_id)
+    conn.execute(delete(messages).where(messages.c.session_id == session_id, messages.c.id >= first))
+    recount(conn, session_id)
+    touch(conn, "rewritten", session_id)
+    return True
+
+
+def drop_answer(conn: Connection, session_id: str) -> bool:
+    """Remove what follows the last user message, so that it can be answered again. False when there is no user message."""
+    from sessions.db import search
+
+    last = conn.scalar(
+        select(func.max(messages.c.id)).where(messages.c.session_id == session_id, messages.c.role == Role.USER)
+    )
+    if last is None:
+        return False
+    search.forget(conn, session_id)
+    conn.execute(delete(messages).where(messages.c.session_id == session_id, messages.c.id > last))
+    recount(conn, session_id)
+    touch(conn, "rewritten", session_id)
+    return True
+
+
+def recount(conn: Connection, session_id: str) -> None:
+    """Set the counters from the rows."""
+    count = conn.scalar(select(func.count()).select_from(messages).where(messages.c.session_id == session_id))
+    calls = conn.scalars(
+        select(messages.c.tool_calls).where(messages.c.session_id == session_id, messages.c.tool_calls.is_not(None))
+    )
+    conn.execute(
+        update(sessions)
+        .where(sessions.c.id == session_id)
+        .values(
+            message_count=count,
+            tool_call_count=sum(len(json.loads(text)) for text in calls),
+        )
+    )
+    settle(conn, session_id)

@@ -1,0 +1,177 @@
+"""Restarts: a run goes on where it stopped, at once, and a wait for a human costs nothing."""
+
+import asyncio
+import gc
+import time
+import tracemalloc
+from pathlib import Path
+
+from sqlalchemy import select
+
+from sessions import runs
+from sessions.clock import now_ms
+from sessions.db.schema import runs as runs_table
+from sessions.records import RunStatus
+from tests.fakes.model_replies import Reply, call, calls
+from tests.integration.runs.desk import DM, KEY, Desk, at_work, crashing, desk, tool
+
+
+class Gate:
+    """Something that begins and then does not go on."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.open = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.reached.set()
+        await self.open.wait()
+
+
+async def note(*_: object) -> str:
+    return "noted"
+
+
+NOTE = tool("note", note, idempotent=True)
+
+
+async def test_a_run_that_crashed_in_its_third_step_goes_on_there_at_once(home: Path):
+    gate = Gate()
+    script = [calls(call("note", id="a")), calls(call("note", id="b")), Reply(text="lost", before=gate), "third"]
+    async with desk(home, script, tools=[NOTE], working=False) as it:
+        async with crashing(it):
+            run_id = (await it.accept("begin")).run_id
+            await gate.reached.wait()
+        began = time.monotonic()
+        async with at_work(it):
+            await it.settled(run_id)
+        assert time.monotonic() - began < 1
+        assert it.server.count == 4
+        assert [body["messages"] for body in it.server.bodies][2] == it.server.bodies[3]["messages"]
+        assert (await it.said())[-1] == ("assistant", "third")
+
+
+async def test_a_drained_run_finishes_its_step_and_goes_on_without_counting_as_interrupted(home: Path):
+    gate = Gate()
+
+    async def slow(*_: object) -> str:
+        await gate()
+        return "done"
+
+    async with desk(home, [calls(call("slow")), "end"], tools=[tool("slow", slow)], working=False) as it:
+        async with at_work(it) as worker:
+            run_id = (await it.accept("begin")).run_id
+            await gate.reached.wait()
+            draining = asyncio.create_task(worker.drain())
+            await asyncio.sleep(0)
+            gate.open.set()
+            await draining
+        run = await it.database.read(runs.get, run_id)
+        assert (run.status, run.attempts, run.lease_owner) == (RunStatus.RUNNING, 0, None)
+        assert it.server.count == 1
+        async with at_work(it):
+            run = await it.settled(run_id)
+        assert (run.status, run.attempts, it.server.count) == (RunStatus.COMPLETED, 0, 2)
+        assert ("tool", "done") in await it.said()
+
+
+async def test_draining_gives_up_a_step_that_takes_too_long(home: Path):
+    gate = Gate()
+    async with desk(home, [Reply(text="late", before=gate), "second"], working=False) as it:
+        async with at_work(it) as worker:
+            run_id = (await it.accept("begin")).run_id
+            await gate.reached.wait()
+            await worker.drain(seconds=0.01)
+        run = await it.database.read(runs.get, run_id)
+        assert (run.status, run.attempts, run.lease_owner) == (RunStatus.RUNNING, 0, None)
+        async with at_work(it):
+            assert (await it.settled(run_id)).status is RunStatus.COMPLETED
+
+
+async def test_draining_gives_back_what_is_just_being_claimed(home: Path):
+    async with desk(home, working=False) as it:
+        async with at_work(it) as worker:
+            await asyncio.sleep(0.01)
+            accepted = await it.accept("hello")
+            worker._dispatch.notify(KEY)
+            await worker.drain()
+        run = await it.database.read(runs.get, accepted.run_id)
+        assert (run.attempts, run.lease_owner) == (0, None)
+
+
+async def test_after_five_interruptions_without_progress_a_run_ends_with_a_line(home: Path):
+    gates = [Gate() for _ in range(6)]
+    async with desk(home, [Reply(text="x", before=gate) for gate in gates], working=False) as it:
+        run_id = (await it.accept("begin")).run_id
+        for gate in gates:
+            async with crashing(it):
+                await gate.reached.wait()
+        async with at_work(it):
+            run = await it.settled(run_id)
+        assert run.status is RunStatus.ERROR
+        assert "interruptions" in (run.error or "")
+        assert "/retry" in (await it.sent())[-1]["text"]
+
+
+async def test_a_question_survives_a_restart_and_its_answer_wakes_the_run(home: Path):
+    script = [calls(call("ask_human", {"question": "Which colour?"})), "Blue it is."]
+    async with desk(home, script, working=False) as it:
+        async with at_work(it) as worker:
+            run = await it.say("paint it")
+            assert run.status is RunStatus.WAITING
+            async with asyncio.timeout(5):
+                while worker.active:
+                    await asyncio.sleep(0.001)
+        async with at_work(it):
+            answered = await it.say("blue")
+        assert (answered.id, answered.status, answered.steps) == (run.id, RunStatus.COMPLETED, 2)
+        assert it.server.bodies[1]["messages"][-1] == {
+            "role": "tool",
+            "tool_call_id": "call_ask_human",
+            "content": "blue",
+        }
+
+
+async def test_a_thousand_waiting_runs_cost_no_task_and_less_than_five_kilobytes_each(home: Path):
+    count = 1_000
+    script = lambda _: calls(call("ask_human", {"question": "Which?"}))  # noqa: E731
+    async with desk(home, script, working=False) as it:
+        await park_some(it, 20, "first")
+        size = database_size(it, home)
+        gc.collect()
+        tracemalloc.start()
+        tasks, memory = len(asyncio.all_tasks()), tracemalloc.get_traced_memory()[0]
+        await park_some(it, count, "more")
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - memory
+        tracemalloc.stop()
+        assert len(asyncio.all_tasks()) == tasks
+        assert grown / count < 1_000
+        assert (database_size(it, home) - size) / count < 5_000
+
+
+async def park_some(it: Desk, count: int, name: str) -> None:
+    """The transitions of so many runs, without calling a model for each."""
+    from gateway.runs.replies import question_card
+    from sessions.runs import Opening, Said
+
+    said = Said(text="", tool_calls=[call("ask_human", {"question": "Which colour do you like best?"})])
+
+    def park(conn, key: str) -> None:
+        run = runs.claim(conn, key, "me", Opening(), now_ms(), lease_ms=1_000)
+        assert run is not None
+        runs.fold(conn, run, now_ms())
+        (row,) = runs.answered(conn, run, said, now_ms(), step=0)
+        card = question_card("Which colour do you like best?", ["Red", "Green", "Blue"])
+        assert runs.park(conn, run, row, "Which colour do you like best?", now_ms(), card=card)
+
+    keys = [f"{KEY}:{name}{number}" for number in range(count)]
+    await asyncio.gather(*(it.accept("Please paint it", key=key, route=DM) for key in keys))
+    await asyncio.gather(*(it.database.write(park, key) for key in keys))
+    waiting = select(runs_table.c.id).where(runs_table.c.status == RunStatus.WAITING)
+    assert len(await it.database.read(lambda conn: conn.scalars(waiting).all())) >= count
+
+
+def database_size(it: Desk, home: Path) -> int:
+    it.database.checkpoint()
+    return (home / "state.db").stat().st_size

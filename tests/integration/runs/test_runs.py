@@ -1,0 +1,349 @@
+"""What people see of a run: steering, tools, limits, approvals, stops, and models that fail."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.agent.loop import UNKNOWN
+from gateway.texts import say
+from sessions import asks, runs
+from sessions.clock import now_ms
+from sessions.records import MessageState, Role, RunStatus, StopReason
+from tests.fakes.model_replies import OVERFLOWS, Failure, Reply, bad_key, bad_request, call, calls
+from tests.integration.runs.desk import GROUP, KEY, Desk, at_work, crashing, desk, of_role, queued, tool
+from tests.integration.runs.test_going_on import NOTE, Gate
+
+
+def roles(body: dict[str, Any]) -> list[str]:
+    return [message["role"] for message in body["messages"]]
+
+
+# --- messages that come in while a run works -----------------------------------------------------------------------
+
+
+async def test_a_message_during_a_tool_is_seen_before_the_next_call(home: Path):
+    gate = Gate()
+
+    async def slow(*_: object) -> str:
+        await gate()
+        return "ok"
+
+    async with desk(home, [calls(call("slow")), "both seen"], tools=[tool("slow", slow)]) as it:
+        first = await it.accept("begin")
+        await gate.reached.wait()
+        second = await it.accept("and this too")
+        gate.open.set()
+        await it.settled(first.run_id)
+        assert second.run_id == first.run_id
+        assert roles(it.server.bodies[1]) == ["system", "user", "assistant", "tool", "user"]
+        assert it.server.bodies[1]["messages"][-1]["content"].endswith("and this too")
+
+
+async def test_a_message_during_the_last_call_is_answered_in_the_same_run(home: Path):
+    gate = Gate()
+    async with desk(home, [Reply(text="first", before=gate), "second"]) as it:
+        run_id = (await it.accept("one")).run_id
+        await gate.reached.wait()
+        await it.accept("two")
+        gate.open.set()
+        await it.settled(run_id)
+        assert await it.said() == [("user", "one"), ("assistant", "first"), ("user", "two"), ("assistant", "second")]
+        assert [row["text"] for row in await it.sent()] == ["first", "second"]
+        assert await it.outcomes() == ["folded", "folded"]
+
+
+async def test_queued_calls_run_one_after_the_other(home: Path):
+    gate = Gate()
+    async with desk(home, [Reply(text="first", before=gate), "second"]) as it:
+        await it.accept("one", route=None, **queued())
+        await gate.reached.wait()
+        await it.accept("two", route=None, **queued())
+        gate.open.set()
+        await wait_for_calls(it, 2)
+        assert roles(it.server.bodies[1]) == ["system", "user", "assistant", "user"]
+
+
+async def wait_for_calls(it: Desk, count: int) -> None:
+    async with asyncio.timeout(5):
+        while it.server.count < count or await it.database.read(runs.in_flight):
+            await asyncio.sleep(0.005)
+
+
+# --- tools ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_tool_that_was_cut_off_by_a_crash_is_not_run_again(home: Path):
+    gate, ran = Gate(), []
+
+    async def pay(*_: object) -> str:
+        ran.append(1)
+        await gate()
+        return "paid"
+
+    async with desk(home, [calls(call("pay")), "I checked."], tools=[tool("pay", pay)], working=False) as it:
+        async with crashing(it):
+            run_id = (await it.accept("pay")).run_id
+            await gate.reached.wait()
+        async with at_work(it):
+            await it.settled(run_id)
+        result = next(message for message in await it.messages() if message.role is Role.TOOL)
+        assert (len(ran), result.content, result.state) == (1, UNKNOWN, MessageState.UNKNOWN)
+
+
+async def test_an_idempotent_tool_is_run_again_under_the_same_key(home: Path):
+    gate, keys = Gate(), []
+
+    async def save(place: Any, _: object) -> str:
+        keys.append(place.idem_key)
+        if len(keys) == 1:
+            await gate()
+        return "saved"
+
+    save_tool = tool("save", save, idempotent=True)
+    async with desk(home, [calls(call("save")), "ok"], tools=[save_tool], working=False) as it:
+        async with crashing(it):
+            run_id = (await it.accept("save")).run_id
+            await gate.reached.wait()
+        async with at_work(it):
+            await it.settled(run_id)
+        assert len(keys) == 2
+        assert len(set(keys)) == 1
+
+
+async def test_an_answer_that_was_cut_off_runs_none_of_its_tools(home: Path):
+    script = [calls(call("note"), finish_reason="length"), "shorter"]
+    async with desk(home, script, tools=[NOTE]) as it:
+        await it.say("write")
+        assert of_role(await it.messages(), Role.TOOL)[0].startswith("[not executed: the answer was cut off")
+
+
+async def test_unknown_tools_and_wrong_arguments_are_told_to_the_model(home: Path):
+    script = [calls(call("fly", id="a"), call("note", "{no json", id="b")), "ok"]
+    async with desk(home, script, tools=[NOTE]) as it:
+        run = await it.say("go")
+        missing, wrong = of_role(await it.messages(), Role.TOOL)
+        assert missing == "[there is no tool fly; you have note, ask_human]"
+        assert "no JSON" in wrong or wrong == "noted"
+        assert run.status is RunStatus.COMPLETED
+
+
+async def test_a_tool_with_a_bug_ends_only_its_run(home: Path):
+    async def broken(*_: object) -> str:
+        raise ZeroDivisionError("secret detail")
+
+    async with desk(home, [calls(call("broken")), "fine"], tools=[tool("broken", broken)]) as it:
+        run = await it.say("go")
+        assert run.status is RunStatus.ERROR
+        assert [row["text"] for row in await it.sent()] == [say("run.failed")]
+        assert (await it.say("again")).status is RunStatus.COMPLETED
+
+
+async def test_the_callers_tools_are_handed_over_after_ours(home: Path):
+    theirs = {"type": "function", "function": {"name": "light", "parameters": {"type": "object", "properties": {}}}}
+    script = [calls(call("note", id="n"), call("light", id="l")), "it is on"]
+    async with desk(home, script, tools=[NOTE]) as it:
+        first = await it.accept("light", route=None, **queued(options={"tools": [theirs]}))
+        assert first.run_id is None
+        await wait_for_calls(it, 1)
+        body = {"role": "tool", "tool_call_id": "l", "content": "on"}
+        await it.accept("", route=None, body=body, **queued())
+        await wait_for_calls(it, 2)
+        assert roles(it.server.bodies[1]) == ["system", "user", "assistant", "tool", "tool"]
+        assert [m["content"] for m in it.server.bodies[1]["messages"][-2:]] == ["noted", "on"]
+
+
+# --- limits --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [({"steps": 2}, "2 steps"), ({"tokens": 10}, "10 tokens"), ({"seconds": 0}, "0 minutes")],
+)
+async def test_every_limit_ends_a_run_with_a_line(home: Path, limits: dict, told: str):
+    script = lambda _: calls(call("note"))  # noqa: E731
+    async with desk(home, script, tools=[NOTE], limits=limits) as it:
+        run = await it.say("for ever")
+        assert run.stop_reason is StopReason.BUDGET
+        assert [row["text"] for row in await it.sent()] == [say("budget.run", limit=told)]
+
+
+@pytest.mark.parametrize(
+    "limits", [{"tokens_per_day": 5}, {"spend_per_day": 0.001, "input_price": 1_000.0, "output_price": 1_000.0}]
+)
+async def test_a_days_budget_counts_over_all_runs(home: Path, limits: dict):
+    async with desk(home, limits=limits) as it:
+        assert (await it.say("one")).stop_reason is StopReason.DONE
+        assert (await it.say("two", key=f"{KEY}:8")).stop_reason is StopReason.BUDGET
+        assert it.server.count == 1
+
+
+async def test_a_request_that_is_too_long_is_made_shorter_three_times(home: Path):
+    overflow = OVERFLOWS["gemini"]
+    async with desk(home, [*["x" * 3_000] * 4, overflow, overflow, "short enough"]) as it:
+        for text in ("a", "b", "c", "d"):
+            await it.say(text * 3_000)
+        assert (await it.say("now")).status is RunStatus.COMPLETED
+        sizes = [len(str(body["messages"])) for body in it.server.bodies[-3:]]
+        assert sizes[0] > sizes[1] >= sizes[2]
+        assert it.server.bodies[-1]["messages"][-1]["content"].endswith("now")
+
+
+async def test_a_request_that_stays_too_long_fails_with_a_line(home: Path):
+    async with desk(home, then=OVERFLOWS["anthropic"]) as it:
+        assert (await it.say("now")).status is RunStatus.ERROR
+        assert it.server.count == 4
+        assert (await it.sent())[-1]["text"].startswith("The model service refuses")
+
+
+# --- approvals -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def deeds() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def deed(deeds: list[str]):
+    async def do(_: object, arguments: Any) -> str:
+        deeds.append(arguments.text)
+        return "done"
+
+    return tool("deed", do, needs_approval=True)
+
+
+async def test_a_deed_waits_for_its_approval_and_is_done_once(home: Path, deed, deeds: list[str]):
+    script = [calls(call("deed", {"text": "rm x"}, id="d")), calls(call("deed", {"text": "rm x"}, id="d")), "ok"]
+    async with desk(home, script, tools=[deed]) as it:
+        run = await it.say("clean up")
+        assert (run.status, deeds) == (RunStatus.WAITING, [])
+        card = (await it.sent())[-1]
+        assert "rm x" in card["text"]
+        assert [button["data"] for button in card["buttons"]] == ["a:1:y", "a:1:n"]
+        assert "Ann" in await it.command("/approve")
+        again = await it.settled(run.id)
+        assert deeds == ["rm x"]
+        assert again.status is RunStatus.WAITING, "the same call again needs an approval of its own"
+        await it.command("/deny too risky")
+        await it.settled(run.id)
+        assert deeds == ["rm x"]
+        assert of_role(await it.messages(), Role.TOOL)[-1] == "[denied by Ann: too risky]"
+
+
+@pytest.mark.parametrize(("answer", "done"), [("Yes.", True), ("ok, but only the first", False), ("no", False)])
+async def test_only_a_bare_yes_approves(home: Path, deed, deeds: list[str], answer: str, done: bool):
+    async with desk(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
+        await it.say("do it")
+        await it.say(answer)
+        assert bool(deeds) is done
+
+
+async def test_a_second_decision_changes_nothing(home: Path, deed, deeds: list[str]):
+    async with desk(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
+        run = await it.say("do it")
+        ask = await it.ask(run.id)
+        assert ask is not None
+        decide = lambda text: it.database.write(runs.answer, run.id, text, "Bo", now_ms(), ask_id=ask.id)  # noqa: E731
+        assert await decide("no") is True
+        assert await decide("yes") is False
+        await it.settled(run.id)
+        assert deeds == []
+        assert (await it.database.read(asks.get, ask.id)).answer == "no"
+
+
+async def test_a_question_is_withdrawn_when_a_message_was_first(home: Path):
+    gate = Gate()
+    ask = calls(call("ask_human", {"question": "Which?"}), before=gate)
+    async with desk(home, [ask, "Blue then."]) as it:
+        run_id = (await it.accept("paint")).run_id
+        await gate.reached.wait()
+        await it.accept("blue, by the way")
+        gate.open.set()
+        assert (await it.settled(run_id)).status is RunStatus.COMPLETED
+        assert of_role(await it.messages(), Role.TOOL) == ["[not asked: a new message arrived first; it follows]"]
+        assert await it.outcomes() == ["folded", "folded"]
+
+
+# --- ends ----------------------------------------------------------------------------------------------------------
+
+
+async def test_stop_cancels_the_call_and_keeps_a_valid_transcript(home: Path):
+    gate = Gate()
+
+    async def slow(*_: object) -> str:
+        await gate()
+        return "never"
+
+    async with desk(home, [calls(call("slow")), "next"], tools=[tool("slow", slow)]) as it:
+        run_id = (await it.accept("begin")).run_id
+        await gate.reached.wait()
+        assert await it.command("/stop") == say("run.stopped")
+        assert (await it.settled(run_id)).stop_reason is StopReason.CANCELLED
+        assert (await it.say("and now")).status is RunStatus.COMPLETED
+        assert it.server.refused == []
+        assert await it.command("/stop") == say("run.nothing_to_stop")
+
+
+async def test_no_reply_and_empty_answers(home: Path):
+    async with desk(home, ["NO_REPLY", "", "NO_REPLY", ""]) as it:
+        for _ in range(2):
+            await it.say("in a group", key="agent:main:telegram:group:-9", route=GROUP)
+        assert await it.sent() == []
+        await it.say("in a DM")
+        await it.say("in a DM")
+        assert [row["text"] for row in await it.sent()] == ["NO_REPLY", say("run.failed")]
+
+
+# --- models that fail ----------------------------------------------------------------------------------------------
+
+
+async def test_an_unreachable_model_keeps_the_message_and_retry_answers_it(home: Path):
+    async with desk(home, then=Failure(status=500)) as it:
+        run = await it.say("hello")
+        assert run.status is RunStatus.ERROR
+        assert [row["text"] for row in await it.sent()] == [say("model.unreachable_now")]
+        it.server.then = "here I am"
+        assert await it.command("/retry") == ""
+        await wait_for_idle(it)
+        assert await it.said() == [("user", "hello"), ("assistant", "here I am")]
+
+
+async def wait_for_idle(it: Desk) -> None:
+    async with asyncio.timeout(5):
+        while await it.database.read(runs.in_flight):
+            await asyncio.sleep(0.005)
+
+
+async def test_a_refused_key_is_said_without_the_key(home: Path):
+    async with desk(home, then=bad_key("sk-fake-key-1234567890")) as it:
+        run = await it.say("hello")
+        told = (await it.sent())[-1]["text"] + (run.error or "")
+        assert run.status is RunStatus.ERROR
+        assert "sk-fake-key-1234567890" not in told
+
+
+async def test_a_refusal_of_one_transcript_stays_that_sessions_problem(home: Path):
+    def script(body: dict[str, Any]) -> Any:
+        return bad_request("messages.[1]: no") if "poison" in str(body["messages"]) else "fine"
+
+    async with desk(home, script) as it:
+        assert (await it.say("poison")).status is RunStatus.ERROR
+        assert (await it.say("hello", key=f"{KEY}:8")).status is RunStatus.COMPLETED
+
+
+async def test_a_fallback_answers_and_is_named(home: Path):
+    def script(body: dict[str, Any]) -> Any:
+        return Failure(status=500) if body["model"] == "fake-model" else "from the other"
+
+    async with desk(home, script, settings={"fallbacks": ("spare",)}) as it:
+        assert (await it.say("hello")).status is RunStatus.COMPLETED
+        assert (await it.said())[-1] == ("assistant", "from the other")
+
+
+async def test_thinking_is_neither_stored_nor_sent(home: Path):
+    async with desk(home, ["<think>hm, a secret plan</think>Hello."]) as it:
+        await it.say("hello")
+        assert "secret plan" not in str(await it.said()) + str(await it.sent())
+        assert (await it.said())[-1] == ("assistant", "Hello.")
