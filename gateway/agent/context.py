@@ -78,7 +78,7 @@ def build(
     missing = material.message_count - len(own) - len(kept)
     turns = [*_as_turns(kept, cut.clip_turn, material.images), *_as_turns(cut.own(own), cut.clip_own, material.images)]
     system = _system(material, cut, missing)
-    messages = [{"role": "system", "content": system}, *_alternate(_complete(turns))]
+    messages = [{"role": "system", "content": system}, *_from_a_user(_alternate(_complete(turns)))]
     _add_context(messages, own or kept, material.timezone)
     return ModelRequest(messages=messages, tools=tools, model=model, max_output_tokens=window.output)
 
@@ -162,7 +162,7 @@ class _Cutter:
                 kept[i] = shorten(message)
                 over -= self._own_cost(message) - self._own_cost(kept[i])
         while over > 0 and len(kept) > 1:
-            over -= self._own_cost(kept.pop(0))
+            over -= self._own_cost(kept.pop(1 if len(kept) > 2 else 0))  # the first says what it is all about
         return kept
 
     def _over(self, own: Iterable[Message]) -> int:
@@ -279,6 +279,11 @@ def _alternate(turns: Sequence[JSON]) -> list[JSON]:
         else:
             merged.append(turn)
     return merged
+
+
+def _from_a_user(turns: Sequence[JSON]) -> Sequence[JSON]:
+    first = next((i for i, turn in enumerate(turns) if turn["role"] == "user"), 0)
+    return turns[first:]
 
 
 def _joined(first: Any, second: Any) -> Any:

@@ -76,10 +76,10 @@ class Worker:
                 await asyncio.sleep(LOOK_AROUND_SECONDS)
 
     async def drain(self, seconds: float = DRAIN_SECONDS) -> None:
-        """Take nothing more; let each run reach the end of its step, then give it back."""
-        self._draining = True
-        if self._taking is not None:
+        """Take nothing more; let each run reach the end of its step, then give it back. May be called again."""
+        if self._taking is not None and not self._draining:
             self._taking.cancel()
+        self._draining = True
         tasks = [task for _, task in self._active.values()]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=seconds)

@@ -134,7 +134,7 @@ class TelegramServer(World):
         fault = self._fault(method)
         if method == "getUpdates" and request.transport:
             self.polled_from.append(request.transport.get_extra_info("peername"))
-        if fault and fault.wait:
+        if fault and fault.wait and not fault.drop:
             await fault.wait.wait()
         elif fault and fault.drop == "before":
             return self._hang_up(request)
@@ -148,6 +148,8 @@ class TelegramServer(World):
             answer = await self._run(method, await parameters(request))
         except Refused as refused:
             return refusal(refused)
+        if fault and fault.wait:
+            await fault.wait.wait()
         return self._hang_up(request) if fault and fault.drop else web.json_response({"ok": True, "result": answer})
 
     def _fault(self, method: str) -> Fault | None:

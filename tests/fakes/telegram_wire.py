@@ -27,8 +27,8 @@ class Upload(bytes):
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """Goes wrong `times` times. `drop` cuts the connection "before" or "after" the call took effect; `wait` holds the call until
-    it is set; `raw` is answered as it stands, as a proxy on the way would."""
+    """Goes wrong `times` times. `drop` cuts the connection "before" or "after" the call took effect; `wait` holds the call, or
+    with `drop="after"` its answer, until it is set; `raw` is answered as it stands, as a proxy on the way would."""
 
     method: str
     times: int

@@ -1,0 +1,227 @@
+"""Messages from their admission to the answer in the outbox, with the model in a process of its own that answers at once."""
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import yaml
+
+from bench.table import Table
+from gateway.app import App, open_app, running
+from gateway.config.load import load
+from gateway.observe import logging
+from sessions import runs
+from sessions.clock import now_ms
+from sessions.db.engine import Touch
+from sessions.inbox import NewInbox
+from sessions.keys import Address, ChatKind, Platform
+from sessions.records import Route, RunStatus
+
+SESSIONS = 32
+NAME = "fake-model"
+QUESTION = "Please tell me in one sentence what we decided about the release on Monday."
+IMPORTS = "import aiohttp, openai, sqlalchemy, pydantic, pydantic_settings, yaml, ruamel.yaml, structlog, alembic"
+READY = """
+import asyncio, sys
+from pathlib import Path
+from gateway.app import open_app, running
+from gateway.config.load import load
+async def ready():
+    home = Path(sys.argv[1])
+    async with open_app(home, load(home, {})) as app, running(app):
+        pass
+asyncio.run(ready())
+"""
+
+
+@contextlib.contextmanager
+def model_server() -> Iterator[str]:
+    command = [sys.executable, "-m", "tests.fakes.model_server", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+@dataclass
+class Desk:
+    """`say` returns when the run of the message is over, with the seconds that this took."""
+
+    app: App
+    _ended: dict[str, asyncio.Event] = field(default_factory=dict)
+    _number: int = 0
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+
+        def hear(touched: frozenset[Touch]) -> None:
+            over = [which for what, which in touched if what == "run"]
+            if over:
+                loop.call_soon_threadsafe(self._note, over)
+
+        unlisten = self.app.database.listen(hear)
+        try:
+            yield
+        finally:
+            unlisten()
+
+    def _note(self, over: list[str]) -> None:
+        for run_id in over:
+            self._ended.setdefault(run_id, asyncio.Event()).set()
+
+    async def say(self, chat: str, text: str = QUESTION) -> float:
+        self._number += 1
+        route = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id=chat))
+        new = NewInbox(
+            dedup_key=f"bench:{self._number}",
+            session_key=f"agent:main:telegram:dm:{chat}",
+            messages=[{"content": text}],
+            route=route,
+        )
+        began = time.perf_counter()
+        accepted = await self.app.database.write(runs.accept, new, runs.Opening(), now_ms())
+        run_id = accepted.run_id or ""
+        await self._ended.setdefault(run_id, asyncio.Event()).wait()
+        took = time.perf_counter() - began
+        del self._ended[run_id]
+        if self._number % 500 == 1:
+            run = await self.app.database.read(runs.get, run_id)
+            assert run.status is RunStatus.COMPLETED, run.error
+        return took
+
+
+@dataclass
+class Lag:
+    """The longest that the event loop did not come around."""
+
+    worst: float = 0.0
+
+    async def watch(self) -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(0.005)
+            self.worst = max(self.worst, time.perf_counter() - began - 0.005)
+
+
+async def spread(count: int, work: Callable[[int], Awaitable[object]]) -> tuple[float, float]:
+    """`count` calls in 32 lines. Wall and CPU seconds for each."""
+
+    async def line(number: int) -> None:
+        for _ in range(count // SESSIONS):
+            await work(number)
+
+    began, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*(line(number) for number in range(SESSIONS)))
+    done = count // SESSIONS * SESSIONS
+    return (time.perf_counter() - began) / done, (time.process_time() - cpu) / done
+
+
+async def bare_client(app: App, url: str, count: int) -> float:
+    """CPU seconds of the openai client alone, streaming the answer to a prompt of the same kind."""
+    from openai import AsyncOpenAI
+
+    agent = app.settings.config.agents["main"]
+    from gateway.agent.tools.registry import Toolbox
+
+    messages = [{"role": "system", "content": agent.system_prompt}, {"role": "user", "content": QUESTION}]
+    tools = Toolbox.of(agent.tools).schemas
+
+    async def ask(_: int) -> None:
+        stream = await client.chat.completions.create(model=NAME, messages=messages, tools=tools, stream=True)  # type: ignore[call-overload]
+        async for _ in stream:
+            pass
+
+    async with AsyncOpenAI(base_url=url, api_key="none") as client:
+        await ask(0)
+        return (await spread(count, ask))[1]
+
+
+def megabytes() -> float:
+    gc.collect()
+    return psutil.Process().memory_info().rss / 2**20
+
+
+def seconds_of(*command: str) -> float:
+    def once() -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, *command], check=True, stderr=subprocess.DEVNULL)
+        return time.perf_counter() - began
+
+    return min(once() for _ in range(3))
+
+
+async def cost_of_turns(desk: Desk, last: int) -> tuple[float, float]:
+    """Median CPU seconds of a turn around the 10th and around the last of one long conversation."""
+    cost: list[float] = []
+    for _ in range(last + 10):
+        cpu = time.process_time()
+        await desk.say("long")
+        cost.append(time.process_time() - cpu)
+    return statistics.median(cost[2:20]), statistics.median(cost[-20:])
+
+
+async def under_load(table: Table, desk: Desk, url: str, count: int) -> None:
+    idle = megabytes()
+    lag = Lag()
+    watch = asyncio.create_task(lag.watch())
+    wall, cpu = await spread(count, lambda number: desk.say(str(number)))
+    watch.cancel()
+    grown = megabytes() - idle
+    bare = await bare_client(desk.app, url, min(count, 2_000))
+    table.row("CPU for each message", f"{cpu * 1e3:.1f} ms", f"openai {bare * 1e3:.1f} ms", cpu / bare, "<= 5 ms")
+    table.row(f"messages a second, {SESSIONS} sessions", f"{1 / wall:,.0f}", "", None, ">= 200")
+    table.row("longest stall of the event loop", f"{lag.worst * 1e3:.0f} ms", "", None, "<= 20 ms")
+    table.row("memory, idle", f"{idle:.0f} MB", "", None, "<= 90 MB")
+    table.row(f"  more after {count:,} messages", f"{grown:.0f} MB", "", None, "<= 15 MB")
+
+
+async def one_by_one(table: Table, desk: Desk, turns: int) -> None:
+    took = [await desk.say(f"single-{number}") for number in range(200)]
+    table.row("one message at a time, p50", f"{statistics.median(took) * 1e3:.1f} ms", "", None, "<= 10 ms")
+    tenth, late = await cost_of_turns(desk, turns)
+    table.row(f"turn {turns}", f"{late * 1e3:.1f} ms", f"turn 10 {tenth * 1e3:.1f} ms", late / tenth, "<= 1.2")
+
+
+async def measure(count: int, turns: int, home: Path) -> Table:
+    table = Table(
+        f"gateway: {count:,} messages from admission to outbox, {SESSIONS} sessions, a model that answers at once"
+    )
+    with model_server() as url:
+        model = {"provider": "openai", "base_url": url, "name": NAME, "api_key": "none"}
+        (home / "config.yaml").write_text(yaml.safe_dump({"model": model, "limits": {"parallel_runs": SESSIONS}}))
+        async with open_app(home, load(home, {})) as app, running(app):
+            desk = Desk(app)
+            async with desk.open():
+                await desk.say("first")
+                await under_load(table, desk, url, count)
+                await one_by_one(table, desk, turns)
+        ready, imports = seconds_of("-c", READY, str(home)), seconds_of("-c", IMPORTS)
+        table.row("ready", f"{ready:.2f} s", f"imports {imports:.2f} s", ready / imports, "<= 2")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=10_000)
+    parser.add_argument("--turns", type=int, default=500)
+    options = parser.parse_args()
+    logging.configure("warning")
+    with tempfile.TemporaryDirectory() as folder:
+        print(asyncio.run(measure(options.messages, options.turns, Path(folder))))
+
+
+if __name__ == "__main__":
+    main()

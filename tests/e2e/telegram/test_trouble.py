@@ -1,0 +1,158 @@
+"""When the platform, the network or the process fails: nothing lost, nothing twice, the rest goes on, the operator hears it in words."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, text
+
+from gateway.platforms import State
+from sessions import outbox
+from tests.e2e.telegram.house import Scene, daemon, scene, write_config
+from tests.fakes.telegram_server import TelegramServer
+
+
+async def another_chat_works(s: Scene) -> None:
+    """Somebody else is answered all the same."""
+    other = s.server.user(7, "Ann")
+    group = s.server.group(-2002)
+    before = len(s.server.answers(group.id))
+    s.server.user_says(group, other, "@hermes_bot hello")
+    await s.server.answered(group.id, before + 1)
+
+
+@pytest.mark.parametrize("drop", ["before", ""])
+async def test_a_send_that_surely_failed_is_made_again(home: Path, drop: str) -> None:
+    async with scene(home) as s:
+        s.server.fail("sendMessage", drop=drop, status=502)
+        assert "practice model" in await s.answer_to("hello")
+        await another_chat_works(s)
+        assert len(s.server.answers(s.dm.id)) == 1
+
+
+async def test_a_send_that_may_have_arrived_is_repeated_once_at_most(home: Path) -> None:
+    async with scene(home) as s:
+        s.server.fail("sendMessage", drop="after", times=2)
+        s.says("hello")
+        await s.server.answered(s.dm.id, 2)
+        await until_dead(s, 1)
+        assert len(s.server.answers(s.dm.id)) == 2
+
+
+async def until_dead(s: Scene, count: int) -> list[str]:
+    async with asyncio.timeout(10):
+        while len(rows := await s.app.database.read(outbox.dead_letters)) < count:
+            await asyncio.sleep(0.01)
+    return [row.last_error or "" for row in rows]
+
+
+async def test_a_platform_that_asks_to_wait_is_waited_for(home: Path) -> None:
+    async with scene(home) as s:
+        s.server.rate_limit("sendMessage", retry_after=1)
+        assert await s.answer_to("hello")
+        await another_chat_works(s)
+
+
+async def test_a_chat_that_threw_the_bot_out_is_a_dead_letter(home: Path) -> None:
+    async with scene(home) as s:
+        group = s.server.group(-3003)
+        s.server.user_says(group, s.ann, "@hermes_bot hello")
+        s.server.kick(group)
+        (why,) = await until_dead(s, 1)
+        assert "kicked" in why or "bot" in why
+        assert await s.answer_to("hello")
+
+
+async def test_a_revoked_token_is_said_in_words_and_the_rest_goes_on(home: Path) -> None:
+    async with scene(home) as s:
+        await s.answer_to("hello")
+        s.server.revoke()
+        platform = s.serving.chats.running["telegram"]
+        await s.server.until(lambda: platform.health.state is State.UNAUTHORIZED)
+        assert "token" in platform.health.words
+        assert s.server.token not in platform.health.words
+        assert s.serving.chats.states()["telegram"]["state"] == "unauthorized"
+
+
+async def test_a_poll_that_fails_recovers_by_itself(home: Path) -> None:
+    async with scene(home) as s:
+        s.server.fail("getUpdates", drop="before")
+        s.server.fail("getUpdates", status=409, description="Conflict: terminated by other getUpdates request")
+        assert await s.answer_to("hello")
+
+
+async def test_two_hundred_chats_at_once_keep_to_the_limits(home: Path) -> None:
+    users = [str(number) for number in range(1_000, 1_200)]
+    async with scene(home, allowed_users=users) as s:
+        people = [s.server.user(int(number), f"P{number}") for number in users]
+        for person in people:
+            s.server.user_says(s.server.dm(person), person, "hello")
+        await s.server.until(lambda: all(s.server.answers(person.id) for person in people), timeout=30)
+        assert all(len(s.server.answers(person.id)) == 1 for person in people)
+
+
+async def started(home: Path, server: TelegramServer) -> asyncio.subprocess.Process:
+    write_config(home, server)
+    environ = {**os.environ, "HERMES_HOME": str(home)}
+    program = [sys.executable, "-m", "gateway.cli.main", "gateway", "run"]
+    return await asyncio.create_subprocess_exec(
+        *program, env=environ, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+
+
+async def test_kill_9_between_send_and_mark_repeats_it_once_at_most(home: Path) -> None:
+    async with TelegramServer() as server:
+        ann = server.user(7, "Ann")
+        dm = server.dm(ann)
+        never = asyncio.Event()
+        server.fail("sendMessage", drop="after", wait=never)
+        server.user_says(dm, ann, "hello")
+        process = await started(home, server)
+        await server.answered(dm.id, timeout=30)
+        process.kill()
+        await process.wait()
+        never.set()
+        for _ in range(2):
+            async with daemon(home, server) as (app, _served):
+                await server.until(lambda: server.called("getUpdates"))
+                await settled(app.database)
+        assert len(server.answers(dm.id)) == 2
+        assert server.violations == []
+
+
+async def settled(database: object) -> None:
+    from sessions.db import Database
+
+    assert isinstance(database, Database)
+    async with asyncio.timeout(10):
+        while await database.read(_open):
+            await asyncio.sleep(0.01)
+
+
+def _open(conn: Connection) -> int:
+    query = "SELECT count(*) FROM outbox WHERE state NOT IN ('sent', 'dead')"
+    return int(conn.execute(text(query)).scalar_one())
+
+
+async def test_sigterm_ends_it_cleanly(home: Path) -> None:
+    async with TelegramServer() as server:
+        process = await started(home, server)
+        await server.until(lambda: server.called("getUpdates"), timeout=30)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+
+
+async def test_a_saved_configuration_is_taken_over_without_losing_a_message(home: Path) -> None:
+    async with scene(home, allowed_users=["7"]) as s:
+        bob = s.server.user(8, "Bob")
+        write_config(home, s.server, allowed_users=["7", "8"])
+        from gateway.config.load import load
+
+        await s.serving.reload(load(home, {}))
+        chat = s.server.dm(bob)
+        s.server.user_says(chat, bob, "hello")
+        assert "practice model" in (await s.server.answered(chat.id))[0]
+        assert await s.answer_to("hello")

@@ -1,0 +1,284 @@
+"""Each tool in a place of its own: what it does, and what it tells a model that uses it wrongly."""
+
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.agent.asking import JSON
+from gateway.agent.tools import files, skill
+from gateway.agent.tools.registry import Arguments, Asking, Place, Tool, Toolbox
+from sessions import store
+from sessions.db import Database
+from sessions.keys import Address, ChatKind, Platform, SessionKey
+from sessions.records import NewMessage, Role, Source
+
+ALL = Toolbox.of(["memory", "session_search", "skill", "files", "ask_human"])
+
+
+def started(database: Database, chat: str, ns: str) -> Any:
+    key = SessionKey.parse(f"agent:main:telegram:dm:{chat}")
+    return database.write_now(store.start, key, 1, source=Source.TELEGRAM, ns=ns)
+
+
+@pytest.fixture
+def place(home: Path, sqlite: Database, clock) -> Place:
+    return Place(
+        session=started(sqlite, "7", "owner"),
+        database=sqlite,
+        workspace=home / "workspace" / "owner",
+        skills=home / "skills",
+        clock=clock,
+        idem_key="k",
+        run_id="r",
+    )
+
+
+@pytest.fixture
+def elsewhere(place: Place) -> Place:
+    """The same agent in a chat with a memory of its own."""
+    return replace(place, session=started(place.database, "8", "stranger"))
+
+
+async def use(place: Place, name: str, **arguments: Any) -> Any:
+    import json
+
+    tool = ALL.get(name)
+    assert tool is not None
+    return await tool.run(place, json.dumps(arguments))
+
+
+# --- what a tool is ------------------------------------------------------------------------------------------------
+
+
+class Words(Arguments):
+    count: int = 1
+
+
+def made(function: Any, **fields: Any) -> Tool:
+    return Tool(name="made", arguments=Words, function=function, **fields)
+
+
+async def test_a_tool_that_takes_too_long_is_stopped(place: Place):
+    async def slow(*_: object) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    assert await made(slow, timeout=0.01).run(place, "{}") == "[made took longer than 0.01 s and was stopped]"
+
+
+async def test_long_output_is_cut_with_a_note(place: Place):
+    async def wordy(_: Place, arguments: Words) -> str:
+        return "x" * arguments.count
+
+    assert await made(wordy, output_limit=10).run(place, '{"count": 15}') == "xxxxxxxxxx\n[cut: 5 more characters]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [("{no", "no JSON"), ("[1]", "no JSON object"), ('{"count": "many"}', "count: Input should be a valid integer")],
+)
+async def test_wrong_arguments_are_explained(place: Place, arguments: str, told: str):
+    async def never(*_: object) -> str:
+        raise AssertionError
+
+    answer = await made(never).run(place, arguments)
+    assert str(answer).startswith("[wrong arguments for made: ")
+    assert told in str(answer)
+
+
+async def test_no_arguments_at_all_are_an_empty_object(place: Place):
+    async def ok(*_: object) -> str:
+        return "ok"
+
+    assert await made(ok).run(place, "") == "ok"
+
+
+def test_schemas_are_lean_complete_and_made_once():
+    schemas: list[JSON] = ALL.schemas
+    assert [schema["function"]["name"] for schema in schemas] == list(ALL.tools)
+    assert all(one is other for one, other in zip(schemas, ALL.schemas, strict=True))
+    for schema in schemas:
+        assert schema["function"]["description"]
+        assert "title" not in schema["function"]["parameters"]
+    properties = schemas[0]["function"]["parameters"]["properties"]
+    assert properties["cause"] == {"type": "string", "description": "why it is so"}
+
+
+def test_a_toolbox_leaves_out_what_it_does_not_know_and_what_it_must_not_offer():
+    box = Toolbox.of(["memory", "telepathy", "files"])
+    assert list(box.tools) == ["memory", "files"]
+    assert list(box.without("files").tools) == ["memory"]
+    assert box.get("telepathy") is None
+
+
+# --- memory --------------------------------------------------------------------------------------------------------
+
+
+async def test_notes_are_kept_replaced_and_forgotten(place: Place):
+    assert await use(place, "memory", action="list") == "There are no notes yet."
+    assert await use(place, "memory", action="save", text="Lives in Oslo", cause="a job") == "Saved as o1."
+    assert await use(place, "memory", action="save", text="Lives in Bergen", replaces="o1") == "Saved as o2."
+    listed = await use(place, "memory", action="list")
+    assert "Bergen" in listed
+    assert "Oslo" not in listed
+    assert await use(place, "memory", action="forget", text="o2") == "Forgotten: o2."
+    assert await use(place, "memory", action="list") == "There are no notes yet."
+
+
+async def test_the_same_note_twice_is_one(place: Place):
+    assert await use(place, "memory", action="save", text="Likes tea") == "Saved as o1."
+    assert await use(place, "memory", action="save", text=" Likes  tea ") == "Saved as o1."
+
+
+async def test_notes_never_leave_their_namespace(place: Place, elsewhere: Place):
+    await use(place, "memory", action="save", text="A secret")
+    assert await use(elsewhere, "memory", action="list") == "There are no notes yet."
+    assert "no open note o1" in await use(elsewhere, "memory", action="forget", text="o1")
+    assert "no open note o1" in await use(elsewhere, "memory", action="save", text="x", replaces="o1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"action": "save"}, "1 to 2000 characters"),
+        ({"action": "forget"}, "which note?"),
+        ({"action": "forget", "text": "the first"}, "which note?"),
+        ({"action": "save", "text": "x" * 2_001}, "at most 2000"),
+        ({"action": "dance"}, "action: "),
+    ],
+)
+async def test_what_memory_does_not_take(place: Place, arguments: dict, told: str):
+    assert told in await use(place, "memory", **arguments)
+
+
+# --- session_search ------------------------------------------------------------------------------------------------
+
+
+async def test_search_finds_the_passage_and_only_here(place: Place, elsewhere: Place):
+    said = ["The boiler broke", "Call the plumber", "His number is 5551234"]
+    new = [NewMessage(role=Role.USER, content=text) for text in said]
+    place.database.write_now(store.append, place.session.id, new, 5)
+    found = await use(place, "session_search", query="plumber")
+    assert all(text in found for text in said)
+    assert "Nothing was said here" in await use(elsewhere, "session_search", query="plumber")
+    assert "Nothing was said here" in await use(place, "session_search", query="zebra")
+
+
+async def test_a_search_that_makes_no_sense_is_explained_or_finds_nothing(place: Place):
+    for query in ('"', "AND", "( OR )", "*", "a@b.com", "it's"):
+        assert isinstance(await use(place, "session_search", query=query), str)
+    assert "wrong arguments" in await use(place, "session_search", query="")
+
+
+# --- skill ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_skill_is_saved_listed_changed_viewed_and_deleted(place: Place):
+    assert await use(place, "skill", action="list") == "There are no skills yet."
+    await use(place, "skill", action="save", name="report", content="# Weekly report\n\nOn Fridays.")
+    assert skill.listing(place.skills) == ["report: Weekly report"]
+    await use(place, "skill", action="save", name="report", content="# Monthly report, at the end")
+    assert await use(place, "skill", action="list") == "report: Monthly report, at the end"
+    assert "Monthly" in await use(place, "skill", action="view", name="report")
+    assert (place.skills / "report" / "SKILL.md").stat().st_mode & 0o777 == 0o600
+    assert await use(place, "skill", action="delete", name="report") == "Deleted the skill report."
+    assert skill.listing(place.skills) == []
+
+
+@pytest.mark.parametrize("name", ["../x", "", "A", "a/b", ".", "x" * 64, "a\0b", None])
+async def test_names_of_skills_are_plain(place: Place, name: str | None):
+    assert "lower-case letters" in await use(place, "skill", action="save", name=name, content="x")
+
+
+async def test_skills_that_are_not_there_or_empty(place: Place):
+    assert "there is no skill x" in await use(place, "skill", action="view", name="x")
+    assert "there is no skill x" in await use(place, "skill", action="delete", name="x")
+    assert "save needs content" in await use(place, "skill", action="save", name="x", content=" ")
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+async def test_files_are_written_read_listed_and_deleted(place: Place):
+    assert await use(place, "files", action="list") == "There are no files here yet."
+    assert await use(place, "files", action="write", path="a/b.md", content="tëxt") == "Wrote 4 characters to a/b.md."
+    assert await use(place, "files", action="read", path="/a/b.md") == "tëxt"
+    assert await use(place, "files", action="list") == "a/b.md  5 bytes"
+    assert await use(place, "files", action="list", path="a/b.md") == "a/b.md  5 bytes"
+    assert await use(place, "files", action="delete", path="a/b.md") == "Deleted a/b.md."
+    assert "there is no a/b.md" in await use(place, "files", action="read", path="a/b.md")
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "..", "/../etc/passwd", "a/../../owner2/x"])
+@pytest.mark.parametrize("action", ["read", "write", "list", "delete"])
+async def test_nothing_outside_of_the_workspace_is_touched(place: Place, path: str, action: str):
+    assert "outside your workspace" in await use(place, "files", action=action, path=path, content="x")
+
+
+@pytest.mark.parametrize("action", ["read", "write", "list", "delete"])
+async def test_links_lead_nowhere_outside(place: Place, tmp_path: Path, action: str):
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("k")
+    place.workspace.mkdir(parents=True)
+    (place.workspace / "out").symlink_to(secret)
+    (place.workspace / "key").symlink_to(secret / "key")
+    for path in ("out/key", "key", "out"):
+        assert "outside your workspace" in await use(place, "files", action=action, path=path, content="x")
+    assert (secret / "key").read_text() == "k"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"action": "read", "path": "a\0b"}, "zero bytes"),
+        ({"action": "read", "path": "folder"}, "is a folder"),
+        ({"action": "delete", "path": "folder"}, "is a folder"),
+        ({"action": "write", "path": "folder", "content": "x"}, "is a folder"),
+        ({"action": "write", "path": ".", "content": "x"}, "needs the path of a file"),
+        ({"action": "write", "path": "x"}, "write needs content"),
+        ({"action": "write", "path": "x" * 300, "content": "x"}, "File name too long"),
+        ({"action": "read", "path": "binary"}, "no text file"),
+        ({"action": "write", "path": "file/below", "content": "x"}, "file/below"),
+        ({"action": "write", "path": "big", "content": "x" * (files.MAX_FILE + 1)}, "at most 1000000"),
+    ],
+)
+async def test_what_files_do_not_do(place: Place, arguments: dict, told: str):
+    (place.workspace / "folder").mkdir(parents=True)
+    (place.workspace / "file").write_text("x")
+    (place.workspace / "binary").write_bytes(b"\x7fELF\0\0")
+    assert told in await use(place, "files", **arguments)
+
+
+async def test_a_big_file_is_read_in_part(place: Place):
+    place.workspace.mkdir(parents=True)
+    (place.workspace / "big").write_text("x" * 3_000_000)
+    read = await use(place, "files", action="read", path="big")
+    assert len(read) < 40_000
+    assert "more characters]" in read
+
+
+async def test_a_pipe_in_the_workspace_holds_nobody_up(place: Place):
+    place.workspace.mkdir(parents=True)
+    os.mkfifo(place.workspace / "pipe")
+    async with asyncio.timeout(2):
+        assert "no ordinary file" in await use(place, "files", action="read", path="pipe")
+
+
+async def test_a_write_that_was_cut_off_leaves_the_old_file(place: Place):
+    await use(place, "files", action="write", path="a", content="old")
+    await use(place, "files", action="write", path="a", content="new")
+    assert [entry.name for entry in place.workspace.iterdir()] == ["a"]
+
+
+# --- ask_human -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_question_is_asked_with_its_options(place: Place):
+    asked = await use(place, "ask_human", question="Which?", options=["x" * 200, "b"])
+    assert asked == Asking(question="Which?", options=("x" * 100, "b"))
+    assert "wrong arguments" in str(await use(place, "ask_human", question=""))

@@ -1,0 +1,111 @@
+"""Whoever logs: one line for each event, and no secret in it."""
+
+import logging
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from gateway.observe import logging as ours
+from gateway.observe.logging import configure, hide, redact
+
+SECRET = "correct-horse-battery"
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Generator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    secrets = set(ours._secrets)
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    ours._secrets.clear()
+    ours._secrets.update(secrets)
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    hide([SECRET, "", "short"])
+    configure("debug", tmp_path / "logs", colors=False)
+
+    def read() -> str:
+        written = capsys.readouterr().err
+        assert (tmp_path / "logs" / "hermes.log").read_text() == written
+        return written
+
+    return read
+
+
+def test_an_event_is_one_line_with_its_values(lines):
+    structlog.get_logger("gateway.x").info("run.finished", run_id="r1", count=3)
+    written = lines()
+    assert written.count("\n") == 1
+    assert "run.finished" in written
+    assert "run_id=r1" in written
+    assert "count=3" in written
+
+
+@pytest.mark.parametrize(
+    "value",
+    [SECRET, f"at {SECRET}!", ValueError(SECRET), [SECRET], {"key": SECRET}, ("a", {"b": [SECRET]}), SECRET.encode()],
+)
+def test_a_known_secret_never_appears(lines, value: object):
+    structlog.get_logger("gateway.x").warning("x", value=value, **{"other": value})
+    logging.getLogger("aiohttp").warning("trouble with %s", value)
+    written = lines()
+    assert SECRET not in written
+    assert "****" in written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://api.telegram.org/bot123456789:AAEhBOweik6ad9r_QXMENQjcrGbqCr4K-bc/getMe",
+        "Authorization: Bearer abcdefgh12345678",
+        "key sk-proj-abcdefghijklmnop1234 refused",
+        "xoxb-123456789012-abcdefghijkl",
+        "postgresql://user:pass-word@host/db",
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden(text: str):
+    hidden = redact(text)
+    assert "****" in hidden
+    for secret in ("AAEhBOweik6ad9r", "abcdefgh12345678", "abcdefghijklmnop", "abcdefghijkl", "pass-word"):
+        assert secret not in hidden
+
+
+def test_a_traceback_has_no_values_of_variables_and_no_secrets(lines):
+    def fail() -> None:
+        inside = "value of a variable"
+        raise ValueError(f"{SECRET} {len(inside)}")
+
+    for log in (structlog.get_logger("gateway.x"), logging.getLogger("gateway.y")):
+        try:
+            fail()
+        except ValueError:
+            log.exception("run.failed")
+    written = lines()
+    assert written.count("Traceback") == 2
+    assert SECRET not in written
+    assert '"value of a variable"' in written, "the line of code is there"
+    assert "inside = 'value" not in written
+
+
+def test_libraries_are_heard_from_warning_on(lines):
+    for name in ("httpx", "openai", "telegram", "aiohttp.access"):
+        logging.getLogger(name).info("chatter")
+    logging.getLogger("telegram").warning("trouble")
+    logging.getLogger("sessions.db").info("ours")
+    written = lines()
+    assert "chatter" not in written
+    assert "trouble" in written
+    assert "ours" in written
+
+
+def test_log_files_are_private_and_have_no_colours(lines, tmp_path: Path):
+    structlog.get_logger("gateway.x").error("x")
+    assert "\x1b" not in lines()
+    assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o700

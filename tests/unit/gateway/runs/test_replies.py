@@ -1,0 +1,66 @@
+"""What goes into a chat."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.runs.house import folder_name
+from gateway.runs.replies import approval_card, approved, question_card, reply_body
+from gateway.texts import say
+from sessions.keys import Address, ChatKind, Platform
+from sessions.records import Route
+
+
+def in_a(kind: ChatKind) -> Route:
+    return Route(address=Address(platform=Platform.TELEGRAM, kind=kind, chat_id="1"))
+
+
+@pytest.mark.parametrize("kind", [ChatKind.GROUP, ChatKind.CHANNEL])
+def test_silence_is_an_answer_in_groups(kind: ChatKind):
+    assert reply_body(" NO_REPLY\n", in_a(kind)) is None
+    assert reply_body("  ", in_a(kind)) is None
+    assert reply_body("NO_REPLY is a word", in_a(kind)) == {"text": "NO_REPLY is a word"}
+
+
+def test_in_a_dm_something_is_always_said():
+    assert reply_body("NO_REPLY", in_a(ChatKind.DM)) == {"text": "NO_REPLY"}
+    assert reply_body("", in_a(ChatKind.DM)) == {"text": say("run.failed")}
+
+
+@given(exact=st.text(max_size=5_000))
+def test_a_card_always_fits_and_says_what_is_missing(exact: str):
+    card = approval_card(exact)
+    assert len(card["text"]) <= 1_200
+    assert len(card["text"].splitlines()) <= 24
+    assert card["text"].count("```") == 2
+    assert all(len(button["data"].replace("{ask}", "9" * 19)) <= 64 for button in card["buttons"])
+
+
+def test_a_card_that_hides_something_says_so():
+    assert "… 28 more lines" in approval_card("\n".join(map(str, range(40))))["text"]
+    assert "… 1200 more characters" in approval_card("x" * 2_000)["text"]
+    assert "more" not in approval_card("rm x")["text"]
+
+
+def test_a_question_with_options_has_a_button_for_each():
+    card = question_card("Which?", ["a" * 90, "b"])
+    assert [(len(button["label"]), button["data"]) for button in card["buttons"]] == [(40, "a:{ask}:0"), (1, "a:{ask}:1")]
+    assert question_card("Which?", []) == {"text": "Which?", "buttons": []}
+
+
+@pytest.mark.parametrize("answer", ["yes", " Yes. ", "OK", "go ahead", "please do"])
+def test_words_that_approve(answer: str):
+    assert approved(answer)
+
+
+@pytest.mark.parametrize("answer", ["", "no", "yes, but later", "ok?", "yesterday", "not ok"])
+def test_words_that_do_not(answer: str):
+    assert not approved(answer)
+
+
+@given(ns=st.text(min_size=1, max_size=400))
+def test_a_namespace_is_one_folder(ns: str):
+    name = folder_name(ns)
+    assert "/" not in name
+    assert name.strip(".")
+    assert len(name.encode()) <= 255

@@ -1,0 +1,121 @@
+"""The catalogue of what the house says: complete, used, and in its style."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import gateway
+from gateway import texts
+from gateway.texts import needed, say
+from gateway.texts.times import span, when
+
+ROOT = Path(gateway.__file__).parent
+CATALOGUE: dict[str, dict[str, str]] = tomllib.loads((Path(texts.__file__).parent / "en.toml").read_text())
+TEXTS = {f"{section}.{key}": text for section, entries in CATALOGUE.items() for key, text in entries.items()}
+
+FOR_LATER = {
+    "session.reset_idle",
+    "session.reset_daily",
+    "session.reset_idle_unsaved",
+    "session.reset_daily_unsaved",
+    "run.continued",
+    "run.continued_unsure",
+    "model.unreachable",
+    "model.given_up",
+    "model.no_images",
+    "budget.day",
+    "budget.day_owner",
+    "status.idle",
+    "status.waiting",
+    "job.failed_thrice",
+    "job.missed",
+    "limits.queue_full",
+    "limits.too_long",
+    "limits.kind_unknown",
+    "limits.edited_late",
+    "limits.file_kind",
+    "ask.deny_reason",
+    "ask.answered",
+    "ask.changed",
+    "ask.waiting_reminder",
+    "ask.not_yours",
+    "ask.already",
+}
+"""Texts for resets, jobs, budgets and the like, whose parts follow."""
+
+
+def calls() -> list[tuple[str, ast.Call]]:
+    found = []
+    for file in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "say" and node.args:
+                found.append((f"{file.relative_to(ROOT)}:{node.lineno}", node))
+    return found
+
+
+def names(node: ast.expr) -> list[str]:
+    """The text's name, or both of `a if … else b`; for an f-string, all that begin like it."""
+    match node:
+        case ast.Constant(str(name)):
+            return [name]
+        case ast.IfExp(body=one, orelse=other):
+            return [*names(one), *names(other)]
+        case ast.JoinedStr(values=[ast.Constant(str(start)), *_]):
+            return [name for name in TEXTS if name.startswith(start)]
+        case _:
+            return []
+
+
+@pytest.mark.parametrize(("where", "call"), [pytest.param(where, call, id=where) for where, call in calls()])
+def test_every_text_gets_the_values_it_needs(where: str, call: ast.Call):
+    given = {keyword.arg for keyword in call.keywords} - {"language"}
+    for name in names(call.args[0]):
+        assert name in TEXTS, f"{where}: there is no text {name}"
+        if not isinstance(call.args[0], ast.JoinedStr) and None not in given:
+            assert needed(name) == given, f"{where}: {name}"
+
+
+def test_nothing_in_the_catalogue_is_unused():
+    said = {
+        node.value
+        for file in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    begun = {name for _, call in calls() for name in names(call.args[0])}
+    assert set(TEXTS) - said - begun - FOR_LATER == set()
+    assert set(TEXTS) >= FOR_LATER
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_style_of_every_text(name: str):
+    text = re.sub(r"\{\w+\}", "", TEXTS[name])
+    assert "!" not in text
+    assert not re.search(r"[\U0001F000-\U0001FAFF\u2600-\u27BF]", text)
+    assert not re.search(r"\b(session key|token|gateway|context)s?\b", text) or name in {"status.usage"}
+
+
+def test_a_missing_value_is_a_bug():
+    with pytest.raises(KeyError):
+        say("session.titled")
+    with pytest.raises(KeyError):
+        say("no.such")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3_599, "59 min"), (3_600, "1 h"), (11_400, "3 h 10 min"), (200_000, "2 days")],
+)
+def test_spans(seconds: float, told: str):
+    assert span(seconds) == told
+
+
+def test_times_are_short_when_they_are_near():
+    now = 1_750_000_000_000  # 15 June 2025, 15:06 UTC
+    day = 86_400_000
+    assert when(now, now, "UTC") == "15:06"
+    assert when(now - 2 * day, now, "Europe/Oslo") == "13 Jun 17:06"
+    assert when(now - 300 * day, now, "UTC") == "19 Aug 2024"
