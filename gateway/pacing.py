@@ -34,16 +34,16 @@ class Pacer:
 
     async def turn(self, address: Address) -> None:
         """Wait until a message may be sent there."""
-        await self._wait_until(self._reserve(address))
+        await self._wait_until(self._reserve(address, self._clock()))
 
     def turn_now(self, address: Address, *, edit: bool = False) -> bool:
         """For what may be left out: True, and the turn is taken, only if nothing has to wait for it."""
         now = self._clock()
-        if self._earliest(address) > now or (edit and self._edit_at.get(address.chat_id, 0) > now):
+        if self._earliest(address, now) > now or (edit and self._edit_at.get(address.chat_id, 0) > now):
             return False
         if self._left_this_minute(address, now) <= KEPT_FREE:
             return False
-        self._reserve(address)
+        self._reserve(address, now)
         if edit:
             self._edit_at[address.chat_id] = now + self._pace.edit
         return True
@@ -59,8 +59,8 @@ class Pacer:
     def _gap(self, address: Address) -> float:
         return self._pace.dm if address.kind is ChatKind.DM else self._pace.group
 
-    def _earliest(self, address: Address) -> float:
-        earliest = max(self._clock(), self._free_at.get(address.chat_id, 0), self._platform_free_at)
+    def _earliest(self, address: Address, now: float) -> float:
+        earliest = max(now, self._free_at.get(address.chat_id, 0), self._platform_free_at)
         limit = self._pace.group_per_minute
         calls = self._minute.get(address.chat_id)
         if limit is not None and calls is not None and len(calls) >= limit:
@@ -73,8 +73,8 @@ class Pacer:
             return float("inf")
         return limit - sum(1 for at in self._minute.get(address.chat_id, ()) if at > now - MINUTE)
 
-    def _reserve(self, address: Address) -> float:
-        at = self._earliest(address)
+    def _reserve(self, address: Address, now: float) -> float:
+        at = self._earliest(address, now)
         if len(self._free_at) > _MANY:
             self._forget_quiet(at)
         self._free_at[address.chat_id] = at + self._gap(address)

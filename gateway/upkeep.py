@@ -27,7 +27,7 @@ class Upkeep:
         self._unlisten = database.listen(self._hear)
 
     def _hear(self, touched: frozenset[Touch]) -> None:
-        if any(what == "session" for what, _ in touched):
+        if not self._grown.is_set() and any(what == "session" for what, _ in touched):
             self._loop.call_soon_threadsafe(self._grown.set)
 
     async def repair(self) -> None:

@@ -100,9 +100,10 @@ class _Cutter:
         self._tokens = tokens
         self._model = model
         self._window = window
+        self._scale = window.scale
 
     def _budget(self, of: int) -> int:
-        return int(of * self._window.scale)
+        return int(of * self._scale)
 
     def clip(self, text: str, budget: int) -> str:
         return self._tokens.clip(text, self._budget(budget), self._model)

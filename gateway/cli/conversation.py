@@ -16,6 +16,8 @@ from sessions.inbox import NewInbox
 from sessions.keys import SessionKey
 from sessions.records import Ask, Role, Run, RunStatus, Session
 
+LOOK_SECONDS = 1.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -24,6 +26,24 @@ class Outcome:
     run: Run
     answer: str = ""
     ask: Ask | None = None
+
+
+class Changes:
+    """Tells when a run may stand differently. Commits of another process, which may work on the same session, are not heard:
+    so it tells at least every second."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def hear(self, touched: frozenset[Touch]) -> None:
+        if any(what in {"run", "inbox", "stopped"} for what, _ in touched):
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def next(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
+        self._changed.clear()
 
 
 class Conversation:
@@ -76,17 +96,11 @@ class Conversation:
         return Outcome(run=run, answer=(last[0].content or "") if answered else "")
 
     @contextlib.asynccontextmanager
-    async def changes(self) -> AsyncGenerator[asyncio.Event]:
-        """Set whenever a run of this conversation may stand differently."""
-        changed, loop = asyncio.Event(), asyncio.get_running_loop()
-
-        def hear(touched: frozenset[Touch]) -> None:
-            if any(what in {"run", "inbox", "stopped"} for what, _ in touched):
-                loop.call_soon_threadsafe(changed.set)
-
-        unlisten = self.app.database.listen(hear)
+    async def changes(self) -> AsyncGenerator[Changes]:
+        changes = Changes()
+        unlisten = self.app.database.listen(changes.hear)
         try:
-            yield changed
+            yield changes
         finally:
             unlisten()
 
@@ -95,8 +109,7 @@ class Conversation:
 
     async def finished(self, run_id: str) -> Outcome:
         """Wait until the run does not work any more."""
-        async with self.changes() as changed:
+        async with self.changes() as changes:
             while (outcome := await self.outcome(run_id)).run.status is RunStatus.RUNNING:
-                await changed.wait()
-                changed.clear()
+                await changes.next()
             return outcome

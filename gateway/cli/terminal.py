@@ -77,6 +77,8 @@ class Screen:
             self._markdown(outcome.ask.question)
             for number, option in enumerate(outcome.ask.options, 1):
                 self.dim(f"  {number}. {option}")
+            if outcome.ask.options:
+                self._console.print()
         if outcome.run.status is RunStatus.ERROR:
             self.dim(f"{outcome.run.error or say('run.failed')} {say('run.kept')}")
 
@@ -163,15 +165,14 @@ class Terminal:
         """Show each run's outcome once, whoever started it."""
         shown: tuple[str, RunStatus] | None = None
         current: str | None = None
-        async with self._conversation.changes() as changed:
+        async with self._conversation.changes() as changes:
             while True:
                 active = await self._conversation.active()
                 if active is not None:
                     current = active.id
                 if current is not None:
                     shown = await self._show(current, shown)
-                await changed.wait()
-                changed.clear()
+                await changes.next()
 
     async def _show(self, run_id: str, shown: tuple[str, RunStatus] | None) -> tuple[str, RunStatus]:
         outcome = await self._conversation.outcome(run_id)

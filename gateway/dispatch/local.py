@@ -54,9 +54,13 @@ class LocalDispatch:
         self._extra.add(session_key)
 
     def _hear(self, touched: frozenset[Touch]) -> None:
-        for what, which in touched:
-            if what == "inbox":
-                self._loop.call_soon_threadsafe(self.notify, which)
+        keys = [which for what, which in touched if what == "inbox"]
+        if keys:  # one wake-up of the loop for a commit of many
+            self._loop.call_soon_threadsafe(self._notify_all, keys)
+
+    def _notify_all(self, session_keys: Sequence[str]) -> None:
+        for session_key in session_keys:
+            self.notify(session_key)
 
     def notify(self, session_key: str) -> None:
         if session_key in self._taken:

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 _PATTERNS = re.compile(
-    r"(?P<telegram>\b\d{6,12}:[A-Za-z0-9_-]{30,})"
+    r"(?P<telegram>(?<!\d)\d{6,12}:[A-Za-z0-9_-]{30,})"
     r"|(?P<bearer>(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,})"
     r"|(?P<known>\b(?:sk|xoxb|xoxp|xapp|ghp|hk)-?[-_A-Za-z0-9]{16,})"
     r"|(?P<url>(?<=://)[^/\s:@]+:[^/\s@]+(?=@))"
@@ -38,6 +38,11 @@ def _redact_event(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMa
         elif isinstance(value, BaseException):
             event[name] = redact(f"{type(value).__name__}: {value}")
     return event
+
+
+def _redact_line(_: Any, __: str, line: str) -> str:
+    """What stood inside of lists and objects."""
+    return redact(line)
 
 
 def configure(level: str = "info", folder: Path | None = None, *, colors: bool | None = None) -> None:
@@ -71,9 +76,6 @@ def configure(level: str = "info", folder: Path | None = None, *, colors: bool |
 
 def _handler(handler: logging.Handler, shared: list[Any], *, colored: bool) -> logging.Handler:
     renderer = structlog.dev.ConsoleRenderer(colors=colored, exception_formatter=structlog.dev.plain_traceback)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
-        )
-    )
+    processors = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer, _redact_line]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=processors))
     return handler

@@ -50,14 +50,18 @@ def question_card(question: str, options: Sequence[str]) -> Mapping[str, Any]:
 
 def approval_card(exact: str) -> Mapping[str, Any]:
     """The exact thing in a code block, short enough to fit always, and two buttons."""
-    lines = exact[:_CARD_CHARACTERS].splitlines()
-    shown = "\n".join(lines[:_CARD_LINES])
-    more = len(exact.splitlines()) - min(len(lines), _CARD_LINES)
-    block = f"```\n{shown.replace('```', '` ` `')}\n```" + (
-        f"\n… {more} more lines: /status shows all" if more > 0 else ""
-    )
+    shown = "\n".join(exact[:_CARD_CHARACTERS].splitlines()[:_CARD_LINES])
+    block = f"```\n{shown.replace('```', '` ` `')}\n```{_left_out(exact, shown)}"
     buttons = [{"label": say("ask.approve"), "data": "a:{ask}:y"}, {"label": say("ask.deny"), "data": "a:{ask}:n"}]
     return {"text": f"{say('ask.approval', what=block)}\n\n{say('ask.approval_note')}", "buttons": buttons}
+
+
+def _left_out(exact: str, shown: str) -> str:
+    lines = len(exact.splitlines()) - len(shown.splitlines())
+    characters = len(exact.rstrip()) - len(shown)
+    if lines <= 0 and characters <= 0:
+        return ""
+    return f"\n… {f'{lines} more lines' if lines > 0 else f'{characters} more characters'}: /status shows all"
 
 
 def approved(answer: str) -> bool:

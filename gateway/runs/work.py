@@ -80,9 +80,7 @@ class RunWork:
             unread=runs.has_unread(conn, run),
             history=_history(conn, run),
             notes=_notes(conn, session.ns),
-            spent=spending.of_day(conn, day)
-            if self._house.limits().tokens_per_day or self._house.limits().spend_per_day
-            else (0, 0),
+            spent=spending.of_day(conn, day) if self._counts_days else (0, 0),
         )
 
     @property
@@ -106,6 +104,11 @@ class RunWork:
         if time.monotonic() - self._began >= limits.seconds:
             return f"{limits.seconds // 60} minutes"
         return None
+
+    @property
+    def _counts_days(self) -> bool:
+        limits = self._house.limits()
+        return bool(limits.tokens_per_day or limits.spend_per_day)
 
     def _day(self) -> str:
         return iso(self._house.clock())[:10]
@@ -210,7 +213,7 @@ class RunWork:
             input_tokens=answer.usage.input_tokens,
             output_tokens=answer.usage.output_tokens,
             model=answer.model,
-            day=self._day(),
+            day=self._day() if self._counts_days else "",
         )
 
     async def finish(self, answer: Answer) -> bool:

@@ -1,12 +1,13 @@
-"""`hermes chat` as a person meets it: in a terminal, from a pipe, stopped, left, killed and resumed."""
+"""`hermes` as a person uses it: a real terminal, real processes, and a model server that keeps what it was sent."""
 
 import asyncio
+import contextlib
 import os
 import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -15,303 +16,273 @@ import pyte
 import pytest
 import yaml
 
-from tests.fakes.model_replies import Failure, Reply, call, calls
+from tests.fakes.model_replies import Reply, bad_key, call, calls
 from tests.fakes.model_server import ModelServer
 
 HERMES = str(Path(sys.executable).with_name("hermes"))
-SIZE = (40, 100)
-PROMPT = "you › "
+WIDTH, HEIGHT = 80, 40
+ASKED_WHERE = "\x1b[6n"
 
 
-class Gate:
-    """Holds an answer back until the test opens it."""
+class SlowModel:
+    """Says what it heard; on "slowly" it stops in the middle of its answer until it is let go."""
 
     def __init__(self) -> None:
-        self.reached = threading.Event()
-        self._open = threading.Event()
+        self.halfway = threading.Event()
+        self.go_on = threading.Event()
 
-    async def __call__(self) -> None:
-        self.reached.set()
-        await asyncio.to_thread(self._open.wait, 20)
+    def __call__(self, body: dict[str, Any]) -> Any:
+        last = body["messages"][-1]
+        said = str(last["content"]).rpartition("\n\n")[2]
+        if last["role"] == "tool":
+            return f"The tool said {last['content']}"
+        match said.split()[0]:
+            case "slowly":
+                return Reply(text="First part.\n\nSecond part.", chunks=("First part.\n\n", "Second part."), between=self._wait)
+            case "note":
+                return calls(call("memory", {"action": "save", "text": said}))
+            case "refuse":
+                return bad_key()
+            case _:
+                return f"You said **{said}**.\n\n- one\n- two"
 
-    def open(self) -> None:
-        self._open.set()
-
-    def is_reached(self) -> bool:
-        return self.reached.wait(15)
+    async def _wait(self) -> None:
+        self.halfway.set()
+        while not self.go_on.is_set():
+            await asyncio.sleep(0.005)
 
 
 @pytest.fixture
-def model() -> Generator[ModelServer]:
-    """The scripted server in a thread of its own. Its `script` is set by the test."""
-    server, ready, loop = ModelServer(), threading.Event(), asyncio.new_event_loop()
-    over = asyncio.Event()
-
-    async def serve() -> None:
-        async with server:
-            ready.set()
-            await over.wait()
-
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+def model() -> Generator[tuple[ModelServer, SlowModel]]:
+    """A model server on a loop of its own, since a terminal is watched by blocking."""
+    slow = SlowModel()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    assert ready.wait(10)
-    yield server
-    loop.call_soon_threadsafe(over.set)
-    thread.join(10)
+    server = ModelServer(slow)
+    run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result(10)  # noqa: E731
+    run(server.__aenter__())
+    yield server, slow
+    slow.go_on.set()
+    run(server.__aexit__())
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
     loop.close()
 
 
 @pytest.fixture
-def environ(tmp_path: Path, model: ModelServer) -> dict[str, str]:
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
-    chosen = {"provider": "openai", "base_url": model.url, "name": "fake-model", "api_key": "sk-fake-key-1234567890"}
-    (home / "config.yaml").write_text(yaml.safe_dump({"model": chosen}))
-    unwanted = {"COLUMNS", "LINES", "OPENAI_API_KEY", "OPENROUTER_API_KEY"}
-    kept = {name: value for name, value in os.environ.items() if name not in unwanted}
-    return {**kept, "HERMES_HOME": str(home), "TERM": "xterm-256color"}
+def configured(home: Path, model: tuple[ModelServer, SlowModel]) -> Path:
+    section = {"base_url": model[0].url, "name": "fake-model", "api_key": "sk-fake-1234567890"}
+    (home / "config.yaml").write_text(yaml.safe_dump({"model": section}))
+    return home
 
 
-class Tty:
-    """A terminal with a person in front of it: it answers what programs ask of terminals, and shows its screen."""
+class Window:
+    """A terminal of 80 by 40 with `hermes` in it. `sees` waits until the screen shows something."""
 
-    def __init__(self, environ: dict[str, str], *arguments: str) -> None:
+    def __init__(self, home: Path, *arguments: str) -> None:
+        environ = {**os.environ, "TERM": "xterm-256color", "HERMES_HOME": str(home), "NO_COLOR": ""}
         self.child = pexpect.spawn(
-            HERMES, list(arguments), encoding="utf-8", timeout=15, dimensions=SIZE, env=environ, echo=False
+            HERMES, list(arguments), dimensions=(HEIGHT, WIDTH), encoding="utf-8", timeout=15, env=environ
         )
-        self.child.delaybeforesend = None
-        self._screen = pyte.HistoryScreen(SIZE[1], SIZE[0], history=500)
-        self._screen.write_process_input = self.child.send
-        self._stream = pyte.Stream(self._screen)
-        self.child.logfile_read = self
-
-    def write(self, data: str) -> None:
-        self._stream.feed(data)
-
-    def flush(self) -> None:
-        pass
-
-    def sees(self, text: str) -> None:
-        self.child.expect(re.escape(text))
+        self.screen = pyte.HistoryScreen(WIDTH, HEIGHT)
+        self._stream = pyte.Stream(self.screen)
+        self.raw = ""
 
     def types(self, text: str) -> None:
-        self.child.send(text + "\r")
+        self.child.send(f"{text}\r")
 
-    def pastes(self, text: str) -> None:
-        self.child.send(f"\x1b[200~{text}\x1b[201~")
+    def presses(self, keys: str) -> None:
+        self.child.send(keys)
+
+    def sees(self, text: str) -> str:
+        while text not in self.shown:
+            self._more()
+        return self.shown
 
     @property
-    def screen(self) -> str:
-        return "\n".join(line.rstrip() for line in self._screen.display)
+    def shown(self) -> str:
+        return "\n".join(line.rstrip() for line in self.screen.display).rstrip()
 
-    def leaves(self) -> str:
-        """By Ctrl-D. The id of the session."""
-        self.child.sendeof()
-        self.sees("Resume  hermes -r ")
-        self.child.expect(pexpect.EOF)
-        self.child.close()
-        assert self.child.exitstatus == 0, self.screen
-        found = re.search(r"^Session (\d{8}_\d{6}_[0-9a-f]{8})\nResume  hermes -r \1$", self.screen, re.MULTILINE)
-        assert found, self.screen
-        return found[1]
+    def line_with(self, text: str) -> str:
+        return next(line for line in self.shown.splitlines() if text in line)
+
+    def is_dim(self, text: str) -> bool:
+        escaped = re.search(rf"((?:\x1b\[[0-9;]*m)*)[^\n\x1b]*{re.escape(text)}", self.raw)
+        return escaped is not None and "\x1b[2m" in escaped.group(1)
+
+    def _more(self) -> None:
+        read = self.child.read_nonblocking(65_536, timeout=15)
+        self.raw += read
+        self._stream.feed(read)
+        for _ in range(read.count(ASKED_WHERE)):
+            cursor = self.screen.cursor
+            self.child.send(f"\x1b[{cursor.y + 1};{cursor.x + 1}R")
+
+    def ends(self) -> str:
+        with contextlib.suppress(pexpect.EOF):
+            while True:
+                self._more()
+        self.child.wait()
+        return self.shown
 
 
 @pytest.fixture
-def chat(environ: dict[str, str]) -> Generator[Callable[..., Tty]]:
-    opened: list[Tty] = []
-
-    def open_one(*arguments: str) -> Tty:
-        opened.append(Tty(environ, *arguments))
-        opened[-1].sees(PROMPT.strip())
-        return opened[-1]
-
-    yield open_one
-    for tty in opened:
-        tty.child.close(force=True)
+def windows() -> Generator[list[Window]]:
+    opened: list[Window] = []
+    yield opened
+    for window in opened:
+        window.child.close(force=True)
 
 
-def once(environ: dict[str, str], *arguments: str, said: str | None = None) -> subprocess.CompletedProcess[str]:
-    given: dict[str, Any] = {"input": said} if said is not None else {"stdin": subprocess.DEVNULL}
-    return subprocess.run([HERMES, *arguments], capture_output=True, text=True, timeout=30, env=environ, **given)
+@pytest.fixture
+def open_window(configured: Path, windows: list[Window]):
+    def open_window(*arguments: str) -> Window:
+        windows.append(Window(configured, *arguments))
+        windows[-1].sees("you ›")
+        return windows[-1]
+
+    return open_window
 
 
-def heard(body: dict[str, Any]) -> list[str]:
-    """What the model was sent after the system prompt, without the block that tells the time."""
-    return [re.sub(r"^\[[^\]]*\d\d:\d\d [^\]]*\]\n\n", "", str(turn["content"])) for turn in body["messages"][1:]]
+def piped(home: Path, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "HERMES_HOME": str(home)}
+    return subprocess.run([HERMES, *arguments], input=said, capture_output=True, text=True, timeout=30, env=environ)
 
 
-# --- in a terminal ------------------------------------------------------------------------------------------------
+def session_in(text: str) -> str:
+    found = re.search(r"Session (\d{8}_\d{6}_[0-9a-f]{8})", text)
+    assert found is not None
+    return found[1]
 
 
-def test_an_answer_its_tools_and_a_pasted_message(chat, model):
-    model.script = [
-        calls(call("memory", {"action": "save", "text": "Ann likes tea"}), text="I note it."),
-        "Noted **well**.\n\n> as you said\n\nThe end of it.",
-        "three lines they were",
+def heard(server: ModelServer) -> list[tuple[str, str]]:
+    """The last request as (role, text), without the system prompt and the time."""
+    said = [(m["role"], re.sub(r"^\[[^\]]+\]\n\n", "", m["content"] or "")) for m in server.bodies[-1]["messages"]]
+    return said[1:]
+
+
+def test_a_conversation_in_the_terminal(open_window, configured: Path, model: tuple[ModelServer, SlowModel]):
+    server, _ = model
+    window = open_window()
+    window.types("hello")
+    window.sees("• two")
+    assert "**" not in window.shown
+
+    window.types("note tea")
+    window.sees("The tool said Saved as o1.")
+    assert window.is_dim("· memory")
+
+    window.presses("\x1b[200~first line\nsecond line\x1b[201~\r")
+    window.sees("second line.")
+    assert heard(server)[-1] == ("user", "first line\nsecond line")
+
+    window.types("/title Boats")
+    window.sees("called “Boats”")
+    window.types("/nwe")
+    window.sees("Did you mean /new?")
+    window.types("/etc/hosts is broken")
+    window.sees("You said /etc/hosts is broken.")
+
+    window.presses("\x04")
+    end = window.ends()
+    assert window.child.exitstatus == 0
+    assert f"hermes -r {session_in(end)}" in end
+    assert "hello" in (configured / "history").read_text()
+    assert (configured / "history").stat().st_mode & 0o777 == 0o600
+
+
+def test_steering_and_stopping(open_window, model: tuple[ModelServer, SlowModel]):
+    server, slow = model
+    window = open_window()
+    window.types("slowly please")
+    window.sees("First part.")
+    window.sees("Ctrl-C stops")
+    window.types("and mind the gap")
+    window.sees("Noted.")
+    slow.go_on.set()
+    window.sees("You said and mind the gap.")
+    assert heard(server) == [
+        ("user", "slowly please"),
+        ("assistant", "First part.\n\nSecond part."),
+        ("user", "and mind the gap"),
     ]
-    tty = chat()
-    tty.types("remember tea")
-    tty.sees("The end of it.")
-    shown = tty.screen
-    assert re.search(r"you › remember tea\nI note it\.\n\n· memory\nNoted well\.\n\n▌ as you said\n\nThe end", shown), (
-        shown
+    assert window.shown.count("First part.") == 1
+
+    slow.go_on.clear()
+    slow.halfway.clear()
+    window.types("slowly again")
+    assert slow.halfway.wait(5)
+    window.presses("\x03")
+    window.sees("Stopped.")
+    window.types("still there")
+    window.sees("You said still there.")
+    window.presses("\x03")
+    window.sees("Ctrl-C once more leaves.")
+    window.presses("\x03")
+    assert "Resume" in window.ends()
+
+
+def test_resuming_has_the_whole_history(open_window, configured: Path, model: tuple[ModelServer, SlowModel]):
+    server, _ = model
+    session = session_in(piped(configured, "chat", "-q", "my name is Ann").stderr)
+    window = open_window("-r", session[:15])
+    window.sees("You last said: “my name is Ann”")
+    window.types("who am I")
+    window.sees("You said who am I.")
+    answer = "You said **my name is Ann**.\n\n- one\n- two"
+    assert heard(server) == [("user", "my name is Ann"), ("assistant", answer), ("user", "who am I")]
+    window.presses("\x04")
+    window.ends()
+    assert piped(configured, "-c", said="and now\n").returncode == 0
+    assert [text for role, text in heard(server) if role == "user"] == ["my name is Ann", "who am I", "and now"]
+
+
+def test_questions_from_scripts(configured: Path, model: tuple[ModelServer, SlowModel]):
+    good = piped(configured, "chat", "-q", "hello")
+    assert (good.returncode, good.stdout) == (0, "You said **hello**.\n\n- one\n- two\n")
+    bad = piped(configured, "chat", "-q", "refuse this")
+    assert (bad.returncode, bad.stdout) == (1, "")
+    assert "/retry" in bad.stderr
+    assert "Traceback" not in bad.stderr
+    several = piped(configured, said="one\n\n/status\ntwo\n")
+    assert several.returncode == 0
+    assert several.stdout.index("You said **one**") < several.stdout.index("Ready.") < several.stdout.index("**two**")
+    unknown = piped(configured, "-r", "20990101", said="x\n")
+    assert unknown.returncode == 1
+    assert "No session begins with '20990101'" in unknown.stderr
+
+
+def test_a_second_process_in_the_same_session(open_window, configured: Path, model: tuple[ModelServer, SlowModel]):
+    _, slow = model
+    session = session_in(piped(configured, "chat", "-q", "hello").stderr)
+    window = open_window("-r", session)
+    window.types("slowly please")
+    window.sees("First part.")
+    environ = {**os.environ, "HERMES_HOME": str(configured)}
+    other = subprocess.Popen(
+        [HERMES, "-r", session], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ
     )
-    assert "WARNING" not in shown
-    tty.pastes("one\ntwo\nthree")
-    tty.types("")
-    tty.sees("three lines they were")
-    tty.leaves()
-    assert heard(model.bodies[2])[-1] == "one\ntwo\nthree"
+    with other:
+        assert other.stdin is not None
+        other.stdin.write("me too\n")
+        other.stdin.flush()
+        window.child.timeout = 15
+        threading.Timer(1.0, slow.go_on.set).start()
+        told, _ = other.communicate(timeout=20)
+    assert "You said **me too**." in told
+    window.sees("You said me too.")
 
 
-def test_what_is_typed_while_it_works_is_taken_into_account(chat, model):
-    gate = Gate()
-    model.script = [Reply(text="first answer", before=gate), "second answer"]
-    tty = chat()
-    tty.types("begin")
-    assert gate.is_reached()
-    tty.sees("working")
-    tty.types("and also this")
-    tty.sees("Noted.")
-    gate.open()
-    tty.sees("first answer")
-    tty.sees("second answer")
-    tty.leaves()
-    assert heard(model.bodies[1]) == ["begin", "first answer", "and also this"]
-
-
-def test_ctrl_c_stops_the_answer_and_not_the_program(chat, model):
-    gate = Gate()
-    model.script = [Reply(text="never shown", before=gate), "still here"]
-    tty = chat()
-    tty.types("begin")
-    assert gate.is_reached()
-    tty.child.sendintr()
-    tty.sees("Stopped. What was done so far is kept.")
-    gate.open()
-    tty.types("are you there")
-    tty.sees("still here")
-    assert "never shown" not in tty.screen
-    assert "[stopped" not in tty.screen
-    tty.leaves()
-
-
-def test_commands_answer_without_the_model(chat, model):
-    tty = chat()
-    for typed, answer in [
-        ("/help", "/stop – end what I am doing"),
-        ("/status", "Ready. Nothing has been said here yet."),
-        ("/hlep", "Did you mean /help?"),
-        ("/stop", "I am not doing anything at the moment."),
-    ]:
-        tty.types(typed)
-        tty.sees(answer)
-    tty.child.sendeof()
-    tty.child.expect(pexpect.EOF)
-    assert model.count == 0
-
-
-def test_a_question_is_answered_by_the_next_message(chat, model):
-    model.script = [calls(call("ask_human", {"question": "Which colour?", "options": ["Red", "Blue"]})), "So be it."]
-    tty = chat()
-    tty.types("paint")
-    tty.sees("2. Blue")
-    tty.types("blue")
-    tty.sees("So be it.")
-    tty.leaves()
-    assert heard(model.bodies[1])[-1] == "blue"
-
-
-def test_a_failure_is_one_sentence(chat, model):
-    model.script = [Failure(status=401, message="bad key", code="invalid_api_key")]
-    tty = chat()
-    tty.types("hello")
-    tty.sees("/retry tries again.")
-    assert "Traceback" not in tty.screen
-    tty.leaves()
-
-
-# --- coming back --------------------------------------------------------------------------------------------------
-
-
-def test_resuming_by_prefix_and_by_newest_has_the_whole_history(chat, environ, model):
-    model.script = ["first answer", "second answer", "third answer"]
-    tty = chat()
-    tty.types("first")
-    tty.sees("first answer")
-    session = tty.leaves()
-    again = chat("-r", session[:20])
-    assert "Back in “first”" in again.screen
-    again.types("second")
-    again.sees("second answer")
-    assert again.leaves() == session
-    ended = once(environ, "chat", "-c", "-q", "third")
-    assert ended.stdout == "third answer\n"
-    assert session in ended.stderr
-    assert heard(model.bodies[2]) == ["first", "first answer", "second", "second answer", "third"]
-
-
-def test_a_run_that_was_killed_goes_on_when_resumed(chat, model):
-    lost = Gate()
-    model.script = [
-        calls(call("files", {"action": "list"})),
-        Reply(text="lost", before=lost),
-        "I went on and am done.",
-    ]
-    tty = chat()
-    tty.types("begin")
-    assert lost.is_reached()
-    tty.child.kill(9)
-    tty.child.wait()
-    lost.open()
-    again = chat("-c")
-    again.sees("I went on and am done.")
-    again.leaves()
-    assert heard(model.bodies[2]) == heard(model.bodies[1])
-
-
-def test_leaving_in_the_middle_does_not_hang_and_resuming_goes_on(chat, model):
-    gate = Gate()
-    model.script = [Reply(text="lost", before=gate), "Here I am again."]
-    tty = chat()
-    tty.types("begin")
-    assert gate.is_reached()
-    session = tty.leaves()
-    assert "The answer is not finished. Resuming goes on with it." in tty.screen
-    gate.open()
-    again = chat("-r", session)
-    again.sees("Here I am again.")
-    again.leaves()
-
-
-# --- from scripts -------------------------------------------------------------------------------------------------
-
-
-def test_one_question_prints_the_answer_and_nothing_else(environ, model):
-    model.script = ["**plain** text"]
-    ended = once(environ, "chat", "-q", "hello")
-    assert (ended.returncode, ended.stdout) == (0, "**plain** text\n")
-    assert re.search(r"Resume  hermes -r \S+\n$", ended.stderr)
-
-
-def test_one_question_that_fails_is_exit_code_1_and_a_sentence(environ, model):
-    model.script = [Failure(status=401, message="bad key", code="invalid_api_key")]
-    ended = once(environ, "chat", "-q", "hello")
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert "/retry tries again." in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-def test_an_unknown_session_is_exit_code_1(environ, model):
-    ended = once(environ, "-r", "20010101_0")
-    assert ended.returncode == 1
-    assert "20010101_0" in ended.stderr
-    assert model.count == 0
-
-
-def test_lines_from_a_pipe_are_said_one_after_the_other(environ, model):
-    model.script = ["one", "two"]
-    ended = once(environ, "chat", said="first\n\n/status\nsecond\n")
-    assert ended.returncode == 0
-    assert re.fullmatch(r"one\nReady\. .*\ntwo\n\nSession \S+\nResume .*\n", ended.stdout), ended.stdout
-    assert heard(model.bodies[1]) == ["first", "one", "second"]
+def test_a_killed_chat_goes_on_when_it_is_resumed(open_window, configured: Path, model: tuple[ModelServer, SlowModel]):
+    _, slow = model
+    session = session_in(piped(configured, "chat", "-q", "hello").stderr)
+    window = open_window("-r", session)
+    window.types("slowly please")
+    window.sees("First part.")
+    os.kill(window.child.pid, 9)
+    slow.go_on.set()
+    again = open_window("-r", session)
+    again.sees("Second part.")
+    again.types("well")
+    again.sees("You said well.")

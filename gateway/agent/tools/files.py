@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -70,9 +71,13 @@ def _listing(folder: Path, workspace: Path) -> Iterator[str]:
 
 
 def _read(target: Path) -> str:
-    data = target.read_bytes()[: MAX_FILE + 1]
+    with open(os.open(target, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # without waiting for the writer of a pipe
+        seen = os.fstat(file.fileno())
+        if not stat.S_ISREG(seen.st_mode):
+            raise ToolError(f"{target.name} is no ordinary file")
+        data = file.read(MAX_FILE)
     if b"\0" in data[:8_000]:
-        raise ToolError(f"{target.name} is no text file ({target.stat().st_size} bytes)")
+        raise ToolError(f"{target.name} is no text file ({seen.st_size} bytes)")
     return data.decode("utf-8", errors="replace")
 
 

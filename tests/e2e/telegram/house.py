@@ -34,9 +34,12 @@ class Scene:
         return (await self.server.answered(self.dm.id, before + 1))[-1]
 
 
-def write_config(home: Path, server: TelegramServer, **telegram: Any) -> None:
+def write_config(
+    home: Path, server: TelegramServer, *, sections: dict[str, Any] | None = None, **telegram: Any
+) -> None:
     section = {"enabled": True, "token": server.token, "api_base": server.url, "allowed_users": ["7"], **telegram}
-    config = {"platforms": {"telegram": section}, "api": {"port": 0}, "model": {"provider": "practice"}}
+    usual = {"platforms": {"telegram": section}, "api": {"port": 0}, "model": {"provider": "practice"}}
+    config = {**usual, **(sections or {})}
     (home / "config.yaml").write_text(yaml.safe_dump(config))
 
 

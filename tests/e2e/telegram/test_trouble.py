@@ -99,7 +99,11 @@ async def started(home: Path, server: TelegramServer) -> asyncio.subprocess.Proc
     environ = {**os.environ, "HERMES_HOME": str(home)}
     program = [sys.executable, "-m", "gateway.cli.main", "gateway", "run"]
     return await asyncio.create_subprocess_exec(
-        *program, env=environ, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+        *program,
+        env=environ,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
     )
 
 

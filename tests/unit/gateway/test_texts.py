@@ -32,6 +32,8 @@ FOR_LATER = {
     "status.waiting",
     "job.failed_thrice",
     "job.missed",
+    "people.group_hello",
+    "people.pairing_pending",
     "limits.queue_full",
     "limits.too_long",
     "limits.kind_unknown",

@@ -1,6 +1,7 @@
 """Each tool in a place of its own: what it does, and what it tells a model that uses it wrongly."""
 
 import asyncio
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -43,10 +44,8 @@ def elsewhere(place: Place) -> Place:
     return replace(place, session=started(place.database, "8", "stranger"))
 
 
-async def use(place: Place, name: str, **arguments: Any) -> Any:
-    import json
-
-    tool = ALL.get(name)
+async def use(place: Place, tool_name: str, /, **arguments: Any) -> Any:
+    tool = ALL.get(tool_name)
     assert tool is not None
     return await tool.run(place, json.dumps(arguments))
 

@@ -1,0 +1,264 @@
+"""Each command, in chats of every state."""
+
+import pytest
+from sqlalchemy import Connection
+
+from gateway.commands import COMMANDS, MENU, Chat, execute, hint, parse
+from gateway.texts import say
+from sessions import memory, runs, store
+from sessions.db import Database
+from sessions.inbox import NewInbox
+from sessions.records import EndReason, RunStatus
+from sessions.runs import Opening, Said
+from tests.fakes.model_replies import call
+
+KEY = "agent:main:telegram:dm"
+
+
+class Room:
+    """A chat on a database; its agent answers by the transitions alone."""
+
+    def __init__(self, database: Database, clock) -> None:
+        self.database, self.clock, self.count = database, clock, 0
+
+    def chat(self, key: str = KEY) -> Chat:
+        return Chat(session_key=key, now=self.clock(), user="Ann", default_model="big", timezone="UTC")
+
+    def send(self, text: str, key: str = KEY) -> str:
+        parsed = parse(text)
+        assert parsed is not None
+        return self.database.write_now(execute, self.chat(key), parsed)
+
+    def say(self, text: str) -> str:
+        """Begin a run with it, or join the one that is active."""
+        self.count += 1
+        self.clock.tick(1_000)
+        new = NewInbox(dedup_key=f"d{self.count}", session_key=KEY, messages=[{"content": text}])
+        return self.database.write_now(runs.accept, new, Opening(), self.clock()).run_id or ""
+
+    def answered(self, text: str, answer: str = "yes") -> None:
+        self.say(text)
+        self.database.write_now(self._finish, answer)
+
+    def _finish(self, conn: Connection, answer: str) -> None:
+        run = self._claim(conn)
+        assert runs.finish(conn, run, Said(text=answer, input_tokens=1_200, output_tokens=34), self.clock(), step=0)
+
+    def _claim(self, conn: Connection):
+        run = runs.claim(conn, KEY, "me", Opening(), self.clock(), lease_ms=1_000)
+        assert run is not None
+        runs.fold(conn, run, self.clock())
+        return run
+
+    def park(self, kind: str = "question") -> None:
+        self.say("do it")
+        self.database.write_now(self._park, kind)
+
+    def _park(self, conn: Connection, kind: str) -> None:
+        run = self._claim(conn)
+        (row,) = runs.answered(conn, run, Said(text="", tool_calls=[call("files")]), self.clock(), step=0)
+        assert runs.park(conn, run, row, "Which?", self.clock(), kind=kind)
+
+    def call_tool(self) -> None:
+        def work(conn: Connection) -> None:
+            runs.answered(conn, self._claim(conn), Said(text="", tool_calls=[call("files")]), self.clock(), step=0)
+
+        self.database.write_now(work)
+
+    @property
+    def active(self):
+        return self.database.read_now(runs.active, KEY)
+
+    @property
+    def session(self):
+        return self.database.read_now(store.active, KEY)
+
+    def said(self) -> list[str | None]:
+        return [message.content for message in self.database.read_now(store.read_messages, self.session.id)]
+
+
+@pytest.fixture
+def room(sqlite: Database, clock) -> Room:
+    return Room(sqlite, clock)
+
+
+# --- what is a command ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["/etc/hosts is broken", "hello /new", "/", "// x", "/1", "/new/old", "/a.b", "1/2", ""])
+def test_what_only_looks_like_a_command_is_for_the_agent(text: str):
+    assert parse(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "argument"),
+    [("/new", "new", ""), (" /NEW ", "new", ""), ("/title a\nb c ", "title", "a\nb c"), ("/deny  why not", "deny", "why not")],
+)
+def test_commands_and_their_arguments(text: str, name: str, argument: str):
+    parsed = parse(text)
+    assert parsed is not None
+    assert (parsed.name, parsed.argument) == (name, argument)
+
+
+def test_an_unknown_command_gets_a_hint():
+    assert hint("nwe") == say("command.unknown", command="/nwe", near="/new")
+    assert hint("xyzzy") == say("command.unknown_far", command="/xyzzy")
+
+
+def test_reset_is_another_name_of_new(room: Room):
+    assert room.send("/reset") == say("session.new")
+
+
+def test_help_names_every_command(room: Room):
+    told = room.send("/help")
+    assert [line.split()[0] for line in told.splitlines()] == [f"/{command.name}" for command in COMMANDS]
+
+
+def test_the_menu_is_short_and_what_ends_or_decides_is_for_the_allowed():
+    assert len(MENU) <= 9
+    guarded = {command.name for command in COMMANDS if command.for_allowed}
+    assert guarded >= {"new", "resume", "forget", "stop", "approve", "deny"}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_answers_in_a_chat_where_nothing_was_said(room: Room, command):
+    for text in (f"/{command.name}", f"/{command.name} 1"):
+        assert isinstance(room.send(text), str)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_answers_while_a_run_works(room: Room, command):
+    room.say("hello")
+    room.call_tool()
+    assert isinstance(room.send(f"/{command.name}"), str)
+
+
+# --- conversations -------------------------------------------------------------------------------------------------
+
+
+def test_new_ends_the_run_and_the_conversation(room: Room):
+    run = room.say("hello")
+    old = room.session.id
+    assert room.send("/new") == say("session.new")
+    assert room.database.read_now(runs.get, run).status is RunStatus.COMPLETED
+    assert room.database.read_now(store.get, old).end_reason is EndReason.USER
+    room.answered("afresh")
+    assert room.said() == ["afresh", "yes"]
+
+
+def test_resume_goes_back_by_number_title_and_id(room: Room):
+    for text in ("about boats", "about trains"):
+        room.answered(text)
+        room.send("/new")
+    boats = room.database.read_now(store.recent, key=KEY)[-1].id
+    listed = room.send("/resume")
+    assert listed.splitlines()[0] == say("session.resume_choose")
+    assert listed.splitlines()[1].startswith("1. about trains")
+    assert "You last said: “about boats”" in room.send("/resume 2")
+    assert room.session.id == boats
+    assert "about trains" in room.send("/resume ABOUT T")
+    assert "about boats" in room.send(f"/resume {boats}")
+    assert room.send("/resume zebra") == say("session.resume_unknown", wanted="zebra")
+
+
+def test_resume_with_nothing_to_go_back_to(room: Room):
+    room.answered("hello")
+    assert room.send("/resume") == say("session.resume_none")
+
+
+def test_sessions_and_title(room: Room):
+    assert room.send("/sessions") == say("session.resume_none")
+    room.answered("hello there")
+    assert "hello there" in room.send("/sessions")
+    assert room.send("/title Boats") == say("session.titled", title="Boats")
+    assert "Boats" in room.send("/sessions")
+    assert "(this one)" in room.send("/sessions")
+    assert room.send("/title") == say("command.usage", usage="/title TEXT")
+
+
+def test_sessions_of_other_chats_are_not_shown(room: Room):
+    room.answered("private")
+    other = f"{KEY}:8"
+    assert room.send("/sessions", other) == say("session.resume_none")
+    assert room.send(f"/resume {room.session.id}", other) == say("session.resume_none")
+
+
+def test_undo_takes_back_one_exchange_at_a_time(room: Room):
+    room.answered("one")
+    room.answered("two")
+    assert room.send("/undo") == say("run.undone")
+    assert room.said() == ["one", "yes"]
+    room.send("/undo")
+    assert room.send("/undo") == say("run.nothing_to_undo")
+
+
+def test_retry_answers_the_last_message_again(room: Room):
+    assert room.send("/retry") == say("run.nothing_to_retry")
+    room.answered("one", "bad")
+    assert room.send("/retry") == ""
+    assert room.active.status is RunStatus.RUNNING
+    assert room.send("/retry") == say("run.nothing_to_retry")
+    room.database.write_now(room._finish, "better")
+    assert room.said() == ["one", "better"]
+
+
+# --- the work ------------------------------------------------------------------------------------------------------
+
+
+def test_stop(room: Room):
+    assert room.send("/stop") == say("run.nothing_to_stop")
+    room.say("hello")
+    assert room.send("/stop") == say("run.stopped")
+    assert room.active is None
+
+
+def test_status_says_what_goes_on(room: Room):
+    assert room.send("/status") == say("status.fresh")
+    room.say("hello")
+    assert "thinking" in room.send("/status")
+    room.call_tool()
+    assert "using files" in room.send("/status")
+    room.send("/stop")
+    assert "“hello”" in room.send("/status")
+    room.park()
+    assert room.send("/status") == say("ask.waiting", question="Which?")
+
+
+def test_approve_and_deny_decide_what_waits(room: Room):
+    assert room.send("/approve") == say("ask.nothing")
+    room.park()
+    assert room.send("/approve") == say("ask.nothing"), "a question is no approval"
+    room.send("/stop")
+    for command, begins in (("/approve", "Approved by Ann"), ("/deny no way", "Denied by Ann")):
+        room.park("approval")
+        assert room.send(command).startswith(begins)
+        assert room.active.status is RunStatus.RUNNING
+        assert room.send(command) == say("ask.nothing")
+        room.send("/stop")
+
+
+def test_model_is_chosen_for_this_conversation(room: Room):
+    assert "big" in room.send("/model")
+    assert "small" in room.send("/model small")
+    assert "small" in room.send("/model")
+    assert room.session.chosen_model == "small"
+    assert "big" in room.send("/model default")
+    assert room.session.chosen_model is None
+
+
+def test_usage(room: Room):
+    assert room.send("/usage") == say("status.fresh")
+    room.answered("hello")
+    assert "1,200" in room.send("/usage")
+
+
+def test_memory_and_forget(room: Room):
+    assert room.send("/memory") == say("memory.none")
+    room.database.write_now(memory.note, room.session.ns, "Likes tea", room.clock())
+    assert "o1" in room.send("/memory")
+    assert "Likes tea" in room.send("/memory")
+    assert room.send("/forget") == say("command.usage", usage="/forget N")
+    assert room.send("/forget tea") == say("command.usage", usage="/forget N")
+    assert room.send("/forget 9") == say("memory.no_such", number="9")
+    assert room.send("/forget o1") == say("memory.forgotten", number="1")
+    assert room.send("/memory") == say("memory.none")

@@ -1,0 +1,82 @@
+"""One budget per chat for everything that is sent there."""
+
+import pytest
+
+from adapters.base import Pace
+from gateway.pacing import KEPT_FREE, MARGIN, Pacer
+from sessions.keys import Address, ChatKind, Platform
+
+DM = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="1")
+OTHER = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="2")
+GROUP = Address(platform=Platform.TELEGRAM, kind=ChatKind.GROUP, chat_id="-1")
+PACE = Pace(per_second=30, dm=1, group=1, edit=1.5, group_per_minute=20)
+
+
+class Time:
+    """Passes while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        self.now += 1e-6  # as real clocks do between two looks
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def pacer(time: Time) -> Pacer:
+    return Pacer(PACE, clock=time, sleep=time.sleep)
+
+
+async def test_the_first_is_free_and_the_next_waits(pacer: Pacer, time: Time) -> None:
+    await pacer.turn(DM)
+    assert time.now == pytest.approx(100, abs=0.01)
+    await pacer.turn(DM)
+    assert time.now == pytest.approx(101, abs=0.01)
+
+
+async def test_other_chats_wait_only_for_the_platform(pacer: Pacer, time: Time) -> None:
+    await pacer.turn(DM)
+    await pacer.turn(OTHER)
+    assert time.now == pytest.approx(100 + MARGIN / 30, abs=0.01)
+
+
+async def test_a_group_has_twenty_a_minute(pacer: Pacer, time: Time) -> None:
+    for _ in range(21):
+        await pacer.turn(GROUP)
+    assert time.now == pytest.approx(160, abs=0.1)
+
+
+async def test_what_may_be_left_out_never_waits_and_leaves_room(pacer: Pacer, time: Time) -> None:
+    taken = 0
+    for _ in range(600):
+        taken += pacer.turn_now(GROUP, edit=True)
+        time.now += 0.1
+    assert taken == 20 - KEPT_FREE
+    await pacer.turn(GROUP)
+    assert time.now == pytest.approx(160, abs=0.2)
+
+
+async def test_edits_keep_their_own_distance(pacer: Pacer, time: Time) -> None:
+    assert pacer.turn_now(DM, edit=True)
+    time.now += 1.2
+    assert not pacer.turn_now(DM, edit=True)
+    assert pacer.turn_now(DM)
+    time.now += 1.2
+    assert pacer.turn_now(DM, edit=True)
+
+
+async def test_a_platform_that_asked_to_wait_is_left_alone(pacer: Pacer, time: Time) -> None:
+    pacer.hold(30, DM)
+    assert not pacer.turn_now(DM)
+    assert pacer.turn_now(OTHER)
+    await pacer.turn(DM)
+    assert time.now == pytest.approx(130, abs=0.1)
