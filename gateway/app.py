@@ -77,11 +77,13 @@ class App:
 
     async def take_over(self, loaded: Loaded) -> None:
         """From the next step of every run on, this configuration counts."""
-        old, self.settings.loaded = self.settings.loaded, loaded
         hide(_secrets(loaded.config))
-        if loaded.config.model != old.config.model:
-            former = self.answering.model
-            self.answering.chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
+        chosen = self.answering.chosen
+        if is_other := loaded.config.model != self.settings.config.model:
+            chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
+        self.settings.loaded = loaded
+        if is_other:
+            former, self.answering.chosen = self.answering.model, chosen
             self.answering.model = _model(self.answering.chosen, loaded.config, self.house.tokens, 0.0, self.metrics)
             self.answering.former.append(former)
 

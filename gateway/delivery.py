@@ -1,8 +1,9 @@
 """Sends what the outbox holds, each chat in order, within the platform's limits, until the platform has it or it is a dead letter."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 import structlog
 from sqlalchemy import Connection
@@ -13,8 +14,9 @@ from sessions import leases, outbox
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.db.engine import Touch
+from sessions.errors import StateError
 from sessions.keys import Address
-from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Receipt
+from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece, Receipt
 from sessions.records import OutRow
 
 log = structlog.get_logger(__name__)
@@ -23,6 +25,9 @@ LEASE_MS = 120_000
 TOO_OLD_MS = 24 * 3_600_000
 LOOK_SECONDS = 1.0
 _BACKOFF = (1, 2, 5, 10, 30, 60, 120, 300)
+_GRACE_SECONDS = 10
+
+T = TypeVar("T")
 
 
 class Previews(Protocol):
@@ -30,6 +35,10 @@ class Previews(Protocol):
 
     async def take(self, run_id: str) -> str | None:
         """The draft that the final message should turn into; None: send it as a new one."""
+        ...
+
+    def became(self, run_id: str) -> None:
+        """The draft is the final message now."""
         ...
 
     async def clear(self, run_id: str) -> None:
@@ -109,10 +118,19 @@ class Delivery:
 
     def _prepare(self, conn: Connection, row: OutRow) -> OutRow:
         if not row.rendered and "edits" not in row.body:
-            pieces = self._adapter.render(_outbound(row))
-            row = outbox.split(conn, row, pieces, self._clock())
+            row = outbox.split(conn, row, self._render(row), self._clock())
         outbox.sending(conn, row.id)
         return row
+
+    def _render(self, row: OutRow) -> Sequence[Piece]:
+        """Markdown can be something and show nothing, such as the definition of a link; then it is shown as it stands."""
+        wanted = _outbound(row)
+        pieces = self._adapter.render(wanted)
+        if not pieces and wanted.text.strip():
+            pieces = self._adapter.render(replace(wanted, text=f"```\n{wanted.text.replace('```', '` ` `')}\n```"))
+        if not pieces:
+            raise Undeliverable("there is nothing in it that could be sent")
+        return pieces
 
     def _done(self, conn: Connection, row: OutRow, receipt: Receipt) -> OutRow | None:
         """Mark it sent, and take the chat's next one."""
@@ -140,8 +158,11 @@ class Delivery:
             await self._give_up(row, "it waited for more than a day")
             return None
         await self._pacer.turn(row.address.address)
-        row = await self._database.write(self._prepare, row)
+        return await _to_the_end(self._attempt(row))
+
+    async def _attempt(self, row: OutRow) -> OutRow | None:
         try:
+            row = await self._database.write(self._prepare, row)
             receipt = await self._call(row)
         except TryLater as error:
             await self._put_off(row, error)
@@ -150,6 +171,8 @@ class Delivery:
             await self._put_off(row, TryLater(str(error), after=60))
         except Undeliverable as error:
             await self._give_up(row, str(error))
+        except StateError:
+            raise
         except Exception as error:  # a bug in rendering or the library: this message waits, and the others go on
             log.exception("outbox.failed", platform=self._platform, row=row.id)
             await self._put_off(row, TryLater(f"{type(error).__name__}", after=60, ambiguous=True))
@@ -175,13 +198,13 @@ class Delivery:
         if draft is not None and isinstance(self._adapter, ShowsDrafts):
             receipt = await self._adapter.finish_draft(address, draft, row.body)
             if receipt is not None:
+                self._previews.became(row.run_id or "")
                 return receipt
         return await self._adapter.send(address, row.body)
 
     async def _edit(self, row: OutRow, address: Address, message_id: str) -> Receipt:
-        pieces = self._adapter.render(_outbound(row))
         if isinstance(self._adapter, EditsMessages):
-            await self._adapter.edit(address, message_id, pieces[0])
+            await self._adapter.edit(address, message_id, self._render(row)[0])
         return Receipt(message_id=message_id)
 
     async def _put_off(self, row: OutRow, error: TryLater) -> None:
@@ -195,6 +218,17 @@ class Delivery:
     async def _give_up(self, row: OutRow, why: str) -> None:
         await self._database.write(outbox.give_up, row.id, why)
         log.warning("outbox.dead", platform=self._platform, row=row.id, error=why)
+
+
+async def _to_the_end(work: Coroutine[None, None, T]) -> T:
+    """Once the platform is being called, whoever cancels waits for its answer: else nobody knew whether the message arrived."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=_GRACE_SECONDS)
+        task.cancel()
+        raise
 
 
 def _outbound(row: OutRow) -> Outbound:

@@ -9,6 +9,8 @@ from sqlalchemy import Connection
 from gateway.access import Access, Paired, Rules, Verdict
 from gateway.commands import Chat, Parsed, execute, parse
 from gateway.commands.registry import find
+from gateway.incoming import body, printable
+from gateway.runs.replies import approval_card
 from gateway.texts import say
 from gateway.texts.times import when
 from sessions import aliases, asks, inbox, outbox, overheard, people, runs
@@ -16,15 +18,19 @@ from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.db.engine import Touch
 from sessions.inbox import NewInbox
-from sessions.keys import Address, ChatKind
-from sessions.messages import Attachment, Inbound, InboundKind, Quote
-from sessions.records import AskKind, Route, RunStatus
+from sessions.keys import Address, ChatKind, SessionKey
+from sessions.messages import Inbound, InboundKind
+from sessions.records import Ask, AskKind, Route, RunStatus
 from sessions.runs import Accepted, Opening
 
 log = structlog.get_logger(__name__)
 
-_QUOTED = 300
 _START = "start"
+_ENDING = frozenset({"retry", "undo"})
+"""Commands that end what is at work on their way, which /stop leaves to allowed users."""
+_NUMBER = 18
+"""Digits that fit into a row's number."""
+_MINUTE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +56,7 @@ class Intake:
         *,
         bounds: Callable[[], Bounds] = Bounds,
         timezone: str = "UTC",
-        default_model: str = "",
+        default_model: Callable[[], str] = str,
         noted: Noted = _nothing,
         accepted: Callable[[str], None] = lambda _: None,
         clock: Clock = now_ms,
@@ -85,8 +91,11 @@ class Intake:
 
     async def deliver(self, inbound: Inbound) -> None:
         """Returns once whatever has to be kept is on disk. Raises StateError when it could not be kept: do not acknowledge then."""
+        inbound = printable(inbound)
         access = await self.access(inbound.address.platform)
         verdict = access.judge(inbound)
+        if verdict in {Verdict.IGNORED, Verdict.STRANGER}:
+            verdict = access.judge(await self._database.read(_as_first_known, inbound))
         match inbound.kind:
             case InboundKind.MOVED:
                 await self._database.write(_move, inbound)
@@ -108,7 +117,8 @@ class Intake:
 
     def _take(self, conn: Connection, inbound: Inbound, access: Access, verdict: Verdict) -> str | None:
         """The run that was at work already and that the message joined."""
-        key = str(access.key(_first_address(conn, inbound.address), inbound.sender))
+        first = _as_first_known(conn, inbound)
+        key = str(access.key(first.address, first.sender))
         chat = self._chat(inbound, key)
         if verdict is Verdict.OVERHEARD or (not inbound.mentioned and _waits(conn, key)):
             self._overhear(conn, inbound, chat)
@@ -123,6 +133,9 @@ class Intake:
         if parsed is not None:
             self._command(conn, inbound, chat, parsed, allowed=verdict is Verdict.ALLOWED)
             return None
+        if verdict is not Verdict.ALLOWED and _waits(conn, key, AskKind.APPROVAL):
+            self._once(conn, inbound, chat, say("people.not_allowed"))
+            return None
         return self._message(conn, inbound, chat)
 
     def _chat(self, inbound: Inbound, key: str) -> Chat:
@@ -133,22 +146,14 @@ class Intake:
             route=Route(address=inbound.address, reply_to=inbound.message_id),
             opening=Opening(user_id=inbound.sender.id),
             timezone=self._timezone,
-            default_model=self._default_model,
+            default_model=self._default_model(),
         )
 
     def _message(self, conn: Connection, inbound: Inbound, chat: Chat) -> str | None:
         if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
-            self._once(conn, inbound, chat, refusal)
+            self._refuse(conn, inbound, chat, refusal)
             return None
-        earlier = overheard.take(conn, chat.session_key) if inbound.address.kind is not ChatKind.DM else []
-        spoken = [{"content": f"[{name}] {text}", "sender": name} for name, text in earlier]
-        new = NewInbox(
-            dedup_key=inbound.dedup_key,
-            session_key=chat.session_key,
-            messages=[*spoken, _body(inbound)],
-            route=chat.route,
-        )
-        accepted: Accepted = runs.accept(conn, new, chat.opening, chat.now)
+        accepted = _accept(conn, chat, inbound.dedup_key, [*_earlier(conn, inbound, chat), body(inbound)])
         event = "message.accepted" if accepted.fresh else "message.duplicate"
         log.info(event, session_key=chat.session_key, run_id=accepted.run_id, dedup_key=inbound.dedup_key)
         return accepted.run_id if accepted.fresh and accepted.joined else None
@@ -164,48 +169,66 @@ class Intake:
             return say("limits.queue_full", count=count)
         return None
 
+    def _refuse(self, conn: Connection, inbound: Inbound, chat: Chat, refusal: str) -> None:
+        """Once a minute, so that whoever floods the bot does not make the bot flood the chat."""
+        if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
+            key = f"refused:{chat.session_key}:{chat.now // _MINUTE_MS}"
+            self._put(conn, chat, {"text": refusal}, key)
+
     def _command(self, conn: Connection, inbound: Inbound, chat: Chat, parsed: Parsed, *, allowed: bool) -> None:
         if not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
             return
-        command = find(parsed.name)
         if parsed.name == _START:
-            answer = say("people.paired") if inbound.address.kind is ChatKind.DM else ""
-        elif command is not None and command.for_allowed and not allowed:
-            answer = say("people.not_allowed")
+            self._started(conn, inbound, chat, parsed.argument)
+        elif not allowed and self._is_for_allowed(conn, chat, parsed.name):
+            self._reply(conn, inbound, chat, say("people.not_allowed"))
         else:
-            answer = execute(conn, chat, parsed)
-        self._reply(conn, inbound, chat, answer)
+            self._reply(conn, inbound, chat, execute(conn, chat, parsed))
+
+    def _is_for_allowed(self, conn: Connection, chat: Chat, name: str) -> bool:
+        command = find(name)
+        if command is None:
+            return False
+        return command.for_allowed or (command.name in _ENDING and runs.active(conn, chat.session_key) is not None)
+
+    def _started(self, conn: Connection, inbound: Inbound, chat: Chat, code: str) -> None:
+        """Clients send /start by themselves: a greeting in a DM, one line once in a group."""
+        if inbound.address.kind is ChatKind.DM:
+            self._reply(conn, inbound, chat, _redeemed(conn, inbound, code, chat.now) or say("people.paired"))
+        else:
+            self._put(conn, chat, {"text": say("people.group_hello")}, f"hello:{chat.session_key}")
 
     def _once(self, conn: Connection, inbound: Inbound, chat: Chat, answer: str) -> None:
         if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
             self._reply(conn, inbound, chat, answer)
 
     def _reply(self, conn: Connection, inbound: Inbound, chat: Chat, answer: str) -> None:
-        if answer and chat.route is not None:
-            key = f"reply:{inbound.dedup_key}"
-            outbox.put(conn, chat.route, {"text": answer}, chat.now, dedup_key=key, session_key=chat.session_key)
+        if answer:
+            self._put(conn, chat, {"text": answer}, f"reply:{inbound.dedup_key}")
+
+    def _put(self, conn: Connection, chat: Chat, out: Mapping[str, object], key: str) -> None:
+        if chat.route is not None:
+            outbox.put(conn, chat.route, out, chat.now, dedup_key=key, session_key=chat.session_key)
 
     def _overhear(self, conn: Connection, inbound: Inbound, chat: Chat) -> None:
-        if (
-            inbound.kind is InboundKind.MESSAGE
-            and inbound.text
-            and inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now)
-        ):
+        if inbound.kind is InboundKind.MESSAGE and inbound.text:
             overheard.hear(conn, chat.session_key, inbound.message_id, chat.user, inbound.text, chat.now)
 
     def _edited(self, conn: Connection, inbound: Inbound, chat: Chat) -> None:
         """Unread: as if it had been written so. Being worked on: told to the agent. Answered: said so, in a DM."""
-        content = str(_body(inbound)["content"])
+        if inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
+            return
+        if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
+            self._refuse(conn, inbound, chat, refusal)
+            return
+        content = str(body(inbound)["content"])
         if inbox.amend(conn, chat.session_key, inbound.message_id, content):
+            inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now)
             return
         active = runs.active(conn, chat.session_key)
-        if active is not None and active.status is RunStatus.RUNNING:
-            body = {
-                **_body(inbound),
-                "content": f"{content}\n(this replaces an earlier message of mine, which I edited)",
-            }
-            new = NewInbox(dedup_key=inbound.dedup_key, session_key=chat.session_key, messages=[body], route=chat.route)
-            runs.accept(conn, new, chat.opening, chat.now)
+        if active is not None and active.status is RunStatus.RUNNING and parse(inbound.text) is None:
+            note = "(this replaces an earlier message of mine, which I edited)"
+            _accept(conn, chat, inbound.dedup_key, [{**body(inbound), "content": f"{content}\n{note}"}])
         elif inbound.address.kind is ChatKind.DM:
             self._once(conn, inbound, chat, say("limits.edited_late"))
 
@@ -213,52 +236,47 @@ class Intake:
         """A decision, once: the buttons go, who and when stays."""
         _, _, rest = inbound.text.partition(":")
         number, _, choice = rest.partition(":")
-        ask = asks.get(conn, int(number)) if number.isdecimal() else None
+        ask = asks.get(conn, int(number)) if number.isdecimal() and len(number) <= _NUMBER else None
         if ask is None or not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
+            return
+        if not _is_asked_here(conn, ask, inbound, chat):
+            log.warning("auth.denied", user_id=inbound.sender.id, ask=ask.id, reason="a button of another chat")
             return
         if ask.kind is AskKind.APPROVAL and not allowed:
             self._reply(conn, inbound, chat, say("people.not_allowed"))
             return
-        if ask.answered_at is not None:
-            moment = when(ask.answered_at, chat.now, chat.timezone)
-            self._reply(conn, inbound, chat, say("ask.already", who=ask.answered_by or "", when=moment))
-            return
-        answer = _choice(ask.options, choice)
+        answer = _choice(ask, choice)
         if runs.answer(conn, ask.run_id, answer, chat.user, chat.now, ask_id=ask.id):
-            self._close_card(conn, inbound, chat, ask.kind, ask.question, answer)
+            self._close_card(conn, inbound, chat, ask, answer)
+        else:
+            self._reply(conn, inbound, chat, _too_late(ask, chat))
 
-    def _close_card(
-        self, conn: Connection, inbound: Inbound, chat: Chat, kind: AskKind, question: str, answer: str
-    ) -> None:
+    def _close_card(self, conn: Connection, inbound: Inbound, chat: Chat, ask: Ask, answer: str) -> None:
         moment = when(chat.now, chat.now, chat.timezone)
-        match kind, answer:
+        match ask.kind, answer:
             case AskKind.APPROVAL, "yes":
                 line = say("ask.approved_by", who=chat.user, when=moment)
             case AskKind.APPROVAL, _:
                 line = say("ask.denied_by", who=chat.user, when=moment)
             case AskKind.QUESTION, _:
                 line = say("ask.answered", who=chat.user, answer=answer)
-        body = {"text": f"{question}\n\n{line}", "edits": inbound.message_id}
-        if chat.route is not None:
-            key = f"card:{inbound.dedup_key}"
-            outbox.put(conn, chat.route, body, chat.now, dedup_key=key, session_key=chat.session_key)
+        card = {"text": f"{_as_asked(ask)}\n\n{line}", "edits": inbound.message_id}
+        self._put(conn, chat, card, f"card:{inbound.dedup_key}")
 
     def _stranger(self, conn: Connection, inbound: Inbound, pair: bool) -> None:
         """One code, an hour long; otherwise silence. Nothing of what strangers say is kept."""
         now = self._clock()
         platform, sender = inbound.address.platform, inbound.sender
-        name = sender.name[:64]
         parsed = parse(inbound.text)
         route = Route(address=inbound.address)
-        if parsed is not None and parsed.name == _START and parsed.argument:
-            owner = people.redeem_owner_code(conn, platform, parsed.argument[:16], sender.id, name, now)
-            if owner is not None:
-                text = say("people.owner", name=name)
+        if parsed is not None and parsed.name == _START:
+            text = _redeemed(conn, inbound, parsed.argument, now)
+            if text:
                 outbox.put(conn, route, {"text": text}, now, dedup_key=f"reply:{inbound.dedup_key}", session_key="")
                 return
         if not pair or inbound.kind is not InboundKind.MESSAGE:
             return
-        code = people.ask_in(conn, platform, sender.id, name, inbound.address, now)
+        code = people.ask_in(conn, platform, sender.id, sender.name, inbound.address, now)
         if code is not None:
             text = say("people.pairing", code=code, owner=say("people.the_owner"))
             outbox.put(conn, route, {"text": text}, now, dedup_key=f"reply:{inbound.dedup_key}", session_key="")
@@ -283,43 +301,68 @@ def _first_address(conn: Connection, address: Address) -> Address:
     return replace(address, chat_id=aliases.resolve(conn, address.platform, address.chat_id))
 
 
-def _waits(conn: Connection, session_key: str) -> bool:
+def _as_first_known(conn: Connection, inbound: Inbound) -> Inbound:
+    """The same from the chat and the person under the ids that keys and permissions were made of."""
+    known = aliases.resolve(conn, inbound.address.platform, inbound.sender.id)
+    return replace(inbound, address=_first_address(conn, inbound.address), sender=replace(inbound.sender, id=known))
+
+
+def _redeemed(conn: Connection, inbound: Inbound, code: str, now: int) -> str:
+    """A greeting for whoever presents the owner's code."""
+    if not code:
+        return ""
+    platform, sender = inbound.address.platform, inbound.sender
+    owner = people.redeem_owner_code(conn, platform, code[:16], sender.id, sender.name, now)
+    return say("people.owner", name=sender.name) if owner is not None else ""
+
+
+def _waits(conn: Connection, session_key: str, kind: AskKind | None = None) -> bool:
     """In a group, only a mention or a reply answers a question."""
     active = runs.active(conn, session_key)
-    return active is not None and active.status is RunStatus.WAITING
+    if active is None or active.status is not RunStatus.WAITING:
+        return False
+    ask = asks.open_of(conn, active.id) if kind is not None else None
+    return kind is None or (ask is not None and ask.kind is kind)
 
 
-def _choice(options: tuple[str, ...], choice: str) -> str:
-    if choice in {"y", "n"}:
+def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: Chat) -> bool:
+    """What a button says can be forged, so the question has to be one of this chat, and of this person where each has a session."""
+    run = runs.get(conn, ask.run_id)
+    if run.route is None:
+        return False
+    asked, here = _first_address(conn, run.route.address), _first_address(conn, inbound.address)
+    whose = SessionKey.parse(run.session_key).user_id
+    is_theirs = whose is None or whose == SessionKey.parse(chat.session_key).user_id
+    return (asked.platform, asked.chat_id) == (here.platform, here.chat_id) and is_theirs
+
+
+def _too_late(ask: Ask, chat: Chat) -> str:
+    """Somebody was quicker, or the run has ended."""
+    if ask.answered_at is None or not ask.answered_by:
+        return say("ask.nothing")
+    return say("ask.already", who=ask.answered_by, when=when(ask.answered_at, chat.now, chat.timezone))
+
+
+def _choice(ask: Ask, choice: str) -> str:
+    if ask.kind is AskKind.APPROVAL:
         return "yes" if choice == "y" else "no"
-    return options[int(choice)] if choice.isdecimal() and int(choice) < len(options) else choice
+    return ask.options[int(choice)] if choice in map(str, range(len(ask.options))) else choice
 
 
-def _body(inbound: Inbound) -> dict[str, object]:
-    """The message as it goes into the journal."""
-    text = _with_quote(inbound.text, inbound.quote)
-    in_dm = inbound.address.kind is ChatKind.DM
-    name = inbound.sender.name or inbound.sender.id
-    body: dict[str, object] = {"content": text if in_dm else f"[{name}] {text}", "sender": name}
-    if inbound.attachments:
-        body["attachments"] = [_attachment(inbound, attachment) for attachment in inbound.attachments]
-    return body
+def _as_asked(ask: Ask) -> str:
+    """The card's text without what invites to decide."""
+    if ask.kind is AskKind.QUESTION:
+        return ask.question
+    return str(approval_card(ask.question)["text"]).removesuffix(say("ask.approval_note")).rstrip()
 
 
-def _with_quote(text: str, quote: Quote | None) -> str:
-    if quote is None or not quote.text:
-        return text
-    whose = "you" if quote.from_us else quote.sender_name or "an earlier message"
-    quoted = quote.text if len(quote.text) <= _QUOTED else quote.text[:_QUOTED] + "…"
-    return f"(in reply to {whose}: “{quoted}”)\n{text}"
+def _earlier(conn: Connection, inbound: Inbound, chat: Chat) -> list[dict[str, object]]:
+    """What was overheard since the last time; not for a double, which would take it along into nowhere."""
+    if inbound.address.kind is ChatKind.DM or inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
+        return []
+    return [{"content": f"[{name}] {text}", "sender": name} for name, text in overheard.take(conn, chat.session_key)]
 
 
-def _attachment(inbound: Inbound, attachment: Attachment) -> dict[str, object]:
-    return {
-        "platform": inbound.address.platform,
-        "kind": attachment.kind,
-        "name": attachment.name,
-        "mime": attachment.mime,
-        "size": attachment.size,
-        "ref": attachment.ref,
-    }
+def _accept(conn: Connection, chat: Chat, dedup_key: str, messages: list[dict[str, object]]) -> Accepted:
+    new = NewInbox(dedup_key=dedup_key, session_key=chat.session_key, messages=messages, route=chat.route)
+    return runs.accept(conn, new, chat.opening, chat.now)

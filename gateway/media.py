@@ -17,7 +17,8 @@ from sessions.messages import Attachment, AttachmentKind
 log = structlog.get_logger(__name__)
 
 _UNSAFE = re.compile(r"[^\w.() -]+")
-_NAME = 120
+_MIME = re.compile(r"[^\w.+/-]+")
+_NAME_BYTES = 200
 _TRIES = 3
 
 
@@ -33,7 +34,7 @@ class Media:
         adapters: Mapping[str, Adapter],
         *,
         limit: Callable[[], int],
-        transcriber: Transcribes | None = None,
+        transcriber: Callable[[], Transcribes | None] = lambda: None,
         pause: float = 1.0,
     ) -> None:
         self._adapters = adapters
@@ -43,7 +44,7 @@ class Media:
 
     async def settle(self, attachment: Mapping[str, Any], inbox: Path) -> tuple[dict[str, Any], str]:
         """The attachment with where it is now (or that it is gone), and a line that tells the model. Never raises."""
-        name = str(attachment.get("name") or "file")
+        name = safe_name(str(attachment.get("name") or "file"))
         size = attachment.get("size")
         limit = self._limit()
         if size is not None and size > limit:
@@ -51,11 +52,11 @@ class Media:
             return {**attachment, "gone": True}, f"[{line}]"
         try:
             data = await self._fetch(attachment, limit)
-        except DeliveryError as error:
+            path = await asyncio.to_thread(_save, inbox, name, data)
+        except (DeliveryError, OSError) as error:
             log.warning("media.gone", name=name, error=str(error))
             line = say("limits.file_gone", name=name, platform=str(attachment.get("platform", "")).title())
             return {**attachment, "gone": True}, f"[{line}]"
-        path = await asyncio.to_thread(_save, inbox, name, data)
         settled = {**attachment, "path": str(path), "size": len(data)}
         return settled, await self._line(settled, path, data)
 
@@ -79,13 +80,15 @@ class Media:
         raise AssertionError("unreachable")
 
     async def _line(self, attachment: Mapping[str, Any], path: Path, data: bytes) -> str:
-        if attachment["kind"] == AttachmentKind.VOICE and self._transcriber is not None:
+        transcriber = self._transcriber() if attachment["kind"] == AttachmentKind.VOICE else None
+        if transcriber is not None:
             try:
-                return await self._transcriber.transcribe(data, path.name)
+                return await transcriber.transcribe(data, path.name)
             except ModelError as error:
                 log.warning("voice.not_understood", error=str(error))
         kind = {AttachmentKind.IMAGE: "picture", AttachmentKind.VOICE: "voice message"}.get(attachment["kind"], "file")
-        return f"[{kind} inbox/{path.name}, {attachment.get('mime', '')}, {_size(len(data))}]"
+        mime = _MIME.sub("_", str(attachment.get("mime", "")))[:80]
+        return f"[{kind} inbox/{path.name}, {mime}, {_size(len(data))}]"
 
 
 def _size(size: int) -> str:
@@ -96,7 +99,10 @@ def safe_name(name: str) -> str:
     """One file name, whatever somebody called their file."""
     base = _UNSAFE.sub("_", Path(name.replace("\\", "/")).name).strip(". ") or "file"
     stem, dot, ending = base.rpartition(".")
-    return base if len(base) <= _NAME else f"{stem[: _NAME - len(ending) - 1]}{dot}{ending}"[:_NAME]
+    if len(base.encode()) <= _NAME_BYTES:
+        return base
+    kept = f"{dot}{ending}" if stem and len(ending) <= 16 else ""
+    return base.encode()[: _NAME_BYTES - len(kept.encode())].decode(errors="ignore") + kept
 
 
 def _save(inbox: Path, name: str, data: bytes) -> Path:

@@ -1,15 +1,23 @@
 """The chat platforms that run: each adapter supervised, with its delivery, its presence, and a state that anybody can look at."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 import structlog
 
-from adapters.base import Adapter, ChecksSetup, Deliver, DeliveryError, OffersCommands, ReportsLiveness, Unauthorized
+from adapters.base import (
+    Adapter,
+    AnswersTaps,
+    ChecksSetup,
+    DeliveryError,
+    OffersCommands,
+    ReportsLiveness,
+    Unauthorized,
+)
 from gateway.commands import MENU
 from gateway.delivery import Delivery
 from gateway.intake import Intake
@@ -19,7 +27,9 @@ from gateway.presence import Presence
 from gateway.runs.live import Live
 from sessions.clock import now_ms
 from sessions.db import Database
+from sessions.errors import StateError
 from sessions.keys import Sender
+from sessions.messages import Inbound, InboundKind
 from sessions.records import OutRow
 
 log = structlog.get_logger(__name__)
@@ -28,6 +38,7 @@ SILENT_SECONDS = 300
 _BACKOFF = (1, 2, 5, 10, 30, 60)
 _UNAUTHORIZED_SECONDS = 300
 _COMMANDS_AGAIN_SECONDS = 3_600
+_LOOK_SECONDS = 5
 
 
 class State(StrEnum):
@@ -75,6 +86,8 @@ class Platform:
         self.health = Health()
         self._intake = intake
         self._sleep = sleep
+        self._up = asyncio.Event()
+        self._beside: set[asyncio.Task[None]] = set()
         pacer = Pacer(adapter.pace)
         self.presence = Presence(adapter, pacer, live)
         self._metrics = metrics
@@ -90,9 +103,12 @@ class Platform:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._supervise(self._receive, "receiving"))
                 group.create_task(self._supervise(self.delivery.run, "sending"))
-                group.create_task(self._offer_commands())
+                if isinstance(self.adapter, OffersCommands):
+                    group.create_task(self._supervise(partial(self._offer_commands, self.adapter), "menu"))
         finally:
             self.presence.close()
+            for task in self._beside:
+                task.cancel()
             await self.adapter.close()
 
     async def _supervise(self, work: Callable[[], Awaitable[None]], what: str) -> None:
@@ -102,14 +118,12 @@ class Platform:
             wait: float = 0
             try:
                 await work()
-            except Unauthorized as error:
-                self._lost(State.UNAUTHORIZED, str(error))
+            except Unauthorized:
                 wait = _UNAUTHORIZED_SECONDS
-            except DeliveryError as error:
-                self._lost(State.LOST, str(error))
-            except Exception as error:  # one platform must never take the others down
+            except (DeliveryError, StateError) as error:
+                log.debug("platform.interrupted", platform=self.name, what=what, error=str(error))
+            except Exception:  # one platform must never take the others down
                 log.exception("platform.failed", platform=self.name, what=what)
-                self._lost(State.LOST, f"{type(error).__name__}: {error}")
             failures = 0 if time.monotonic() - began > 60 else failures + 1
             await self._sleep(wait or _BACKOFF[min(failures, len(_BACKOFF) - 1)])
 
@@ -119,33 +133,62 @@ class Platform:
             log.error(event, platform=self.name, error=words)
 
     async def _receive(self) -> None:
-        if isinstance(self.adapter, ChecksSetup):
-            self.health.who = await self.adapter.check()
-        self._connected()
-        await self.adapter.run(self._deliver)
+        try:
+            if isinstance(self.adapter, ChecksSetup):
+                self.health.who = await self.adapter.check()
+            self._connected()
+            await self.adapter.run(self.deliver)
+        except Unauthorized as error:
+            self._lost(State.UNAUTHORIZED, str(error))
+            raise
+        except (DeliveryError, StateError) as error:
+            self._lost(State.LOST, str(error))
+            raise
+        except Exception as error:  # its words may hold anything, and the state is shown to everybody
+            self._lost(State.LOST, f"{type(error).__name__}, see the log")
+            raise
 
     def _connected(self) -> None:
         if self.health.become(State.CONNECTED):
             log.info("platform.connected", platform=self.name, who=self.health.who)
+        self._up.set()
 
-    @property
-    def _deliver(self) -> Deliver:
-        return self._intake.deliver
+    async def deliver(self, inbound: Inbound) -> None:
+        """What adapters call. A message that nothing can be done with is left out: asked for again and again, it would keep out all others."""
+        try:
+            await self._intake.deliver(inbound)
+        except StateError:
+            raise
+        except Exception:
+            log.exception("message.failed", platform=self.name, dedup_key=inbound.dedup_key)
+        if inbound.kind is InboundKind.TAP:
+            self._run_beside(self._answer_tap(inbound.tap_id))
 
-    async def _offer_commands(self) -> None:
+    def _run_beside(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def _answer_tap(self, tap_id: str) -> None:
+        """The button stops turning. Best effort: what counts is decided already."""
+        if tap_id and isinstance(self.adapter, AnswersTaps):
+            try:
+                await self.adapter.answer_tap(tap_id)
+            except DeliveryError as error:
+                log.debug("tap.not_acknowledged", error=str(error))
+
+    async def _offer_commands(self, adapter: OffersCommands) -> None:
         """The platform's own menu, for those who may."""
-        if not isinstance(self.adapter, OffersCommands):
-            return
         menu = [(command.name, command.about) for command in MENU]
-        offered: frozenset[str] | None = None
+        offered, again = frozenset[str](), 0.0
         while True:
+            await self._up.wait()
             access = await self._intake.access(self.name)
             users = access.rules.allowed_users | access.paired.users
-            if self.health.state is State.CONNECTED and users != offered:
-                with contextlib.suppress(DeliveryError):
-                    await self.adapter.offer_commands(menu, [Sender(id=user) for user in sorted(users)])
-                    offered = users
-            await self._sleep(_COMMANDS_AGAIN_SECONDS if users == offered else 5)
+            if users != offered or time.monotonic() > again:
+                await adapter.offer_commands(menu, [Sender(id=user) for user in sorted(users)])
+                offered, again = users, time.monotonic() + _COMMANDS_AGAIN_SECONDS
+            await self._sleep(_LOOK_SECONDS)
 
     def look(self) -> Health:
         """The state now, silence included."""
@@ -159,15 +202,3 @@ class Platform:
     def is_silent(self) -> bool:
         last = self.look().last_success
         return last is not None and time.time() - last > SILENT_SECONDS
-
-
-@contextlib.asynccontextmanager
-async def connected(platforms: list[Platform]) -> AsyncGenerator[None]:
-    """All platforms run while the block lasts."""
-    tasks = [asyncio.create_task(platform.run(), name=platform.name) for platform in platforms]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

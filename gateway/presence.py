@@ -1,8 +1,9 @@
 """What a chat sees while the agent works: typing, a preview that grows, one reaction on what came in meanwhile. All of it may be lost."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 import structlog
@@ -22,6 +23,8 @@ SILENT = "NO_REPLY"
 QUIET_DM_SECONDS = 10.0
 QUIET_GROUP_SECONDS = 30.0
 REUSED_FOR_SECONDS = 60.0
+LEFT_SECONDS = 60.0
+"""How long a preview stays whose run has ended without anything to send."""
 _TICK = 0.25
 _PROGRESS = frozenset({"session_search", "memory", "web_fetch", "process", "schedule"})
 
@@ -40,7 +43,9 @@ class _Shown:
     typed_at: float = 0.0
     noted: list[Inbound] = field(default_factory=list[Inbound])
     task: asyncio.Task[None] | None = None
-    drawing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    over: bool = False
+    cleared: asyncio.Event = field(default_factory=asyncio.Event)
+    calling: asyncio.Lock = field(default_factory=asyncio.Lock)  # so that the last call is the one that counts
 
 
 class Presence:
@@ -54,11 +59,13 @@ class Presence:
         *,
         clock: Callable[[], float] = time.monotonic,
         tick: float = _TICK,
+        left: float = LEFT_SECONDS,
     ) -> None:
         self._adapter = adapter
         self._pacer = pacer
         self._clock = clock
         self._tick = tick
+        self._left = left
         self._shown: dict[str, _Shown] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._unlisten = live.listen("*", self._hear)
@@ -68,6 +75,8 @@ class Presence:
         for shown in self._shown.values():
             if shown.task is not None:
                 shown.task.cancel()
+        for task in self._closing:
+            task.cancel()
 
     def _hear(self, moment: Moment) -> None:
         if moment.kind == "begun":
@@ -92,26 +101,36 @@ class Presence:
         if run is None or run.route is None or run.route.address.platform is not self._adapter.platform:
             return
         shown = _Shown(route=run.route, began=self._clock())
+        if (before := self._shown.get(run.id)) is not None:  # it goes on, and so does what is shown of it
+            before.over, shown.draft, shown.drawn = True, before.draft, before.drawn
+            before.cleared.set()
         self._shown[run.id] = shown
         shown.task = asyncio.create_task(self._show(shown))
 
     def _end(self, run_id: str, shown: _Shown) -> None:
-        if shown.task is not None:
-            shown.task.cancel()
-        task = asyncio.create_task(self._leave(run_id, shown))
+        shown.over = True
+        self._beside(self._leave(run_id, shown))
+
+    def _beside(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
     async def _leave(self, run_id: str, shown: _Shown) -> None:
-        for inbound in shown.noted:
-            await self._react(inbound, None)
-        if shown.draft is None:
-            self._shown.pop(run_id, None)
+        async with shown.calling:
+            for inbound in shown.noted:
+                await self._react(inbound, None)
+        if shown.draft is not None:  # the answer takes it, if there is one
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._left):
+                    await shown.cleared.wait()
+        if self._shown.get(run_id) is shown:
+            await self.clear(run_id)
 
     # --- while it works ---
 
     async def _show(self, shown: _Shown) -> None:
-        while True:
+        while not shown.over:
             await self._type(shown)
             await self._draw(shown)
             await asyncio.sleep(self._tick)
@@ -142,7 +161,9 @@ class Presence:
         if not self._pacer.turn_now(address, edit=True):
             return
         try:
-            async with shown.drawing:
+            async with shown.calling:
+                if shown.over:
+                    return
                 shown.draft = await adapter.draft(address, shown.draft, wanted, reply_to=self._quoted(shown))
             shown.drawn, shown.drawn_at = wanted, self._clock()
         except DeliveryError as error:
@@ -170,20 +191,22 @@ class Presence:
         shown = self._shown.get(run_id)
         if shown is None:
             return None
-        async with shown.drawing:  # an edit that is on its way must not arrive after the answer
-            if shown.task is not None:
-                shown.task.cancel()
-        if not shown.draft or self._clock() - shown.began > REUSED_FOR_SECONDS:
-            return None
-        draft, shown.draft = shown.draft, None
-        return draft
+        shown.over = True
+        async with shown.calling:  # an edit that is on its way must not arrive after the answer
+            is_quick = self._clock() - shown.began <= REUSED_FOR_SECONDS
+            return shown.draft if is_quick else None
+
+    def became(self, run_id: str) -> None:
+        """The preview is the answer now."""
+        if (shown := self._shown.get(run_id)) is not None:
+            shown.draft = None
 
     async def clear(self, run_id: str) -> None:
         shown = self._shown.pop(run_id, None)
         if shown is None:
             return
-        if shown.task is not None:
-            shown.task.cancel()
+        shown.over = True
+        shown.cleared.set()
         if shown.draft and isinstance(self._adapter, ShowsDrafts):
             try:
                 await self._adapter.erase_draft(shown.route.address, shown.draft)
@@ -194,8 +217,13 @@ class Presence:
         """The message is read and will be taken into account."""
         shown = self._shown.get(run_id)
         if shown is not None:
-            shown.noted.append(inbound)
-            await self._react(inbound, READ)
+            self._beside(self._note(shown, inbound))
+
+    async def _note(self, shown: _Shown, inbound: Inbound) -> None:
+        async with shown.calling:
+            if not shown.over:
+                shown.noted.append(inbound)
+                await self._react(inbound, READ)
 
     async def _react(self, inbound: Inbound, emoji: str | None) -> None:
         if isinstance(self._adapter, Reacts):

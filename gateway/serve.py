@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
 import structlog
 
-from adapters.base import Adapter, ReceivesWebhooks
+from adapters.base import Adapter, DeliveryError, ReceivesWebhooks
 from adapters.registry import Unavailable, build, manifest
 from gateway.access import Rules
 from gateway.agent.model import ModelSettings, Transcriber
@@ -29,12 +29,13 @@ from gateway.platforms import Platform, State
 from sessions import people
 from sessions.clock import now_ms
 from sessions.errors import Invalid
-from sessions.keys import DmScope
+from sessions.keys import DmScope, whatsapp_id
+from sessions.keys import Platform as PlatformName
 from sessions.messages import Inbound
 
 log = structlog.get_logger(__name__)
 
-_NEEDS_RESTART = ("api.", "database.", "log.")
+_NEEDS_RESTART = ("api.", "database.", "log.", "voice.", "session_reset.timezone", "limits.parallel_runs")
 
 
 class Chats:
@@ -55,11 +56,21 @@ class Chats:
         for name, section in wanted.items():
             if name not in self.running:
                 self._start(name, section, config)
+                await self._offer_ownership(name)
+
+    async def _offer_ownership(self, name: str) -> None:
+        """A platform that knows nobody yet: whoever presents this code first is its owner."""
+        access = await self._intake.access(name)
+        if access.rules.allowed_users or access.paired.users:
+            return
+        code = await self._app.database.write(people.owner_code, name, now_ms())
+        how = f"send the bot: /start {code.replace('-', '')}"
+        log.warning("platform.nobody_allowed", platform=name, how_to_become_owner=how)
 
     def _start(self, name: str, section: PlatformSection, config: Config) -> None:
         try:
             adapter = build(name, _adapter_settings(name, section, config))
-        except Unavailable as error:
+        except (Unavailable, DeliveryError) as error:
             raise Invalid(str(error)) from error
         platform = Platform(
             adapter,
@@ -77,9 +88,6 @@ class Chats:
         task = self._tasks.pop(name)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-    async def deliver(self, inbound: Inbound) -> None:
-        await self._intake.deliver(inbound)
 
     async def close(self) -> None:
         for name in list(self._tasks):
@@ -123,11 +131,11 @@ class Serving:
 
     async def reload(self, loaded: Loaded) -> None:
         """Take over a configuration that is good. Nothing that is under way is dropped."""
-        old = self.app.settings.loaded
-        changes = diff(old.config, loaded.config)
+        old = self.app.settings.config
+        changes = diff(old, loaded.config)
         await self.app.take_over(loaded)
-        for name, section in loaded.config.platforms.by_name().items():
-            if section != old.config.platforms.by_name()[name] and name in self.chats.running:
+        for name in list(self.chats.running):
+            if _settings_of(name, old) != _settings_of(name, loaded.config):
                 await self.chats.stop(name)
         await self.chats.follow(loaded.config)
         self.app.metrics.config_reloaded(taken=True)
@@ -139,38 +147,40 @@ class Serving:
 async def serving(app: App) -> AsyncGenerator[Serving]:
     """Platforms and HTTP while the block lasts."""
     settings = app.settings
-    intake: Intake | None = None
-    chats: Chats | None = None
 
-    async def noted(inbound: Any, run_id: str) -> None:
-        if chats is not None and inbound.address.platform in chats.running:
-            await chats.running[inbound.address.platform].presence.noted(inbound, run_id)
+    async def noted(inbound: Inbound, run_id: str) -> None:
+        if (platform := chats.running.get(inbound.address.platform)) is not None:
+            await platform.presence.noted(inbound, run_id)
 
     intake = Intake(
         app.database,
         lambda name: rules_of(settings.config, name),
         bounds=lambda: _bounds(settings.config),
         timezone=app.house.timezone,
-        default_model=app.chosen.name,
+        default_model=lambda: app.chosen.name,
         noted=noted,
         accepted=lambda platform: app.metrics.message(platform, "in"),
     )
     chats = Chats(app, intake)
+    transcriber = _transcriber(settings)
     app.files.settle = Media(
-        chats.adapters, limit=lambda: settings.config.limits.attachment_bytes, transcriber=_transcriber(settings)
+        chats.adapters, limit=lambda: settings.config.limits.attachment_bytes, transcriber=lambda: transcriber
     ).settle
+    beside = [
+        asyncio.create_task(_look_elsewhere(intake, chats)),
+        asyncio.create_task(app.metrics.watch_loop()),
+    ]
     try:
-        await chats.follow(settings.config)
-        await _owner_codes(app, intake, chats)
-        elsewhere = asyncio.create_task(_look_elsewhere(intake, chats))
-        watching = asyncio.create_task(app.metrics.watch_loop())
-        async with _http(app, chats) as (url, hint):
+        async with _http(app, chats) as (url, hint):  # first: where its port is taken, nothing else begins
+            await chats.follow(settings.config)
             yield Serving(app=app, chats=chats, url=url, key_hint=hint)
-        elsewhere.cancel()
-        watching.cancel()
     finally:
+        for task in beside:
+            task.cancel()
         await chats.close()
         intake.close()
+        if transcriber is not None:
+            await transcriber.aclose()
 
 
 @contextlib.asynccontextmanager
@@ -183,7 +193,7 @@ async def _http(app: App, chats: Chats) -> AsyncGenerator[tuple[str, str]]:
         keys=lambda: _keys(app.settings.config, own),
         models=lambda: _models(app),
         tools=lambda: app.settings.config.agents["main"].tools,
-        readiness=lambda: _readiness(chats),
+        readiness=lambda: _readiness(app.settings.config, chats),
         webhooks=Webhooks(chats),
         metrics=app.metrics,
         doors=Doors(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),
@@ -213,9 +223,11 @@ def _models(app: App) -> Sequence[str]:
     return tuple(dict.fromkeys(name for name in (app.chosen.name, config.fast, *config.fallbacks) if name))
 
 
-def _readiness(chats: Chats) -> Readiness:
+def _readiness(config: Config, chats: Chats) -> Readiness:
     """A platform counts as up once it was connected; a later outage is told, and makes nobody restart us."""
-    waiting = [name for name, platform in chats.running.items() if not platform.health.was_up]
+    enabled = [name for name, section in config.platforms.by_name().items() if section.enabled]
+    up = {name for name, platform in chats.running.items() if platform.health.was_up}
+    waiting = [name for name in enabled if name not in up]
     return Readiness(waiting=waiting, parts=chats.states())
 
 
@@ -240,7 +252,8 @@ class Webhooks(Mapping[str, Receive]):
         if not isinstance(adapter, ReceivesWebhooks):
             raise KeyError(name)
         receive = adapter.receive
-        return lambda headers, body: receive(headers, body, self._chats.deliver)
+        deliver = self._chats.running[name].deliver
+        return lambda headers, body: receive(headers, body, deliver)
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, adapter in self._chats.adapters.items() if isinstance(adapter, ReceivesWebhooks))
@@ -258,38 +271,32 @@ async def _look_elsewhere(intake: Intake, chats: Chats) -> None:
             platform.delivery.wake()
 
 
-async def _owner_codes(app: App, intake: Intake, chats: Chats) -> None:
-    """A platform that knows nobody yet: whoever presents this code first is its owner."""
-    for name in chats.running:
-        access = await intake.access(name)
-        if access.rules.allowed_users or access.paired.users:
-            continue
-        code = await app.database.write(people.owner_code, name, now_ms())
-        log.warning(
-            "platform.nobody_allowed",
-            platform=name,
-            how_to_become_owner=f"send the bot: /start {code.replace('-', '')}",
-        )
-
-
 def _bounds(config: Config) -> Bounds:
     return Bounds(message_bytes=config.limits.message_bytes, queue_per_chat=config.limits.queue_per_chat)
 
 
 def rules_of(config: Config, name: str) -> Rules:
     section = config.platforms.by_name()[name]
-    named = [user for user in section.allowed_users if user != "*"]
+    one_spelling: Callable[[str], str] = whatsapp_id if name == PlatformName.WHATSAPP else str
+    allowed = [one_spelling(user) for user in section.allowed_users]
+    named = [user for user in allowed if user != "*"]
     return Rules(
-        allowed_users=frozenset(section.allowed_users),
+        allowed_users=frozenset(allowed),
         first_allowed=named[0] if named else None,
         allowed_chats=frozenset(section.allowed_chats),
         require_mention=section.require_mention,
         dm_scope=DmScope(section.dm_scope),
-        owner=section.owner,
+        owner=one_spelling(section.owner),
         group_sessions_per_user=section.group_sessions_per_user,
         thread_sessions=section.thread_sessions,
         pair_strangers=section.unknown_users == "pair",
     )
+
+
+def _settings_of(name: str, config: Config) -> Mapping[str, Any] | None:
+    """What its adapter was made of; other changes of its section count without a new one."""
+    section = config.platforms.by_name()[name]
+    return _adapter_settings(name, section, config) if section.enabled else None
 
 
 def _adapter_settings(name: str, section: PlatformSection, config: Config) -> Mapping[str, Any]:

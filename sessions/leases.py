@@ -7,10 +7,11 @@ from pathlib import Path
 
 
 def _started(pid: int) -> str:
-    """When the process began, in the kernel's ticks; empty when there is none (or the system does not tell)."""
+    """When the process began, in the kernel's ticks; empty when it is dead, reaped or not (or the system does not tell)."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if state in {"Z", "X"} else fields[18]
+    except (OSError, ValueError, IndexError):
         return ""
 
 

@@ -16,6 +16,9 @@ def hear(conn: Connection, session_key: str, message_id: str, sender: str, text:
         "text": text[:MAX_CHARACTERS],
         "created_at": now,
     }
+    mine = overheard.c.session_key == session_key
+    if conn.scalar(select(overheard.c.id).where(mine, overheard.c.message_id == message_id).limit(1)) is not None:
+        return  # the platform sent it twice
     conn.execute(insert(overheard), values)
     newest = (
         select(overheard.c.id).where(overheard.c.session_key == session_key).order_by(overheard.c.id.desc()).limit(KEPT)

@@ -144,8 +144,7 @@ def admit(conn: Connection, platform: str, user_id: str, name: str, now: int) ->
 
 def revoke(conn: Connection, user: str) -> list[Person]:
     """Take back what pairing gave. `user` is an id, or `platform:id`. Raises NotFound."""
-    platform, _, user_id = user.rpartition(":")
-    found = [p for p in everybody(conn) if p.user_id == user_id and platform in {"", p.platform}]
+    found = [p for p in everybody(conn) if user in {p.user_id, f"{p.platform}:{p.user_id}"}]
     if not found:
         raise NotFound(f"Nobody with the id {user} was paired. `hermes pair list` shows who was.")
     for person in found:

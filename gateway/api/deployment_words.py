@@ -144,7 +144,7 @@ class WholeThread(ThreadRow):
 
 class Upload(Asked):
     name: Annotated[str, Field(min_length=1, max_length=255)]
-    type: Annotated[str, Field(pattern=r"^[\w.+-]{1,64}/[\w.+-]{1,64}$")]
+    type: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]{1,64}/[A-Za-z0-9_.+-]{1,64}$")]
     url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+|data:)", max_length=30_000_000)] | None = None
     data: str | None = None
 

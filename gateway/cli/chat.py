@@ -22,7 +22,7 @@ from sessions import ids, store
 from sessions.clock import now_ms
 from sessions.errors import Invalid
 from sessions.keys import SessionKey
-from sessions.records import RunStatus, Session, Source
+from sessions.records import Run, RunStatus, Session, Source
 
 PAUSE = 0.015
 LEAVING_SECONDS = 1.0  # nobody watches a shell hang; what is cut off goes on when the session is resumed
@@ -49,11 +49,12 @@ async def _chat(cli: Cli, question: str | None, newest: bool, resume: str | None
         key, resumed = await app.database.write(_choose, newest, resume)
         wanted.append(str(key))
         conversation = Conversation(app, key)
+        unfinished = await conversation.active()
         async with _leaving(conversation, to_stderr=question is not None and not sys.stdout.isatty()), running(app):
             if question is not None:
                 return await _ask_once(conversation, question)
             if sys.stdin.isatty() and sys.stdout.isatty():
-                return await _talk(app, conversation, cli.home, resumed)
+                return await _talk(app, conversation, cli.home, resumed, unfinished)
             return await _pipe(conversation)
 
 
@@ -129,14 +130,17 @@ def _print(outcome: Outcome) -> int:
     return 0
 
 
-async def _talk(app: App, conversation: Conversation, home: Path, resumed: Session | None) -> int:
+async def _talk(
+    app: App, conversation: Conversation, home: Path, resumed: Session | None, unfinished: Run | None
+) -> int:
+    """`unfinished`: what a crash has left; it may be over before the terminal is up."""
     from gateway.cli.terminal import Screen, Terminal
 
     screen = Screen()
     screen.dim(f"{app.chosen}. /help shows the commands, Ctrl-D leaves.")
     if resumed is not None:
         screen.dim(await app.database.read(_recap, resumed, app.house.timezone))
-    await Terminal(conversation, home, screen).run()
+    await Terminal(conversation, home, screen).run(unfinished)
     await app.worker.drain(LEAVING_SECONDS)
     active = await conversation.active()
     if active is not None and active.status is RunStatus.RUNNING:

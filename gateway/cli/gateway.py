@@ -19,6 +19,7 @@ from gateway.observe import logging
 from gateway.serve import Serving, serving
 from sessions import ids
 from sessions.clock import now_ms
+from sessions.errors import StateError
 from sessions.keys import SessionKey
 
 log = structlog.get_logger(__name__)
@@ -46,9 +47,13 @@ def run(cli: Cli) -> None:
     except BadConfig as error:
         click.echo(error.render(color=sys.stderr.isatty(), closing=STARTING), err=True)
         raise click.exceptions.Exit(2) from None
-    logging.configure(loaded.config.log.level, cli.home / "logs" if loaded.config.log.file else None)
+    logging.configure(loaded.config.log.level, _log_folder(cli, loaded))
     with daemon.only_one(cli.home):
         asyncio.run(_serve(cli, loaded, new=new))
+
+
+def _log_folder(cli: Cli, loaded: Loaded) -> Path | None:
+    return cli.home / "logs" if loaded.config.log.file else None
 
 
 async def _serve(cli: Cli, loaded: Loaded, *, new: bool) -> None:
@@ -86,7 +91,9 @@ async def _beside(work: Coroutine[None, None, None]) -> AsyncGenerator[None]:
 async def _until_first(*works: Coroutine[None, None, object]) -> None:
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
     finally:
         for task in tasks:
             task.cancel()
@@ -97,7 +104,7 @@ async def _talk(cli: Cli, app: App) -> None:
     from gateway.cli.conversation import Conversation
     from gateway.cli.terminal import Screen, Terminal
 
-    logging.configure("warning")  # the screen is for the conversation
+    logging.configure("warning", _log_folder(cli, app.settings.loaded))  # the screen is for the conversation
     key = SessionKey.cli(ids.session_id(now_ms()))
     app.dispatch.also(str(key))
     await Terminal(Conversation(app, key), cli.home, Screen()).run()
@@ -105,24 +112,26 @@ async def _talk(cli: Cli, app: App) -> None:
 
 async def _reload(cli: Cli, served: Serving, signals: daemon.Signals) -> None:
     """On SIGHUP or a saved file: a good configuration is taken over, a bad one refused and the last good one kept."""
-    file = cli.home / "config.yaml"
-    seen = _stamp(file)
+    files = (cli.home / "config.yaml", cli.home / ".env")
+    seen = [_stamp(file) for file in files]
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await signals.reload.wait()
-        now = _stamp(file)
+        now = [_stamp(file) for file in files]
         if not signals.reload.is_set() and now == seen:
             continue
         signals.reload.clear()
         seen = now
         try:
-            loaded = await asyncio.to_thread(load, cli.home, cli.environ)
+            await served.reload(await asyncio.to_thread(load, cli.home, cli.environ))
         except BadConfig as error:
+            served.app.metrics.config_reloaded(taken=False)
             log.error("config.refused", problems=len(error.problems))
             click.echo(error.render(), err=True)
-            continue
-        await served.reload(loaded)
+        except (StateError, OSError) as error:  # a platform that cannot be built, a file that cannot be read
+            served.app.metrics.config_reloaded(taken=False)
+            log.error("config.refused", error=str(error))
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:
@@ -137,6 +146,7 @@ def _screen(app: App, served: Serving, *, new: bool, on_terminal: bool) -> str:
     from importlib.metadata import version
 
     home = f"{app.home}      new, only you can read it" if new else str(app.home)
+    key = "YOUR_KEY" if app.settings.config.api.keys else f"$(cat {app.home}/api_key)"
     lines = [
         f"  hermes {version('hermes-gateway')}  is running",
         "",
@@ -150,7 +160,7 @@ def _screen(app: App, served: Serving, *, new: bool, on_terminal: bool) -> str:
         "",
         "  Try now",
         *(["    say something       just type below; /help shows the commands"] if on_terminal else []),
-        f'    from code           curl -H "Authorization: Bearer $(cat {app.home}/api_key)" {served.url}/v1/models',
+        f'    from code           curl -H "Authorization: Bearer {key}" {served.url}/v1/models',
         "    a real model        hermes config set model.name NAME, then hermes config set model.api_key -",
         "",
         "  Ctrl-C stops an answer, twice stops hermes. Nothing is lost."

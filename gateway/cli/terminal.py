@@ -20,7 +20,7 @@ from gateway.cli.conversation import Conversation, Outcome
 from gateway.commands import COMMANDS
 from gateway.runs.live import Moment
 from gateway.texts import say
-from sessions.records import RunStatus, StopReason
+from sessions.records import Run, RunStatus, StopReason
 
 TWICE_SECONDS = 2.0
 PROMPT = "you › "
@@ -113,9 +113,9 @@ class Terminal:
         )
         (home / "history").touch(mode=0o600)
 
-    async def run(self) -> None:
+    async def run(self, unfinished: Run | None = None) -> None:
         unlisten = self._conversation.listen(self._screen.hear)
-        watcher = asyncio.create_task(self._watch())
+        watcher = asyncio.create_task(self._watch(unfinished))
         try:
             with patch_stdout(raw=True):
                 while (text := await self._read()) not in {None, "exit", "quit"}:
@@ -148,6 +148,7 @@ class Terminal:
         text = text.strip()
         if not text:
             return
+        self._interrupted_at = 0.0
         answer = await self._conversation.command(text)
         if answer is None:
             if self._working_since is not None:
@@ -161,10 +162,10 @@ class Terminal:
             return ""
         return f" working {time.monotonic() - self._working_since:.0f} s · type to add something · Ctrl-C stops"
 
-    async def _watch(self) -> None:
+    async def _watch(self, unfinished: Run | None) -> None:
         """Show each run's outcome once, whoever started it."""
         shown: tuple[str, RunStatus] | None = None
-        current: str | None = None
+        current = unfinished.id if unfinished else None
         async with self._conversation.changes() as changes:
             while True:
                 active = await self._conversation.active()

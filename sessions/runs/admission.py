@@ -67,6 +67,9 @@ def _doubled(conn: Connection, dedup_key: str) -> Accepted:
     return Accepted(fresh=False, run_id=run_id, status=status, fingerprint=row.fingerprint)
 
 
+_START = insert(runs)
+
+
 def start(
     conn: Connection, session: Session, opening: Opening, route: Route | None, options: Mapping[str, Any], now: int
 ) -> Run:
@@ -84,7 +87,7 @@ def start(
         "created_at": now,
         "updated_at": now,
     }
-    conn.execute(insert(runs), values)
+    conn.execute(_START, values)
     run = get(conn, run_id)
     tell_status(conn, run, RunStatus.RUNNING, now)
     return run

@@ -8,11 +8,25 @@ from sqlalchemy import Connection, update
 from sessions import inbox, leases
 from sessions.db.engine import touch
 from sessions.db.schema import runs
+from sessions.db.sql import param
 from sessions.inbox import InboxKind, InboxMode, InboxRow
 from sessions.records import Run, RunKind, RunStatus
 from sessions.runs.admission import open_session, start
 from sessions.runs.finding import active, get
 from sessions.runs.words import Opening
+
+
+_TAKE = (
+    update(runs)
+    .where(runs.c.id == param("run"))
+    .values(
+        lease_owner=param("by"),
+        lease_until=param("until"),
+        fence=runs.c.fence + 1,
+        attempts=runs.c.attempts + param("took_over"),
+        updated_at=param("now"),
+    )
+)
 
 
 def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now: int, *, lease_ms: int) -> Run | None:
@@ -27,17 +41,9 @@ def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now:
     if current is None or current.status is not RunStatus.RUNNING or _is_held(current, owner, now):
         return None
     taken_over = current.lease_owner is not None
-    conn.execute(
-        update(runs)
-        .where(runs.c.id == current.id)
-        .values(
-            lease_owner=owner,
-            lease_until=now + lease_ms,
-            fence=runs.c.fence + 1,
-            attempts=runs.c.attempts + (1 if taken_over else 0),
-            updated_at=now,
-        )
-    )
+    took_over = 1 if taken_over else 0
+    values = {"run": current.id, "by": owner, "until": now + lease_ms, "took_over": took_over, "now": now}
+    conn.execute(_TAKE, values)
     return get(conn, current.id)
 
 

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, update
 from sessions import asks, events, inbox, outbox, store
 from sessions.db.engine import touch
 from sessions.db.schema import runs
+from sessions.db.sql import param
 from sessions.records import MessageState, NewMessage, Role, Run, RunStatus, StopReason
 from sessions.runs.finding import get
 from sessions.runs.journal import close_call, count, foldable, open_calls, own, take_in, tell_status
@@ -94,6 +95,20 @@ def _close_all(conn: Connection, run: Run, content: str, now: int) -> None:
         close_call(conn, run, call.id, content, now, state=MessageState.UNKNOWN)
 
 
+_END = (
+    update(runs)
+    .where(runs.c.id == param("run"))
+    .values(
+        status=param("as"),
+        stop_reason=param("reason"),
+        error=param("because"),
+        lease_owner=None,
+        lease_until=None,
+        updated_at=param("now"),
+    )
+)
+
+
 def _end(
     conn: Connection,
     run: Run,
@@ -103,11 +118,7 @@ def _end(
     reason: StopReason | None = None,
     error: str | None = None,
 ) -> None:
-    conn.execute(
-        update(runs)
-        .where(runs.c.id == run.id)
-        .values(status=status, stop_reason=reason, error=error, lease_owner=None, lease_until=None, updated_at=now)
-    )
+    conn.execute(_END, {"run": run.id, "as": status, "reason": reason, "because": error, "now": now})
     tell_status(conn, run, status, now, error=error)
     touch(conn, "run", run.id)
     if inbox.count_unread(conn, run.session_key):  # the next one of this key may start

@@ -123,17 +123,20 @@ def close_call(
     events.emit(conn, run, "tool_result", {"tool_call_id": closed, "content": content}, now)
 
 
-def count(conn: Connection, run: Run, said: Said) -> None:
-    conn.execute(
-        update(runs)
-        .where(runs.c.id == run.id)
-        .values(
-            steps=runs.c.steps + 1,
-            attempts=0,
-            input_tokens=runs.c.input_tokens + said.input_tokens,
-            output_tokens=runs.c.output_tokens + said.output_tokens,
-        )
+_COUNT = (
+    update(runs)
+    .where(runs.c.id == param("run"))
+    .values(
+        steps=runs.c.steps + 1,
+        attempts=0,
+        input_tokens=runs.c.input_tokens + param("read"),
+        output_tokens=runs.c.output_tokens + param("written"),
     )
+)
+
+
+def count(conn: Connection, run: Run, said: Said) -> None:
+    conn.execute(_COUNT, {"run": run.id, "read": said.input_tokens, "written": said.output_tokens})
     store.add_usage(
         conn, run.session_id, input_tokens=said.input_tokens, output_tokens=said.output_tokens, model=said.model
     )

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyte
 import pytest
 import yaml
 
-from tests.fakes.model_replies import Reply, bad_key, call, calls
+from tests.fakes.model_replies import Pause, Reply, bad_key, call, calls
 from tests.fakes.model_server import ModelServer
 
 HERMES = str(Path(sys.executable).with_name("hermes"))
@@ -38,7 +39,8 @@ class SlowModel:
             return f"The tool said {last['content']}"
         match said.split()[0]:
             case "slowly":
-                return Reply(text="First part.\n\nSecond part.", chunks=("First part.\n\n", "Second part."), between=self._wait)
+                chunks = ("First part.\n\n", "Second part.")
+                return Reply(text="".join(chunks), chunks=chunks, between=self._waiting_after_the_first())
             case "note":
                 return calls(call("memory", {"action": "save", "text": said}))
             case "refuse":
@@ -46,10 +48,16 @@ class SlowModel:
             case _:
                 return f"You said **{said}**.\n\n- one\n- two"
 
-    async def _wait(self) -> None:
-        self.halfway.set()
-        while not self.go_on.is_set():
-            await asyncio.sleep(0.005)
+    def _waiting_after_the_first(self) -> Pause:
+        passed = count()
+
+        async def wait() -> None:
+            if next(passed) > 0:
+                self.halfway.set()
+                while not self.go_on.is_set():
+                    await asyncio.sleep(0.005)
+
+        return wait
 
 
 @pytest.fixture
@@ -286,3 +294,17 @@ def test_a_killed_chat_goes_on_when_it_is_resumed(open_window, configured: Path,
     again.sees("Second part.")
     again.types("well")
     again.sees("You said well.")
+
+
+def test_leaving_in_the_middle_does_not_hang_and_resuming_goes_on(open_window, model: tuple[ModelServer, SlowModel]):
+    _, slow = model
+    window = open_window()
+    window.types("slowly please")
+    window.sees("First part.")
+    window.presses("\x04")
+    end = window.ends()
+    assert window.child.exitstatus == 0
+    assert "The answer is not finished. Resuming goes on with it." in end
+    slow.go_on.set()
+    again = open_window("-r", session_in(end))
+    again.sees("Second part.")

@@ -249,9 +249,12 @@ CREATE VIRTUAL TABLE messages_near USING fts5(ctx, content='', detail=none, colu
 CREATE VIRTUAL TABLE messages_words USING fts5(text, content='', detail=none, columnsize=0, tokenize='unicode61');
 INSERT INTO messages_fts(messages_fts, rank) VALUES ('rank', 'bm25(0, 2.0, 1.0)');
 -- Fewer, larger merges: indexing shares the only writer with everything else.
-INSERT INTO messages_fts(messages_fts, rank) VALUES ('automerge', 12);
-INSERT INTO messages_near(messages_near, rank) VALUES ('automerge', 12);
-INSERT INTO messages_words(messages_words, rank) VALUES ('automerge', 12)
+INSERT INTO messages_fts(messages_fts, rank) VALUES ('automerge', 16);
+INSERT INTO messages_near(messages_near, rank) VALUES ('automerge', 16);
+INSERT INTO messages_words(messages_words, rank) VALUES ('automerge', 16);
+INSERT INTO messages_fts(messages_fts, rank) VALUES ('crisismerge', 64);
+INSERT INTO messages_near(messages_near, rank) VALUES ('crisismerge', 64);
+INSERT INTO messages_words(messages_words, rank) VALUES ('crisismerge', 64)
 """,
     "postgresql": """
 CREATE TEXT SEARCH DICTIONARY hermes_stem (TEMPLATE = snowball, Language = english);
