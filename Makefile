@@ -25,7 +25,8 @@ chaos: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.store
-	@$(BIN)/python -m bench.gateway
+	@$(BIN)/python -m bench.gateway --big
+	@$(BIN)/python -m bench.wire
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format .

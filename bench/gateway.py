@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import yaml
+from sqlalchemy import Connection
 
 from bench.table import Table
 from gateway.app import App, open_app, running
@@ -26,7 +27,6 @@ from sessions.db.engine import Touch
 from sessions.inbox import NewInbox
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.records import EndReason, NewMessage, Role, Route, RunStatus, Source
-from sqlalchemy import Connection
 
 SESSIONS = 32
 NAME = "fake-model"

@@ -68,6 +68,7 @@ class Delivery:
         self._sent = sent
         self._owner = leases.this_owner()
         self._busy: set[str] = set()
+        self._passed_over = False  # a claim left out busy chats, so whoever is done with one has to wake it again
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.trouble: str | None = None
@@ -84,10 +85,14 @@ class Delivery:
             async with asyncio.TaskGroup() as group:
                 while True:
                     self._wake.clear()
-                    for row in await self._database.write(self._claim):
-                        self._busy.add(row.chat)
-                        group.create_task(self._work_through(row))
-                    await self._rest()
+                    due = await self._database.read(outbox.next_due, self._platform)
+                    if due is not None and due <= self._clock():
+                        self._passed_over = bool(self._busy)
+                        for row in await self._database.write(self._claim):
+                            self._busy.add(row.chat)
+                            group.create_task(self._work_through(row))
+                        due = self._clock() + 1_000
+                    await self._rest(due)
         finally:
             unlisten()
 
@@ -95,11 +100,10 @@ class Delivery:
         """Another process may have put something in."""
         self._wake.set()
 
-    async def _rest(self) -> None:
-        due = await self._database.read(outbox.next_due, self._platform)
+    async def _rest(self, due: int | None) -> None:
         seconds = LOOK_SECONDS * 30 if due is None else max((due - self._clock()) / 1000, LOOK_SECONDS / 10)
         try:
-            async with asyncio.timeout(seconds if not self._busy else max(seconds, LOOK_SECONDS)):
+            async with asyncio.timeout(seconds):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -151,7 +155,8 @@ class Delivery:
             await asyncio.sleep(LOOK_SECONDS)
         finally:
             self._busy.discard(first.chat)
-            self._wake.set()
+            if self._passed_over or row is not None:
+                self._wake.set()
 
     async def _send(self, row: OutRow) -> OutRow | None:
         if row.created_at < self._clock() - TOO_OLD_MS:
@@ -213,10 +218,12 @@ class Delivery:
             self._pacer.hold(error.after, row.address.address)
         due = self._clock() + int(wait * 1000)
         await self._database.write(outbox.put_off, row.id, due, str(error), ambiguous=error.ambiguous)
+        self._wake.set()
         log.warning("outbox.retried", platform=self._platform, row=row.id, error=str(error), retry_in=wait)
 
     async def _give_up(self, row: OutRow, why: str) -> None:
         await self._database.write(outbox.give_up, row.id, why)
+        self._wake.set()
         log.warning("outbox.dead", platform=self._platform, row=row.id, error=why)
 
 

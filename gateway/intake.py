@@ -153,7 +153,7 @@ class Intake:
         if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
             self._refuse(conn, inbound, chat, refusal)
             return None
-        accepted = _accept(conn, chat, inbound.dedup_key, [*_earlier(conn, inbound, chat), body(inbound)])
+        accepted = _accept(conn, chat, inbound.dedup_key, _messages(conn, inbound, chat))
         event = "message.accepted" if accepted.fresh else "message.duplicate"
         log.info(event, session_key=chat.session_key, run_id=accepted.run_id, dedup_key=inbound.dedup_key)
         return accepted.run_id if accepted.fresh and accepted.joined else None
@@ -354,6 +354,15 @@ def _as_asked(ask: Ask) -> str:
     if ask.kind is AskKind.QUESTION:
         return ask.question
     return str(approval_card(ask.question)["text"]).removesuffix(say("ask.approval_note")).rstrip()
+
+
+def _messages(conn: Connection, inbound: Inbound, chat: Chat) -> list[dict[str, object]]:
+    """An answer is the person's own words; that it was a reply says nothing more, and yes has to stay yes."""
+    if _waits(conn, chat.session_key, AskKind.APPROVAL):
+        return [{**body(inbound), "content": inbound.text}]
+    if _waits(conn, chat.session_key):
+        return [body(replace(inbound, quote=None))]
+    return [*_earlier(conn, inbound, chat), body(inbound)]
 
 
 def _earlier(conn: Connection, inbound: Inbound, chat: Chat) -> list[dict[str, object]]:

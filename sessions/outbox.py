@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, case, exists, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from sessions.db.engine import touch
 from sessions.db.schema import OUT_OPEN, outbox
+from sessions.db.sql import param
 from sessions.records import OutRow, OutState, Route
 
 MAX_AGE_MS = 3_600_000
@@ -57,6 +59,15 @@ def claim(
     chat: str | None = None,
 ) -> list[OutRow]:
     """The next row of every chat (or of one) that is due, taken under a lease. A row waits for all earlier ones of its chat."""
+    values = {"on": platform, "who": owner, "now": now, "until": now + lease_ms, "most": limit}
+    values |= {"busy": list(busy_chats)} if chat is None else {"one": chat}
+    rows = conn.execute(_claiming(conn.dialect.name, one_chat=chat is not None), values).mappings()
+    return sorted((OutRow.from_row(row) for row in rows), key=lambda row: row.id)
+
+
+@lru_cache
+def _claiming(dialect: str, *, one_chat: bool) -> Any:
+    """Built once: it runs for every message."""
     earlier = outbox.alias()
     mine, theirs = _place(outbox.c), _place(earlier.c)
     blocked = exists().where(
@@ -65,24 +76,20 @@ def claim(
         OUT_OPEN,
         or_(theirs < mine, and_(theirs == mine, earlier.c.part < outbox.c.part)),
     )
-    free = or_(outbox.c.lease_until.is_(None), outbox.c.lease_until < now, outbox.c.lease_owner == owner)
-    query = (
-        select(outbox.c.id)
-        .where(outbox.c.platform == platform, OUT_OPEN, outbox.c.due_at <= now, free, ~blocked)
-        .where(outbox.c.chat.not_in(busy_chats))
-        .order_by(mine, outbox.c.part)
-        .limit(limit)
+    free = or_(
+        outbox.c.lease_until.is_(None), outbox.c.lease_until < param("now"), outbox.c.lease_owner == param("who")
     )
-    if chat is not None:
-        query = query.where(outbox.c.chat == chat)
-    if conn.dialect.name != "sqlite":
-        query = query.with_for_update(skip_locked=True)
-    ids = list(conn.scalars(query))
-    if not ids:
-        return []
-    conn.execute(update(outbox).where(outbox.c.id.in_(ids)).values(lease_owner=owner, lease_until=now + lease_ms))
-    rows = conn.execute(select(outbox).where(outbox.c.id.in_(ids)).order_by(outbox.c.id)).mappings()
-    return [OutRow.from_row(row) for row in rows]
+    chats = outbox.c.chat == param("one") if one_chat else outbox.c.chat.not_in(bindparam("busy", expanding=True))
+    due = (
+        select(outbox.c.id)
+        .where(outbox.c.platform == param("on"), OUT_OPEN, outbox.c.due_at <= param("now"), free, ~blocked, chats)
+        .order_by(mine, outbox.c.part)
+        .limit(param("most"))
+    )
+    if dialect != "sqlite":
+        due = due.with_for_update(skip_locked=True)
+    taken = update(outbox).where(outbox.c.id.in_(due.scalar_subquery()))
+    return taken.values(lease_owner=param("who"), lease_until=param("until")).returning(outbox)
 
 
 def _place(columns: Any) -> Any:

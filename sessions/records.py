@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
@@ -89,7 +89,7 @@ class Session:
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
-        values: dict[str, Any] = {f.name: row[f.name] for f in fields(cls)}
+        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         values["source"] = Source(row["source"])
         values["end_reason"] = EndReason(row["end_reason"]) if row["end_reason"] else None
         return cls(**values)
@@ -199,7 +199,7 @@ class Run:
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
-        values: dict[str, Any] = {f.name: row[f.name] for f in fields(cls)}
+        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         values["kind"] = RunKind(row["kind"])
         values["status"] = RunStatus(row["status"])
         values["stop_reason"] = StopReason(row["stop_reason"]) if row["stop_reason"] else None
@@ -229,7 +229,7 @@ class Ask:
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
-        values: dict[str, Any] = {f.name: row[f.name] for f in fields(cls)}
+        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         values["kind"] = AskKind(row["kind"])
         values["options"] = tuple(_json(row["options"]) or ())
         return cls(**values)
@@ -250,7 +250,7 @@ class Observation:
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
-        return cls(**{f.name: row[f.name] for f in fields(cls)})
+        return cls(**{name: row[name] for name in cls.__slots__})
 
 
 class OutState(StrEnum):
@@ -284,7 +284,7 @@ class OutRow:
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
-        values: dict[str, Any] = {f.name: row[f.name] for f in fields(cls)}
+        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         values["address"] = Route.from_json(row["address"])
         values["body"] = json.loads(row["body"])
         values["rendered"] = bool(row["rendered"])
@@ -303,7 +303,7 @@ class Event:
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
-        return cls(**{**{f.name: row[f.name] for f in fields(cls)}, "data": json.loads(row["data"])})
+        return cls(**{**{name: row[name] for name in cls.__slots__}, "data": json.loads(row["data"])})
 
 
 def _json(text: str | None) -> Any:

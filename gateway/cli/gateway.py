@@ -33,7 +33,8 @@ STARTING = "No changes were made; the gateway was not started."
 def gateway(ctx: click.Context) -> None:
     """Run the daemon that answers in your chats."""
     if ctx.invoked_subcommand is None:
-        ctx.invoke(run)
+        with run.make_context("run", [], parent=ctx) as below:  # so that its options, the home among them, are settled
+            run.invoke(below)
 
 
 @gateway.command()

@@ -76,6 +76,6 @@ def configure(level: str = "info", folder: Path | None = None, *, colors: bool |
 
 def _handler(handler: logging.Handler, shared: list[Any], *, colored: bool) -> logging.Handler:
     renderer = structlog.dev.ConsoleRenderer(colors=colored, exception_formatter=structlog.dev.plain_traceback)
-    processors = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer, _redact_line]
+    processors: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer, _redact_line]
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=processors))
     return handler

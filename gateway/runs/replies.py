@@ -11,25 +11,9 @@ NO_REPLY = "NO_REPLY"
 _CARD_LINES, _CARD_CHARACTERS = 12, 800
 _LABEL = 40
 _YES = frozenset(
-    [
-        "yes",
-        "y",
-        "ok",
-        "okay",
-        "sure",
-        "yep",
-        "yeah",
-        "approve",
-        "approved",
-        "allow",
-        "fine",
-        "go",
-        "go ahead",
-        "go on",
-        "do it",
-    ]
-    + ["yes please", "please do", "all right", "alright"]
+    ["yes", "y", "ok", "okay", "sure", "yep", "yeah", "approve", "approved", "allow", "fine", "go", "go ahead", "go on"]
 )
+_YES_PLEASE = frozenset(["do it", "yes please", "please do", "all right", "alright"])
 
 
 def reply_body(text: str, route: Route) -> Mapping[str, Any] | None:
@@ -66,4 +50,4 @@ def _left_out(exact: str, shown: str) -> str:
 
 def approved(answer: str) -> bool:
     """Yes-words approve only when the message is nothing else."""
-    return answer.strip().strip(".! ").casefold() in _YES
+    return answer.strip().strip(".! ").casefold() in _YES | _YES_PLEASE

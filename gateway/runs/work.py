@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-HISTORY = 60
+HISTORY = 48
 PICTURES = 4
 _CUT_OFF = "[not executed: the answer was cut off by the output limit; write less, or in several steps]"
 _RETRY_SECONDS = (0.5, 1, 2, 5, 10, 30)

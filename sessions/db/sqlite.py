@@ -17,7 +17,7 @@ from sessions.db.schema import APPLICATION_ID
 from sessions.errors import ForeignHome, Unusable
 
 _BUSY_MS = 120_000
-_WAL_PAGES = 2_000
+_COMMITS = 250  # between two checkpoints; the log's size does not tell, since it is used again from its start
 _WAL_TOO_LONG = 64 * 2**20
 
 
@@ -149,14 +149,16 @@ class _Checkpoints:
         self._path = path
         self._wal = path.with_name(path.name + "-wal")
         self._due = threading.Event()
+        self._commits = 0
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="db-checkpoint", daemon=True)
         self._thread.start()
 
     def consider(self, _: frozenset[Touch]) -> None:
-        with contextlib.suppress(OSError):
-            if self._wal.stat().st_size > _WAL_PAGES * 4096:
-                self._due.set()
+        self._commits += 1
+        if self._commits >= _COMMITS:
+            self._commits = 0
+            self._due.set()
 
     def close(self) -> None:
         self._closed = True
@@ -167,6 +169,6 @@ class _Checkpoints:
         with contextlib.closing(_connect(self._path)) as conn:
             while self._due.wait() and not self._closed:
                 self._due.clear()
-                with contextlib.suppress(sqlite3.Error):  # the next commit asks again
-                    mode = "RESTART" if self._wal.stat().st_size > _WAL_TOO_LONG else "PASSIVE"
+                with contextlib.suppress(sqlite3.Error, OSError):  # later commits ask again
+                    mode = "TRUNCATE" if self._wal.stat().st_size > _WAL_TOO_LONG else "PASSIVE"
                     conn.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()

@@ -15,7 +15,6 @@ from sessions.runs.admission import open_session, start
 from sessions.runs.finding import active, get
 from sessions.runs.words import Opening
 
-
 _TAKE = (
     update(runs)
     .where(runs.c.id == param("run"))

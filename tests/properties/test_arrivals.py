@@ -17,7 +17,7 @@ from sessions.db.schema import inbox, outbox
 from sessions.errors import LeaseLost
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import Address, ChatKind, Platform
-from sessions.records import Message, MessageState, Role, Route, Run, RunStatus
+from sessions.records import Message, MessageState, Role, Route, Run, RunKind, RunStatus
 from sessions.runs import Opening, Said
 from tests.conftest import HandClock
 
@@ -117,6 +117,10 @@ class Arrivals(RuleBasedStateMachine):
     @rule()
     def takes(self) -> None:
         self.run = self.write(self.take, "me")
+        if self.run is None and (active := self.active()) and active.status is RunStatus.RUNNING:
+            self.clock.tick(LEASE_MS + 1)  # it was another's, who has crashed
+            self.run = self.write(self.take, "me")
+            assert self.run is not None
 
     @precondition(has_worker)
     @rule()
@@ -127,9 +131,10 @@ class Arrivals(RuleBasedStateMachine):
     @rule()
     def is_overtaken_when_its_lease_has_run_out(self) -> None:
         old = self.held()
-        assert self.write(self.take, "another") is None
+        another = f"another{len(self.lost)}"
+        assert self.write(self.take, another) is None
         self.clock.tick(LEASE_MS + 1)
-        self.run = self.write(self.take, "another")
+        self.run = self.write(self.take, another)
         self.lost.append(old)
 
     @precondition(lambda self: self.lost)
@@ -242,6 +247,12 @@ class Arrivals(RuleBasedStateMachine):
         for mode in InboxMode:
             said = [text for text, its in self.said if its is mode and text in heard]
             assert [text for text in heard if text in said] == said
+
+    @invariant()
+    def nobody_waits_for_an_answer_that_is_here(self) -> None:
+        active = self.active()
+        if active is not None and active.status is RunStatus.WAITING and active.kind is RunKind.CHAT:
+            assert None not in self.database.read_now(outcomes_of).values()
 
     @invariant()
     def every_end_is_sent_once(self) -> None:

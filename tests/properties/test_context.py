@@ -1,6 +1,7 @@
 """What the model is sent, whatever the history is: bounded, valid, and with a start that stays the same."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,8 +12,8 @@ from gateway.agent.context import FIXED, Material, Window, build
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
 from sessions.records import Message, Role
-from tests.fakes.model_rules import Speaks, refuse
 from tests.fakes.model_replies import call
+from tests.fakes.model_rules import Speaks, refuse
 
 TOKENS = Tokens()
 TOOLS = Toolbox.of(["memory", "session_search", "skill", "files", "ask_human"])
@@ -89,7 +90,7 @@ def test_every_prompt_is_bounded_and_valid(turns: list[Any], run: int, window: i
     assert refuse({"messages": messages, "tools": TOOLS.schemas, "model": "m"}, Speaks()) is None
     assert size(messages) <= int(FIXED * room.scale) + room.run + 200
     roles = [message["role"] for message in messages if message["role"] in {"user", "assistant"}]
-    assert all(one != other for one, other in zip(roles, roles[1:], strict=False) if one == "user")
+    assert all(one != other for one, other in pairwise(roles) if one == "user")
     assert messages[1]["role"] == "user"
     last = next(message["content"] for message in reversed(messages) if message["role"] == "user")
     assert last.endswith("the question")

@@ -9,7 +9,9 @@ from gateway.agent.tools.registry import Arguments, Asking, Place, Tool
 
 class AskHuman(Arguments):
     question: Annotated[str, Field(min_length=1, max_length=2_000)]
-    options: Annotated[list[str], Field(max_length=10, description="possible answers, if there are few")] = []
+    options: Annotated[
+        list[str], Field(max_length=10, default_factory=list, description="possible answers, if there are few")
+    ]
 
 
 async def ask_human(place: Place, arguments: AskHuman) -> Asking:  # noqa: ARG001  # every tool has the same two parameters

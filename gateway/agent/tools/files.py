@@ -71,7 +71,9 @@ def _listing(folder: Path, workspace: Path) -> Iterator[str]:
 
 
 def _read(target: Path) -> str:
-    with open(os.open(target, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # without waiting for the writer of a pipe
+    with os.fdopen(
+        os.open(target, os.O_RDONLY | os.O_NONBLOCK), "rb"
+    ) as file:  # without waiting for the writer of a pipe
         seen = os.fstat(file.fileno())
         if not stat.S_ISREG(seen.st_mode):
             raise ToolError(f"{target.name} is no ordinary file")

@@ -33,7 +33,7 @@ async def memory(place: Place, arguments: Memory) -> str:
             case "save":
                 return await _save(place, arguments)
             case "forget":
-                number = _number(arguments.text if arguments.text else arguments.replaces)
+                number = _number(arguments.text or arguments.replaces)
                 await place.database.write(notes.forget, place.session.ns, number)
                 return f"Forgotten: o{number}."
             case "list":

@@ -8,6 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Connection, select
+
 from gateway.agent.model import ModelSettings, OpenAIModel
 from gateway.agent.patience import Patience
 from gateway.agent.tools import ask_human
@@ -25,7 +27,6 @@ from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import Address, ChatKind, Platform
 from sessions.records import Ask, Message, Role, Route, Run, RunStatus
 from sessions.runs import Accepted, Opening
-from sqlalchemy import Connection, select
 from tests.fakes.model_server import ModelServer, Script
 
 KEY = "agent:main:telegram:dm"

@@ -5,7 +5,7 @@ import json
 import multiprocessing
 import random
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.fakes.model_server import ModelServer
 from tests.integration.runs.victim import Input, live
 
 KEYS = [f"agent:main:telegram:dm:{number}" for number in range(5)]
-VERBS = ["say", "say", "work", "work", "look", "ask"]
+VERBS = ["say", "work", "work", "work", "look", "ask"]
 LANGUAGE = multiprocessing.get_context("forkserver")
 LANGUAGE.set_forkserver_preload(["tests.integration.runs.victim"])
 
@@ -108,8 +108,8 @@ class Platform:
                     pipe.send(self._dice.choice(self.sent[: self._next + 1]))
                 await asyncio.sleep(self._dice.random() * 0.02)
             self._next += share
-            await model.hears(self._dice.randint(1, 5))
-            await asyncio.sleep(self._dice.random() * 0.03)
+            await model.hears(self._dice.randint(1, 3))
+            await asyncio.sleep(self._dice.random() * 0.05)
 
     async def until_done(self) -> None:
         async with self.process() as pipe:

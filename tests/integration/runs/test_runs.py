@@ -46,9 +46,9 @@ async def test_a_message_during_the_last_call_is_answered_in_the_same_run(home: 
     async with desk(home, [Reply(text="first", before=gate), "second"]) as it:
         run_id = (await it.accept("one")).run_id
         await gate.reached.wait()
-        await it.accept("two")
+        assert (await it.accept("two")).run_id == run_id
         gate.open.set()
-        await it.settled(run_id)
+        assert (await it.settled(run_id)).steps == 2
         assert await it.said() == [("user", "one"), ("assistant", "first"), ("user", "two"), ("assistant", "second")]
         assert [row["text"] for row in await it.sent()] == ["first", "second"]
         assert await it.outcomes() == ["folded", "folded"]

@@ -42,15 +42,15 @@ def leave_line(place: Place, name: str) -> None:
 async def note_down(place: Place, _: Nothing) -> str:
     """Harmless when repeated."""
     leave_line(place, "note_down")
-    await asyncio.sleep(0.003)
+    await asyncio.sleep(0.01)
     return "noted"
 
 
 async def pay(place: Place, _: Nothing) -> str:
     """Never to be repeated."""
-    await asyncio.sleep(0.002)
+    await asyncio.sleep(0.015)
     leave_line(place, "pay")
-    await asyncio.sleep(0.002)
+    await asyncio.sleep(0.015)
     return "paid"
 
 

@@ -50,12 +50,12 @@ FOR_LATER = {
 
 
 def calls() -> list[tuple[str, ast.Call]]:
-    found = []
-    for file in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "say" and node.args:
-                found.append((f"{file.relative_to(ROOT)}:{node.lineno}", node))
-    return found
+    return [
+        (f"{file.relative_to(ROOT)}:{node.lineno}", node)
+        for file in sorted(ROOT.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "say" and node.args
+    ]
 
 
 def names(node: ast.expr) -> list[str]:
@@ -97,7 +97,7 @@ def test_the_style_of_every_text(name: str):
     text = re.sub(r"\{\w+\}", "", TEXTS[name])
     assert "!" not in text
     assert not re.search(r"[\U0001F000-\U0001FAFF\u2600-\u27BF]", text)
-    assert not re.search(r"\b(session key|token|gateway|context)s?\b", text) or name in {"status.usage"}
+    assert not re.search(r"\b(session key|token|gateway|context)s?\b", text) or name == "status.usage"
 
 
 def test_a_missing_value_is_a_bug():
@@ -109,7 +109,15 @@ def test_a_missing_value_is_a_bug():
 
 @pytest.mark.parametrize(
     ("seconds", "told"),
-    [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3_599, "59 min"), (3_600, "1 h"), (11_400, "3 h 10 min"), (200_000, "2 days")],
+    [
+        (0, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min"),
+        (3_599, "59 min"),
+        (3_600, "1 h"),
+        (11_400, "3 h 10 min"),
+        (200_000, "2 days"),
+    ],
 )
 def test_spans(seconds: float, told: str):
     assert span(seconds) == told

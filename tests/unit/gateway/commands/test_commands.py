@@ -85,14 +85,21 @@ def room(sqlite: Database, clock) -> Room:
 # --- what is a command ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["/etc/hosts is broken", "hello /new", "/", "// x", "/1", "/new/old", "/a.b", "1/2", ""])
+@pytest.mark.parametrize(
+    "text", ["/etc/hosts is broken", "hello /new", "/", "// x", "/1", "/new/old", "/a.b", "1/2", ""]
+)
 def test_what_only_looks_like_a_command_is_for_the_agent(text: str):
     assert parse(text) is None
 
 
 @pytest.mark.parametrize(
     ("text", "name", "argument"),
-    [("/new", "new", ""), (" /NEW ", "new", ""), ("/title a\nb c ", "title", "a\nb c"), ("/deny  why not", "deny", "why not")],
+    [
+        ("/new", "new", ""),
+        (" /NEW ", "new", ""),
+        ("/title a\nb c ", "title", "a\nb c"),
+        ("/deny  why not", "deny", "why not"),
+    ],
 )
 def test_commands_and_their_arguments(text: str, name: str, argument: str):
     parsed = parse(text)

@@ -59,7 +59,7 @@ def test_an_event_is_one_line_with_its_values(lines):
     [SECRET, f"at {SECRET}!", ValueError(SECRET), [SECRET], {"key": SECRET}, ("a", {"b": [SECRET]}), SECRET.encode()],
 )
 def test_a_known_secret_never_appears(lines, value: object):
-    structlog.get_logger("gateway.x").warning("x", value=value, **{"other": value})
+    structlog.get_logger("gateway.x").warning("x", value=value, other=value)
     logging.getLogger("aiohttp").warning("trouble with %s", value)
     written = lines()
     assert SECRET not in written

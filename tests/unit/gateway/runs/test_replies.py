@@ -44,7 +44,10 @@ def test_a_card_that_hides_something_says_so():
 
 def test_a_question_with_options_has_a_button_for_each():
     card = question_card("Which?", ["a" * 90, "b"])
-    assert [(len(button["label"]), button["data"]) for button in card["buttons"]] == [(40, "a:{ask}:0"), (1, "a:{ask}:1")]
+    assert [(len(button["label"]), button["data"]) for button in card["buttons"]] == [
+        (40, "a:{ask}:0"),
+        (1, "a:{ask}:1"),
+    ]
     assert question_card("Which?", []) == {"text": "Which?", "buttons": []}
 
 

@@ -14,7 +14,7 @@ from gateway.agent.tools import files, skill
 from gateway.agent.tools.registry import Arguments, Asking, Place, Tool, Toolbox
 from sessions import store
 from sessions.db import Database
-from sessions.keys import Address, ChatKind, Platform, SessionKey
+from sessions.keys import SessionKey
 from sessions.records import NewMessage, Role, Source
 
 ALL = Toolbox.of(["memory", "session_search", "skill", "files", "ask_human"])

@@ -1,0 +1,265 @@
+"""`hermes gateway run` as a process: what it says, what it refuses, what it takes over, and how it ends."""
+
+import asyncio
+import os
+import re
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pexpect
+import pytest
+import yaml
+
+from tests.e2e.telegram.house import write_config
+from tests.fakes.telegram_server import TelegramServer
+
+HERMES = str(Path(sys.executable).with_name("hermes"))
+SECRET = "a-secret-of-ours"
+DEAD_LETTER = (
+    "INSERT INTO outbox (dedup_key, platform, chat, address, session_key, body, state, due_at, created_at, last_error)"
+    " VALUES ('d', 'telegram', '7', :address, '', '{\"text\": \"late news\"}', 'dead', 0, 0, 'the chat was gone')"
+)
+
+
+def environ(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    return {**kept, "HERMES_HOME": str(home), "NO_COLOR": "1"}
+
+
+def configure(home: Path, **sections: Any) -> None:
+    usual = {"model": {"provider": "practice"}, "api": {"port": 0}}
+    (home / "config.yaml").write_text(yaml.safe_dump({**usual, **sections}))
+
+
+class Daemon:
+    """The process, and everything that it has said so far."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.said = ""
+        assert process.stdout is not None
+        self._out = process.stdout
+
+    async def says(self, *words: str) -> str:
+        """Returns all it has said, once that holds all these words."""
+        async with asyncio.timeout(20):
+            while not all(word in self.said for word in words):
+                more = await self._out.read(65_536)
+                assert more, f"it ended without saying {words}: {self.said}"
+                self.said += more.decode()
+        return self.said
+
+    async def ends(self) -> int:
+        async with asyncio.timeout(20):
+            self.said += (await self._out.read()).decode()
+            return await self.process.wait()
+
+
+async def start(home: Path) -> Daemon:
+    process = await asyncio.create_subprocess_exec(
+        HERMES,
+        "gateway",
+        "run",
+        env=environ(home),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    return Daemon(process)
+
+
+@asynccontextmanager
+async def running(home: Path) -> AsyncGenerator[Daemon]:
+    daemon = await start(home)
+    try:
+        await daemon.says("daemon.started")
+        yield daemon
+    finally:
+        if daemon.process.returncode is None:
+            daemon.process.kill()
+            await daemon.process.wait()
+
+
+async def hermes(home: Path, *arguments: str) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        HERMES,
+        *arguments,
+        env=environ(home),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode is not None
+    return process.returncode, said.decode()
+
+
+async def refused(home: Path) -> tuple[int, str]:
+    daemon = await start(home)
+    code = await daemon.ends()
+    assert "Traceback" not in daemon.said
+    return code, daemon.said
+
+
+async def until(ready: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not ready():  # noqa: ASYNC110  # what it waits for happens in another process
+            await asyncio.sleep(0.02)
+
+
+async def test_its_life_start_screen_key_second_start_reload_and_clean_end(tmp_path: Path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    configure(home)
+    async with running(home) as daemon:
+        screen = await daemon.says("is running", "Home", "Model    practice", "API      http://127.0.0.1:", "none yet")
+        assert screen.index("Home") < screen.index("Model") < screen.index("API ") < screen.index("Chats")
+        key = (home / "api_key").read_text().strip()
+        assert (home / "api_key").stat().st_mode & 0o777 == 0o600
+        assert key not in screen
+
+        code, said = await refused(home)
+        assert code == 1
+        assert f"already runs on {home} (process {daemon.process.pid})" in said
+
+        configure(home, session_reset={"mode": "dayly"})
+        await daemon.says("config.refused", "did you mean daily?")
+        configure(home, session_reset={"mode": "daily"})
+        await daemon.says("config.reloaded", "session_reset.mode")
+        daemon.said = ""
+        daemon.process.send_signal(1)
+        await daemon.says("config.reloaded")
+
+        daemon.process.terminate()
+        assert await daemon.ends() == 0
+        assert "daemon.stopped" in daemon.said
+        assert key not in daemon.said
+        assert "Traceback" not in daemon.said
+
+
+async def test_a_port_that_is_taken_is_told_before_anything_else_begins(home: Path):
+    async with TelegramServer() as server:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            write_config(home, server, sections={"api": {"port": port}})
+            code, said = await refused(home)
+        assert code == 2
+        assert f"Port {port} is taken by" in said
+        assert server.calls == []
+
+
+async def test_a_bad_configuration_starts_nothing_and_lists_every_problem(home: Path):
+    configure(home, session_reset={"mode": "dayly", "idle_minuts": 3})
+    code, said = await refused(home)
+    assert code == 2
+    for expected in ("did you mean daily?", "did you mean idle_minutes?", "2 problems", "was not started"):
+        assert expected in said
+    assert not (home / "state.db").exists()
+
+
+async def test_people_are_let_in_and_dead_letters_sent_while_it_runs(home: Path):
+    async with TelegramServer() as server:
+        write_config(home, server, allowed_users=["7"])
+        ann, bob = server.user(7, "Ann"), server.user(8, "Bob")
+        mine, his = server.dm(ann), server.dm(bob)
+        async with running(home):
+            server.user_says(his, bob, "hello")
+            (told,) = await server.answered(his.id)
+            code = re.findall(r"[A-Z2-9]{4}-[A-Z2-9]{4}", told)[0]
+            listed = (await hermes(home, "pair", "list"))[1]
+            assert "telegram:8  Bob  waits" in listed
+            assert code not in listed
+            assert (await hermes(home, "pair", "approve", "AAAA-AAAA"))[0] == 1
+            assert (await hermes(home, "pair", "approve", code.lower()))[0] == 0
+            assert "You are in" in (await server.answered(his.id, 2))[1]
+            server.user_says(his, bob, "hello")
+            assert "practice" in (await server.answered(his.id, 3))[2]
+            assert (await hermes(home, "pair", "revoke", "telegram:8"))[0] == 0
+
+            dead_letter(home)
+            code_, listed = await hermes(home, "outbox", "list")
+            number = re.findall(r"^(\d+)  telegram 7 .*the chat was gone$", listed, re.MULTILINE)[0]
+            assert (await hermes(home, "outbox", "send", "999"))[0] == 1
+            assert (await hermes(home, "outbox", "send", number))[0] == 0
+            assert await server.answered(mine.id) == ["late news"]
+            await asyncio.wait_for(_all_sent(home), 20)
+            server.user_says(his, bob, "and now")
+            await server.until(lambda: len(server.answers(his.id)) == 4)
+            assert "hermes pair approve" in server.answers(his.id)[3]
+        assert server.violations == []
+
+
+async def _all_sent(home: Path) -> None:
+    while "Everything was delivered" not in (await hermes(home, "outbox", "list"))[1]:
+        pass
+
+
+def dead_letter(home: Path) -> None:
+    from sqlalchemy import text
+
+    from sessions.db import open_database
+    from sessions.keys import Address, ChatKind, Platform
+    from sessions.records import Route
+
+    address = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7")).to_json()
+    database = open_database(home)
+    database.write_now(lambda conn: conn.execute(text(DEAD_LETTER), {"address": address}).rowcount)
+    database.close()
+
+
+async def test_telegram_may_call_instead_of_being_asked(home: Path, unused_port: int):
+    async with TelegramServer() as server:
+        api = {"port": unused_port, "public_url": f"http://127.0.0.1:{unused_port}"}
+        write_config(home, server, sections={"api": api}, mode="webhook", webhook_secret=SECRET)
+        ann = server.user(7, "Ann")
+        dm = server.dm(ann)
+        async with running(home):
+            await server.until(lambda: server.webhook["url"])
+            assert server.webhook["url"] == f"http://127.0.0.1:{unused_port}/webhooks/telegram"
+            server.user_says(dm, ann, "hello")
+            await server.push()
+            assert "practice" in (await server.answered(dm.id))[0]
+            server.user_says(dm, ann, "forged")
+            headers, body = server.webhook_request()
+            async with aiohttp.ClientSession() as http:
+                for wrong in ("", "wrong", SECRET + "x"):
+                    headers["X-Telegram-Bot-Api-Secret-Token"] = wrong
+                    async with http.post(server.webhook["url"], data=body, headers=headers) as answer:
+                        assert answer.status == 401
+        assert len(server.answers(dm.id)) == 1
+        assert server.violations == []
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def test_on_a_terminal_typing_gets_an_answer_and_two_times_ctrl_c_ends_it(tmp_path: Path):
+    home = tmp_path / "new"
+    env = {**environ(home), "TERM": "dumb", "HERMES_API__PORT": "0", "HERMES_MODEL__PROVIDER": "practice"}
+    child = pexpect.spawn(HERMES, ["gateway"], env=env, encoding="utf-8", timeout=20, dimensions=(40, 160))
+    for expected in (
+        "is running",
+        r"Home +\S+ +new, only you can read it",
+        "Model +practice +works offline",
+        r"API +http://127\.0\.0\.1:\d+ +key in",
+        "Chats +none yet",
+        "Try now",
+        "just type below",
+        "twice stops hermes. Nothing is lost.",
+        "you ›",
+    ):
+        child.expect(expected)
+    child.send("hello\r")
+    child.expect("practice model")
+    while child.sendcontrol("c") and child.expect([pexpect.EOF, pexpect.TIMEOUT], timeout=0.3):
+        pass  # the first one may have stopped the last words of the answer
+    child.wait()
+    assert child.exitstatus == 0
+    assert (home.stat().st_mode & 0o777) == 0o700

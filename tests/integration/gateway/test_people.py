@@ -1,0 +1,94 @@
+"""Letting people in: codes that are short-lived, few, kept as hashes, and good for one person."""
+
+import pytest
+from sqlalchemy import Connection, text
+
+from sessions import people
+from sessions.db import Database
+from sessions.errors import NotFound
+from sessions.keys import Address, ChatKind, Platform
+from tests.conftest import START
+
+HOUR = 3_600_000
+
+
+def asks(database: Database, user: str, now: int = START, platform: Platform = Platform.TELEGRAM) -> str | None:
+    address = Address(platform=platform, kind=ChatKind.DM, chat_id=user)
+    return database.write_now(people.ask_in, platform, user, f"Person {user}", address, now)
+
+
+def asked(database: Database, user: str, now: int = START, platform: Platform = Platform.TELEGRAM) -> str:
+    code = asks(database, user, now, platform)
+    assert code is not None
+    return code
+
+
+def stored(conn: Connection) -> str:
+    return repr([tuple(row) for row in conn.execute(text("SELECT * FROM pairings"))])
+
+
+def test_a_code_is_easy_to_read_out_and_kept_as_a_hash(sqlite: Database):
+    codes = [asked(sqlite, str(number), START, Platform.TELEGRAM) for number in range(3)]
+    for code in codes:
+        first, dash, second = code.partition("-")
+        assert (len(first), dash, len(second)) == (4, "-", 4)
+        assert set(first + second) <= set("ABCDEFGHJKLMNPQRSTUVWXYZ23456789")
+        assert code not in sqlite.read_now(stored)
+        assert code.replace("-", "") not in sqlite.read_now(stored)
+    assert len(set(codes)) == 3
+
+
+def test_three_wait_at_most_on_each_platform_and_each_once(database: Database):
+    assert all(asks(database, str(number)) for number in range(3))
+    assert asks(database, "1") is None
+    assert asks(database, "9") is None
+    assert asks(database, "9", platform=Platform.SLACK)
+    assert asks(database, "9", START + HOUR)
+    assert len(database.read_now(people.pending, START + HOUR)) == 1
+
+
+def test_a_code_lets_one_person_in_once_within_an_hour(database: Database):
+    code = asked(database, "7")
+    person, route = database.write_now(people.approve, f" {code.lower().replace('-', ' ')} ", START + HOUR - 1)
+    assert (person.user_id, person.owner, route.address.chat_id) == ("7", True, "7")
+    with pytest.raises(NotFound, match="hermes pair list"):
+        database.write_now(people.approve, code, START + HOUR - 1)
+    late = asked(database, "8")
+    with pytest.raises(NotFound):
+        database.write_now(people.approve, late, START + HOUR)
+    assert [known.user_id for known in database.read_now(people.everybody)] == ["7"]
+
+
+def test_only_the_first_is_the_owner(database: Database):
+    for user in ("7", "8"):
+        database.write_now(people.approve, asked(database, user), START)
+    assert [known.owner for known in database.read_now(people.everybody)] == [True, False]
+
+
+def test_the_owners_code_makes_an_owner_once_on_its_platform_and_approves_nobody(database: Database):
+    database.write_now(people.approve, asked(database, "8"), START)
+    old = database.write_now(people.owner_code, "telegram", START)
+    code = database.write_now(people.owner_code, "telegram", START)
+    assert database.read_now(people.pending, START) == []
+    with pytest.raises(NotFound):
+        database.write_now(people.approve, code, START)
+    for wrong_platform, wrong in (("slack", code), ("telegram", old), ("telegram", asked(database, "9"))):
+        assert database.write_now(people.redeem_owner_code, wrong_platform, wrong, "7", "Ann", START) is None
+    assert database.write_now(people.redeem_owner_code, "telegram", code, "7", "Ann", START)
+    assert database.write_now(people.redeem_owner_code, "telegram", code, "6", "Eve", START) is None
+    assert {known.user_id: known.owner for known in database.read_now(people.everybody)} == {"8": False, "7": True}
+
+
+def test_an_owners_code_ends_after_a_day(sqlite: Database):
+    code = sqlite.write_now(people.owner_code, "telegram", START)
+    assert sqlite.write_now(people.redeem_owner_code, "telegram", code, "7", "Ann", START + 24 * HOUR) is None
+
+
+def test_revoking_by_id_or_with_the_platform(database: Database):
+    for platform, user in ((Platform.TELEGRAM, "7"), (Platform.SLACK, "7"), (Platform.SLACK, "T1:U2")):
+        database.write_now(people.approve, asked(database, user, START, platform), START)
+    assert [gone.platform for gone in database.write_now(people.revoke, "slack:7")] == ["slack"]
+    assert len(database.write_now(people.revoke, "slack:T1:U2")) == 1
+    assert [gone.platform for gone in database.write_now(people.revoke, "7")] == ["telegram"]
+    with pytest.raises(NotFound):
+        database.write_now(people.revoke, "7")
