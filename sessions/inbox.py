@@ -127,9 +127,13 @@ def unread(conn: Connection, session_key: str) -> list[InboxRow]:
     return [InboxRow.from_row(row) for row in conn.execute(_UNREAD, {"key": session_key}).mappings()]
 
 
+_COUNT_UNREAD = (
+    select(func.count()).select_from(inbox).where(inbox.c.session_key == param("key"), inbox.c.outcome.is_(None))
+)
+
+
 def count_unread(conn: Connection, session_key: str) -> int:
-    query = select(func.count()).select_from(inbox).where(inbox.c.session_key == session_key, inbox.c.outcome.is_(None))
-    return conn.scalar(query) or 0
+    return conn.scalar(_COUNT_UNREAD, {"key": session_key}) or 0
 
 
 def settle(conn: Connection, row_ids: Sequence[int], outcome: Outcome, run_id: str | None) -> None:

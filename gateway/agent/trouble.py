@@ -17,7 +17,7 @@ class Outcome(StrEnum):
     OVERFLOW = "overflow"
 
 
-class Trouble(Exception):  # noqa: N818 it never leaves the model
+class Trouble(Exception):
     """One call failed. `words`: everything that the endpoint said, for learning; `str()` is for the operator."""
 
     def __init__(

@@ -144,12 +144,18 @@ def count(conn: Connection, run: Run, said: Said) -> None:
         _spend(conn, said)
 
 
+_SPEND = (
+    update(spending)
+    .where(spending.c.day == param("of"))
+    .values(
+        input_tokens=spending.c.input_tokens + param("read"), output_tokens=spending.c.output_tokens + param("written")
+    )
+)
+
+
 def _spend(conn: Connection, said: Said) -> None:
-    values = {
-        "input_tokens": spending.c.input_tokens + said.input_tokens,
-        "output_tokens": spending.c.output_tokens + said.output_tokens,
-    }
-    if conn.execute(update(spending).where(spending.c.day == said.day).values(values)).rowcount == 0:
+    spent = {"of": said.day, "read": said.input_tokens, "written": said.output_tokens}
+    if conn.execute(_SPEND, spent).rowcount == 0:
         new = {"day": said.day, "input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
         conn.execute(insert(spending), new)
 

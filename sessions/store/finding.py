@@ -6,13 +6,25 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.sql import ColumnElement
 
 from sessions.db.schema import messages, sessions
+from sessions.db.sql import param
 from sessions.errors import Ambiguous, NotFound
 from sessions.records import Message, Role, Session, Source
+
+# Built once: these run for every message.
+_GET = select(sessions).where(sessions.c.id == param("session"))
+_ACTIVE = select(sessions).where(sessions.c.session_key == param("key"), sessions.c.ended_at.is_(None))
+_LAST = (
+    select(messages)
+    .where(messages.c.session_id == param("session"), messages.c.id < param("before"))
+    .order_by(messages.c.id.desc())
+    .limit(param("most"))
+)
+_NO_ID = 2**62
 
 
 def get(conn: Connection, session_id: str) -> Session:
     """Raises NotFound."""
-    row = conn.execute(select(sessions).where(sessions.c.id == session_id)).mappings().first()
+    row = conn.execute(_GET, {"session": session_id}).mappings().first()
     if row is None:
         raise NotFound(f"There is no session {session_id}. `hermes sessions list` shows the newest.")
     return Session.from_row(row)
@@ -31,11 +43,7 @@ def resolve(conn: Connection, prefix: str) -> Session:
 
 
 def active(conn: Connection, key: str) -> Session | None:
-    row = (
-        conn.execute(select(sessions).where(sessions.c.session_key == key, sessions.c.ended_at.is_(None)))
-        .mappings()
-        .first()
-    )
+    row = conn.execute(_ACTIVE, {"key": key}).mappings().first()
     return Session.from_row(row) if row else None
 
 
@@ -93,10 +101,8 @@ def read_messages(conn: Connection, session_id: str, *, after: int = 0, limit: i
 
 def last_messages(conn: Connection, session_id: str, limit: int, *, before: int | None = None) -> list[Message]:
     """The newest `limit` messages, oldest first."""
-    query = select(messages).where(messages.c.session_id == session_id).order_by(messages.c.id.desc()).limit(limit)
-    if before is not None:
-        query = query.where(messages.c.id < before)
-    return [Message.from_row(row) for row in conn.execute(query).mappings()][::-1]
+    values = {"session": session_id, "before": _NO_ID if before is None else before, "most": limit}
+    return [Message.from_row(row) for row in conn.execute(_LAST, values).mappings()][::-1]
 
 
 def user_text(conn: Connection, session_id: str, *, newest: bool) -> str | None:

@@ -5,7 +5,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -105,12 +105,6 @@ async def refused(home: Path) -> tuple[int, str]:
     return code, daemon.said
 
 
-async def until(ready: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
-        while not ready():  # noqa: ASYNC110  # what it waits for happens in another process
-            await asyncio.sleep(0.02)
-
-
 async def test_its_life_start_screen_key_second_start_reload_and_clean_end(tmp_path: Path):
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
@@ -181,7 +175,7 @@ async def test_people_are_let_in_and_dead_letters_sent_while_it_runs(home: Path)
             assert (await hermes(home, "pair", "revoke", "telegram:8"))[0] == 0
 
             dead_letter(home)
-            code_, listed = await hermes(home, "outbox", "list")
+            _, listed = await hermes(home, "outbox", "list")
             number = re.findall(r"^(\d+)  telegram 7 .*the chat was gone$", listed, re.MULTILINE)[0]
             assert (await hermes(home, "outbox", "send", "999"))[0] == 1
             assert (await hermes(home, "outbox", "send", number))[0] == 0

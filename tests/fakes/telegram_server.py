@@ -102,7 +102,7 @@ class TelegramServer(World):
 
     async def until(self, ready: Callable[[], object], timeout: float = 10) -> None:
         async with asyncio.timeout(timeout):
-            while not ready():  # noqa: ASYNC110
+            while not ready():
                 await asyncio.sleep(0.005)  # what it waits for may be anything
 
     async def answered(self, chat_id: int | str, count: int = 1, timeout: float = 10) -> list[str]:

@@ -209,9 +209,7 @@ async def test_readers_resume_without_gap_or_repeat_over_a_restart(home: Path) -
             assert len(stored) == len(set(stored)) == 12
             async with events(gw, dep, f"?run_id={first['run_id']}") as again:
                 replayed = await again.until("run_status", status="completed")
-            assert [each for each in replayed] == [
-                e for e in seen[: len(seen)] if e[1] != "token" and e[2]["run_id"] == first["run_id"]
-            ]
+            assert list(replayed) == [e for e in seen if e[1] != "token" and e[2]["run_id"] == first["run_id"]]
 
 
 async def test_a_quiet_stream_has_comments(home: Path) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from gateway.access import Rules
 from gateway.intake import Bounds, Intake
 from gateway.texts import say
-from sessions import asks, outbox, people, runs
+from sessions import asks, people, runs
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind, Quote
@@ -44,23 +44,20 @@ class Door:
             clock=clock,
         )
 
-    async def _note(self, inbound: Inbound, run_id: str) -> None:
+    async def _note(self, inbound: Inbound, _: str) -> None:
         self.noted.append(inbound.text)
 
     async def comes(self, said: str, kind: ChatKind = DM, user: str = "7", *, chat: str = "", **more: Any) -> Inbound:
         self.number += 1
-        inbound = Inbound(
-            **{
-                "dedup_key": f"tg:1:{self.number}",
-                "address": Address(
-                    platform=Platform.TELEGRAM, kind=kind, chat_id=chat or (user if kind is DM else "-100")
-                ),
-                "sender": Sender(id=user, name=NAMES.get(user, user)),
-                "message_id": str(self.number),
-                "text": said,
-                **more,
-            }
-        )
+        event: dict[str, Any] = {
+            "dedup_key": f"tg:1:{self.number}",
+            "address": Address(platform=Platform.TELEGRAM, kind=kind, chat_id=chat or (user if kind is DM else "-100")),
+            "sender": Sender(id=user, name=NAMES.get(user, user)),
+            "message_id": str(self.number),
+            "text": said,
+            **more,
+        }
+        inbound = Inbound(**event)
         await self.intake.deliver(inbound)
         return inbound
 

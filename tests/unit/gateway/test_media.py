@@ -19,7 +19,7 @@ class Shelf:
         self._answers = list(answers)
         self.asked = 0
 
-    async def fetch(self, attachment: Any, limit: int) -> bytes:
+    async def fetch(self, _: Any, __: int) -> bytes:
         self.asked += 1
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
@@ -31,7 +31,7 @@ class Ear:
     def __init__(self, heard: str | Exception) -> None:
         self._heard = heard
 
-    async def transcribe(self, audio: bytes, name: str) -> str:
+    async def transcribe(self, _: bytes, __: str) -> str:
         if isinstance(self._heard, Exception):
             raise self._heard
         return self._heard
@@ -41,7 +41,7 @@ def a_file(name: str = "report.txt", **more: Any) -> dict[str, Any]:
     return {"platform": "telegram", "kind": "file", "name": name, "mime": "text/plain", "ref": "r", **more}
 
 
-def media(*answers: bytes | Exception, limit: int = 100, ear: Ear | None = None) -> Media:
+def media(*answers: bytes | Exception, limit: int = 100, ear: Any = None) -> Media:
     adapters: Any = {"telegram": Shelf(*answers)}
     return Media(adapters, limit=lambda: limit, transcriber=lambda: ear, pause=0)
 

@@ -85,7 +85,7 @@ class Journal:
         if result.state is MessageState.UNKNOWN:
             self.tell(result.content)
 
-    async def finish(self, answer: Answer) -> bool:  # noqa: ARG002
+    async def finish(self, answer: Answer) -> bool:
         self.tell("finish")
         return not self.unread
 

@@ -96,8 +96,7 @@ def test_a_traceback_has_no_values_of_variables_and_no_secrets(lines):
     written = lines()
     assert written.count("Traceback") == 2
     assert SECRET not in written
-    assert '"value of a variable"' in written, "the line of code is there"
-    assert "inside = 'value" not in written
+    assert "value of a variable" not in written
 
 
 def test_libraries_are_heard_from_warning_on(lines):
