@@ -168,6 +168,7 @@ class Delivery:
     async def _attempt(self, row: OutRow) -> OutRow | None:
         try:
             row = await self._database.write(self._prepare, row)
+            await self._pacer.gate()
             receipt = await self._call(row)
         except TryLater as error:
             await self._put_off(row, error)

@@ -11,7 +11,7 @@ from sessions.keys import Address, ChatKind
 MINUTE = 60.0
 KEPT_FREE = 5
 """Of a group's calls per minute, those that previews and typing leave to real messages."""
-MARGIN = 1.1
+MARGIN = 1.2
 """Calls that leave evenly arrive a little unevenly."""
 _MANY = 5_000
 
@@ -30,11 +30,18 @@ class Pacer:
         self._free_at: dict[str, float] = {}
         self._edit_at: dict[str, float] = {}
         self._platform_free_at = 0.0
+        self._called_at = 0.0
         self._minute: dict[str, deque[float]] = {}
 
     async def turn(self, address: Address) -> None:
         """Wait until a message may be sent there."""
         await self._wait_until(self._reserve(address, self._clock()))
+
+    async def gate(self) -> None:
+        """Just before the call: turns were given evenly, but what happened since may have bunched them."""
+        now = self._clock()
+        self._called_at = max(now, self._called_at + 1 / self._pace.per_second)
+        await self._wait_until(self._called_at)
 
     def turn_now(self, address: Address, *, edit: bool = False) -> bool:
         """For what may be left out: True, and the turn is taken, only if nothing has to wait for it."""

@@ -137,9 +137,10 @@ class _Cutter:
     def recent(self, messages: Sequence[Message], count: int) -> list[Message]:
         """The newest turns that fit, from a user message on; the cut moves only every few messages, so that caches hold."""
         left = self._budget(RECENT_BUDGET)
+        messages = [self._with_short_arguments(message) for message in messages]
         start = len(messages)
         for i in range(len(messages) - 1, -1, -1):
-            left -= min(self._cost(messages[i]), self._budget(TURN_CLIP))
+            left -= self._cost(messages[i], self._budget(TURN_CLIP))
             if left < 0:
                 break
             start = i
@@ -173,13 +174,17 @@ class _Cutter:
         step = max(1, room // 4)
         return ceil(over / step) * step if over > 0 else 0
 
-    def _own_cost(self, message: Message) -> int:
-        clip = self._result_clip if message.role is Role.TOOL else self._budget(NEW_MESSAGE_BUDGET)
-        text = self._tokens.text(message.content or "", self._model)
-        return min(text, clip) + self._calls(message) + MESSAGE_OVERHEAD
+    def _with_short_arguments(self, message: Message) -> Message:
+        """What was written into a file in an earlier turn need not be read again with every answer."""
+        too_long = message.tool_calls and self._calls(message) > self._budget(TURN_CLIP) // 2
+        return _without_result(message) if too_long else message
 
-    def _cost(self, message: Message) -> int:
-        return self._tokens.text(message.content or "", self._model) + self._calls(message) + MESSAGE_OVERHEAD
+    def _own_cost(self, message: Message) -> int:
+        return self._cost(message, self._result_clip if message.role is Role.TOOL else self._budget(NEW_MESSAGE_BUDGET))
+
+    def _cost(self, message: Message, clip: int) -> int:
+        text = min(self._tokens.text(message.content or "", self._model), clip)
+        return text + self._calls(message) + MESSAGE_OVERHEAD
 
     def _calls(self, message: Message) -> int:
         return sum(self._tokens.text(json.dumps(call), self._model) for call in message.tool_calls or ())

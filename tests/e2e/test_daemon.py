@@ -237,7 +237,9 @@ def unused_port() -> int:
 def test_on_a_terminal_typing_gets_an_answer_and_two_times_ctrl_c_ends_it(tmp_path: Path):
     home = tmp_path / "new"
     env = {**environ(home), "TERM": "dumb", "HERMES_API__PORT": "0", "HERMES_MODEL__PROVIDER": "practice"}
-    child = pexpect.spawn(HERMES, ["gateway"], env=env, encoding="utf-8", timeout=20, dimensions=(40, 160))
+    child: pexpect.spawn[str] = pexpect.spawn(
+        HERMES, ["gateway"], env=env, encoding="utf-8", timeout=20, dimensions=(40, 160)
+    )
     for expected in (
         "is running",
         r"Home +\S+ +new, only you can read it",

@@ -11,7 +11,8 @@ from sessions.clock import now_ms
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound
 from sessions.records import Route
-from tests.e2e.telegram.house import Scene, scene, write_config
+from tests.e2e.telegram.house import Scene, daemon, scene, write_config
+from tests.fakes.telegram_server import TelegramServer
 
 ADDRESS = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7")
 
@@ -80,10 +81,13 @@ async def test_who_may_talk_is_taken_over_without_a_new_connection(home: Path) -
         assert "hermes pair approve" in (await s.server.answered(s.dm.id))[0]
 
 
-async def test_the_menu_is_offered_to_who_may_and_follows_them(home: Path) -> None:
-    async with scene(home) as s:
-        await s.server.until(lambda: any("new" in str(menu) for menu in s.server.commands.values()))
-        assert all("7" in scope for scope in s.server.commands)
+async def test_the_menu_is_offered_to_who_may(home: Path) -> None:
+    async with TelegramServer() as server:
+        server.dm(server.user(7, "Ann"))
+        server.dm(server.user(8, "Bob"))
+        async with daemon(home, server):
+            await server.until(lambda: server.commands)
+            assert all("7" in scope and "new" in str(menu) for scope, menu in server.commands.items())
 
 
 async def test_a_preview_is_never_left_behind_however_quick_the_answer_is(home: Path) -> None:

@@ -80,3 +80,9 @@ async def test_a_platform_that_asked_to_wait_is_left_alone(pacer: Pacer, time: T
     assert pacer.turn_now(OTHER)
     await pacer.turn(DM)
     assert time.now == pytest.approx(130, abs=0.1)
+
+
+async def test_calls_that_bunched_up_leave_evenly(pacer: Pacer, time: Time) -> None:
+    for _ in range(31):
+        await pacer.gate()
+    assert time.now == pytest.approx(101, abs=0.05)
