@@ -72,7 +72,7 @@ def find(
     terms = [term for term in query.terms() if not term.prefix]
     parameters: dict[str, object] = {"limit": limit, "source": source, "cut_off": cut_off}
     conditions: list[str] = []
-    if query.literal:
+    if query.literal and not (terms and isinstance(query.node, Term)):  # a phrase alone is found by ranking it
         conditions.append(f"m.id IN ({_algebra(query.node, ns, parameters)})")
     if source is not None:
         conditions.append("s.source = :source")
@@ -81,8 +81,8 @@ def find(
     if not terms:
         return _newest(conn, conditions, parameters)
     if ns is None:
-        return _ranked(conn, terms, conditions, parameters)
-    scores = _scores(conn, terms, ns, near=not query.literal and len(terms) > 1)
+        return _ranked(conn, terms, "text" if query.literal else "sender text", conditions, parameters)
+    scores = _scores(conn, terms, ns, literal=query.literal)
     found = _allowed(conn, list(scores), conditions, parameters) if conditions else list(scores)
     return sorted(found, key=lambda message: (-scores[message], -message))[:limit]
 
@@ -95,12 +95,12 @@ def _allowed(conn: Connection, found: list[int], conditions: list[str], paramete
     return list(conn.scalars(text(sql), {**parameters, "found": json.dumps(found)}))
 
 
-def _scores(conn: Connection, terms: Sequence[Term], ns: str, *, near: bool) -> dict[int, float]:
+def _scores(conn: Connection, terms: Sequence[Term], ns: str, *, literal: bool) -> dict[int, float]:
     """Rare words count more. Rarity is that within the namespace: bm25 would go through every namespace for it, and tell of them."""
     total = conn.exec_driver_sql(
         "SELECT count(*) FROM messages_fts WHERE messages_fts MATCH ?", (f'ns : "{ns}"',)
     ).scalar_one()
-    parts = list(_memberships(terms, ns, near=near))
+    parts = list(_memberships(terms, ns, literal=literal))
     sql = " UNION ALL ".join(
         f"SELECT {number}, rowid FROM {table} WHERE {table} MATCH ?"  # noqa: S608  # one of ours
         for number, (table, _, _, _) in enumerate(parts)
@@ -118,18 +118,20 @@ def _scores(conn: Connection, terms: Sequence[Term], ns: str, *, near: bool) -> 
     return scores
 
 
-def _memberships(terms: Sequence[Term], ns: str, *, near: bool) -> Iterator[tuple[str, str, int, float]]:
+def _memberships(terms: Sequence[Term], ns: str, *, literal: bool) -> Iterator[tuple[str, str, int, float]]:
     """(table, match, the term's number, weight); the first ones are the terms in the messages' own words, in their order."""
     for number, term in enumerate(terms):
         yield "messages_fts", f'ns : "{ns}" AND text : {_quoted(term)}', number, 1.0
-    for number, term in enumerate(terms):
+    for number, term in enumerate(() if literal else terms):
         yield "messages_fts", f'ns : "{ns}" AND sender : {_quoted(term)}', number, 2.0
-        if near:
+        if len(terms) > 1:
             yield "messages_near", " AND ".join(f'"{word}"' for word in (ns, *term.words)), number, 0.7
 
 
-def _ranked(conn: Connection, terms: Sequence[Term], conditions: list[str], parameters: dict[str, object]) -> list[int]:
-    parameters["match"] = f"{{sender text}} : ({' OR '.join(_quoted(term) for term in terms)})"
+def _ranked(
+    conn: Connection, terms: Sequence[Term], columns: str, conditions: list[str], parameters: dict[str, object]
+) -> list[int]:
+    parameters["match"] = f"{{{columns}}} : ({' OR '.join(_quoted(term) for term in terms)})"
     where = " AND ".join(["messages_fts MATCH :match", *conditions])
     join = "JOIN messages m ON m.id = f.rowid JOIN sessions s ON s.id = m.session_id" if conditions else ""
     sql = f"SELECT f.rowid FROM messages_fts f {join} WHERE {where} ORDER BY f.rank LIMIT :limit"  # noqa: S608  # only our own words
