@@ -159,7 +159,7 @@ class Platform:
             await self._intake.deliver(inbound)
         except StateError:
             raise
-        except Exception:
+        except Exception:  # one event that cannot be taken must not come back for ever and hold up the others
             log.exception("message.failed", platform=self.name, dedup_key=inbound.dedup_key)
         if inbound.kind is InboundKind.TAP:
             self._run_beside(self._answer_tap(inbound.tap_id))

@@ -9,7 +9,6 @@ from typing import Any, Self
 from sqlalchemy import Connection, RowMapping, func, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from sessions.db.engine import touch
 from sessions.db.schema import inbox
 from sessions.db.sql import param
 from sessions.records import NewMessage, Role, Route
@@ -182,7 +181,3 @@ def command(conn: Connection, dedup_key: str, session_key: str, now: int) -> boo
     """Note that a command is being executed in this transaction. False when it was already."""
     new = NewInbox(dedup_key=dedup_key, session_key=session_key, kind=InboxKind.COMMAND)
     return put(conn, new, now, outcome=Outcome.EXECUTED) is not None
-
-
-def touch_key(conn: Connection, session_key: str) -> None:
-    touch(conn, "inbox", session_key)
