@@ -20,7 +20,8 @@ from gateway.config.model import Config
 from gateway.dispatch.local import LocalDispatch, Mine, not_of_a_terminal
 from gateway.observe.logging import hide
 from gateway.observe.metrics import Metrics
-from gateway.runs.house import House, Limits, Profile, SettleFile
+from gateway.runs.budget import Limits
+from gateway.runs.house import House, Profile, SettleFile
 from gateway.runs.worker import Worker
 from gateway.upkeep import Upkeep
 from sessions.db import Database, open_database

@@ -114,8 +114,11 @@ def put(
     ).scalar()
 
 
+_BY_DEDUP_KEY = select(inbox).where(inbox.c.dedup_key == param("dedup"))
+
+
 def by_dedup_key(conn: Connection, dedup_key: str) -> InboxRow | None:
-    row = conn.execute(select(inbox).where(inbox.c.dedup_key == dedup_key)).mappings().first()
+    row = conn.execute(_BY_DEDUP_KEY, {"dedup": dedup_key}).mappings().first()
     return InboxRow.from_row(row) if row else None
 
 
@@ -135,9 +138,13 @@ def count_unread(conn: Connection, session_key: str) -> int:
     return conn.scalar(_COUNT_UNREAD, {"key": session_key}) or 0
 
 
+_SETTLE = update(inbox).where(inbox.c.id == param("row")).values(outcome=param("is"), run_id=param("run"), body="")
+
+
 def settle(conn: Connection, row_ids: Sequence[int], outcome: Outcome, run_id: str | None) -> None:
     """Record what became of them. The text is in the journal now; only the key stays, to recognise doubles."""
-    conn.execute(update(inbox).where(inbox.c.id.in_(row_ids)).values(outcome=outcome, run_id=run_id, body=""))
+    for row_id in row_ids:
+        conn.execute(_SETTLE, {"row": row_id, "is": outcome, "run": run_id})
 
 
 def settle_answer(conn: Connection, row_id: int, run_id: str, ask_id: int) -> None:
@@ -146,8 +153,11 @@ def settle_answer(conn: Connection, row_id: int, run_id: str, ask_id: int) -> No
     conn.execute(update(inbox).where(inbox.c.id == row_id).values(outcome=Outcome.ANSWERED, run_id=run_id, body=body))
 
 
+_ASSIGN = update(inbox).where(inbox.c.id == param("row")).values(run_id=param("run"))
+
+
 def assign(conn: Connection, row_id: int, run_id: str) -> None:
-    conn.execute(update(inbox).where(inbox.c.id == row_id).values(run_id=run_id))
+    conn.execute(_ASSIGN, {"row": row_id, "run": run_id})
 
 
 def keys_with_unread(conn: Connection) -> list[str]:

@@ -17,6 +17,12 @@ MAX_AGE_MS = 3_600_000
 """A message whose first sending may have arrived is not tried again after this long."""
 
 
+_PUT = {
+    "sqlite": sqlite.insert(outbox).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(outbox.c.id),
+    "postgresql": postgresql.insert(outbox).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(outbox.c.id),
+}
+
+
 def put(
     conn: Connection,
     route: Route,
@@ -28,8 +34,6 @@ def put(
     run_id: str | None = None,
 ) -> bool:
     """False when it is here already. `body` is an Outbound without its address."""
-    build = sqlite.insert if conn.dialect.name == "sqlite" else postgresql.insert
-    statement = build(outbox).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(outbox.c.id)
     values = {
         "dedup_key": dedup_key,
         "platform": route.address.platform,
@@ -42,7 +46,7 @@ def put(
         "due_at": now,
         "created_at": now,
     }
-    added = conn.execute(statement, values).scalar()
+    added = conn.execute(_PUT[conn.dialect.name], values).scalar()
     touch(conn, "outbox", route.address.platform)
     return added is not None
 
@@ -118,26 +122,32 @@ def split(conn: Connection, row: OutRow, pieces: Sequence[Mapping[str, Any]], no
     return OutRow.from_row(conn.execute(select(outbox).where(outbox.c.id == row.id)).mappings().one())
 
 
+_SENDING = (
+    update(outbox).where(outbox.c.id == param("row")).values(state=OutState.SENDING, attempts=outbox.c.attempts + 1)
+)
+
+
 def sending(conn: Connection, row_id: int) -> None:
     """From here on a crash leaves it open whether the message arrived."""
-    conn.execute(
-        update(outbox).where(outbox.c.id == row_id).values(state=OutState.SENDING, attempts=outbox.c.attempts + 1)
+    conn.execute(_SENDING, {"row": row_id})
+
+
+_SENT = (
+    update(outbox)
+    .where(outbox.c.id == param("row"))
+    .values(
+        state=OutState.SENT,
+        sent_at=param("now"),
+        platform_ids=param("names"),
+        lease_owner=None,
+        lease_until=None,
+        last_error=None,
     )
+)
 
 
 def sent(conn: Connection, row_id: int, message_id: str, now: int) -> None:
-    conn.execute(
-        update(outbox)
-        .where(outbox.c.id == row_id)
-        .values(
-            state=OutState.SENT,
-            sent_at=now,
-            platform_ids=json.dumps([message_id]),
-            lease_owner=None,
-            lease_until=None,
-            last_error=None,
-        )
-    )
+    conn.execute(_SENT, {"row": row_id, "now": now, "names": json.dumps([message_id])})
 
 
 def put_off(conn: Connection, row_id: int, due_at: int, error: str, *, ambiguous: bool) -> None:
@@ -194,8 +204,11 @@ def owners(conn: Connection, platform: str) -> list[str]:
     return list(conn.scalars(query.distinct()))
 
 
+_NEXT_DUE = select(func.min(outbox.c.due_at)).where(outbox.c.platform == param("on"), OUT_OPEN)
+
+
 def next_due(conn: Connection, platform: str) -> int | None:
-    return conn.scalar(select(func.min(outbox.c.due_at)).where(outbox.c.platform == platform, OUT_OPEN))
+    return conn.scalar(_NEXT_DUE, {"on": platform})
 
 
 def dead_letters(conn: Connection, limit: int = 100) -> list[OutRow]:

@@ -188,6 +188,7 @@ class Run:
     steps: int
     input_tokens: int
     output_tokens: int
+    worked_ms: int
     route: Route | None
     options: Mapping[str, Any]
     deployment: str | None

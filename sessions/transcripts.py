@@ -11,16 +11,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sqlalchemy import Connection, RowMapping, Select, func, select
+from sqlalchemy import Connection, RowMapping, func, select
 
 from sessions import files
 from sessions.db.engine import Database, Touch
 from sessions.db.schema import MESSAGE_OPEN, messages, sessions
+from sessions.db.sql import param
 from sessions.ids import is_session_id
 from sessions.records import Message, Source
 
 _CHUNK = 500
-_TAIL = 65_536
+_TAIL = 4_096
+_SETTLED = (
+    select(messages)
+    .join(sessions, messages.c.session_id == sessions.c.id)
+    .where(
+        messages.c.session_id == param("session"),
+        messages.c.id >= param("start"),
+        messages.c.id <= sessions.c.settled_to,
+    )
+    .order_by(messages.c.id)
+    .limit(_CHUNK)
+)
 _NOT_IN_INDEX = (Source.CLI, Source.API, Source.THREAD, Source.JOB)
 
 
@@ -168,16 +180,7 @@ class Transcripts:
     def _settled(self, session_id: str, start: int) -> Iterator[Message]:
         """From `start` up to the first tool result that is still to come. In chunks, each its own short read."""
         while True:
-            query = (
-                select(messages)
-                .join(sessions, messages.c.session_id == sessions.c.id)
-                .where(
-                    messages.c.session_id == session_id, messages.c.id >= start, messages.c.id <= sessions.c.settled_to
-                )
-                .order_by(messages.c.id)
-                .limit(_CHUNK)
-            )
-            rows = self._database.read_now(_rows, query)
+            rows = self._database.read_now(_rows, session_id, start)
             yield from (Message.from_row(row) for row in rows)
             if len(rows) < _CHUNK:
                 return
@@ -209,8 +212,8 @@ def _settled_everywhere(conn: Connection) -> int:
     return settled if conn.dialect.name == "sqlite" else max(settled - 1_000, 0)
 
 
-def _rows(conn: Connection, query: Select[*tuple[Any, ...]]) -> Sequence[RowMapping]:
-    return conn.execute(query).mappings().all()
+def _rows(conn: Connection, session_id: str, start: int) -> Sequence[RowMapping]:
+    return conn.execute(_SETTLED, {"session": session_id, "start": start}).mappings().all()
 
 
 def _reached(file: BinaryIO) -> int:

@@ -10,6 +10,7 @@ from gateway.agent.asking import Model
 from gateway.agent.context import Window
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
+from gateway.runs.budget import Limits
 from gateway.runs.live import Live
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
@@ -23,19 +24,6 @@ class Profile:
     system_prompt: str
     toolbox: Toolbox = field(default_factory=Toolbox)
     model: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """0 means no limit for what is per day."""
-
-    steps: int = 60
-    tokens: int = 1_000_000
-    seconds: int = 3_600
-    tokens_per_day: int = 0
-    spend_per_day: float = 0.0
-    input_price: float = 0.0
-    output_price: float = 0.0
 
 
 SettleFile = Callable[[Mapping[str, Any], Path], Awaitable[tuple[dict[str, Any], str]]]

@@ -12,11 +12,11 @@ from gateway.agent.asking import AFRESH, JSON, Answer, ContextOverflow, ModelReq
 from gateway.agent.loop import Result, Situation
 from gateway.agent.prompts import prompt
 from gateway.agent.tools.registry import Place, Toolbox
+from gateway.runs.budget import Used, day_of
 from gateway.runs.house import House
 from gateway.runs.live import Moment
 from gateway.texts import say
 from sessions import ids, spending
-from sessions.clock import iso
 from sessions.records import Message, MessageState, Role, Run, RunKind, RunStatus, Session, Source
 
 WITHOUT_NAMESPACE = frozenset({"web_fetch"})
@@ -81,27 +81,17 @@ class PassingWork:
     # --- looking ---
 
     async def look(self) -> Situation:
-        return Situation(calls=tuple(self._calls), limit=await self._over_budget())
+        return Situation(calls=tuple(self._calls), limit=await self._limit_reached())
 
-    async def _over_budget(self) -> str | None:
-        limits = self._house.limits()
-        if limits.tokens_per_day or limits.spend_per_day:
-            read, written = await self._house.database.read(spending.of_day, self._day())
-            cost = (read * limits.input_price + written * limits.output_price) / 1_000_000
-            if limits.tokens_per_day and read + written >= limits.tokens_per_day:
-                return f"{limits.tokens_per_day:,} tokens a day"
-            if limits.spend_per_day and cost >= limits.spend_per_day:
-                return f"{limits.spend_per_day:g} a day"
-        if self._steps >= limits.steps:
-            return f"{limits.steps} steps"
-        if self._used.input_tokens + self._used.output_tokens >= limits.tokens:
-            return f"{limits.tokens:,} tokens"
-        if time.monotonic() - self._began >= limits.seconds:
-            return f"{limits.seconds // 60} minutes"
-        return None
+    async def _limit_reached(self) -> str | None:
+        limits, used = self._house.limits(), self._used
+        today = await self._house.database.read(spending.of_day, self._day()) if limits.per_day else (0, 0)
+        tokens = used.input_tokens + used.output_tokens
+        seconds = time.monotonic() - self._began
+        return limits.reached(Used(steps=self._steps, tokens=tokens, seconds=seconds, today=today))
 
     def _day(self) -> str:
-        return iso(self._house.clock())[:10]
+        return day_of(self._house.clock())
 
     async def fold(self) -> None:
         """Nothing ever comes in."""
@@ -134,9 +124,7 @@ class PassingWork:
             output_tokens=self._used.output_tokens + usage.output_tokens,
             cached_tokens=self._used.cached_tokens + usage.cached_tokens,
         )
-        limits = self._house.limits()
-        if limits.tokens_per_day or limits.spend_per_day:
-            await self._house.database.write(spending.add, self._day(), usage.input_tokens, usage.output_tokens)
+        await self._house.database.write(spending.add, self._day(), usage.input_tokens, usage.output_tokens)
 
     async def answered(self, answer: Answer) -> None:
         calls = [_as_sent(call) for call in answer.tool_calls]
@@ -317,6 +305,7 @@ def _run(run_id: str, now: int) -> Run:
         steps=0,
         input_tokens=0,
         output_tokens=0,
+        worked_ms=0,
         route=None,
         options={},
         deployment=None,

@@ -17,13 +17,13 @@ from gateway.agent.context import Material
 from gateway.agent.loop import Result, Situation
 from gateway.agent.tools import skill
 from gateway.agent.tools.registry import Asking, Place, Toolbox
+from gateway.runs.budget import Used, day_of
 from gateway.runs.house import House, Profile
 from gateway.runs.live import Moment
 from gateway.runs.pictures import pictures_of
 from gateway.runs.replies import approval_card, approved, question_card, reply_body
 from gateway.texts import say
 from sessions import asks, memory, runs, spending, store
-from sessions.clock import iso
 from sessions.errors import Unusable
 from sessions.records import AskKind, Message, Observation, Run, Session, StopReason
 from sessions.runs import Said
@@ -58,16 +58,14 @@ class RunWork:
         self._house = house
         self._run = run
         self._draining = draining
-        self._began = time.monotonic()
         self._seen: _Look | None = None
         self._parked = False
 
     # --- looking ---
 
     async def look(self) -> Situation:
-        day = self._day()
-        self._seen = seen = await self._house.database.read(self._read, day)
-        return Situation(calls=seen.calls, unread=seen.unread, limit=self._over_budget(seen))
+        self._seen = seen = await self._house.database.read(self._read, self._day())
+        return Situation(calls=seen.calls, unread=seen.unread, limit=self._limit_reached(seen))
 
     def _read(self, conn: Connection, day: str) -> _Look:
         run = runs.get(conn, self._run.id)
@@ -80,7 +78,7 @@ class RunWork:
             unread=runs.has_unread(conn, run),
             history=_history(conn, run),
             notes=_notes(conn, session.ns),
-            spent=spending.of_day(conn, day) if self._counts_days else (0, 0),
+            spent=spending.of_day(conn, day) if self._house.limits().per_day else (0, 0),
         )
 
     @property
@@ -89,29 +87,16 @@ class RunWork:
             raise RuntimeError("look() comes first")
         return self._seen
 
-    def _over_budget(self, seen: _Look) -> str | None:
-        limits = self._house.limits()
-        read, written = seen.spent
-        cost = (read * limits.input_price + written * limits.output_price) / 1_000_000
-        if limits.tokens_per_day and read + written >= limits.tokens_per_day:
-            return f"{limits.tokens_per_day:,} tokens a day"
-        if limits.spend_per_day and cost >= limits.spend_per_day:
-            return f"{limits.spend_per_day:g} a day"
-        if seen.run.steps >= limits.steps:
-            return f"{limits.steps} steps"
-        if seen.run.input_tokens + seen.run.output_tokens >= limits.tokens:
-            return f"{limits.tokens:,} tokens"
-        if time.monotonic() - self._began >= limits.seconds:
-            return f"{limits.seconds // 60} minutes"
-        return None
-
-    @property
-    def _counts_days(self) -> bool:
-        limits = self._house.limits()
-        return bool(limits.tokens_per_day or limits.spend_per_day)
+    def _limit_reached(self, seen: _Look) -> str | None:
+        run = seen.run
+        worked = run.worked_ms + max(0, self._house.clock() - run.updated_at)
+        tokens = run.input_tokens + run.output_tokens
+        return self._house.limits().reached(
+            Used(steps=run.steps, tokens=tokens, seconds=worked / 1000, today=seen.spent)
+        )
 
     def _day(self) -> str:
-        return iso(self._house.clock())[:10]
+        return day_of(self._house.clock())
 
     # --- the model ---
 
@@ -213,7 +198,7 @@ class RunWork:
             input_tokens=answer.usage.input_tokens,
             output_tokens=answer.usage.output_tokens,
             model=answer.model,
-            day=self._day() if self._counts_days else "",
+            day=self._day(),
         )
 
     async def finish(self, answer: Answer) -> bool:

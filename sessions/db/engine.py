@@ -176,6 +176,7 @@ class GroupCommit:
         self._explain = explain
         self._listeners = listeners
         self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._kept: Connection | None = None
         self._open = True
         self._door = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="db-write", daemon=True)
@@ -199,11 +200,25 @@ class GroupCommit:
             try:
                 outcomes, touched = self._commit(batch)
             except BaseException as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it and the writer must go on
+                self._disconnect()
                 explained = self._explain(error) if isinstance(error, Exception) else error
                 settle([(job, None, explained) for job in batch])
             else:
                 tell(self._listeners, touched)
                 settle(outcomes)
+        self._disconnect()
+
+    def _connection(self) -> Connection:
+        """Kept from commit to commit, until something fails."""
+        if self._kept is None:
+            self._kept = self._engine.connect()
+        return self._kept
+
+    def _disconnect(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            with contextlib.suppress(Exception):  # it is being thrown away because something failed
+                kept.close()
 
     def _batches(self) -> Iterator[list[Job[Any]]]:
         while (job := self._queue.get()) is not None:
@@ -218,13 +233,13 @@ class GroupCommit:
 
     def _commit(self, batch: list[Job[Any]]) -> tuple[list[Outcome], frozenset[Touch]]:
         """Without savepoints first, since nearly always nothing fails; then, if something did, each in its own."""
-        with self._engine.connect() as conn:
-            try:
-                return self._transaction(conn, lambda: [(job, job.run(conn), None) for job in batch])
-            except Exception:
-                if len(batch) == 1:
-                    raise
-                return self._transaction(conn, lambda: [self._alone(conn, job) for job in batch])
+        conn = self._connection()
+        try:
+            return self._transaction(conn, lambda: [(job, job.run(conn), None) for job in batch])
+        except Exception:
+            if len(batch) == 1:
+                raise
+            return self._transaction(conn, lambda: [self._alone(conn, job) for job in batch])
 
     def _transaction(
         self, conn: Connection, work: Callable[[], list[Outcome]]

@@ -150,6 +150,7 @@ runs = Table(
     _count("steps"),
     _count("input_tokens"),
     _count("output_tokens"),
+    _count("worked_ms"),
     Column("route", Text),
     Column("options", Prose),
     Column("deployment", Text),

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Generator
 from pathlib import Path
+from typing import cast
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
@@ -40,7 +41,7 @@ def _engine(path: Path, begin: str, *, writes: bool, **options: int) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _(conn: Connection) -> None:
-        conn.exec_driver_sql(begin)
+        cast(sqlite3.Connection, conn.connection.driver_connection).execute(begin)
 
     return engine
 

@@ -38,22 +38,23 @@ def open_session(conn: Connection, session_key: str, opening: Opening, now: int)
 def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accepted:
     """A message is here for good once this has committed. It starts a run, joins the active one, or answers what that waits for."""
     inbox.serialize(conn, new.session_key)
-    row_id = inbox.put(conn, new, now)
+    current = active(conn, new.session_key)
+    starts = ids.new_id("run") if current is None and new.mode is InboxMode.FOLD else None
+    row_id = inbox.put(conn, new, now, run_id=starts)
     if row_id is None:
         return _doubled(conn, new.dedup_key)
     touch(conn, "inbox", new.session_key)
-    current = active(conn, new.session_key)
     if current is not None and current.status is RunStatus.WAITING and new.kind is InboxKind.MESSAGE:
         answer_with_row(conn, current, row_id, new.messages, new.dedup_key, now)
         return Accepted(fresh=True, run_id=current.id, status=RunStatus.RUNNING)
     if new.mode is InboxMode.QUEUE:
         return Accepted(fresh=True, run_id=None)
-    joined = current is not None
-    if current is None:
-        session = open_session(conn, new.session_key, opening, now)
-        current = start(conn, session, opening, new.route, {**(new.options or {}), **opening.extra}, now)
-        inbox.assign(conn, row_id, current.id)
-    return Accepted(fresh=True, run_id=current.id, joined=joined, status=current.status)
+    if current is not None:
+        return Accepted(fresh=True, run_id=current.id, joined=True, status=current.status)
+    session = open_session(conn, new.session_key, opening, now)
+    options = {**(new.options or {}), **opening.extra}
+    begun = start(conn, session, opening, new.route, options, now, run_id=starts)
+    return Accepted(fresh=True, run_id=begun.id, status=begun.status)
 
 
 def _doubled(conn: Connection, dedup_key: str) -> Accepted:
@@ -67,15 +68,21 @@ def _doubled(conn: Connection, dedup_key: str) -> Accepted:
     return Accepted(fresh=False, run_id=run_id, status=status, fingerprint=row.fingerprint)
 
 
-_START = insert(runs)
+_START = insert(runs).returning(runs)
 
 
 def start(
-    conn: Connection, session: Session, opening: Opening, route: Route | None, options: Mapping[str, Any], now: int
+    conn: Connection,
+    session: Session,
+    opening: Opening,
+    route: Route | None,
+    options: Mapping[str, Any],
+    now: int,
+    *,
+    run_id: str | None = None,
 ) -> Run:
-    run_id = ids.new_id("run")
     values = {
-        "id": run_id,
+        "id": run_id or ids.new_id("run"),
         "session_id": session.id,
         "session_key": session.session_key,
         "kind": opening.kind,
@@ -87,8 +94,7 @@ def start(
         "created_at": now,
         "updated_at": now,
     }
-    conn.execute(_START, values)
-    run = get(conn, run_id)
+    run = Run.from_row(conn.execute(_START, values).mappings().one())
     tell_status(conn, run, RunStatus.RUNNING, now)
     return run
 

@@ -12,7 +12,7 @@ from sessions.db.sql import param
 from sessions.inbox import InboxKind, InboxMode, InboxRow
 from sessions.records import Run, RunKind, RunStatus
 from sessions.runs.admission import open_session, start
-from sessions.runs.finding import active, get
+from sessions.runs.finding import active
 from sessions.runs.words import Opening
 
 _TAKE = (
@@ -25,6 +25,7 @@ _TAKE = (
         attempts=runs.c.attempts + param("took_over"),
         updated_at=param("now"),
     )
+    .returning(runs)
 )
 
 
@@ -42,8 +43,7 @@ def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now:
     taken_over = current.lease_owner is not None
     took_over = 1 if taken_over else 0
     values = {"run": current.id, "by": owner, "until": now + lease_ms, "took_over": took_over, "now": now}
-    conn.execute(_TAKE, values)
-    return get(conn, current.id)
+    return Run.from_row(conn.execute(_TAKE, values).mappings().one())
 
 
 def _is_held(run: Run, owner: str, now: int) -> bool:

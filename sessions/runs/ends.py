@@ -11,7 +11,7 @@ from sessions.db.schema import runs
 from sessions.db.sql import param
 from sessions.records import MessageState, NewMessage, Role, Run, RunStatus, StopReason
 from sessions.runs.finding import get
-from sessions.runs.journal import close_call, count, foldable, open_calls, own, take_in, tell_status
+from sessions.runs.journal import close_call, foldable, note_answer, open_calls, own, take_in, take_step, tell_status
 from sessions.runs.words import ACTIVE, Said
 
 STOPPED = "[stopped by the user]"
@@ -32,13 +32,11 @@ def finish(
     True when the run is over. False when something came in meanwhile: that is folded in, and the run goes on.
     """
     inbox.serialize(conn, run.session_key)
-    current = get(conn, run.id)
-    if current.fence == run.fence and current.steps > step:
-        return current.status is not RunStatus.RUNNING
-    own(conn, run, now)
+    current = take_step(conn, run, step, said, now)
+    if current is None:
+        return get(conn, run.id).status is not RunStatus.RUNNING
     final = NewMessage(role=Role.ASSISTANT, content=said.text, run_id=run.id, token_count=said.output_tokens)
-    store.append(conn, run.session_id, [final], now)
-    count(conn, run, said)
+    note_answer(conn, run, said, [final], now)
     events.emit(conn, run, "message", {"role": "agent", "content": said.text}, now)
     if reply is not None:
         _reply(conn, current, reply, now, dedup_key=f"{run.id}:{step}:0")

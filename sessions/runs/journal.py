@@ -3,22 +3,24 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, case, select, update
 
-from sessions import events, inbox, store
-from sessions.db.schema import MESSAGE_OPEN, messages, runs, spending
+from sessions import events, inbox, spending, store
+from sessions.db.schema import MESSAGE_OPEN, messages, runs
 from sessions.db.sql import param
 from sessions.errors import LeaseLost
 from sessions.inbox import InboxMode, InboxRow, Outcome
-from sessions.records import Message, MessageState, Role, Run, RunKind, RunStatus
+from sessions.records import Message, MessageState, NewMessage, Role, Run, RunKind, RunStatus
+from sessions.runs.finding import get
 from sessions.runs.words import Said
 
 GONE_ON = "[no result: the caller went on without it]"
 
+_WORKED = runs.c.worked_ms + case((runs.c.updated_at < param("now"), param("now") - runs.c.updated_at), else_=0)
 _OWN = (
     update(runs)
     .where(runs.c.id == param("run"), runs.c.fence == param("held"), runs.c.status == RunStatus.RUNNING)
-    .values(updated_at=param("now"))
+    .values(updated_at=param("now"), worked_ms=_WORKED)
 )
 
 
@@ -123,41 +125,44 @@ def close_call(
     events.emit(conn, run, "tool_result", {"tool_call_id": closed, "content": content}, now)
 
 
-_COUNT = (
+_STEP = (
     update(runs)
-    .where(runs.c.id == param("run"))
+    .where(
+        runs.c.id == param("run"),
+        runs.c.fence == param("held"),
+        runs.c.status == RunStatus.RUNNING,
+        runs.c.steps == param("before"),
+    )
     .values(
         steps=runs.c.steps + 1,
         attempts=0,
         input_tokens=runs.c.input_tokens + param("read"),
         output_tokens=runs.c.output_tokens + param("written"),
+        updated_at=param("now"),
+        worked_ms=_WORKED,
     )
+    .returning(runs)
 )
 
 
-def count(conn: Connection, run: Run, said: Said) -> None:
-    conn.execute(_COUNT, {"run": run.id, "read": said.input_tokens, "written": said.output_tokens})
-    store.add_usage(
-        conn, run.session_id, input_tokens=said.input_tokens, output_tokens=said.output_tokens, model=said.model
-    )
+def take_step(conn: Connection, run: Run, step: int, said: Said, now: int) -> Run | None:
+    """Count this answer, and own the run like `own`. None: this step was committed before."""
+    used = {"read": said.input_tokens, "written": said.output_tokens}
+    row = conn.execute(_STEP, {"run": run.id, "held": run.fence, "before": step, "now": now, **used}).mappings().first()
+    if row is None:
+        current = get(conn, run.id)
+        if current.fence == run.fence and current.steps > step:
+            return None
+        raise LeaseLost(f"Run {run.id} was stopped or taken over.")
     if said.day:
-        _spend(conn, said)
+        spending.add(conn, said.day, said.input_tokens, said.output_tokens)
+    return Run.from_row(row)
 
 
-_SPEND = (
-    update(spending)
-    .where(spending.c.day == param("of"))
-    .values(
-        input_tokens=spending.c.input_tokens + param("read"), output_tokens=spending.c.output_tokens + param("written")
-    )
-)
-
-
-def _spend(conn: Connection, said: Said) -> None:
-    spent = {"of": said.day, "read": said.input_tokens, "written": said.output_tokens}
-    if conn.execute(_SPEND, spent).rowcount == 0:
-        new = {"day": said.day, "input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
-        conn.execute(insert(spending), new)
+def note_answer(conn: Connection, run: Run, said: Said, new: Sequence[NewMessage], now: int) -> None:
+    """The model's answer grows the journal, and the session's usage by what it has cost."""
+    used = store.Used(input_tokens=said.input_tokens, output_tokens=said.output_tokens, model=said.model or None)
+    store.append(conn, run.session_id, new, now, used=used)
 
 
 def tell_status(conn: Connection, run: Run, status: RunStatus, now: int, *, error: str | None = None) -> None:

@@ -2,22 +2,20 @@
 
 from sqlalchemy import Connection, update
 
-from sessions import events, inbox, store
+from sessions import events, inbox
 from sessions.db.schema import messages, runs
 from sessions.records import Message, MessageState, NewMessage, Role, Run
-from sessions.runs.finding import get
-from sessions.runs.journal import close_call, count, foldable, open_calls, own, take_in
+from sessions.runs.journal import close_call, foldable, note_answer, open_calls, own, take_in, take_step
 from sessions.runs.words import Said
 
 
 def fold(conn: Connection, run: Run, now: int) -> int:
     """Unread messages of this chat become user messages of this run, in order. Returns how many."""
-    rows = foldable(conn, run)
-    if not rows:
-        return 0
     inbox.serialize(conn, run.session_key)
-    own(conn, run, now)
-    return len(take_in(conn, run, foldable(conn, run), now))
+    rows = foldable(conn, run)
+    if rows:
+        own(conn, run, now)
+    return len(take_in(conn, run, rows, now))
 
 
 def answered(conn: Connection, run: Run, said: Said, now: int, *, step: int) -> list[Message]:
@@ -25,9 +23,7 @@ def answered(conn: Connection, run: Run, said: Said, now: int, *, step: int) -> 
 
     `step` is the number of steps before this one. Returns the rows of the calls.
     """
-    own(conn, run, now)
-    current = get(conn, run.id)
-    if current.steps > step:
+    if take_step(conn, run, step, said, now) is None:
         return open_calls(conn, run)
     assistant = NewMessage(
         role=Role.ASSISTANT,
@@ -47,8 +43,7 @@ def answered(conn: Connection, run: Run, said: Said, now: int, *, step: int) -> 
         )
         for number, call in enumerate(said.tool_calls)
     ]
-    store.append(conn, run.session_id, [assistant, *calls], now)
-    count(conn, run, said)
+    note_answer(conn, run, said, [assistant, *calls], now)
     for call in said.tool_calls:
         function = call["function"]
         told = {"tool_call_id": call["id"], "name": function["name"], "arguments": function["arguments"]}

@@ -14,14 +14,14 @@ from sessions.store.finding import (
     resolve,
     user_text,
 )
-from sessions.store.growing import CHAIN_LENGTH, add_usage, append, choose_model, rename, set_attachments, settle, start
+from sessions.store.growing import CHAIN_LENGTH, Used, append, choose_model, rename, set_attachments, settle, start
 from sessions.store.removing import delete_session, drop_answer, recount, take_back
 
 __all__ = [
     "CHAIN_LENGTH",
     "Stats",
+    "Used",
     "active",
-    "add_usage",
     "append",
     "chain",
     "choose_model",

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, ScalarSelect, func, insert, select, update
@@ -34,8 +35,23 @@ _COUNT = (
         tool_call_count=sessions.c.tool_call_count + param("calls"),
         last_user_at=func.coalesce(param("spoken"), sessions.c.last_user_at),
         settled_to=func.coalesce(_first_open(param("session")) - 1, param("settled")),
+        input_tokens=sessions.c.input_tokens + param("read"),
+        output_tokens=sessions.c.output_tokens + param("written"),
+        model=func.coalesce(param("by"), sessions.c.model),
     )
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """What an answer has cost, and the model that gave it."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    model: str | None = None
+
+
+_NOTHING = Used()
 
 
 def start(
@@ -71,7 +87,9 @@ def start(
     return get(conn, new_id)
 
 
-def append(conn: Connection, session_id: str, new: Sequence[NewMessage], now: int) -> list[int]:
+def append(
+    conn: Connection, session_id: str, new: Sequence[NewMessage], now: int, *, used: Used = _NOTHING
+) -> list[int]:
     """Add messages to the journal, in this order. Returns their ids, which only ever grow within a session."""
     if not new:
         return []
@@ -86,6 +104,9 @@ def append(conn: Connection, session_id: str, new: Sequence[NewMessage], now: in
             "calls": sum(len(message.tool_calls) for message in new if message.tool_calls),
             "spoken": now if any(message.role is Role.USER for message in new) else None,
             "settled": added[-1],
+            "read": used.input_tokens,
+            "written": used.output_tokens,
+            "by": used.model,
         },
     )
     if counted.rowcount == 0:
@@ -149,21 +170,3 @@ def choose_model(conn: Connection, session_id: str, model: str | None) -> None:
     conn.execute(
         update(sessions).where(sessions.c.id == session_id).values(model_config=config, model=model or sessions.c.model)
     )
-
-
-_USE = (
-    update(sessions)
-    .where(sessions.c.id == param("session"))
-    .values(
-        input_tokens=sessions.c.input_tokens + param("read"),
-        output_tokens=sessions.c.output_tokens + param("written"),
-        model=func.coalesce(param("by"), sessions.c.model),
-    )
-)
-
-
-def add_usage(
-    conn: Connection, session_id: str, *, input_tokens: int, output_tokens: int, model: str | None = None
-) -> None:
-    """`model` is the one that answered."""
-    conn.execute(_USE, {"session": session_id, "read": input_tokens, "written": output_tokens, "by": model or None})

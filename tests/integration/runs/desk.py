@@ -16,7 +16,8 @@ from gateway.agent.tools import ask_human
 from gateway.agent.tools.registry import Arguments, Tool, Toolbox
 from gateway.commands import Chat, execute, parse
 from gateway.dispatch.local import LocalDispatch
-from gateway.runs.house import House, Limits, Profile
+from gateway.runs.budget import Limits
+from gateway.runs.house import House, Profile
 from gateway.runs.worker import Worker
 from sessions import asks, runs, store
 from sessions.clock import now_ms
@@ -144,16 +145,17 @@ async def desk(
         chosen = {"base_url": fake.url, "name": "fake-model", "api_key": "sk-fake-key-1234567890", **(settings or {})}
         model = OpenAIModel(ModelSettings(**chosen), patience=Patience(sleep=_patient, jitter=lambda: 0.0))
         stack.push_async_callback(model.aclose)
+        chosen_limits = dict(limits or {})
         known = {each.name: each for each in (*tools, ask_human.TOOL)}
         house = House(
             home=home,
             database=database,
             model=lambda: model,
             profile=lambda _, __: Profile(system_prompt="You are tested.", toolbox=Toolbox(known)),
-            limits=lambda: Limits(**(limits or {})),
+            limits=lambda: Limits(**chosen_limits),
             window=lambda name: _window(model, name),
         )
-        made = Desk(database=database, server=fake, house=house, tools=known)
+        made = Desk(database=database, server=fake, house=house, tools=known, limits=chosen_limits)
         if working:
             await stack.enter_async_context(at_work(made))
         yield made

@@ -179,6 +179,13 @@ async def test_a_days_budget_counts_over_all_runs(home: Path, limits: dict):
         assert it.server.count == 1
 
 
+async def test_a_days_budget_that_is_set_later_counts_what_was_used_before(home: Path):
+    async with desk(home) as it:
+        await it.say("one")
+        it.limits["tokens_per_day"] = 5
+        assert (await it.say("two")).stop_reason is StopReason.BUDGET
+
+
 async def test_a_request_that_is_too_long_is_made_shorter_three_times(home: Path):
     overflow = OVERFLOWS["gemini"]
     async with desk(home, [*["x" * 3_000] * 4, overflow, overflow, "short enough"]) as it:

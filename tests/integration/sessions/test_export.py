@@ -55,9 +55,9 @@ def test_out_and_in_again_is_the_same(
 ) -> None:
     def write(conn: Connection) -> str:
         session = open_session(conn, KEY)
-        store.append(conn, session.id, new, 5)
+        used = store.Used(input_tokens=3, output_tokens=4)
+        store.append(conn, session.id, [*new, NewMessage(role=Role.ASSISTANT, content="fine")], 5, used=used)
         store.rename(conn, session.id, title or "")
-        store.add_usage(conn, session.id, input_tokens=3, output_tokens=4)
         if ended:
             store.end(conn, session.id, EndReason.IDLE, 9)
         return session.id

@@ -159,6 +159,16 @@ def test_every_transition_may_be_repeated_after_an_ambiguous_commit(house: House
     assert house.to_send() == ["done"]
 
 
+def test_time_worked_counts_over_takeovers_but_not_while_nobody_works(house: House) -> None:
+    house.accept(1)
+    run = house.claimed("a", NOW)
+    house.database.write_now(runs.tool_started, run, 0, NOW + 400)
+    run = house.claimed("b", NOW + 60_000)
+    house.database.write_now(runs.tool_started, run, 0, NOW + 60_100)
+    house.database.write_now(runs.tool_started, run, 0, NOW + 50_000)  # the clock was set back
+    assert house.database.read_now(runs.get, run.id).worked_ms == 500
+
+
 def test_a_worker_that_lost_its_lease_writes_nothing_more(house: House) -> None:
     house.accept(1)
     slow = house.claimed("a", NOW)

@@ -17,6 +17,7 @@ from sessions.runs import Opening
 from tests.integration.sessions.writing import conversation, open_session, say
 
 KEY = "agent:main:telegram:group:-1"
+ANSWER = NewMessage(role=Role.ASSISTANT, content="fine")
 
 
 def test_an_id_tells_when_it_began() -> None:
@@ -175,8 +176,8 @@ def test_titles_and_models(database: Database) -> None:
     session = conversation(database, KEY)
     database.write_now(store.rename, session.id, "  Garden  ")
     database.write_now(store.choose_model, session.id, "a/b")
-    database.write_now(store.add_usage, session.id, input_tokens=3, output_tokens=4)
-    database.write_now(store.add_usage, session.id, input_tokens=3, output_tokens=4)
+    database.write_now(store.append, session.id, [ANSWER], 1, used=store.Used(input_tokens=3, output_tokens=4))
+    database.write_now(store.append, session.id, [ANSWER], 1, used=store.Used(input_tokens=3, output_tokens=4))
     now = database.read_now(store.get, session.id)
     assert (now.title, now.model, now.input_tokens, now.output_tokens) == ("Garden", "a/b", 6, 8)
     database.write_now(store.rename, session.id, " ")

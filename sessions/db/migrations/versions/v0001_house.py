@@ -80,6 +80,7 @@ CREATE TABLE runs (
     steps bigint NOT NULL DEFAULT 0,
     input_tokens bigint NOT NULL DEFAULT 0,
     output_tokens bigint NOT NULL DEFAULT 0,
+    worked_ms bigint NOT NULL DEFAULT 0,
     route text,
     options text,
     deployment text,

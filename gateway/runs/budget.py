@@ -1,0 +1,53 @@
+"""What a run may use, and what of it is used up."""
+
+from dataclasses import dataclass
+
+from sessions.clock import iso
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """`today` is what all runs of the day have used: tokens in and out."""
+
+    steps: int
+    tokens: int
+    seconds: float
+    today: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """0 means no limit for what is per day."""
+
+    steps: int = 60
+    tokens: int = 1_000_000
+    seconds: int = 3_600
+    tokens_per_day: int = 0
+    spend_per_day: float = 0.0
+    input_price: float = 0.0
+    output_price: float = 0.0
+
+    @property
+    def per_day(self) -> bool:
+        return bool(self.tokens_per_day or self.spend_per_day)
+
+    def reached(self, used: Used) -> str | None:
+        """The limit that leaves nothing for another step, as a person would say it."""
+        read, written = used.today
+        cost = (read * self.input_price + written * self.output_price) / 1_000_000
+        if self.tokens_per_day and read + written >= self.tokens_per_day:
+            return f"{self.tokens_per_day:,} tokens a day"
+        if self.spend_per_day and cost >= self.spend_per_day:
+            return f"{self.spend_per_day:g} a day"
+        if used.steps >= self.steps:
+            return f"{self.steps} steps"
+        if used.tokens >= self.tokens:
+            return f"{self.tokens:,} tokens"
+        if used.seconds >= self.seconds:
+            return f"{self.seconds // 60} minutes"
+        return None
+
+
+def day_of(moment: int) -> str:
+    """Under which usage of this moment is counted."""
+    return iso(moment)[:10]
