@@ -7,10 +7,9 @@ from enum import StrEnum
 from typing import Any, Self
 
 from sqlalchemy import Connection, RowMapping, func, select, text, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from sessions.db.schema import inbox
-from sessions.db.sql import param
+from sessions.db.sql import insert_once, param
 from sessions.records import NewMessage, Role, Route
 
 
@@ -86,32 +85,27 @@ def serialize(conn: Connection, session_key: str) -> None:
         conn.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"), {"key": session_key})
 
 
-_VALUES = {
-    "sqlite": sqlite.insert(inbox).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(inbox.c.id),
-    "postgresql": postgresql.insert(inbox).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(inbox.c.id),
-}
-
-
 def put(
     conn: Connection, new: NewInbox, now: int, *, outcome: Outcome | None = None, run_id: str | None = None
 ) -> int | None:
     """The row's id; None when this event is here already."""
     body = {"messages": list(new.messages), "options": dict(new.options or {})}
-    return conn.execute(
-        _VALUES[conn.dialect.name],
+    return insert_once(
+        conn,
+        inbox,
         {
             "dedup_key": new.dedup_key,
             "session_key": new.session_key,
             "kind": new.kind,
             "mode": new.mode,
-            "body": "" if outcome else json.dumps(body, ensure_ascii=False),
+            "body": "" if outcome and not new.options else json.dumps(body, ensure_ascii=False),
             "route": new.route.to_json() if new.route else None,
             "fingerprint": new.fingerprint,
             "created_at": now,
             "outcome": outcome,
             "run_id": run_id,
         },
-    ).scalar()
+    )
 
 
 _BY_DEDUP_KEY = select(inbox).where(inbox.c.dedup_key == param("dedup"))

@@ -43,6 +43,8 @@ class InboundKind(StrEnum):
     EDIT = "edit"  # the user changed `message_id`; text is the new text
     TAP = "tap"  # a button under one of our messages; text is the button's data, message_id the card's
     MOVED = "moved"  # the chat has a new id: text; the address still names the first one
+    JOINED = "joined"  # the sender has brought us into this group
+    LEFT = "left"  # we were removed from this chat, or blocked by the sender
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,7 @@ class Inbound:
     mentioned: bool = True
     mentions_other: bool = False
     quote: Quote | None = None
+    forwarded_from: str = ""  # whose words these are when the sender only passed them on
     attachments: tuple[Attachment, ...] = ()
     chat_title: str = ""
     sent_at: int = 0

@@ -6,21 +6,14 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, case, exists, func, insert, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from sessions.db.engine import touch
 from sessions.db.schema import OUT_OPEN, outbox
-from sessions.db.sql import param
+from sessions.db.sql import insert_once, param
 from sessions.records import OutRow, OutState, Route
 
 MAX_AGE_MS = 3_600_000
 """A message whose first sending may have arrived is not tried again after this long."""
-
-
-_PUT = {
-    "sqlite": sqlite.insert(outbox).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(outbox.c.id),
-    "postgresql": postgresql.insert(outbox).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(outbox.c.id),
-}
 
 
 def put(
@@ -46,9 +39,25 @@ def put(
         "due_at": now,
         "created_at": now,
     }
-    added = conn.execute(_PUT[conn.dialect.name], values).scalar()
+    added = insert_once(conn, outbox, values)
     touch(conn, "outbox", route.address.platform)
     return added is not None
+
+
+def follow(conn: Connection, dedup_key: str, body: Mapping[str, Any], now: int) -> None:
+    """Put this behind the message of that key, once, into the same chat. Nothing where there was no such message."""
+    query = select(outbox.c.address, outbox.c.session_key).where(outbox.c.dedup_key == dedup_key)
+    if (found := conn.execute(query).first()) is not None:
+        route = Route.from_json(found.address)
+        put(conn, route, body, now, dedup_key=f"{dedup_key}:then", session_key=found.session_key)
+
+
+def followed(conn: Connection, row: OutRow) -> list[str]:
+    """What the platform calls the message that this one follows, piece by piece. Empty when it has not arrived."""
+    first = select(outbox.c.id).where(outbox.c.dedup_key == row.dedup_key.removesuffix(":then")).scalar_subquery()
+    pieces = select(outbox.c.platform_ids).where(or_(outbox.c.id == first, outbox.c.root == first))
+    ids = conn.scalars(pieces.order_by(outbox.c.part)).all()
+    return [json.loads(id_)[0] for id_ in ids] if all(ids) else []
 
 
 def claim(
@@ -167,6 +176,12 @@ def give_up(conn: Connection, row_id: int, error: str) -> None:
         .where(outbox.c.id == row_id)
         .values(state=OutState.DEAD, last_error=error, lease_owner=None, lease_until=None)
     )
+
+
+def give_up_chat(conn: Connection, platform: str, chat: str, error: str) -> int:
+    """All that waits for this chat. Returns how many there were."""
+    waiting = update(outbox).where(outbox.c.platform == platform, outbox.c.chat == chat, OUT_OPEN)
+    return conn.execute(waiting.values(state=OutState.DEAD, last_error=error)).rowcount
 
 
 def interrupted(conn: Connection, platform: str, now: int) -> None:

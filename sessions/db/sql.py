@@ -1,13 +1,26 @@
-"""What SQLAlchemy leaves open: a typed parameter, and text that any database can hold."""
+"""What SQLAlchemy leaves open: a typed parameter, an insert that finds doubles, and text that any database can hold."""
 
+from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
-from sqlalchemy import BindParameter, Dialect, Text, TypeDecorator, bindparam
+from sqlalchemy import BindParameter, Connection, Dialect, Table, Text, TypeDecorator, bindparam
 
 
 def param(name: str) -> BindParameter[Any]:
     """A value that is given when the statement runs, so that the statement is built only once."""
     return bindparam(name)
+
+
+def insert_once(conn: Connection, table: Table, values: dict[str, Any]) -> int | None:
+    """The new row's id; None when a row with this `dedup_key` is there."""
+    return conn.execute(_inserting_once(conn.dialect.name, table), values).scalar()
+
+
+@lru_cache
+def _inserting_once(dialect: str, table: Table) -> Any:
+    insert = import_module(f"sqlalchemy.dialects.{dialect}").insert  # only the one in use: each takes its memory
+    return insert(table).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(table.c.id)
 
 
 class Prose(TypeDecorator[str]):

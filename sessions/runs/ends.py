@@ -12,6 +12,7 @@ from sessions.db.sql import param
 from sessions.records import MessageState, NewMessage, Role, Run, RunStatus, StopReason
 from sessions.runs.finding import get
 from sessions.runs.journal import close_call, foldable, note_answer, open_calls, own, take_in, take_step, tell_status
+from sessions.runs.waiting import close_card
 from sessions.runs.words import ACTIVE, Said
 
 STOPPED = "[stopped by the user]"
@@ -44,7 +45,7 @@ def finish(
     if waiting:
         take_in(conn, current, waiting, now)
         return False
-    _end(conn, current, RunStatus.COMPLETED, now, reason=reason)
+    _end(conn, current, RunStatus.COMPLETED, now, reason=StopReason.BUDGET if said.cut_off else reason)
     return True
 
 
@@ -79,7 +80,9 @@ def stop(conn: Connection, run_id: str, now: int) -> bool:
         return False
     take_in(conn, run, foldable(conn, run), now)
     _close_all(conn, run, "[stopped by the user before it was done]", now)
-    asks.close_open(conn, run.id, now)
+    if (ask := asks.open_of(conn, run.id)) is not None:
+        asks.close_open(conn, run.id, now)
+        close_card(conn, run, ask, now)
     stopped = NewMessage(role=Role.ASSISTANT, content=STOPPED, run_id=run.id)
     store.append(conn, run.session_id, [stopped], now)
     conn.execute(update(runs).where(runs.c.id == run.id).values(fence=runs.c.fence + 1))

@@ -11,7 +11,7 @@ from sessions.db.engine import touch
 from sessions.db.schema import MESSAGE_OPEN, messages, runs, sessions
 from sessions.errors import NotFound
 from sessions.inbox import InboxKind, InboxMode
-from sessions.records import AskKind, Message, Run, RunStatus
+from sessions.records import Ask, AskKind, Message, Run, RunStatus
 from sessions.runs.finding import get
 from sessions.runs.journal import close_call, foldable, own, tell_status
 
@@ -51,7 +51,7 @@ def park(
             get(conn, run.id).route or run.route,
             body,
             now,
-            dedup_key=f"{run.id}:ask:{ask.id}",
+            dedup_key=_card_key(run, ask),
             session_key=run.session_key,
             run_id=run.id,
         )
@@ -99,6 +99,7 @@ def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int) -
     if ask is None:
         raise NotFound(f"Run {run.id} waits for nothing.")
     asks.answer(conn, ask.id, answer, by, now)
+    close_card(conn, run, ask, now)
     row = conn.execute(
         select(messages.c.id)
         .where(
@@ -119,3 +120,13 @@ def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int) -
     tell_status(conn, run, RunStatus.RUNNING, now)
     touch(conn, "inbox", run.session_key)
     return ask.id
+
+
+def close_card(conn: Connection, run: Run, ask: Ask, now: int) -> None:
+    """Nobody can answer any more: in the chat the buttons go, however it came to that."""
+    if ask.options:
+        outbox.follow(conn, _card_key(run, ask), {"closes": ask.id}, now)
+
+
+def _card_key(run: Run, ask: Ask) -> str:
+    return f"{run.id}:ask:{ask.id}"

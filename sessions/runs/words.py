@@ -23,7 +23,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A model's answer as it goes into the journal. `tool_calls` are raw, as they go back to the model."""
+    """A model's answer as it goes into the journal. `tool_calls` are raw, as they go back to the model. `cut_off`: by the output limit."""
 
     text: str
     tool_calls: Sequence[Mapping[str, Any]] = ()
@@ -31,6 +31,7 @@ class Said:
     output_tokens: int = 0
     model: str = ""
     day: str = ""
+    cut_off: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

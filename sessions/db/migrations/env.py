@@ -2,7 +2,5 @@
 
 from alembic import context
 
-from sessions.db.schema import metadata
-
-context.configure(connection=context.config.attributes["connection"], target_metadata=metadata, transactional_ddl=True)
+context.configure(connection=context.config.attributes["connection"], transactional_ddl=True)
 context.run_migrations()

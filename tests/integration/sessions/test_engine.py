@@ -39,10 +39,10 @@ class Gate:
 
     def _wait(self, _: Connection) -> None:
         self._entered.set()
-        assert self._open.wait(10)
+        assert self._open.wait(30)
 
     async def closed(self) -> "Gate":
-        await asyncio.to_thread(self._entered.wait, 10)
+        await asyncio.to_thread(self._entered.wait, 30)
         return self
 
     async def open(self) -> None:
@@ -142,11 +142,11 @@ async def test_a_read_sees_one_state(database: Database) -> None:
         query = select(func.count()).select_from(meta)
         first = conn.scalar(query)
         begun.set()
-        assert written.wait(10)
+        assert written.wait(30)
         return first or 0, conn.scalar(query) or 0
 
     reading = asyncio.ensure_future(database.read(count_twice))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 30)
     await database.write(put, "a")
     written.set()
     assert await reading == (0, 0)
@@ -183,7 +183,7 @@ async def test_a_closed_database_says_so_instead_of_waiting_for_ever(home: Path,
     database = open_database(home, database_url)
     database.close()
     with pytest.raises(RuntimeError):
-        await asyncio.wait_for(database.write(put, "a"), 5)
+        await asyncio.wait_for(database.write(put, "a"), 30)
     database.close()
 
 
@@ -227,7 +227,7 @@ async def test_transactions_that_met_are_run_again(home: Path, postgres_url: str
     database = open_database(home, postgres_url)
     await database.write(put, "a")
     await database.write(put, "b")
-    both_hold_one = threading.Barrier(2, timeout=10)
+    both_hold_one = threading.Barrier(2, timeout=30)
     tries: list[str] = []
 
     def crossing(conn: Connection, first: str, second: str) -> None:

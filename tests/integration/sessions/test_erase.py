@@ -1,5 +1,6 @@
 """After a delete no word of the session is in any file of the home."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from sessions import erase, export, store
 from sessions.db import Database, open_database
+from sessions.db.postgres import make_engine
 from sessions.records import EndReason
 from sessions.transcripts import Transcripts
 from tests.integration.sessions.writing import conversation, found, index_all
@@ -77,7 +79,7 @@ def test_no_word_stays_while_another_process_has_it_open(home: Path, sqlite: Dat
         other.stdin.write("\n")
         other.stdin.flush()
         assert int(other.stdout.readline()) == 0
-        assert other.wait(20) == 0
+        assert other.wait(60) == 0
 
 
 def test_an_import_brings_it_back_and_a_second_delete_takes_it_away_again(home: Path, sqlite: Database) -> None:
@@ -108,11 +110,21 @@ def test_postgresql_holds_no_word_in_its_tables_files(home: Path, postgres_url: 
 
     leftovers = "SELECT count(*) FROM message_search WHERE stems @@ 'swordfish'::tsquery"
     assert database.read_now(lambda conn: conn.exec_driver_sql(leftovers).scalar_one()) == 0
-    dead = (
-        "SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_user_tables WHERE relname IN ('messages', 'message_search')"
-    )
-    assert database.read_now(lambda conn: int(conn.exec_driver_sql(dead).scalar_one())) == 0
     database.close()
+    assert left_to_clean(postgres_url, "messages", "message_search") == {0}
+
+
+def left_to_clean(url: str, *tables: str) -> set[int]:
+    """What a vacuum still finds of dead rows. The server's statistics count them too, but a second late."""
+    told: list[str] = []
+    engine = make_engine(url)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+        conn.connection.driver_connection.add_notice_handler(lambda notice: told.append(notice.message_primary or ""))
+        for table in tables:
+            conn.exec_driver_sql(f"VACUUM (VERBOSE) {table}")
+    engine.dispose()
+    found = r"tuples: (\d+) removed|(\d+) are dead|(\d+) dead item identifiers"
+    return {int(number) for match in re.findall(found, "\n".join(told)) for number in match if number}
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

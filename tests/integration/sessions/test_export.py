@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
@@ -49,7 +49,7 @@ def out_and_in(conn: Connection, session_id: str) -> tuple[dict[str, Any], dict[
 
 
 @given(new=st.lists(MESSAGES, max_size=6), title=st.none() | TEXT, ended=st.booleans())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_out_and_in_again_is_the_same(
     database: Database, new: list[NewMessage], title: str | None, *, ended: bool
 ) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, delete, text
 
@@ -123,7 +123,7 @@ QUERY = st.one_of(
 
 
 @given(query=QUERY)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_nothing_that_can_be_typed_is_an_error(corpus: Database, query: str) -> None:
     if parse(query) is not None:
         found(corpus, query)
@@ -280,7 +280,7 @@ def check(conn: Connection) -> None:
 
 
 @given(steps=STEPS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_indexing_in_any_chunks_is_indexing_at_once_and_forgetting_leaves_nothing(
     sqlite: Database, steps: list[str | int]
 ) -> None:
