@@ -1,18 +1,18 @@
 """The search index on SQLite: three FTS5 tables without content.
 
-`messages_fts` knows each message's own words, stemmed, with their positions; `messages_near` its neighbours' content words;
-`messages_words` its content words as they were written, for `prefix*`.
+`messages_fts` knows each message's own words, stemmed, with their positions, and its speaker's name; `messages_near` its
+neighbours' content words; `messages_words` its content words as they were written, for `prefix*`.
 """
 
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sqlalchemy import Connection, CursorResult, text
 
 from sessions.db.entry import Entry
-from sessions.db.query import Both, Either, Node, Query, Term, Without
+from sessions.db.query import Both, Either, Node, Query, Term, Without, words
 from sessions.records import Source
 
 _ADD = (
@@ -27,6 +27,8 @@ _REMOVE = (
 )
 _TABLES = ("messages_fts", "messages_near", "messages_words")
 _MERGE_PAGES = 500
+_SPEAKER = "\ue000"
+"""Begins each word of a speaker's name, so that looking for it does not walk through all messages that contain the word."""
 
 
 def add(conn: Connection, entries: Sequence[Entry]) -> None:
@@ -41,10 +43,14 @@ def remove(conn: Connection, entries: Sequence[Entry]) -> None:
 def _run(conn: Connection, statements: tuple[str, str, str], entries: Sequence[Entry]) -> None:
     if not entries:
         return
-    own, near, words = statements
-    conn.exec_driver_sql(own, [(e.message_id, e.ns, e.sender, e.text) for e in entries])
+    own, near, written = statements
+    conn.exec_driver_sql(own, [(e.message_id, e.ns, _as_speaker(words(e.sender)), e.text) for e in entries])
     conn.exec_driver_sql(near, [(e.message_id, f"{e.ns} {e.ctx}") for e in entries])
-    conn.exec_driver_sql(words, [(e.message_id, f"{e.ns} {e.words}") for e in entries])
+    conn.exec_driver_sql(written, [(e.message_id, f"{e.ns} {e.words}") for e in entries])
+
+
+def _as_speaker(of: Iterable[str]) -> str:
+    return " ".join(_SPEAKER + word for word in of)
 
 
 def erase_step(conn: Connection) -> bool:
@@ -81,7 +87,7 @@ def find(
     if not terms:
         return _newest(conn, conditions, parameters)
     if ns is None:
-        return _ranked(conn, terms, "text" if query.literal else "sender text", conditions, parameters)
+        return _ranked(conn, terms, conditions, parameters, speakers=not query.literal)
     scores = _scores(conn, terms, ns, literal=query.literal)
     found = _allowed(conn, list(scores), conditions, parameters) if conditions else list(scores)
     return sorted(found, key=lambda message: (-scores[message], -message))[:limit]
@@ -123,15 +129,22 @@ def _memberships(terms: Sequence[Term], ns: str, *, literal: bool) -> Iterator[t
     for number, term in enumerate(terms):
         yield "messages_fts", f'ns : "{ns}" AND text : {_quoted(term)}', number, 1.0
     for number, term in enumerate(() if literal else terms):
-        yield "messages_fts", f'ns : "{ns}" AND sender : {_quoted(term)}', number, 2.0
+        yield "messages_fts", f'ns : "{ns}" AND sender : "{_as_speaker(term.words)}"', number, 2.0
         if len(terms) > 1:
             yield "messages_near", " AND ".join(f'"{word}"' for word in (ns, *term.words)), number, 0.7
 
 
 def _ranked(
-    conn: Connection, terms: Sequence[Term], columns: str, conditions: list[str], parameters: dict[str, object]
+    conn: Connection,
+    terms: Sequence[Term],
+    conditions: list[str],
+    parameters: dict[str, object],
+    *,
+    speakers: bool,
 ) -> list[int]:
-    parameters["match"] = f"{{{columns}}} : ({' OR '.join(_quoted(term) for term in terms)})"
+    match = [f"text : {_quoted(term)}" for term in terms]
+    match += [f'sender : "{_as_speaker(term.words)}"' for term in terms] if speakers else []
+    parameters["match"] = " OR ".join(match)
     where = " AND ".join(["messages_fts MATCH :match", *conditions])
     join = "JOIN messages m ON m.id = f.rowid JOIN sessions s ON s.id = m.session_id" if conditions else ""
     sql = f"SELECT f.rowid FROM messages_fts f {join} WHERE {where} ORDER BY f.rank LIMIT :limit"  # noqa: S608  # only our own words
