@@ -110,10 +110,16 @@ def _place(columns: Any) -> Any:
     return func.coalesce(columns.root, columns.id)
 
 
+_RENDERED = (
+    update(outbox).where(outbox.c.id == param("row")).values(body=param("piece"), rendered=True).returning(outbox)
+)
+_PIECE = insert(outbox)
+
+
 def split(conn: Connection, row: OutRow, pieces: Sequence[Mapping[str, Any]], now: int) -> OutRow:
     """Replace a message by the calls that deliver it, in its place. Returns the first."""
     bodies = [json.dumps(piece, ensure_ascii=False) for piece in pieces]
-    conn.execute(update(outbox).where(outbox.c.id == row.id).values(body=bodies[0], rendered=True))
+    first = conn.execute(_RENDERED, {"row": row.id, "piece": bodies[0]}).mappings().one()
     shared = {
         "platform": row.platform,
         "chat": row.chat,
@@ -127,8 +133,8 @@ def split(conn: Connection, row: OutRow, pieces: Sequence[Mapping[str, Any]], no
         "root": row.id,
     }
     for part, body in enumerate(bodies[1:], 1):
-        conn.execute(insert(outbox), {**shared, "part": part, "dedup_key": f"{row.dedup_key}:{part}", "body": body})
-    return OutRow.from_row(conn.execute(select(outbox).where(outbox.c.id == row.id)).mappings().one())
+        conn.execute(_PIECE, {**shared, "part": part, "dedup_key": f"{row.dedup_key}:{part}", "body": body})
+    return OutRow.from_row(first)
 
 
 _SENDING = (
