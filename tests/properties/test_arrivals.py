@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sqlalchemy import Connection, select
 
+from gateway.agent.context import Material, Window, build
+from gateway.agent.tokens import Tokens
 from sessions import runs, store
 from sessions.db import open_database
 from sessions.db.schema import inbox, outbox
@@ -20,6 +22,7 @@ from sessions.keys import Address, ChatKind, Platform
 from sessions.records import Message, MessageState, Role, Route, Run, RunKind, RunStatus
 from sessions.runs import Opening, Said
 from tests.conftest import HandClock
+from tests.fakes.model_rules import Speaks, refuse
 
 KEY = "agent:main:telegram:dm"
 DM = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7"))
@@ -163,17 +166,17 @@ class Arrivals(RuleBasedStateMachine):
             assert [row.tool_call_id for row in rows] == [call["id"] for call in made]
 
     @precondition(has_calls)
-    @rule(begun_only=st.booleans())
-    def uses_a_tool(self, begun_only: bool) -> None:
-        call = self.calls()[0]
+    @rule(which=st.integers(0, 2), times=st.integers(0, 2))
+    def uses_a_tool(self, which: int, times: int) -> None:
+        call = self.calls()[which % len(self.calls())]
         self.write(runs.tool_started, self.held(), call.id, self.clock.tick())
-        if not begun_only:
+        for _ in range(times):  # not at all: it has only begun
             self.write(runs.tool_done, self.held(), call.id, DONE, self.clock.tick())
 
     @precondition(has_calls)
-    @rule()
-    def asks_a_human(self) -> None:
-        call = self.calls()[0]
+    @rule(which=st.integers(0, 2))
+    def asks_a_human(self, which: int) -> None:
+        call = self.calls()[which % len(self.calls())]
         if self.write(runs.park, self.held(), call, "which?", self.clock.tick(), card={"text": "which?"}):
             self.let_go()
         else:  # something is unread, which may be the answer already
@@ -226,6 +229,15 @@ class Arrivals(RuleBasedStateMachine):
         assert not waiting
 
     @invariant()
+    def what_goes_to_the_model_is_valid(self) -> None:
+        rows = self.database.read_now(transcript)
+        if any(message.role is Role.USER for message in rows):
+            run_id = next((m.run_id for m in reversed(rows) if m.run_id), "")
+            seen = {"history": rows, "message_count": len(rows), "run_id": run_id}
+            request = build(Material(system_prompt="x", notes=(), skills=(), **seen), (), Tokens(), window=Window())
+            assert refuse({"messages": list(request.messages), "model": "m"}, Speaks()) is None
+
+    @invariant()
     def nothing_follows_an_open_call(self) -> None:
         states = [message.state for message in self.database.read_now(transcript)]
         opened = next(
@@ -271,7 +283,7 @@ class Arrivals(RuleBasedStateMachine):
                     break
                 while self.run is not None:
                     while self.calls():
-                        self.uses_a_tool(begun_only=False)
+                        self.uses_a_tool(0, 1)
                     self.finishes(twice=False)
             assert None not in self.database.read_now(outcomes_of).values()
             self.the_transcript_is_valid()

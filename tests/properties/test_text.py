@@ -1,12 +1,11 @@
 """What must hold for every text that a model may write, cut for any platform."""
 
-from time import perf_counter
-
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from adapters.text.markdown import Block, Fence, Paragraph, Style, parse, plain_text
 from adapters.text.split import SMALLEST_LIMIT, Size, split
+from tests.machine import cpu_seconds, slowness
 
 WORDS = st.sampled_from(
     [
@@ -121,23 +120,14 @@ def test_no_letter_of_the_answer_is_dropped_by_the_parser(markdown: str) -> None
     assert shown.count("B") >= markdown.count("b")
 
 
-def quickest(work, times: int = 5) -> float:
-    def once() -> float:
-        begin = perf_counter()
-        work()
-        return perf_counter() - begin
-
-    return min(once() for _ in range(times))
-
-
 def test_ten_thousand_characters_are_cut_at_once() -> None:
     markdown = (
         "A sentence with **bold** and `code` and [a link](https://example.org/x). " * 12
         + "\n\n- one\n- two\n\n```\nx = 1\n```\n\n"
     ) * 12
     blocks = parse(markdown[:10_000])
-    assert quickest(lambda: list(split(blocks, Size(4096, 100), measure))) < 0.05
-    assert quickest(lambda: parse(markdown[:10_000])) < 0.2
+    assert cpu_seconds(lambda: list(split(blocks, Size(4096, 100), measure))) < 0.05 * slowness()
+    assert cpu_seconds(lambda: parse(markdown[:10_000])) < 0.2 * slowness()
 
 
 def test_nothing_takes_for_ever() -> None:
@@ -150,4 +140,5 @@ def test_nothing_takes_for_ever() -> None:
         "\u0301" * 60_000,
     ]
     for text in nasty:
-        assert quickest(lambda text=text: list(split(parse(text), Size(4096, 100), measure)), 1) < 20
+        seconds = cpu_seconds(lambda text=text: list(split(parse(text), Size(4096, 100), measure)), times=1)
+        assert seconds < 20 * slowness()
