@@ -1,24 +1,20 @@
 """Files that came with a message: fetched when their message is taken up, saved in the workspace, named to the model."""
 
 import asyncio
-import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-import structlog
-
 from adapters.base import Adapter, DeliveryError, FetchesMedia, TryLater
 from gateway.agent.asking import ModelError
+from gateway.fetching import Fetch, Fetcher, NotFetched
+from gateway.observe.logging import get_logger
+from gateway.received import in_words, put, safe_name, told
 from gateway.texts import say
 from sessions.messages import Attachment, AttachmentKind
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
-_UNSAFE = re.compile(r"[^\w.() -]+")
-_MIME = re.compile(r"[^\w.+/-]+")
-_NAME_BYTES = 200
 _TRIES = 3
 
 
@@ -27,7 +23,7 @@ class Transcribes(Protocol):
 
 
 class Media:
-    """`adapters` are those that run now. `limit` is the largest file that is fetched, in bytes."""
+    """`adapters` are those that run now. `limit` is the largest file that is fetched, in bytes. `fetch` follows addresses."""
 
     def __init__(
         self,
@@ -35,11 +31,13 @@ class Media:
         *,
         limit: Callable[[], int],
         transcriber: Callable[[], Transcribes | None] = lambda: None,
+        fetch: Fetch | None = None,
         pause: float = 1.0,
     ) -> None:
         self._adapters = adapters
         self._limit = limit
         self._transcriber = transcriber
+        self._fetch_address = fetch or Fetcher().fetch
         self._pause = pause
 
     async def settle(self, attachment: Mapping[str, Any], inbox: Path) -> tuple[dict[str, Any], str]:
@@ -48,19 +46,29 @@ class Media:
         size = attachment.get("size")
         limit = self._limit()
         if size is not None and size > limit:
-            line = say("limits.file_too_big", name=name, size=_size(size), limit=_size(limit))
+            line = say("limits.file_too_big", name=name, size=in_words(size), limit=in_words(limit))
             return {**attachment, "gone": True}, f"[{line}]"
         try:
-            data = await self._fetch(attachment, limit)
-            path = await asyncio.to_thread(_save, inbox, name, data)
+            data, mime = await self._fetch(attachment, limit)
+            path = await asyncio.to_thread(put, inbox, name, data)
+        except NotFetched as error:
+            log.warning("media.not_fetched", name=name, error=str(error))
+            return {**_without_address(attachment), "gone": True}, f"[file {name} is not there: {error}]"
         except (DeliveryError, OSError) as error:
             log.warning("media.gone", name=name, error=str(error))
             line = say("limits.file_gone", name=name, platform=str(attachment.get("platform", "")).title())
             return {**attachment, "gone": True}, f"[{line}]"
-        settled = {**attachment, "path": str(path), "size": len(data)}
+        settled = {**_without_address(attachment), "mime": mime, "path": str(path), "size": len(data)}
         return settled, await self._line(settled, path, data)
 
-    async def _fetch(self, attachment: Mapping[str, Any], limit: int) -> bytes:
+    async def _fetch(self, attachment: Mapping[str, Any], limit: int) -> tuple[bytes, str]:
+        """The bytes and what they are."""
+        if address := attachment.get("address"):
+            found = await self._fetch_address(str(address), limit)
+            return found.data, found.mime
+        return await self._fetch_from_platform(attachment, limit), str(attachment.get("mime", ""))
+
+    async def _fetch_from_platform(self, attachment: Mapping[str, Any], limit: int) -> bytes:
         adapter = self._adapters.get(str(attachment.get("platform", "")))
         if not isinstance(adapter, FetchesMedia):
             raise DeliveryError("the platform is not connected")
@@ -87,36 +95,9 @@ class Media:
             except ModelError as error:
                 log.warning("voice.not_understood", error=str(error))
         kind = {AttachmentKind.IMAGE: "picture", AttachmentKind.VOICE: "voice message"}.get(attachment["kind"], "file")
-        mime = _MIME.sub("_", str(attachment.get("mime", "")))[:80]
-        return f"[{kind} inbox/{path.name}, {mime}, {_size(len(data))}]"
+        return told(kind, path, str(attachment.get("mime", "")), len(data))
 
 
-def _size(size: int) -> str:
-    return f"{size / 2**20:.1f} MB" if size >= 2**20 else f"{max(1, size // 1024)} kB"
-
-
-def safe_name(name: str) -> str:
-    """One file name, whatever somebody called their file."""
-    base = _UNSAFE.sub("_", Path(name.replace("\\", "/")).name).strip(". ") or "file"
-    stem, dot, ending = base.rpartition(".")
-    if len(base.encode()) <= _NAME_BYTES:
-        return base
-    kept = f"{dot}{ending}" if stem and len(ending) <= 16 else ""
-    return base.encode()[: _NAME_BYTES - len(kept.encode())].decode(errors="ignore") + kept
-
-
-def _save(inbox: Path, name: str, data: bytes) -> Path:
-    """Never over another file."""
-    inbox.mkdir(mode=0o700, parents=True, exist_ok=True)
-    wanted = safe_name(name)
-    stem, dot, ending = wanted.rpartition(".")
-    for number in range(1, 10_000):
-        path = inbox / (wanted if number == 1 else f"{stem or ending} ({number}){dot}{ending if stem else ''}")
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        except FileExistsError:
-            continue
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        return path
-    raise OSError(f"there are too many files called {wanted}")
+def _without_address(attachment: Mapping[str, Any]) -> dict[str, Any]:
+    """It has served, and may hold a secret."""
+    return {key: value for key, value in attachment.items() if key != "address"}

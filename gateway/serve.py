@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
-import structlog
-
 from adapters.base import Adapter, DeliveryError, ReceivesWebhooks
 from adapters.registry import Unavailable, build, manifest
 from gateway.access import Rules
@@ -25,15 +23,16 @@ from gateway.config.model import Config
 from gateway.config.platforms import PlatformSection
 from gateway.intake import Bounds, Intake
 from gateway.media import Media
+from gateway.observe.logging import get_logger
 from gateway.platforms import Platform, State
 from sessions import people
-from sessions.clock import now_ms
+from sessions.clock import iso, now_ms
 from sessions.errors import Invalid
 from sessions.keys import DmScope, whatsapp_id
 from sessions.keys import Platform as PlatformName
 from sessions.messages import Inbound
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _NEEDS_RESTART = ("api.", "database.", "log.", "voice.", "session_reset.timezone", "limits.parallel_runs")
 
@@ -78,6 +77,7 @@ class Chats:
             intake=self._intake,
             live=self._app.house.live,
             metrics=self._app.metrics,
+            timezone=self._app.house.timezone,
         )
         self.running[name], self.adapters[name] = platform, adapter
         self._tasks[name] = asyncio.create_task(platform.run(), name=name)
@@ -104,11 +104,15 @@ class Chats:
             health = platform.look()
             found[name] = {
                 "state": health.state,
-                "since": health.since,
+                "since": _time(health.since),
                 "words": health.words,
-                "last_success": health.last_success,
+                "last_success": _time(health.last_success),
             }
         return found
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else iso(round(seconds * 1000))
 
 
 def _in_words(platform: Platform) -> str:

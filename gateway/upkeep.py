@@ -3,13 +3,12 @@
 import asyncio
 from pathlib import Path
 
-import structlog
-
+from gateway.observe.logging import get_logger
 from sessions.db import Database, search
 from sessions.db.engine import Touch
 from sessions.transcripts import Transcripts
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MIRROR_SECONDS = 0.3
 INDEX_SECONDS = 0.5

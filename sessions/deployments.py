@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, RowMapping, and_, case, delete, func, insert, or_, select, update
 
-from sessions import ids, runs, store
+from sessions import ids, inbox, runs, store
 from sessions.db.schema import deployments, events, messages, observations, sessions
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
@@ -90,6 +90,7 @@ def create(
 
 def ensure_main(conn: Connection, now: int) -> Deployment:
     """The one that is always there: `agents.main`."""
+    inbox.serialize(conn, MAIN)  # everybody's first request makes it
     try:
         return get(conn, MAIN)
     except NotFound:

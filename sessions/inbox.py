@@ -132,19 +132,22 @@ def count_unread(conn: Connection, session_key: str) -> int:
     return conn.scalar(_COUNT_UNREAD, {"key": session_key}) or 0
 
 
-_SETTLE = update(inbox).where(inbox.c.id == param("row")).values(outcome=param("is"), run_id=param("run"), body="")
+_SETTLE = (
+    update(inbox).where(inbox.c.id == param("row")).values(outcome=param("is"), run_id=param("run"), body=param("left"))
+)
 
 
-def settle(conn: Connection, row_ids: Sequence[int], outcome: Outcome, run_id: str | None) -> None:
-    """Record what became of them. The text is in the journal now; only the key stays, to recognise doubles."""
-    for row_id in row_ids:
-        conn.execute(_SETTLE, {"row": row_id, "is": outcome, "run": run_id})
+def settle(conn: Connection, row_id: int, outcome: Outcome, run_id: str | None, *, ask: int | None = None) -> None:
+    """Record what became of it. The text is in the journal now; the key stays, to recognise doubles, and the ask that it answered,
+    so that what follows the answer can be told from what came before."""
+    left = "" if ask is None else json.dumps({"options": {"ask": ask}})
+    conn.execute(_SETTLE, {"row": row_id, "is": outcome, "run": run_id, "left": left})
 
 
-def settle_answer(conn: Connection, row_id: int, run_id: str, ask_id: int) -> None:
-    """The row has answered this ask. Its number stays as an option, so that what follows the answer can be told from what came before."""
-    body = json.dumps({"options": {"ask": ask_id}})
-    conn.execute(update(inbox).where(inbox.c.id == row_id).values(outcome=Outcome.ANSWERED, run_id=run_id, body=body))
+def keep_for(conn: Connection, row_id: int, run_id: str, ask: int, messages: Sequence[Mapping[str, Any]]) -> None:
+    """The row has answered this ask, and these messages of it are still to be taken in by the run."""
+    body = json.dumps({"messages": messages, "options": {"ask": ask}}, ensure_ascii=False)
+    conn.execute(update(inbox).where(inbox.c.id == row_id).values(run_id=run_id, body=body))
 
 
 _ASSIGN = update(inbox).where(inbox.c.id == param("row")).values(run_id=param("run"))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from operator import is_not
 from typing import Any, cast
 
 BYTES_PER_TOKEN = 4
@@ -18,6 +19,8 @@ class Tokens:
 
     def __init__(self) -> None:
         self._factors: dict[str, float] = {}
+        self._tools: Sequence[Message] = ()
+        self._size_of_tools = 0
 
     def learn(self, model: str, estimated: int, counted: int) -> None:
         """The endpoint counted `counted` for what `text()` and its like, without a model, estimate as `estimated`.
@@ -38,7 +41,12 @@ class Tokens:
         return self._tokens(sum(_message_size(message) for message in messages), model)
 
     def tools(self, tools: Sequence[Message], model: str = "") -> int:
-        return self._tokens(sum(_size(json.dumps(tool, ensure_ascii=False)) for tool in tools), model)
+        if len(tools) != len(self._tools) or any(
+            map(is_not, tools, self._tools)
+        ):  # nearly always they are the last ones
+            self._tools = tuple(tools)
+            self._size_of_tools = sum(_size(json.dumps(tool, ensure_ascii=False)) for tool in tools)
+        return self._tokens(self._size_of_tools, model)
 
     def clip(self, text: str, budget: int, model: str = "", *, marker: str = " […]") -> str:
         """The start of `text`, of at most `budget` tokens, `marker` included where something was cut."""

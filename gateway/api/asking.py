@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from gateway.agent.asking import JSON
 from gateway.runs.live import Moment
@@ -22,6 +22,18 @@ class Question:
     max_output_tokens: int | None = None
 
 
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+def finish_reason(told: str) -> FinishReason:
+    """Endpoints have more words than callers know."""
+    match told:
+        case "length" | "tool_calls" | "content_filter":
+            return told
+        case _:
+            return "stop"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """`waiting`: the text is a question, and the next call answers it."""
@@ -29,7 +41,7 @@ class Outcome:
     text: str
     tool_calls: Sequence[JSON] = ()
     waiting: bool = False
-    finish_reason: str = "stop"
+    finish_reason: FinishReason = "stop"
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0

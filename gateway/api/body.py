@@ -7,12 +7,15 @@ from aiohttp import ClientError, web
 from gateway.api.errors import invalid, too_large
 
 _PIECE = 65_536
+_SLOWEST = 65_536
+"""Bytes a second, for bodies whose length is told."""
 
 
 async def read_body(request: web.Request, limit: int, seconds: float) -> bytes:
     """Raises ApiError for what is too large or too slow."""
     if (request.content_length or 0) > limit:
         raise too_large(_too_large(limit))
+    seconds += (request.content_length or 0) / _SLOWEST
     pieces: list[bytes] = []
     size = 0
     try:
@@ -23,7 +26,7 @@ async def read_body(request: web.Request, limit: int, seconds: float) -> bytes:
                     raise too_large(_too_large(limit))
                 pieces.append(piece)
     except TimeoutError:
-        raise invalid(f"The body did not arrive within {seconds:g} seconds.", code="too_slow") from None
+        raise invalid(f"The body did not arrive within {seconds:.3g} seconds.", code="too_slow") from None
     except (ClientError, web.RequestPayloadError, ConnectionError) as error:
         raise invalid(f"The body cannot be read: {error}", code="bad_body") from error
     return b"".join(pieces)

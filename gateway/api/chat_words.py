@@ -2,10 +2,19 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from gateway.api.asking import FinishReason
+from gateway.api.file_words import Contents, FileUrl, PictureUrl
+
+
+def _whole(value: Any) -> Any:
+    """JSON knows no integers: 2.0 is one as well."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
 
 Text = Annotated[str, Field(max_length=10_000_000)]
-Url = Annotated[str, Field(pattern=r"^(https?://[^\s/]+|data:)")]
+TokenCount = Annotated[int, Field(ge=1, le=10_000_000), BeforeValidator(_whole)]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 CallId = Annotated[str, Field(min_length=1, max_length=256)]
 Any_ = dict[str, Any]
@@ -21,7 +30,8 @@ class TextPart(Lenient):
 
 
 class ImageUrl(Lenient):
-    url: Url
+    url: PictureUrl
+    detail: Literal["auto", "low", "high", "original"] | None = None
 
 
 class ImagePart(Lenient):
@@ -29,7 +39,29 @@ class ImagePart(Lenient):
     image_url: ImageUrl
 
 
-Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+def _has(field: str) -> Any_:
+    return {"required": [field], "properties": {field: {"type": "string"}}}
+
+
+class FileSource(Lenient):
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_has("file_data"), _has("file_url")]})
+    filename: Annotated[str, Field(max_length=255)] | None = None
+    file_data: Contents | None = None
+    file_url: FileUrl | None = None
+
+    @model_validator(mode="after")
+    def _from_somewhere(self) -> "FileSource":
+        if self.file_data is None and self.file_url is None:
+            raise ValueError("give file_data or file_url")
+        return self
+
+
+class FilePart(Lenient):
+    type: Literal["file"]
+    file: FileSource
+
+
+Part = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
 
 
 class SystemMessage(Lenient):
@@ -107,12 +139,12 @@ class ChatRequest(Lenient):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    seed: int | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63), BeforeValidator(_whole)] | None = None
     stop: str | list[str] | None = None
     reasoning_effort: str | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
-    n: Annotated[int, Field(ge=1, le=1)] | None = None
+    max_tokens: TokenCount | None = None
+    max_completion_tokens: TokenCount | None = None
+    n: Annotated[int, Field(ge=1, le=1), BeforeValidator(_whole)] | None = None
 
 
 class Usage(BaseModel):
@@ -132,7 +164,7 @@ class AnswerMessage(BaseModel):
 class Choice(BaseModel):
     index: int = 0
     message: AnswerMessage
-    finish_reason: str
+    finish_reason: FinishReason
     logprobs: None = None
 
 

@@ -12,12 +12,17 @@ from gateway.api.asking import Exchange, Outcome, Question, pieces
 from gateway.api.chat_words import AnswerMessage, ChatAnswer, ChatRequest, Choice, ModelList, ModelRow, Usage
 from gateway.api.contract import Answer, Call, Endpoint, Nothing
 from gateway.api.errors import ApiError
-from gateway.api.held import HEADER, IDEMPOTENCY, held, idempotency, session_id
+from gateway.api.held import HEADER, held, session_id
 from gateway.api.keys import Scope
+from gateway.api.once import IDEMPOTENCY, mark
 from gateway.api.passing import passing
 from gateway.api.streams import Stream, as_data
 
 STATUS = "X-Hermes-Run-Status"
+ON_A_SESSION = {
+    HEADER: "The conversation that this call belongs to; it is held here",
+    IDEMPOTENCY: "Within a session: the same key and body again give the answer of the first time",
+}
 _SAMPLING = frozenset(
     {
         "temperature",
@@ -31,6 +36,12 @@ _SAMPLING = frozenset(
         "parallel_tool_calls",
     }
 )
+
+
+GIVEN = {
+    HEADER: "The session id, as it was sent",
+    STATUS: "waiting_on_human: the answer is a question, and the next call on this session answers it. Else completed",
+}
 
 
 async def models(call: Call[Nothing, Nothing]) -> Answer:
@@ -51,15 +62,19 @@ async def complete(call: Call[ChatRequest, Nothing]) -> Answer | web.StreamRespo
 async def exchange(call: Call[Any, Any], question: Question) -> AsyncGenerator[tuple[Exchange, dict[str, str]]]:
     """The call under way, on its session if it names one, and the headers of the answer."""
     session = session_id(call)
-    idempotency(call)  # refuses a bad one; a call without a session is not kept, so nothing can recognise it
+    mark(call)  # refuses a bad one; a call without a session is not kept, so nothing can recognise it
     headers = {} if session is None else {HEADER: session}
     way: AbstractAsyncContextManager[Exchange] = (
         passing(call.desk, question) if session is None else held(call, question, session)
     )
     metrics, began = call.desk.api.metrics, call.desk.api.clock()
     metrics.message("api", "in")
-    async with way as under_way:
-        yield under_way, headers
+    try:
+        async with way as under_way:
+            yield under_way, headers
+    except ApiError as error:
+        error.headers |= headers
+        raise
     metrics.message("api", "out")
     metrics.replied("api", call.desk.api.clock() - began)
 
@@ -220,7 +235,8 @@ ENDPOINTS = (
         tag="OpenAI",
         scopes=(Scope.CHAT,),
         body=ChatRequest,
-        headers={HEADER: "The conversation that this call belongs to", IDEMPOTENCY: "Recognises a repeated call"},
+        headers=ON_A_SESSION,
+        gives=GIVEN,
         answers={200: ChatAnswer},
         refusals=(409, 413, 422),
         large=True,

@@ -12,14 +12,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.api.body import read_body, require_json
 from gateway.api.desk import Desk
-from gateway.api.errors import ApiError, invalid, not_found
+from gateway.api.errors import invalid, not_found
 from gateway.api.keys import Key, Scope
+from gateway.api.mistakes import in_words
 
 PARAMETERS = {
     "deployment_id": r"^dep_(main|[0-9a-f]{24})$",
     "thread_id": r"^thread_[0-9a-f]{24}$",
     "run_id": r"^run_[0-9a-f]{24}$",
-    "platform": r"^[a-z]{1,32}$",
+    "platform": r"^(telegram|slack|whatsapp)$",
 }
 _LARGE = 262_144
 
@@ -74,7 +75,10 @@ Run = Callable[[Call[Any, Any]], Awaitable[Answer | web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """`scopes`: any one of them opens it. `answers`: status → body, or a content type. `refusals`: statuses besides the usual."""
+    """`scopes`: any one of them opens it. `answers`: status → body, or a content type. `refusals`: statuses besides the usual.
+
+    `headers` may be sent, `gives` may come with the answer; name → what it is for.
+    """
 
     method: str
     path: str
@@ -87,6 +91,7 @@ class Endpoint:
     body: type[BaseModel] | None = None
     query: type[BaseModel] = Nothing
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    gives: Mapping[str, str] = field(default_factory=dict[str, str])
     refusals: tuple[int, ...] = ()
     large: bool = False
     streams: bool = False
@@ -95,20 +100,32 @@ class Endpoint:
 async def answer(endpoint: Endpoint, desk: Desk, request: web.Request, key: Key) -> web.StreamResponse:
     """Check the request against the declaration, run it, and write its answer."""
     path = _path(request)
-    query = _validated(endpoint.query, lambda model: model.model_validate(dict(request.query), strict=False))
-    raw, body = b"", Nothing()
-    if endpoint.body is not None:
-        require_json(request)
-        bounds = desk.api.bounds
-        limit = bounds.large_body_bytes if endpoint.large else bounds.body_bytes
-        raw = await read_body(request, limit, desk.api.pauses.body)
-        body = await _parsed(endpoint.body, raw)
+    query = _validated(endpoint.query, dict(request.query))
+    raw, body = await _body(endpoint, desk, request)
     result = await endpoint.run(Call(desk=desk, request=request, key=key, path=path, body=body, query=query, raw=raw))
     if isinstance(result, web.StreamResponse):
         return result
     text = None if result.body is None else result.body.model_dump_json(exclude_unset=False).encode()
     kind = None if text is None else "application/json"
     return web.Response(status=result.status, body=text, content_type=kind, headers=dict(result.headers))
+
+
+async def _body(endpoint: Endpoint, desk: Desk, request: web.Request) -> tuple[bytes, BaseModel]:
+    """As it was sent, and what it says."""
+    model, bounds = endpoint.body, desk.api.bounds
+    if model is None:
+        return b"", Nothing()
+    if not (request.body_exists or needs_body(model)):
+        return b"", model()
+    require_json(request)
+    limit = bounds.large_body_bytes if endpoint.large else bounds.body_bytes
+    raw = await read_body(request, limit, desk.api.pauses.body)
+    return raw, await _parsed(model, raw)
+
+
+def needs_body(model: type[BaseModel]) -> bool:
+    """Where nothing has to be said, nothing may be sent."""
+    return any(field.is_required() for field in model.model_fields.values())
 
 
 def _path(request: web.Request) -> Mapping[str, str]:
@@ -120,24 +137,17 @@ def _path(request: web.Request) -> Mapping[str, str]:
 
 async def _parsed(model: type[BaseModel], raw: bytes) -> BaseModel:
     if len(raw) > _LARGE:  # the loop goes on meanwhile
-        return await asyncio.to_thread(_validated, model, lambda model: model.model_validate_json(raw))
-    return _validated(model, lambda model: model.model_validate_json(raw))
+        return await asyncio.to_thread(_validated, model, raw)
+    return _validated(model, raw)
 
 
-def _validated(model: type[BaseModel], validate: Callable[[type[BaseModel]], BaseModel]) -> BaseModel:
+def _validated(model: type[BaseModel], sent: bytes | Mapping[str, str]) -> BaseModel:
+    """A body is JSON and means what it says; a query has only texts. Raises ApiError."""
     try:
-        return validate(model)
+        if isinstance(sent, bytes):
+            return model.model_validate_json(sent)
+        return model.model_validate(sent, strict=False)
     except ValidationError as error:
-        raise in_words(error) from None
+        raise in_words(error, sent) from None
     except RecursionError:
         raise invalid("The body is nested too deeply.", code="bad_body") from None
-
-
-def in_words(error: ValidationError) -> ApiError:
-    """The first thing that is wrong, and where."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "json_invalid":
-        return invalid(f"The body is not valid JSON: {first['msg']}", code="bad_json")
-    message = f"{where}: {first['msg']}" if where else first["msg"]
-    return invalid(message, code="invalid_value", param=where or None)

@@ -2,23 +2,29 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema, model_validator
 
-from gateway.api.contract import Asked, Words
+from gateway.api.contract import PARAMETERS, Asked, Words
+from gateway.api.file_words import Base64, FileUrl
 from sessions.clock import iso
 from sessions.deployments import Deployment, Thread
-from sessions.records import Message, Role, Run
+from sessions.records import Message, Role, Run, RunStatus, StopReason
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Prompt = Annotated[str, StringConstraints(max_length=100_000)]
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 CustomerId = Annotated[str, StringConstraints(max_length=256)]
-CURSOR = r"^[0-9]{1,15}\.[0-9a-z_]{1,64}$"
+Cursor = Annotated[str, Field(pattern=r"^[0-9]{1,15}\.[0-9a-z_]{1,64}$")]
+DeploymentId = Annotated[str, Field(pattern=PARAMETERS["deployment_id"])]
+ThreadId = Annotated[str, Field(pattern=PARAMETERS["thread_id"])]
+RunId = Annotated[str, Field(pattern=PARAMETERS["run_id"])]
+Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
+ThreadStatus = Literal["idle", "running", "waiting_on_human"]
 
 
 class Page(Asked):
     limit: Annotated[int, Field(ge=1, le=100)] = 20
-    cursor: Annotated[str, Field(pattern=CURSOR)] | None = None
+    cursor: Cursor | None = None
 
     @property
     def after(self) -> tuple[int, str] | None:
@@ -48,14 +54,14 @@ class EventsAt(Words):
 
 
 class DeploymentRow(Words):
-    deployment_id: str
+    deployment_id: DeploymentId
     name: str
     status: Literal["ready"] = "ready"
     customer_id: str | None
     system_prompt: str | None
     model: str | None
-    thread_id: str | None
-    created_at: str
+    thread_id: ThreadId | None
+    created_at: Time
     events: EventsAt
 
     @classmethod
@@ -74,7 +80,7 @@ class DeploymentRow(Words):
 
 class DeploymentList(Words):
     data: list[DeploymentRow]
-    next_cursor: str | None
+    next_cursor: Cursor | None
 
 
 class NewThread(Asked):
@@ -86,19 +92,37 @@ class ThreadChange(Asked):
 
 
 class NewThreadRow(Words):
-    thread_id: str
-    deployment_id: str
+    thread_id: ThreadId
+    deployment_id: DeploymentId
     title: str | None
-    status: str = "idle"
-    created_at: str
+    status: ThreadStatus
+    created_at: Time
+
+    @classmethod
+    def of(cls, found: Thread, deployment_id: str) -> "NewThreadRow":
+        return cls(
+            thread_id=found.id,
+            deployment_id=deployment_id,
+            title=found.title,
+            status=_status(found),
+            created_at=iso(found.created_at),
+        )
+
+
+def _status(found: Thread) -> ThreadStatus:
+    match found.status:
+        case RunStatus.RUNNING | RunStatus.WAITING:
+            return found.status.value
+        case _:
+            return "idle"
 
 
 class ThreadRow(Words):
-    thread_id: str
+    thread_id: ThreadId
     title: str | None
-    status: str
+    status: ThreadStatus
     message_count: int
-    last_activity_at: str
+    last_activity_at: Time
 
     @classmethod
     def of(cls, found: Thread) -> "ThreadRow":
@@ -109,7 +133,7 @@ def row_of(found: Thread) -> dict[str, Any]:
     return {
         "thread_id": found.id,
         "title": found.title,
-        "status": found.status or "idle",
+        "status": _status(found),
         "message_count": found.message_count,
         "last_activity_at": iso(found.last_activity_at),
     }
@@ -117,14 +141,14 @@ def row_of(found: Thread) -> dict[str, Any]:
 
 class ThreadList(Words):
     data: list[ThreadRow]
-    next_cursor: str | None
+    next_cursor: Cursor | None
 
 
 class MessageRow(Words):
     role: Literal["user", "agent"]
     content: str
-    run_id: str | None
-    created_at: str
+    run_id: RunId | None
+    created_at: Time
 
     @classmethod
     def of(cls, message: Message) -> "MessageRow":
@@ -137,16 +161,21 @@ class MessageRow(Words):
 
 
 class WholeThread(ThreadRow):
-    deployment_id: str
-    created_at: str
+    deployment_id: DeploymentId
+    created_at: Time
     messages: list[MessageRow]
 
 
+def _only(field: str, other: str) -> dict[str, Any]:
+    return {"required": [field], "properties": {field: {"type": "string"}, other: {"type": "null"}}}
+
+
 class Upload(Asked):
+    model_config = ConfigDict(json_schema_extra={"oneOf": [_only("url", "data"), _only("data", "url")]})
     name: Annotated[str, Field(min_length=1, max_length=255)]
     type: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]{1,64}/[A-Za-z0-9_.+-]{1,64}$")]
-    url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+|data:)", max_length=30_000_000)] | None = None
-    data: str | None = None
+    url: FileUrl | None = None
+    data: Base64 | None = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "Upload":
@@ -156,15 +185,29 @@ class Upload(Asked):
 
 
 class NewMessage(Asked):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"properties": {"content": {"minLength": 1}}},
+                {"required": ["attachments"], "properties": {"attachments": {"type": "array", "minItems": 1}}},
+            ]
+        }
+    )
     content: Annotated[str, Field(max_length=10_000_000)]
     thread_id: Annotated[str, Field(pattern=r"^(new|thread_[0-9a-f]{24})$")] | None = None
-    attachments: Annotated[list[Upload], Field(max_length=10)] | None = None
+    attachments: Annotated[list[Upload], Field(max_length=20)] | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "NewMessage":
+        if not self.content and not self.attachments:
+            raise ValueError("the message is empty")
+        return self
 
 
 class TakenIn(Words):
-    run_id: str
-    thread_id: str
-    status: str
+    run_id: RunId
+    thread_id: ThreadId
+    status: RunStatus
 
 
 class RunUsage(Words):
@@ -174,12 +217,12 @@ class RunUsage(Words):
 
 
 class RunRow(Words):
-    run_id: str
-    thread_id: str | None
-    status: str
-    stop_reason: str | None
-    created_at: str
-    updated_at: str
+    run_id: RunId
+    thread_id: ThreadId | None
+    status: RunStatus
+    stop_reason: StopReason | None
+    created_at: Time
+    updated_at: Time
     usage: RunUsage
     error: str | None
 
@@ -208,5 +251,5 @@ class Steering(Asked):
 
 
 class Following(Asked):
-    thread_id: Annotated[str, Field(pattern=r"^thread_[0-9a-f]{24}$")] | None = None
-    run_id: Annotated[str, Field(pattern=r"^run_[0-9a-f]{24}$")] | None = None
+    thread_id: ThreadId | None = None
+    run_id: RunId | None = None

@@ -24,6 +24,7 @@ from gateway.api.deployment_words import (
 )
 from gateway.api.errors import ApiError, not_found
 from gateway.api.keys import Scope
+from gateway.api.once import RECOGNISED, once
 from sessions import deployments, runs, store
 from sessions.clock import iso
 from sessions.deployments import MAIN, Deployment
@@ -52,12 +53,10 @@ async def deployment_of(call: Call[Any, Any]) -> Deployment:
 
 
 async def create_deployment(call: Call[NewDeployment, Nothing]) -> Answer:
-    body, api = call.body, call.desk.api
+    def create(conn: Connection, now: int) -> str:
+        return deployments.create(conn, now, created_by=call.key.name, **call.body.model_dump()).id
 
-    def create(conn: Connection, now: int) -> Deployment:
-        return deployments.create(conn, now, created_by=call.key.name, **body.model_dump())
-
-    made = await api.database.write(create, api.house.clock())
+    made = await call.desk.api.database.read(deployments.get, await once(call, create))
     return Answer(status=201, body=DeploymentRow.of(made))
 
 
@@ -121,11 +120,13 @@ def _not_main(found: Deployment) -> None:
 
 
 async def create_thread(call: Call[NewThread, Nothing]) -> Answer:
-    found, api = await deployment_of(call), call.desk.api
-    now = api.house.clock()
-    thread_id = await api.database.write(deployments.open_thread, found, now, title=call.body.title)
-    row = NewThreadRow(thread_id=thread_id, deployment_id=found.id, title=call.body.title, created_at=iso(now))
-    return Answer(status=201, body=row)
+    found = await deployment_of(call)
+
+    def open_thread(conn: Connection, now: int) -> str:
+        return deployments.open_thread(conn, found, now, title=call.body.title)
+
+    made = await call.desk.api.database.read(deployments.thread, found.id, await once(call, open_thread))
+    return Answer(status=201, body=NewThreadRow.of(made, found.id))
 
 
 async def list_threads(call: Call[Nothing, Page]) -> Answer:
@@ -203,18 +204,19 @@ ENDPOINTS = (
         scopes=_ADMIN,
         body=NewDeployment,
         answers={201: DeploymentRow},
-        refusals=(413,),
+        refusals=(413, 422),
+        headers=RECOGNISED,
     ),
     _endpoint(
         "GET",
         _BASE,
         list_deployments,
         "The agents that this key sees",
-        scopes=(Scope.READ,),
+        scopes=(Scope.READ, Scope.ADMIN),
         query=Page,
         answers={200: DeploymentList},
     ),
-    _endpoint("GET", ONE, get_deployment, "One agent", scopes=_TALK, answers={200: DeploymentRow}),
+    _endpoint("GET", ONE, get_deployment, "One agent", scopes=tuple(Scope), answers={200: DeploymentRow}),
     _endpoint(
         "PATCH",
         ONE,
@@ -242,7 +244,8 @@ ENDPOINTS = (
         scopes=(Scope.CHAT,),
         body=NewThread,
         answers={201: NewThreadRow},
-        refusals=(413,),
+        refusals=(413, 422),
+        headers=RECOGNISED,
     ),
     _endpoint(
         "GET", _THREADS, list_threads, "Its conversations", scopes=(Scope.READ,), query=Page, answers={200: ThreadList}

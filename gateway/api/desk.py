@@ -10,6 +10,7 @@ from pathlib import Path
 from gateway.api.doors import Doors
 from gateway.api.events import Hub
 from gateway.api.keys import Key, Throttle
+from gateway.fetching import Fetcher
 from gateway.observe.metrics import Metrics
 from gateway.runs.house import House
 from sessions.db import Database
@@ -31,10 +32,11 @@ class Readiness:
 class Bounds:
     message_bytes: int = 262_144
     attachment_bytes: int = 20_971_520
-    attachments: int = 10
+    files_per_call: int = 100
     queue_per_session: int = 100
     parallel_calls: int = 32
     body_bytes: int = 1_048_576
+    waiting_event_bytes: int = 1_048_576
     calls_per_second: float = 500
     calls_at_once: float = 1_000
     wrong_keys_at_once: float = 10
@@ -74,6 +76,7 @@ class Api:
     doors: Doors = field(default_factory=Doors)
     bounds: Bounds = field(default_factory=Bounds)
     pauses: Pauses = field(default_factory=Pauses)
+    fetcher: Fetcher = field(default_factory=Fetcher)
     clock: Callable[[], float] = time.monotonic
     version: str = "0"
 

@@ -12,16 +12,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import structlog
-
+from gateway.observe.logging import get_logger
 from gateway.runs.live import Live, Moment
 from sessions import events
 from sessions.db import Database
 from sessions.records import Event
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
-BUFFER = 2_000
 _SLICE = 25
 _PAGE = 500
 
@@ -70,12 +68,18 @@ def _stored(event: Event) -> Frame:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reader:
-    """One connection. `next` gives what is new; an empty result means that nothing came in time. `dropped`: it cannot follow."""
+    """One connection. `next` gives what is new; an empty result means that nothing came in time.
 
+    `cut` ends the connection of one that does not read: with `most` bytes waiting for it, it is dropped and may resume.
+    """
+
+    most: int
+    cut: Callable[[], None]
     run_id: str | None = None
     thread_id: str | None = None
     dropped: bool = False
     _frames: deque[bytes] = field(default_factory=deque[bytes])
+    _waiting: int = 0
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wants(self, frame: Frame) -> bool:
@@ -86,10 +90,13 @@ class Reader:
     def give(self, frame: Frame) -> None:
         if self.dropped or not self.wants(frame):
             return
-        if len(self._frames) >= BUFFER:
+        if self._frames and self._waiting + len(frame.data) > self.most:
             self.dropped = True
+            self._frames.clear()
+            self.cut()
         else:
             self._frames.append(frame.data)
+            self._waiting += len(frame.data)
         self._news.set()
 
     def wake(self) -> None:
@@ -104,6 +111,7 @@ class Reader:
         self._news.clear()
         found = b"".join(self._frames)
         self._frames.clear()
+        self._waiting = 0
         return found
 
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
@@ -12,9 +11,10 @@ from gateway.api.desk import Desk
 from gateway.api.doors import from_this_machine
 from gateway.api.errors import ApiError, invalid, unavailable
 from gateway.api.keys import Key, Scope, find, neighbourhood
+from gateway.observe.logging import get_logger
 from sessions.errors import Busy, Invalid, NotFound, Unusable
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 NOBODY = Key(name="nobody", secret="", scopes=frozenset())
 

@@ -1,9 +1,6 @@
 """Calls on a session that is held here: each is a row in the inbox, a run of its own, and goes on without its caller."""
 
 import asyncio
-import hashlib
-import re
-import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -16,17 +13,17 @@ from gateway.api.asking import Feed, Outcome, Question
 from gateway.api.contract import Call
 from gateway.api.desk import Desk
 from gateway.api.errors import ApiError, invalid, unavailable
-from gateway.api.uploads import keep_picture
+from gateway.api.once import Mark, mark
+from gateway.api.uploads import Files, files, of_part
 from sessions import inbox, runs, store
 from sessions.errors import NotFound
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import SessionKey
-from sessions.records import RunStatus, StopReason
+from sessions.records import Run, RunStatus, StopReason
 from sessions.runs import Accepted, Opening
 from sessions.runs.outcomes import Standing, of_call, standing
 
 HEADER = "X-Hermes-Session-Id"
-IDEMPOTENCY = "Idempotency-Key"
 MOST_CHARACTERS = 256
 
 
@@ -40,31 +37,12 @@ def session_id(call: Call[Any, Any]) -> str | None:
     return sent
 
 
-def idempotency(call: Call[Any, Any], more: str = "") -> tuple[str, str | None]:
-    """The key under which a repeated request is recognised, and what must be the same in it."""
-    sent = call.request.headers.get(IDEMPOTENCY)
-    if sent is None:
-        return f"http:{call.key.name}:{secrets.token_hex(16)}", None
-    if re.fullmatch(r"[!-~]{1,256}", sent) is None:
-        raise invalid(
-            f"{IDEMPOTENCY} has 1 to {MOST_CHARACTERS} printable ASCII characters.", code="bad_idempotency_key"
-        )
-    print_ = hashlib.sha256(call.raw + more.encode()).hexdigest()
-    return f"http:{call.key.name}:{call.request.path}:{sent}", print_
-
-
-def same_body(accepted: Accepted, fingerprint: str | None) -> None:
-    if not accepted.fresh and accepted.fingerprint != fingerprint:
-        raise ApiError(422, f"This {IDEMPOTENCY} was used with another body.", code="idempotency_key_reused")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _New:
     key: SessionKey
     messages: Sequence[JSON]
     options: JSON
-    dedup_key: str
-    fingerprint: str | None
+    mark: Mark
 
 
 class HeldExchange:
@@ -135,7 +113,7 @@ def _outcome(found: Standing) -> Outcome:
         options = "".join(f"\n{number}. {option}" for number, option in enumerate(found.asked.options, 1))
         return replace(silent, text=f"{found.asked.question}{options}", waiting=True)
     if run.status is RunStatus.ERROR:
-        raise unavailable(run.error or "The run failed.", code="run_failed")
+        raise _failed(run)
     said = found.said
     text = (said.content if said is not None else None) or ""
     if found.handed_over and said is not None:
@@ -146,23 +124,28 @@ def _outcome(found: Standing) -> Outcome:
     return replace(silent, text=text, finish_reason=reason)
 
 
+def _failed(run: Run) -> ApiError:
+    """What was said is in the conversation. Client libraries that repeat a 503 by themselves would say it twice."""
+    error = unavailable(run.error or "The run failed.", code="run_failed")
+    error.headers["X-Should-Retry"] = "false"
+    return error
+
+
 @asynccontextmanager
 async def held(call: Call[Any, Any], question: Question, session: str) -> AsyncGenerator[HeldExchange]:
     """Store what is new and follow its run. Leaving the block early leaves the run going."""
     desk = call.desk
     key = SessionKey.api(call.key.name, session)
-    dedup_key, fingerprint = idempotency(call, session)
-    messages = [await _body(desk, key, message) for message in _news(question.messages)]
-    new = _New(
-        key=key, messages=messages, options=_options(desk, question), dedup_key=dedup_key, fingerprint=fingerprint
-    )
-    exchange = HeldExchange(desk, dedup_key)
+    marked = mark(call, session)
+    exchange = HeldExchange(desk, marked.key)
     try:
-        accepted = await desk.api.database.write(
-            _accept, new, desk.api.house.clock(), desk.api.bounds.queue_per_session
-        )
-        same_body(accepted, fingerprint)
-        exchange.repeated = not accepted.fresh
+        async with files(desk.api, key.namespace) as inbox_files:
+            messages = [await _body(desk, message, inbox_files) for message in _news(question.messages)]
+            options = _options(desk, question)
+            new = _New(key=key, messages=messages, options=options, mark=marked)
+            now, most = desk.api.house.clock(), desk.api.bounds.queue_per_session
+            accepted = await desk.api.database.write(_accept, new, now, most)
+            exchange.repeated = inbox_files.unwanted = not accepted.fresh
         yield exchange
     finally:
         exchange.close()
@@ -170,7 +153,7 @@ async def held(call: Call[Any, Any], question: Question, session: str) -> AsyncG
 
 def _accept(conn: Connection, new: _New, now: int, most: int) -> Accepted:
     key = str(new.key)
-    if inbox.by_dedup_key(conn, new.dedup_key) is None:
+    if new.mark.before(conn) is None:
         if inbox.count_unread(conn, key) >= most:
             raise ApiError(
                 429, f"{most} calls wait for this session already.", code="queue_full", headers={"Retry-After": "5"}
@@ -178,12 +161,12 @@ def _accept(conn: Connection, new: _New, now: int, most: int) -> Accepted:
         if all(message.get("role") == "tool" for message in new.messages):
             _require_open_call(conn, key, new.messages)
     row = NewInbox(
-        dedup_key=new.dedup_key,
+        dedup_key=new.mark.key,
         session_key=key,
         messages=new.messages,
         mode=InboxMode.QUEUE,
         options=new.options,
-        fingerprint=new.fingerprint,
+        fingerprint=new.mark.fingerprint,
     )
     return runs.accept(conn, row, Opening(), now)
 
@@ -195,7 +178,7 @@ def _require_open_call(conn: Connection, key: str, messages: Sequence[JSON]) -> 
     session = store.active(conn, key)
     waiting = {call.tool_call_id for call in runs.handed_over(conn, session.id)} if session else set[str | None]()
     if not any(message.get("tool_call_id") in waiting for message in messages):
-        raise invalid("No tool call of this session waits for these results.", code="unknown_tool_call")
+        raise ApiError(409, "No tool call of this session waits for these results.", code="unknown_tool_call")
 
 
 def _news(messages: Sequence[JSON]) -> Sequence[JSON]:
@@ -203,27 +186,25 @@ def _news(messages: Sequence[JSON]) -> Sequence[JSON]:
     last = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
     new = messages[last + 1 :]
     if not new:
-        raise invalid("Nothing follows the last assistant message, so there is nothing to answer.", code="nothing_new")
+        raise ApiError(
+            422, "Nothing follows the last assistant message: there is nothing to answer.", code="nothing_new"
+        )
     return new
 
 
-async def _body(desk: Desk, key: SessionKey, message: JSON) -> JSON:
-    """A message as the inbox has it: text, and pictures beside it."""
-    content = message.get("content")
-    if isinstance(content, str):
-        text, pictures = content, []
-    else:
-        parts: list[JSON] = list(content or ())
-        text = "\n".join(part["text"] for part in parts if part["type"] == "text")
-        pictures = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+async def _body(desk: Desk, message: JSON, inbox_files: Files) -> JSON:
+    """A message as the inbox has it: text, and files beside it."""
+    content = message.get("content") or ""
+    parts: list[JSON] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    text = "\n".join(part["text"] for part in parts if part["type"] == "text")
     if len(text.encode("utf-8", "replace")) > desk.api.bounds.message_bytes:
         raise ApiError(413, f"A message may have {desk.api.bounds.message_bytes:,} bytes of text.", code="too_large")
-    body: JSON = {"role": message["role"], "content": text}
+    taken = await inbox_files.take([upload for part in parts if (upload := of_part(part))])
+    body: JSON = {"role": message["role"], "content": "\n".join(filter(None, [text, *taken.lines]))}
     if message["role"] == "tool":
         body["tool_call_id"] = message["tool_call_id"]
-    if pictures:
-        inbox_folder = desk.api.house.workspace(key.namespace) / "inbox"
-        body["attachments"] = [await keep_picture(url, inbox_folder, desk.api.bounds) for url in pictures]
+    if taken.attachments:
+        body["attachments"] = list(taken.attachments)
     return body
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gateway.api.contract import PARAMETERS, Door, Endpoint
+from gateway.api.contract import PARAMETERS, Door, Endpoint, needs_body
 
 JSON = dict[str, Any]
 _ERROR: JSON = {
@@ -26,6 +26,13 @@ _ERROR: JSON = {
         }
     },
 }
+_EVENTS = "text/event-stream"
+_EVENT: JSON = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+}
+"""Of a stream, OpenAPI 3.1 describes the single event."""
 _REASONS = {
     200: "Done",
     201: "Created",
@@ -37,10 +44,20 @@ _REASONS = {
     404: "Not there",
     409: "Does not fit the present state",
     413: "Too large",
-    422: "The Idempotency-Key was used with another body",
+    422: "The Idempotency-Key was used with another body, or there is nothing new in this one",
     429: "Too often",
     503: "Not now",
 }
+
+
+_AGAIN: JSON = {
+    "Retry-After": {
+        "description": "Seconds after which it makes sense to try again",
+        "required": True,
+        "schema": {"type": "integer"},
+    }
+}
+_WITH: dict[int, JSON] = {429: {"headers": _AGAIN}, 503: {"headers": _AGAIN}}
 
 
 def describe(endpoints: Sequence[Endpoint], version: str) -> JSON:
@@ -81,7 +98,10 @@ def _operation(each: Endpoint, refs: Any, schemas: JSON) -> JSON:
     }
     if each.body is not None:
         schema = refs[each.body, "validation"]
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        operation["requestBody"] = {
+            "required": needs_body(each.body),
+            "content": {"application/json": {"schema": schema}},
+        }
     return operation
 
 
@@ -110,7 +130,7 @@ def _not_null(field: JSON) -> JSON:
 
 
 _HEADERS: dict[str, JSON] = {
-    "X-Hermes-Session-Id": {"type": "string", "minLength": 1, "maxLength": 256},
+    "X-Hermes-Session-Id": {"type": "string", "pattern": "^[!-~]([ -~]{0,254}[!-~])?$"},
     "Idempotency-Key": {"type": "string", "pattern": "^[!-~]{1,256}$"},
     "Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,15}$"},
 }
@@ -128,13 +148,23 @@ def _answers(each: Endpoint, refs: Any) -> JSON:
     for status, model in each.answers.items():
         answer: JSON = {"description": _REASONS[status]}
         if isinstance(model, str):
-            answer["content"] = {model: {"schema": {} if "json" in model else {"type": "string"}}}
+            answer["content"] = {model: {"schema": _raw(model)}}
         elif model is not None:
             answer["content"] = {"application/json": {"schema": refs[model, "serialization"]}}
+        if each.gives:
+            answer["headers"] = {
+                name: {"description": text, "schema": {"type": "string"}} for name, text in each.gives.items()
+            }
         if each.streams and status == 200:
-            answer.setdefault("content", {})["text/event-stream"] = {"schema": {"type": "string"}}
+            answer.setdefault("content", {})[_EVENTS] = {"schema": _raw(_EVENTS)}
         answers[str(status)] = answer
     return answers
+
+
+def _raw(media_type: str) -> JSON:
+    if media_type == _EVENTS:
+        return _EVENT
+    return {} if "json" in media_type else {"type": "string"}
 
 
 def _refusals(each: Endpoint) -> JSON:
@@ -142,4 +172,6 @@ def _refusals(each: Endpoint) -> JSON:
     common = {400, 403, 404, 503} | ({401, 429} if each.door is not Door.OPEN else set[int]())
     statuses = sorted({*common, *each.refusals} - set(each.answers))
     shape: JSON = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    return {str(status): {"description": _REASONS[status], "content": shape} for status in statuses}
+    return {
+        str(status): {"description": _REASONS[status], "content": shape, **_WITH.get(status, {})} for status in statuses
+    }

@@ -3,17 +3,18 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-
-import structlog
+from dataclasses import replace
 
 from gateway.agent.asking import ContextOverflow, ModelRefused, ModelUnreachable
 from gateway.agent.loop import advance
-from gateway.api.asking import Feed, Outcome, Question
+from gateway.api.asking import Feed, Outcome, Question, finish_reason
 from gateway.api.desk import Desk
 from gateway.api.errors import ApiError, invalid, unavailable
+from gateway.api.uploads import embedded
+from gateway.observe.logging import get_logger
 from gateway.runs.passing import Passed, PassingWork
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class PassingExchange:
@@ -53,7 +54,7 @@ class PassingExchange:
         return Outcome(
             text=given.text,
             tool_calls=given.tool_calls,
-            finish_reason=given.finish_reason,
+            finish_reason=finish_reason(given.finish_reason),
             input_tokens=given.usage.input_tokens,
             output_tokens=given.usage.output_tokens,
             cached_tokens=given.usage.cached_tokens,
@@ -73,7 +74,7 @@ def _refused(error: ModelRefused | ModelUnreachable | ContextOverflow) -> ApiErr
 @asynccontextmanager
 async def passing(desk: Desk, question: Question) -> AsyncGenerator[PassingExchange]:
     """Nobody else will ever read the answer, so leaving the block ends the work."""
-    exchange = PassingExchange(desk, question)
+    exchange = PassingExchange(desk, replace(question, messages=await embedded(desk.api, question.messages)))
     try:
         yield exchange
     finally:

@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Discriminator, Field, Tag
 
-from gateway.api.chat_words import Any_, CallId, Lenient, Parameters, Text, ToolName, Url
+from gateway.api.chat_words import Any_, CallId, FileSource, Lenient, Parameters, Text, TokenCount, ToolName
+from gateway.api.file_words import PictureUrl
 
 
 class InputText(Lenient):
@@ -14,13 +15,18 @@ class InputText(Lenient):
 
 class InputImage(Lenient):
     type: Literal["input_image"]
-    image_url: Url
+    image_url: PictureUrl
+    detail: Literal["auto", "low", "high", "original"] | None = None
+
+
+class InputFile(FileSource):
+    type: Literal["input_file"]
 
 
 class InputMessage(Lenient):
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: Text | list[InputText | InputImage]
+    content: Text | list[Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]]
 
 
 class FunctionCall(Lenient):
@@ -77,9 +83,9 @@ class ResponseRequest(Lenient):
     parallel_tool_calls: bool | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    max_output_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    max_output_tokens: TokenCount | None = None
     text: TextOptions | None = None
-    previous_response_id: str | None = None
+    previous_response_id: Annotated[str, Field(max_length=256)] | None = None
     metadata: Any_ | None = None
 
 

@@ -9,15 +9,16 @@ from aiohttp import web
 
 from gateway.agent.asking import JSON
 from gateway.api.asking import Exchange, Outcome, Question, pieces
-from gateway.api.completions import exchange, status_header, without_tool_fields
+from gateway.api.completions import GIVEN, ON_A_SESSION, exchange, status_header, without_tool_fields
 from gateway.api.contract import Answer, Call, Endpoint, Nothing
-from gateway.api.errors import ApiError, invalid
-from gateway.api.held import HEADER, IDEMPOTENCY, session_id
+from gateway.api.errors import ApiError
+from gateway.api.held import HEADER, session_id
 from gateway.api.keys import Scope
 from gateway.api.response_words import (
     FunctionCall,
     FunctionOutput,
     FunctionTool,
+    InputFile,
     InputImage,
     InputMessage,
     InputText,
@@ -28,16 +29,16 @@ from gateway.api.response_words import (
 from gateway.api.streams import Stream, as_data
 
 _LAYERED = frozenset({"system", "developer"})
+_CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 async def respond(call: Call[ResponseRequest, Nothing]) -> Answer | web.StreamResponse:
     body = call.body
     if body.previous_response_id is not None and session_id(call) is None:
-        raise invalid(
-            f"Answers are not kept by id. Send {HEADER}, and the conversation is held here.",
-            code="unsupported_parameter",
-            param="previous_response_id",
+        message = (
+            f"There is no such response: they are not kept by id. Send {HEADER}, and the conversation is held here."
         )
+        raise ApiError(404, message, code="previous_response_not_found", param="previous_response_id")
     async with exchange(call, _question(body, call.desk.api.models())) as (under_way, headers):
         writer = _Writer(call)
         if body.stream:
@@ -100,10 +101,15 @@ def _flat(content: Any) -> str:
     return "\n".join(part.text for part in content if isinstance(part, InputText))
 
 
-def _part(part: InputText | InputImage) -> JSON:
-    if isinstance(part, InputText):
-        return {"type": "text", "text": part.text}
-    return {"type": "image_url", "image_url": {"url": part.image_url}}
+def _part(part: InputText | InputImage | InputFile) -> JSON:
+    match part:
+        case InputText():
+            return {"type": "text", "text": part.text}
+        case InputImage():
+            detail = {"detail": part.detail} if part.detail else {}
+            return {"type": "image_url", "image_url": {"url": part.image_url, **detail}}
+        case InputFile():
+            return {"type": "file", "file": part.model_dump(exclude={"type"}, exclude_none=True)}
 
 
 def _tool(tool: FunctionTool) -> JSON:
@@ -153,20 +159,20 @@ class _Writer:
     def whole(self, outcome: Outcome, text: str | None = None) -> ResponseAnswer:
         """`text`: what was streamed, where it is more than the last words."""
         said = outcome.text if text is None else text
-        output = [self._message(said, "completed")] if said or not outcome.tool_calls else []
+        output = [self._message(said, _ended(outcome))] if said or not outcome.tool_calls else []
         output += [_called(made, "completed") for made in outcome.tool_calls]
-        cut = outcome.finish_reason == "length"
+        cut = _CUT.get(outcome.finish_reason)
         return self._empty.model_copy(
             update={
-                "status": "incomplete" if cut else "completed",
-                "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+                "status": _ended(outcome),
+                "incomplete_details": {"reason": cut} if cut else None,
                 "output": output,
                 "usage": _usage(outcome),
             }
         )
 
     def _message(self, text: str, status: str) -> JSON:
-        content = [_words(text)] if status == "completed" else []
+        content = [] if status == "in_progress" else [_words(text)]
         return {"id": self._message_id, "type": "message", "status": status, "role": "assistant", "content": content}
 
     def event(self, kind: str, **fields: Any) -> bytes:
@@ -199,7 +205,7 @@ class _Writer:
             part = _words(self.text)
             parts.append(self.event("response.output_text.done", **self._place(), text=self.text, logprobs=[]))
             parts.append(self.event("response.content_part.done", **self._place(), part=part))
-            item = self._message(self.text, "completed")
+            item = self._message(self.text, _ended(outcome))
             parts.append(self.event("response.output_item.done", output_index=0, item=item))
         first = 1 if self.text else 0
         parts += [self._call(made, index) for index, made in enumerate(outcome.tool_calls, first)]
@@ -227,6 +233,10 @@ class _Writer:
         told = {"code": "server_error", "message": error.message}
         answer = self._empty.model_copy(update={"status": "failed", "error": told})
         return self.event("response.failed", response=answer.model_dump())
+
+
+def _ended(outcome: Outcome) -> str:
+    return "incomplete" if outcome.finish_reason in _CUT else "completed"
 
 
 def _words(text: str) -> JSON:
@@ -299,7 +309,8 @@ ENDPOINTS = (
         tag="OpenAI",
         scopes=(Scope.CHAT,),
         body=ResponseRequest,
-        headers={HEADER: "The conversation that this call belongs to", IDEMPOTENCY: "Recognises a repeated call"},
+        headers=ON_A_SESSION,
+        gives=GIVEN,
         answers={200: ResponseAnswer},
         refusals=(409, 413, 422),
         large=True,

@@ -12,19 +12,23 @@ from gateway.agent.asking import JSON
 from gateway.api.contract import Answer, Call, Endpoint, Nothing
 from gateway.api.deployment_words import Following, NewMessage, RunRow, Steering, TakenIn
 from gateway.api.deployments import ONE, deployment_of
-from gateway.api.errors import ApiError, invalid, not_found
+from gateway.api.desk import Desk
+from gateway.api.errors import ApiError, invalid, not_found, unavailable
 from gateway.api.events import Reader
-from gateway.api.held import IDEMPOTENCY, idempotency, same_body
 from gateway.api.keys import Scope
+from gateway.api.once import RECOGNISED, Mark, mark, once
 from gateway.api.streams import KEEP_ALIVE, Stream
-from gateway.api.uploads import receive
+from gateway.api.uploads import Files, Upload, files
+from gateway.observe.logging import get_logger
 from sessions import deployments, inbox, runs
 from sessions.deployments import Deployment
 from sessions.errors import NotFound
 from sessions.inbox import NewInbox
 from sessions.keys import SessionKey
-from sessions.records import Run, RunStatus
+from sessions.records import Run
 from sessions.runs import Accepted, Opening
+
+log = get_logger(__name__)
 
 LAST_EVENT = "Last-Event-ID"
 
@@ -34,8 +38,7 @@ class _New:
     deployment: Deployment
     thread_id: str | None
     body: JSON
-    dedup_key: str
-    fingerprint: str | None
+    mark: Mark
     most: int
 
 
@@ -43,36 +46,48 @@ async def send_message(call: Call[NewMessage, Nothing]) -> Answer:
     found, api = await deployment_of(call), call.desk.api
     if len(call.body.content.encode("utf-8", "replace")) > api.bounds.message_bytes:
         raise ApiError(413, f"A message may have {api.bounds.message_bytes:,} bytes of text.", code="too_large")
-    if not call.body.content and not call.body.attachments:
-        raise invalid("The message is empty.", code="empty_message", param="content")
-    dedup_key, fingerprint = idempotency(call)
-    new = _New(
-        deployment=found,
-        thread_id=call.body.thread_id,
-        body=await _body(call, found),
-        dedup_key=dedup_key,
-        fingerprint=fingerprint,
-        most=api.bounds.queue_per_session,
-    )
-    accepted, thread_id = await api.database.write(_accept, new, api.house.clock())
-    same_body(accepted, fingerprint)
-    api.metrics.message("thread", "in")
-    status = accepted.status or RunStatus.RUNNING
-    return Answer(status=202, body=TakenIn(run_id=accepted.run_id or "", thread_id=thread_id, status=status))
+    marked = mark(call)
+    async with files(api, f"agent:{found.agent}") as inbox_files:
+        new = _New(
+            deployment=found,
+            thread_id=call.body.thread_id,
+            body=await _body(call.body, inbox_files),
+            mark=marked,
+            most=api.bounds.queue_per_session,
+        )
+        accepted, thread_id = await api.database.write(_accept, new, api.house.clock())
+        inbox_files.unwanted = not accepted.fresh
+    if accepted.run_id is None or accepted.status is None:
+        raise unavailable("The message is here, its run begins in a moment. Ask again.", code="not_begun", after=1)
+    if accepted.fresh:
+        api.metrics.message("thread", "in")
+        if not accepted.joined:
+            _time_reply(call.desk, accepted.run_id)
+    return Answer(status=202, body=TakenIn(run_id=accepted.run_id, thread_id=thread_id, status=accepted.status))
 
 
-async def _body(call: Call[NewMessage, Nothing], found: Deployment) -> JSON:
-    api = call.desk.api
-    folder = api.house.workspace(f"agent:{found.agent}") / "inbox"
-    kept = [await receive(sent.model_dump(), folder, api.bounds) for sent in call.body.attachments or ()]
-    lines = [f"[file: inbox/{one['name']}, {one['mime']}]" for one in kept if one["kind"] == "file"]
-    content = "\n".join([call.body.content, *lines]) if call.body.content else "\n".join(lines)
+def _time_reply(desk: Desk, run_id: str) -> None:
+    """Until the run ends or asks: waiting for a human is not the gateway's time."""
+    metrics, clock, began = desk.api.metrics, desk.api.clock, desk.api.clock()
+
+    def replied(_: str) -> None:
+        stop()
+        metrics.message("thread", "out")
+        metrics.replied("thread", clock() - began)
+
+    stop = desk.changes.on("run", run_id, replied)
+
+
+async def _body(sent: NewMessage, inbox_files: Files) -> JSON:
+    uploads = [Upload(source=one.url or one.data or "", name=one.name, mime=one.type) for one in sent.attachments or ()]
+    taken = await inbox_files.take(uploads)
+    content = "\n".join(filter(None, [sent.content, *taken.lines]))
     body: JSON = {"role": "user", "content": content, "sender": None}
-    return {**body, "attachments": kept} if kept else body
+    return {**body, "attachments": list(taken.attachments)} if taken.attachments else body
 
 
 def _accept(conn: Connection, new: _New, now: int) -> tuple[Accepted, str]:
-    row = inbox.by_dedup_key(conn, new.dedup_key)
+    row = new.mark.before(conn)
     thread_id = _thread(conn, new, now) if row is None else SessionKey.parse(row.session_key).chat_id or ""
     key = str(deployments.key_of(new.deployment.id, thread_id))
     if row is None and inbox.count_unread(conn, key) >= new.most:
@@ -84,11 +99,12 @@ def _accept(conn: Connection, new: _New, now: int) -> tuple[Accepted, str]:
         thread_id=thread_id,
         extra={name: value for name, value in options.items() if value},
     )
-    message = NewInbox(dedup_key=new.dedup_key, session_key=key, messages=[new.body], fingerprint=new.fingerprint)
+    message = NewInbox(dedup_key=new.mark.key, session_key=key, messages=[new.body], fingerprint=new.mark.fingerprint)
     return runs.accept(conn, message, opening, now), thread_id
 
 
 def _thread(conn: Connection, new: _New, now: int) -> str:
+    inbox.serialize(conn, new.deployment.id)  # two at once must not both open a default thread
     deployment = deployments.get(conn, new.deployment.id)
     if new.thread_id is None:
         return deployments.default_thread(conn, deployment, now)
@@ -117,20 +133,29 @@ async def get_run(call: Call[Nothing, Nothing]) -> Answer:
 
 
 async def steer_run(call: Call[Steering, Nothing]) -> Answer:
-    run, api = await _run_of(call, call.path["run_id"]), call.desk.api
-    ask_id = int(call.body.request_id) if call.body.request_id else None
-    taken = await api.database.write(
-        runs.answer, run.id, call.body.response, call.key.name, api.house.clock(), ask_id=ask_id
-    )
-    if not taken:
-        raise ApiError(409, "The run does not wait for this answer (any more).", code="not_waiting")
-    return Answer(status=202, body=RunRow.of(await api.database.read(runs.get, run.id)))
+    run, sent = await _run_of(call, call.path["run_id"]), call.body
+    ask_id = int(sent.request_id) if sent.request_id else None
+
+    def answer(conn: Connection, now: int) -> str:
+        if not runs.answer(conn, run.id, sent.response, call.key.name, now, ask_id=ask_id):
+            raise ApiError(409, "The run does not wait for this answer (any more).", code="not_waiting")
+        return run.id
+
+    return await _as_it_is(call, await once(call, answer, of=run))
 
 
 async def cancel_run(call: Call[Nothing, Nothing]) -> Answer:
-    run, api = await _run_of(call, call.path["run_id"]), call.desk.api
-    await api.database.write(runs.stop, run.id, api.house.clock())
-    return Answer(status=202, body=RunRow.of(await api.database.read(runs.get, run.id)))
+    run = await _run_of(call, call.path["run_id"])
+
+    def stop(conn: Connection, now: int) -> str:
+        runs.stop(conn, run.id, now)
+        return run.id
+
+    return await _as_it_is(call, await once(call, stop, of=run))
+
+
+async def _as_it_is(call: Call[Any, Any], run_id: str) -> Answer:
+    return Answer(status=202, body=RunRow.of(await call.desk.api.database.read(runs.get, run_id)))
 
 
 # --- events -------------------------------------------------------------------------------------------------------------------
@@ -141,8 +166,11 @@ async def follow_events(call: Call[Nothing, Following]) -> web.StreamResponse:
     found, wanted = await deployment_of(call), call.query
     if wanted.run_id is not None:
         await _run_of(call, wanted.run_id)
-    reader = Reader(run_id=wanted.run_id, thread_id=wanted.thread_id)
+    if wanted.thread_id is not None:
+        await call.desk.api.database.read(deployments.thread, found.id, wanted.thread_id)
     stream, hub = Stream(call.request), call.desk.hub
+    most = call.desk.api.bounds.waiting_event_bytes
+    reader = Reader(most=most, cut=stream.abort, run_id=wanted.run_id, thread_id=wanted.thread_id)
     with suppress(ConnectionError):
         async with hub.follow(found.id, reader) as now:
             after = _start(call, now)
@@ -151,6 +179,8 @@ async def follow_events(call: Call[Nothing, Following]) -> web.StreamResponse:
                 await stream.write(data)
             await _pass_on(call, reader, stream)
             await stream.end()
+    if reader.dropped:
+        log.info("events.reader_dropped", deployment=found.id)
     return stream.response
 
 
@@ -187,7 +217,7 @@ ENDPOINTS = (
         answers={202: TakenIn},
         refusals=(413, 422),
         large=True,
-        headers={IDEMPOTENCY: "Recognises a repeated call"},
+        headers=RECOGNISED,
     ),
     _endpoint("GET", "/runs/{run_id}", get_run, "How a run stands", _TALK, answers={200: RunRow}),
     _endpoint(
@@ -198,14 +228,24 @@ ENDPOINTS = (
         _CHAT,
         body=Steering,
         answers={202: RunRow},
-        refusals=(409, 413),
+        refusals=(409, 413, 422),
+        headers=RECOGNISED,
     ),
-    _endpoint("POST", "/runs/{run_id}/cancel", cancel_run, "Stop it", _CHAT, answers={202: RunRow}),
+    _endpoint(
+        "POST",
+        "/runs/{run_id}/cancel",
+        cancel_run,
+        "Stop it",
+        _CHAT,
+        answers={202: RunRow},
+        refusals=(422,),
+        headers=RECOGNISED,
+    ),
     _endpoint(
         "GET",
         "/events",
         follow_events,
-        "What happens, as it happens",
+        "What happens, as it happens: run_status, token, message, tool_call, tool_result, steering_request",
         _TALK,
         query=Following,
         answers={200: "text/event-stream"},

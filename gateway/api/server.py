@@ -47,7 +47,6 @@ async def serving(api: Api, host: str, port: int) -> AsyncGenerator[Address]:
         _application(desk, ENDPOINTS), handle_signals=False, access_log=None, shutdown_timeout=api.pauses.shutdown
     )
     await runner.setup()
-    lag = asyncio.create_task(api.metrics.watch_loop())
     try:
         yield await _listen(runner, host, port)
     finally:
@@ -55,7 +54,6 @@ async def serving(api: Api, host: str, port: int) -> AsyncGenerator[Address]:
         desk.hub.release()  # its readers end at once and resume later
         await runner.cleanup()
         desk.close()
-        lag.cancel()
 
 
 def refuse_unsafe(api: Api, host: str) -> None:
@@ -73,6 +71,7 @@ def refuse_unsafe(api: Api, host: str) -> None:
 def _application(desk: Desk, endpoints: Sequence[Endpoint]) -> web.Application:
     known: dict[Handler, Endpoint] = {}
     app = web.Application(middlewares=[gate(desk, known)])
+    app.on_response_prepare.append(_without_versions)
     for endpoint in endpoints:
 
         async def handler(request: web.Request) -> web.StreamResponse:
@@ -81,6 +80,10 @@ def _application(desk: Desk, endpoints: Sequence[Endpoint]) -> web.Application:
         known[handler] = endpoint
         app.router.add_route(endpoint.method, endpoint.path, handler)
     return app
+
+
+async def _without_versions(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Server"] = "hermes-gateway"
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int) -> Address:

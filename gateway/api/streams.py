@@ -41,6 +41,11 @@ class Stream:
     async def keep_alive(self) -> None:
         await self.write(KEEP_ALIVE)
 
+    def abort(self) -> None:
+        """Now, with whatever the reader has not taken. What is being written raises ConnectionError."""
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
     async def end(self) -> None:
         await self._response.write_eof()
 

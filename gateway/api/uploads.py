@@ -1,95 +1,155 @@
-"""Files that come with a message: into the workspace's inbox, under safe names, within limits."""
+"""Files that come with a message: data goes into the workspace's inbox, addresses are followed when the message is taken up."""
 
 import asyncio
-import base64
 import binascii
 import mimetypes
-import os
 import re
 import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote_to_bytes
+from typing import Any, cast
+from urllib.parse import unquote
 
-from gateway.api.desk import Bounds
-from gateway.api.errors import invalid, too_large
+from gateway.agent.asking import JSON
+from gateway.api.desk import Api
+from gateway.api.errors import ApiError, invalid, too_large
+from gateway.api.file_words import is_data, split
+from gateway.fetching import NotFetched
+from gateway.received import looks_like, put, told
+from sessions.errors import NotFound
 
-_DATA = re.compile(r"data:(?P<mime>[\w.+-]+/[\w.+-]+)?(?P<rest>(?:;[^,;]*)*),", re.ASCII)
-_UNSAFE = re.compile(r"[^\w.() +-]+")
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_UNKNOWN = "application/octet-stream"
 
 
-def safe_name(name: str) -> str:
-    """One file name that leads nowhere, whatever was sent."""
-    last = name.replace("\\", "/").rpartition("/")[2]
-    cleaned = _UNSAFE.sub("_", last).strip(". ")[-100:]
-    return cleaned or "file"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """One file as it was sent. `mime`: what it is said to be. `source`: base64, a data: URL, or an http address."""
+
+    source: str
+    name: str = ""
+    mime: str = ""
 
 
-def decode(data: str, limit: int) -> bytes:
-    """Base64 within the limit. Raises ApiError. Takes time: not on the event loop."""
-    if len(data) * 3 // 4 > limit + 3:
-        raise too_large(f"An attachment may have {limit:,} bytes.")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """Files as the journal has them, and a line about each that the model does not see otherwise."""
+
+    attachments: Sequence[JSON] = ()
+    lines: Sequence[str] = ()
+
+
+class Files:
+    """The files of one request, in the inbox of one workspace."""
+
+    def __init__(self, inbox: Path, api: Api) -> None:
+        self._inbox = inbox
+        self._api = api
+        self._written: list[Path] = []
+        self._count = 0
+        self.unwanted = False
+
+    async def take(self, uploads: Sequence[Upload]) -> Taken:
+        """Raises ApiError."""
+        self._count += len(uploads)
+        if self._count > self._api.bounds.files_per_call:
+            raise too_large(f"A request may have {self._api.bounds.files_per_call} files.")
+        found = [await self._take(upload) for upload in uploads]
+        lines = [line for _, line in found if line]
+        return Taken(attachments=[attachment for attachment, _ in found], lines=lines)
+
+    async def _take(self, upload: Upload) -> tuple[JSON, str]:
+        if "://" in upload.source[:8]:
+            return self._by_address(upload), ""
+        promised, encoded = split(upload.source) if is_data(upload.source) else (None, upload.source)
+        data = await asyncio.to_thread(_decoded, encoded, self._api.bounds.attachment_bytes)
+        mime = looks_like(data[:256]) or promised or upload.mime or _UNKNOWN
+        name = upload.name or f"{secrets.token_hex(4)}{mimetypes.guess_extension(mime) or ''}"
+        path = await asyncio.to_thread(put, self._inbox, name, data)
+        self._written.append(path)
+        kind = "image" if mime in _PICTURES else "file"
+        attachment = {"kind": kind, "name": path.name, "mime": mime, "size": len(data), "path": str(path)}
+        return attachment, "" if kind == "image" else told(kind, path, mime, len(data))
+
+    def _by_address(self, upload: Upload) -> JSON:
+        """Pictures are left for the model to look at; of other files the agent wants to have the contents."""
+        name = upload.name or _name_in(upload.source)
+        if upload.mime.startswith("image/"):
+            return {"kind": "image", "name": name, "mime": upload.mime, "url": upload.source}
+        try:
+            self._api.fetcher.check(upload.source)
+        except NotFetched as error:
+            raise invalid(str(error), code="bad_url", param="url") from None
+        mime = upload.mime or mimetypes.guess_type(name)[0] or _UNKNOWN
+        return {"kind": "file", "name": name, "mime": mime, "address": upload.source}
+
+    def remove(self) -> None:
+        for path in self._written:
+            path.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def files(api: Api, namespace: str) -> AsyncGenerator[Files]:
+    """For as long as the message is at the door. What belongs to a message that is refused or `unwanted` does not stay."""
+    inbox_files = Files(api.house.workspace(namespace) / "inbox", api)
     try:
-        return base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        raise invalid("data is not valid base64.", code="bad_base64", param="data") from None
+        yield inbox_files
+    except (ApiError, NotFound):
+        inbox_files.unwanted = True
+        raise
+    finally:
+        if inbox_files.unwanted:
+            await asyncio.to_thread(inbox_files.remove)
 
 
-async def keep(folder: Path, name: str, mime: str, data: bytes) -> dict[str, Any]:
-    """Save it and give it as an attachment of a message."""
-    path = await asyncio.to_thread(_write, folder, safe_name(name), data)
-    kind = "image" if mime in _PICTURES else "file"
-    return {"kind": kind, "name": path.name, "mime": mime, "size": len(data), "path": str(path)}
+def _name_in(address: str) -> str:
+    return unquote(re.split(r"[?#]", address, maxsplit=1)[0].rpartition("/")[2]) or "file"
 
 
-def _write(folder: Path, name: str, data: bytes) -> Path:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / f"{secrets.token_hex(4)}-{name}"
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
-        file.write(data)
-    return path
+def _decoded(encoded: str, limit: int) -> bytes:
+    if len(encoded) // 4 * 3 - encoded[-2:].count("=") > limit:
+        raise too_large(f"A file may have {limit:,} bytes.")
+    return binascii.a2b_base64(encoded)
 
 
-async def keep_picture(url: str, folder: Path, bounds: Bounds) -> dict[str, Any]:
-    """An image of a chat: data is saved, an address is left for the model to follow. Raises ApiError."""
-    if not url.startswith("data:"):
-        return {"kind": "image", "name": "image", "url": address(url)}
-    mime, data = await asyncio.to_thread(_from_data_url, url, bounds.attachment_bytes)
-    return await keep(folder, f"image{mimetypes.guess_extension(mime) or ''}", mime, data)
+def of_part(part: JSON) -> Upload | None:
+    """The file in one part of a chat message."""
+    match part:
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return Upload(source=url, mime="image/*")
+        case {"type": "file", "file": {"file_data": str(data), **more}}:
+            return Upload(source=data, name=str(more.get("filename") or ""))
+        case {"type": "file", "file": {"file_url": str(url), **more}}:
+            return Upload(source=url, name=str(more.get("filename") or ""))
+        case _:
+            return None
 
 
-def address(url: str) -> str:
-    """Raises ApiError for anything but http and https."""
-    if not re.match(r"https?://[^\s/]+", url) or len(url) > 4_096:
-        raise invalid("Give an http or https address, or a data: URL.", code="bad_url", param="url")
-    return url
+async def embedded(api: Api, messages: Sequence[JSON]) -> Sequence[JSON]:
+    """Files by address become files with their contents: no model follows such addresses."""
+    found: list[JSON] = []
+    for message in messages:
+        content: Any = message.get("content")
+        if isinstance(content, list):
+            content = [await _embedded(api, part) for part in cast(list[JSON], content)]
+        found.append({**message, "content": content} if content is not None else message)
+    return found
 
 
-def _from_data_url(url: str, limit: int) -> tuple[str, bytes]:
-    found = _DATA.match(url)
-    if found is None:
-        raise invalid("This data: URL cannot be read.", code="bad_url", param="url")
-    rest = url[found.end() :]
-    if "base64" in found["rest"]:
-        return found["mime"] or "text/plain", decode(rest, limit)
-    if len(rest) > limit:
-        raise too_large(f"An attachment may have {limit:,} bytes.")
-    return found["mime"] or "text/plain", unquote_to_bytes(rest)
+async def _embedded(api: Api, part: JSON) -> JSON:
+    match part:
+        case {"type": "file", "file": {"file_url": str(url), **more}} if not more.get("file_data"):
+            return await _fetched(api, url, str(more.get("filename") or _name_in(url)))
+        case _:
+            return part
 
 
-async def receive(sent: dict[str, Any], folder: Path, bounds: Bounds) -> dict[str, Any]:
-    """One attachment of a message: data is saved; of addresses, only images are taken, and the model follows them itself."""
-    name, mime = str(sent["name"]), str(sent["type"])
-    url = str(sent.get("url") or "")
-    if sent.get("data") is not None:
-        data = await asyncio.to_thread(decode, str(sent["data"]), bounds.attachment_bytes)
-        return await keep(folder, name, mime, data)
-    if url.startswith("data:"):
-        mime, data = await asyncio.to_thread(_from_data_url, url, bounds.attachment_bytes)
-        return await keep(folder, name, mime, data)
-    if not mime.startswith("image/"):
-        raise invalid(
-            "Only images are taken by address. Send other files as base64 in data.", code="url_not_fetched", param="url"
-        )
-    return {"kind": "image", "name": safe_name(name), "mime": mime, "url": address(url)}
+async def _fetched(api: Api, url: str, name: str) -> JSON:
+    try:
+        found = await api.fetcher.fetch(url, api.bounds.attachment_bytes)
+    except NotFetched as error:
+        return {"type": "text", "text": f"[file {name} is not there: {error}]"}
+    encoded = await asyncio.to_thread(binascii.b2a_base64, found.data, newline=False)
+    return {"type": "file", "file": {"filename": name, "file_data": f"data:{found.mime};base64,{encoded.decode()}"}}

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Coroutine
 from pathlib import Path
 
 import click
-import structlog
 
 from gateway import daemon
 from gateway.app import App, open_app, running
@@ -16,13 +15,14 @@ from gateway.config.load import Loaded, load
 from gateway.config.problems import BadConfig
 from gateway.home import prepare_home
 from gateway.observe import logging
+from gateway.observe.logging import get_logger
 from gateway.serve import Serving, serving
 from sessions import ids
 from sessions.clock import now_ms
 from sessions.errors import StateError
 from sessions.keys import SessionKey
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PAUSE = 0.015
 STARTING = "No changes were made; the gateway was not started."

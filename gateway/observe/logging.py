@@ -1,14 +1,31 @@
 """Log lines are events with names that stay. One place redacts, whoever logs."""
 
+import contextlib
 import logging
 import logging.handlers
 import re
 import sys
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Generator, Iterable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-import structlog
+
+@contextlib.contextmanager
+def _absent(module: str) -> Generator[None]:
+    """As if it were not installed, for whoever asks meanwhile."""
+    before = {module: sys.modules[module]} if module in sys.modules else {}
+    sys.modules[module] = None  # type: ignore[assignment]  # how Python notes that there is none
+    try:
+        yield
+    finally:
+        del sys.modules[module]
+        sys.modules.update(before)
+
+
+with _absent("rich"):  # structlog would load it, with pygments 6 MB, for tracebacks that we print plainly
+    import structlog
+
+get_logger = structlog.get_logger
 
 _PATTERNS = re.compile(
     r"(?P<telegram>(?<!\d)\d{6,12}:[A-Za-z0-9_-]{30,})"

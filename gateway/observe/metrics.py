@@ -2,10 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.process_collector import ProcessCollector
 
 from sessions.gauges import Gauges
@@ -32,6 +38,7 @@ class Metrics:
     """One registry for each daemon. Recording is cheap and never fails."""
 
     def __init__(self, version: str = "", models: frozenset[str] = frozenset()) -> None:
+        disable_created_metrics()  # a second series beside every counter, which nobody asked for
         self._models = models
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -55,7 +62,6 @@ class Metrics:
             "hermes_platform_last_success_timestamp_seconds", "Last sign of life", ["platform"], registry=registry
         )
         self._lag = Gauge("hermes_event_loop_lag_seconds", "How late the event loop is", registry=registry)
-        self._slots = Counter("hermes_job_slots", "Slots of jobs", ["outcome"], registry=registry)
         self._reloaded = Gauge("hermes_config_last_reload_successful", "1: the last one was taken", registry=registry)
         self._reloaded.set(1)
         Gauge("hermes_build_info", "This version", ["version"], registry=registry).labels(version or "unknown").set(1)
@@ -83,17 +89,13 @@ class Metrics:
     def tool_ran(self, tool: str, outcome: str, seconds: float) -> None:
         self._tool.labels(tool, outcome).observe(seconds)
 
-    def job_slot(self, outcome: str) -> None:
-        """ran, made_up or missed."""
-        self._slots.labels(outcome).inc()
-
     def config_reloaded(self, *, taken: bool) -> None:
         self._reloaded.set(1 if taken else 0)
 
     def platform_seen(self, platform: str, at: float) -> None:
         self._platform.labels(platform).set(at)
 
-    def expose(self, gauges: Gauges, now_ms: int, seen: Mapping[str, float] | None = None) -> bytes:
+    def expose(self, gauges: Gauges, now_ms: int) -> bytes:
         """The text that is scraped, with these numbers from the database. Takes milliseconds: not on the event loop."""
         self._runs.clear()
         for status in ("running", "waiting_on_human"):
@@ -103,8 +105,6 @@ class Metrics:
             self._outbox.labels(platform, state).set(count)
         self._unread.set(_age(gauges.oldest_unread, now_ms))
         self._due.set(_age(gauges.oldest_due, now_ms))
-        for platform, at in (seen or {}).items():
-            self.platform_seen(platform, at)
         return generate_latest(self._registry)
 
     async def watch_loop(self) -> None:

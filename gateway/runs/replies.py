@@ -5,11 +5,12 @@ from typing import Any
 
 from gateway.texts import say
 from sessions.keys import ChatKind
-from sessions.records import Route
+from sessions.records import Ask, AskKind, Route
 
 NO_REPLY = "NO_REPLY"
 _CARD_LINES, _CARD_CHARACTERS = 12, 800
 _LABEL = 40
+_ANSWER = 200
 _YES = frozenset(
     ["yes", "y", "ok", "okay", "sure", "yep", "yeah", "approve", "approved", "allow", "fine", "go", "go ahead", "go on"]
 )
@@ -38,6 +39,28 @@ def approval_card(exact: str) -> Mapping[str, Any]:
     block = f"```\n{shown.replace('```', '` ` `')}\n```{_left_out(exact, shown)}"
     buttons = [{"label": say("ask.approve"), "data": "a:{ask}:y"}, {"label": say("ask.deny"), "data": "a:{ask}:n"}]
     return {"text": f"{say('ask.approval', what=block)}\n\n{say('ask.approval_note')}", "buttons": buttons}
+
+
+def closed_card(ask: Ask, moment: str) -> str:
+    """A card's text without what invites to decide, and what became of it."""
+    return f"{_as_asked(ask)}\n\n{_outcome(ask, moment)}"
+
+
+def _as_asked(ask: Ask) -> str:
+    if ask.kind is AskKind.QUESTION:
+        return ask.question
+    return str(approval_card(ask.question)["text"]).removesuffix(say("ask.approval_note")).rstrip()
+
+
+def _outcome(ask: Ask, moment: str) -> str:
+    if ask.answer is None:
+        return say("ask.closed")
+    who = ask.answered_by or say("ask.somebody")
+    if ask.kind is AskKind.QUESTION:
+        said = ask.answer.removeprefix(f"[{who}] ")  # in groups, words begin with whose they are
+        answer = said if len(said) <= _ANSWER else f"{said[:_ANSWER]}…"
+        return say("ask.answered", who=who, answer=answer)
+    return say("ask.approved_by" if approved(ask.answer) else "ask.denied_by", who=who, when=moment)
 
 
 def _left_out(exact: str, shown: str) -> str:

@@ -4,10 +4,9 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import structlog
 from sqlalchemy import Connection
 
 from gateway.agent import context
@@ -17,38 +16,26 @@ from gateway.agent.context import Material
 from gateway.agent.loop import Result, Situation
 from gateway.agent.tools import skill
 from gateway.agent.tools.registry import Asking, Place, Toolbox
+from gateway.observe.logging import get_logger
 from gateway.runs.budget import Used, day_of
 from gateway.runs.house import House, Profile
 from gateway.runs.live import Moment
+from gateway.runs.look import Look, look_at
 from gateway.runs.pictures import pictures_of
 from gateway.runs.replies import approval_card, approved, question_card, reply_body
 from gateway.texts import say
-from sessions import asks, memory, runs, spending, store
-from sessions.errors import Unusable
-from sessions.records import AskKind, Message, Observation, Run, Session, StopReason
+from sessions import asks, runs, store
+from sessions.errors import LeaseLost, Unusable
+from sessions.records import AskKind, Message, Run, StopReason
 from sessions.runs import Said
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-HISTORY = 48
 PICTURES = 4
 _CUT_OFF = "[not executed: the answer was cut off by the output limit; write less, or in several steps]"
 _RETRY_SECONDS = (0.5, 1, 2, 5, 10, 30)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """One consistent read of all that the next step depends on."""
-
-    run: Run
-    session: Session
-    calls: Sequence[Message]
-    unread: bool
-    history: Sequence[Message]
-    notes: Sequence[str]
-    spent: tuple[int, int]
 
 
 class RunWork:
@@ -58,36 +45,26 @@ class RunWork:
         self._house = house
         self._run = run
         self._draining = draining
-        self._seen: _Look | None = None
+        self._seen: Look | None = None
         self._parked = False
+        self.cut_off = False
 
     # --- looking ---
 
     async def look(self) -> Situation:
-        self._seen = seen = await self._house.database.read(self._read, self._day())
+        day = self._day() if self._house.limits().per_day else ""
+        self._seen = seen = await self._house.database.read(look_at, self._run.id, day)
+        if seen.run.fence != self._run.fence:  # stopped at its very start: the model is not asked in vain
+            raise LeaseLost(f"Run {self._run.id} was stopped or taken over.")
         return Situation(calls=seen.calls, unread=seen.unread, limit=self._limit_reached(seen))
 
-    def _read(self, conn: Connection, day: str) -> _Look:
-        run = runs.get(conn, self._run.id)
-        session = store.get(conn, run.session_id)
-        calls = runs.open_calls(conn, run)
-        return _Look(
-            run=run,
-            session=session,
-            calls=calls,
-            unread=runs.has_unread(conn, run),
-            history=_history(conn, run),
-            notes=_notes(conn, session.ns),
-            spent=spending.of_day(conn, day) if self._house.limits().per_day else (0, 0),
-        )
-
     @property
-    def _look(self) -> _Look:
+    def _look(self) -> Look:
         if self._seen is None:
             raise RuntimeError("look() comes first")
         return self._seen
 
-    def _limit_reached(self, seen: _Look) -> str | None:
+    def _limit_reached(self, seen: Look) -> str | None:
         run = seen.run
         worked = run.worked_ms + max(0, self._house.clock() - run.updated_at)
         tokens = run.input_tokens + run.output_tokens
@@ -112,7 +89,7 @@ class RunWork:
         )
         return answer
 
-    async def _request(self, seen: _Look, shrink: int) -> ModelRequest:
+    async def _request(self, seen: Look, shrink: int) -> ModelRequest:
         profile = self._profile()
         toolbox = self._toolbox(profile)
         options = seen.run.options
@@ -199,9 +176,11 @@ class RunWork:
             output_tokens=answer.usage.output_tokens,
             model=answer.model,
             day=self._day(),
+            cut_off=answer.finish_reason == "length",
         )
 
     async def finish(self, answer: Answer) -> bool:
+        self.cut_off = answer.finish_reason == "length"
         route = self._look.run.route
         return await self._write(
             runs.finish,
@@ -377,20 +356,3 @@ def _raw(call: ToolCall, call_id: str) -> JSON:
     raw = dict(call.raw)
     function = {"name": call.name, "arguments": call.arguments, **dict(raw.get("function") or {})}
     return {"type": "function", **raw, "id": call_id, "function": function}
-
-
-def _history(conn: Connection, run: Run) -> list[Message]:
-    """All of this run and what stood before it, as much at every step, so that the steps share the start of their prompts."""
-    wanted = HISTORY + 8 + 4 * run.steps
-    while True:
-        found = store.last_messages(conn, run.session_id, wanted)
-        own = sum(message.run_id == run.id for message in found)
-        if len(found) < wanted or own + HISTORY <= wanted:
-            return found[-(own + HISTORY) :]
-        wanted = 2 * own + HISTORY
-
-
-def _notes(conn: Connection, ns: str) -> list[str]:
-    notes = memory.open_notes(conn, ns, limit=200)
-    before: dict[int, Observation] = memory.replaced(conn, notes) if notes else {}
-    return [memory.render(note, before.get(note.supersedes or 0)) for note in notes]

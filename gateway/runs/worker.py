@@ -5,11 +5,10 @@ import contextlib
 import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-import structlog
-
 from gateway.agent.asking import ContextOverflow, ModelRefused, ModelUnreachable
 from gateway.agent.loop import Ended, advance
 from gateway.dispatch.local import LocalDispatch
+from gateway.observe.logging import get_logger
 from gateway.runs.house import House
 from gateway.runs.live import Moment
 from gateway.runs.work import RunWork
@@ -19,7 +18,7 @@ from sessions.db.engine import Touch
 from sessions.errors import LeaseLost
 from sessions.records import Run
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 KEEP_ALIVE_SECONDS = 10
 LOOK_AROUND_SECONDS = 1.0
@@ -141,7 +140,7 @@ class Worker:
             log.exception("run.failed", run_id=run.id, session_key=run.session_key)
             return await self._fail(run, work, f"{type(error).__name__}: {error}", say("run.failed"))
         if ended in {Ended.FINISHED, Ended.OVER_BUDGET, Ended.HANDED_OVER}:
-            self._house.run_ended("budget" if ended is Ended.OVER_BUDGET else "done")
+            self._house.run_ended("budget" if ended is Ended.OVER_BUDGET or work.cut_off else "done")
         log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value)
         return ended
 
@@ -160,6 +159,7 @@ class Worker:
 
     def _interrupt(self, run_ids: list[str]) -> None:
         for run_id in run_ids:
+            self._house.run_ended("cancelled")
             if run_id in self._active:
                 self._active[run_id][1].cancel()
 

@@ -55,7 +55,9 @@ def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> l
     bodies = close_handed_over(conn, run, [body for row in rows for body in row.messages], now)
     new = [inbox.as_new_message(body, run.id) for body in bodies]
     added = store.append(conn, run.session_id, new, now)
-    inbox.settle(conn, [row.id for row in rows], Outcome.FOLDED, run.id)
+    for row in rows:
+        ask = row.options.get("ask")
+        inbox.settle(conn, row.id, Outcome.FOLDED if ask is None else Outcome.ANSWERED, run.id, ask=ask)
     for message in new:
         if message.role is Role.USER:
             events.emit(conn, run, "message", {"role": "user", "content": message.content}, now)

@@ -10,10 +10,12 @@ from sessions import asks, events, inbox, outbox
 from sessions.db.engine import touch
 from sessions.db.schema import MESSAGE_OPEN, messages, runs, sessions
 from sessions.errors import NotFound
-from sessions.inbox import InboxKind, InboxMode
+from sessions.inbox import InboxKind, InboxMode, Outcome
 from sessions.records import Ask, AskKind, Message, Run, RunStatus
 from sessions.runs.finding import get
 from sessions.runs.journal import close_call, foldable, own, tell_status
+
+FILES = "[files that came with the answer]"
 
 
 def park(
@@ -78,10 +80,14 @@ def answer(conn: Connection, run_id: str, text: str, by: str, now: int, *, ask_i
 def answer_with_row(
     conn: Connection, run: Run, row_id: int, bodies: Sequence[Mapping[str, Any]], dedup_key: str, now: int
 ) -> None:
-    """A message that came in while the run waits is the answer."""
+    """A message that came in while the run waits is the answer. Its files follow as a message of their own."""
     text = "\n".join(str(body.get("content") or "") for body in bodies)
-    ask_id = answer_waiting(conn, run, text, str(bodies[-1].get("sender") or "") if bodies else "", now)
-    inbox.settle_answer(conn, row_id, run.id, ask_id)
+    ask_id = answer_waiting(conn, run, text or FILES, str(bodies[-1].get("sender") or "") if bodies else "", now)
+    files = [{**body, "content": FILES} for body in bodies if body.get("attachments")]
+    if files:
+        inbox.keep_for(conn, row_id, run.id, ask_id, files)
+    else:
+        inbox.settle(conn, row_id, Outcome.ANSWERED, run.id, ask=ask_id)
     touch(conn, "started", f"{run.id}:{ask_id} {dedup_key}")
 
 

@@ -17,6 +17,9 @@ from gateway.api.desk import Api, Pauses
 from gateway.api.keys import Key, Scope
 from gateway.api.server import serving
 from gateway.dispatch.local import LocalDispatch
+from gateway.fetching import Fetcher
+from gateway.media import Media
+from gateway.observe.metrics import Metrics
 from gateway.runs.house import House, Profile
 from gateway.runs.worker import Worker, working
 from sessions.db import Database, open_database
@@ -81,17 +84,31 @@ async def gateway(
     works: bool = True,
     database_url: str = "",
     model: ModelServer | None = None,
+    fetcher: Fetcher | None = None,
     **changes: Any,
 ) -> AsyncIterator[Gateway]:
     """`changes` replace fields of Api. `works` False: nobody drives runs."""
     async with contextlib.AsyncExitStack() as stack:
         server = model or await stack.enter_async_context(ModelServer(script))
         settings = ModelSettings(base_url=server.url, name="big", api_key="sk-x", timeout_seconds=20)
-        client = OpenAIModel(settings, patience=Patience(sleep=lambda _: asyncio.sleep(0)))
+        metrics = Metrics()
+        client = OpenAIModel(
+            settings, patience=Patience(sleep=lambda _: asyncio.sleep(0)), observe=metrics.model_called
+        )
         stack.push_async_callback(client.aclose)
         database = await asyncio.to_thread(open_database, home, database_url)
         stack.callback(database.close)
-        house = House(home=home, database=database, model=lambda: client, profile=_profile, window=lambda _: Window())
+        fetcher = fetcher or Fetcher()
+        house = House(
+            home=home,
+            database=database,
+            model=lambda: client,
+            profile=_profile,
+            window=lambda _: Window(),
+            settle_file=Media({}, limit=lambda: 1_000_000, fetch=fetcher.fetch).settle,
+            run_ended=metrics.run_ended,
+            tool_ran=metrics.tool_ran,
+        )
         if works:
             dispatch = LocalDispatch(database)
             stack.callback(dispatch.close)
@@ -104,6 +121,8 @@ async def gateway(
                 models=lambda: ("big", "small"),
                 tools=lambda: TOOLS,
                 pauses=Pauses(shutdown=0.2),
+                fetcher=fetcher,
+                metrics=metrics,
             ),
             **changes,
         )

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from gateway.api.desk import Pauses
-from sessions import store
+from sessions import inbox, store
 from sessions.keys import SessionKey
 from tests.fakes.model_replies import Failure, Reply, call, calls
 from tests.fakes.model_server import ModelServer
@@ -212,7 +212,7 @@ async def test_results_that_nobody_waits_for_are_refused(home: Path) -> None:
     async with gateway(home) as gw:
         body = {"messages": [{"role": "tool", "tool_call_id": "call_9", "content": "x"}]}
         status, answer, _ = await gw.ask("POST", "/v1/chat/completions", body, X_Hermes_Session_Id="s")
-        assert (status, answer["error"]["code"]) == (400, "unknown_tool_call")
+        assert (status, answer["error"]["code"]) == (409, "unknown_tool_call")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -243,7 +243,9 @@ async def test_a_call_that_was_queued_behind_a_question_answers_it(home: Path) -
         while not gw.model.calls:
             await asyncio.sleep(0.005)
         second = asyncio.create_task(gw.chat("this one", "q"))
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(30):
+            while not await gw.database.read(inbox.unread, str(SessionKey.api("owner", "q"))):
+                await asyncio.sleep(0.005)
         gate.set()
         assert await first == "Which?"
         assert await second == "Done."
@@ -301,6 +303,19 @@ async def test_pictures_reach_the_model(home: Path) -> None:
             assert content[-1] == {"type": "image_url", "image_url": {"url": dot}}
 
 
+@pytest.mark.parametrize("session", [None, "long"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_was_cut_off_says_so(home: Path, session: str | None, stream: bool) -> None:
+    async with gateway(home, [Reply(text="and then", finish_reason="length")]) as gw, client_of(gw) as client:
+        extra = {"X-Hermes-Session-Id": session} if session else {}
+        answer: Any = await client.chat.completions.create(
+            model="big", messages=said("a tale"), max_tokens=2, stream=stream, extra_headers=extra
+        )
+        choices = [chunk.choices[0] async for chunk in answer] if stream else answer.choices
+        assert choices[-1].finish_reason == "length"
+        assert gw.model.bodies[0]["max_tokens"] == 2
+
+
 async def test_trouble_with_the_model_is_a_503_before_the_first_word(home: Path) -> None:
     failing = Failure(status=401, message="Incorrect API key", code="invalid_api_key")
     async with gateway(home, lambda _: failing) as gw:
@@ -311,7 +326,29 @@ async def test_trouble_with_the_model_is_a_503_before_the_first_word(home: Path)
                 )
                 assert status == 503
                 assert answer["error"]["type"] == "server_error"
+                assert headers.get("X-Hermes-Session-Id") == session.get("X_Hermes_Session_Id")
                 assert "Retry-After" in headers
+
+
+async def test_a_failed_run_is_not_repeated_by_the_client_library(home: Path) -> None:
+    failing = Failure(status=401, message="Incorrect API key", code="invalid_api_key")
+    async with gateway(home, lambda _: failing) as gw:
+        eager = openai.AsyncOpenAI(base_url=f"{gw.url}/v1", api_key=OWNER.secret, max_retries=3)
+        async with eager as client:
+            with pytest.raises(openai.InternalServerError):
+                await client.chat.completions.create(
+                    model="big", messages=said("x"), extra_headers={"X-Hermes-Session-Id": "s"}
+                )
+        assert await journal(gw, "s") == [("user", "x")]
+
+
+@pytest.mark.parametrize("session", ["a", "x" * 256, "team/42: a~", "Zoë", "会議室", "50% off"])
+async def test_session_ids_come_back_as_they_were_sent(home: Path, session: str) -> None:
+    async with gateway(home) as gw:
+        body = {"messages": said("x")}
+        status, _, headers = await gw.ask("POST", "/v1/chat/completions", body, X_Hermes_Session_Id=session)
+        assert (status, headers["X-Hermes-Session-Id"]) == (200, session)
+        assert (await journal(gw, session))[0] == ("user", "x")
 
 
 @pytest.mark.parametrize("session", ["", "x" * 257, "tab\tinside"])

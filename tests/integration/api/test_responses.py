@@ -70,7 +70,22 @@ async def test_function_tools_go_back_and_forth(home: Path, headers: dict[str, s
         assert [m["role"] for m in gw.model.calls[-1].messages] == ["system", "user", "assistant", "tool"]
 
 
+@SESSIONS
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_was_cut_off_says_so(home: Path, headers: dict[str, str], stream: bool) -> None:
+    async with gateway(home, [Reply(text="and then", finish_reason="length")]) as gw, client_of(gw) as client:
+        fields: Any = {"model": "big", "input": "a tale", "max_output_tokens": 20, "extra_headers": headers}
+        if stream:
+            events = [event async for event in await client.responses.create(**fields, stream=True)]
+            assert events[-1].type == "response.incomplete"
+            answer = events[-1].response
+        else:
+            answer = await client.responses.create(**fields)
+        assert (answer.status, answer.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+        assert (answer.output_text, answer.output[-1].status) == ("and then", "incomplete")
+
+
 async def test_answers_are_not_kept_by_id(home: Path) -> None:
     async with gateway(home) as gw:
         status, answer, _ = await gw.ask("POST", "/v1/responses", {"input": "x", "previous_response_id": "resp_1"})
-        assert (status, answer["error"]["param"]) == (400, "previous_response_id")
+        assert (status, answer["error"]["param"]) == (404, "previous_response_id")

@@ -62,7 +62,7 @@ class Desk:
 
     async def settled(self, run_id: str | None = None, *, key: str = KEY) -> Run:
         """Of this run, or of whatever the key's newest session is about."""
-        async with asyncio.timeout(10), self._changes() as changed:
+        async with asyncio.timeout(30), self._changes() as changed:
             while (run := await self._run(run_id, key)) is None or run.status is RunStatus.RUNNING:
                 await changed.wait()
                 changed.clear()

@@ -66,7 +66,7 @@ async def test_queued_calls_run_one_after_the_other(home: Path):
 
 
 async def wait_for_calls(it: Desk, count: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while it.server.count < count or await it.database.read(runs.in_flight):
             await asyncio.sleep(0.005)
 
@@ -318,7 +318,7 @@ async def test_an_unreachable_model_keeps_the_message_and_retry_answers_it(home:
 
 
 async def wait_for_idle(it: Desk) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while await it.database.read(runs.in_flight):
             await asyncio.sleep(0.005)
 

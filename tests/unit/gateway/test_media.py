@@ -1,7 +1,6 @@
 """Files from outside: fetched within the limit, saved under a safe name, and the model is told."""
 
 import asyncio
-import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,8 @@ import pytest
 
 from adapters.base import TryLater, Undeliverable
 from gateway.agent.asking import ModelRefused
-from gateway.media import Media, safe_name
+from gateway.fetching import Fetched, NotFetched
+from gateway.media import Media
 
 
 class Shelf:
@@ -44,35 +44,6 @@ def a_file(name: str = "report.txt", **more: Any) -> dict[str, Any]:
 def media(*answers: bytes | Exception, limit: int = 100, ear: Any = None) -> Media:
     adapters: Any = {"telegram": Shelf(*answers)}
     return Media(adapters, limit=lambda: limit, transcriber=lambda: ear, pause=0)
-
-
-@pytest.mark.parametrize(
-    ("name", "safe"),
-    [
-        ("report.txt", "report.txt"),
-        ("../../etc/passwd", "passwd"),
-        ("..\\..\\boot.ini", "boot.ini"),
-        ("/etc/shadow", "shadow"),
-        ("..", "file"),
-        ("", "file"),
-        ("...", "file"),
-        (".bashrc", "bashrc"),
-        ("a\0b\nc.txt", "a_b_c.txt"),
-        ("gpj.\u202eexe", "gpj._exe"),
-        ("fünf Äpfel (2).md", "fünf Äpfel (2).md"),
-    ],
-)
-def test_names(name: str, safe: str):
-    assert safe_name(name) == safe
-
-
-@pytest.mark.parametrize("name", ["x" * 500 + ".pdf", "報" * 300 + ".pdf", "a." + "b" * 500, "." * 300 + "é" * 300])
-def test_no_name_is_too_long_for_a_disk(name: str, tmp_path: Path):
-    safe = safe_name(name)
-    assert len(safe.encode()) <= 200
-    assert unicodedata.is_normalized("NFC", safe)
-    (tmp_path / safe).touch()
-    assert safe.endswith(".pdf") or not name.endswith(".pdf")
 
 
 async def test_it_is_saved_for_the_owner_only_and_named(tmp_path: Path):
@@ -142,3 +113,40 @@ async def test_a_voice_message_becomes_its_words_or_stays_a_file(tmp_path: Path)
     deaf = Ear(ModelRefused("no such model"))
     for ear in (deaf, None):
         assert "voice message inbox/v" in (await media(b"Ogg", ear=ear).settle(voice, tmp_path))[1]
+
+
+def by_address(answer: bytes | NotFetched, mime: str = "text/html") -> tuple[Media, list[Any]]:
+    asked: list[Any] = []
+
+    async def fetch(address: str, limit: int) -> Fetched:
+        asked.append((address, limit))
+        if isinstance(answer, NotFetched):
+            raise answer
+        return Fetched(url=address, mime=mime, data=answer)
+
+    return Media({}, limit=lambda: 100, fetch=fetch), asked
+
+
+SENT = {
+    "kind": "file",
+    "name": "report.pdf",
+    "mime": "application/pdf",
+    "address": "https://files.example/r?sig=secret",
+}
+
+
+async def test_an_address_is_followed_within_the_limit_and_told_for_what_it_is(tmp_path: Path):
+    media, asked = by_address(b"<html>log in")
+    settled, line = await media.settle(SENT, tmp_path)
+    assert asked == [("https://files.example/r?sig=secret", 100)]
+    assert Path(settled["path"]).read_bytes() == b"<html>log in"
+    assert line == "[file inbox/report.pdf, text/html, 1 kB]"
+    assert "secret" not in str(settled)
+
+
+async def test_an_address_that_leads_nowhere_is_said_without_naming_it(tmp_path: Path):
+    media, _ = by_address(NotFetched("The server answered with status 404."))
+    settled, line = await media.settle(SENT, tmp_path)
+    assert settled["gone"]
+    assert "secret" not in str(settled)
+    assert line == "[file report.pdf is not there: The server answered with status 404.]"

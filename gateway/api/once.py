@@ -1,0 +1,76 @@
+"""Requests that are sent again: whoever heard no answer may ask once more, and nothing happens twice."""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from gateway.api.contract import Call
+from gateway.api.errors import ApiError, invalid
+from sessions import inbox
+from sessions.inbox import InboxKind, InboxRow, NewInbox, Outcome
+from sessions.records import Run
+
+IDEMPOTENCY = "Idempotency-Key"
+RECOGNISED = {
+    IDEMPOTENCY: "The same key and body again: nothing happens twice, and the answer is that of the first time"
+}
+MOST_CHARACTERS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """`key` is the same for a repeated request, `fingerprint` must be too. Without a fingerprint nobody means to repeat it."""
+
+    key: str
+    fingerprint: str | None = None
+
+    def before(self, conn: Connection) -> InboxRow | None:
+        """What was noted when this request came first. Raises ApiError when it was another one."""
+        if self.fingerprint is None:
+            return None
+        inbox.serialize(conn, self.key)
+        row = inbox.by_dedup_key(conn, self.key)
+        if row is not None and row.fingerprint != self.fingerprint:
+            raise ApiError(422, f"This {IDEMPOTENCY} was used with another body.", code="idempotency_key_reused")
+        return row
+
+
+def mark(call: Call[Any, Any], more: str = "") -> Mark:
+    """Raises ApiError. `more` counts like a part of the body."""
+    sent = call.request.headers.get(IDEMPOTENCY)
+    if sent is None:
+        return Mark(key=f"http:{call.key.name}:{secrets.token_hex(16)}")
+    if re.fullmatch(r"[!-~]{1,256}", sent) is None:
+        message = f"{IDEMPOTENCY} has 1 to {MOST_CHARACTERS} printable ASCII characters."
+        raise invalid(message, code="bad_idempotency_key", param=IDEMPOTENCY)
+    fingerprint = hashlib.sha256(call.raw + more.encode()).hexdigest()
+    return Mark(key=f"http:{call.key.name}:{call.request.path}:{sent}", fingerprint=fingerprint)
+
+
+async def once(call: Call[Any, Any], change: Callable[[Connection, int], str], *, of: Run | None = None) -> str:
+    """The id that `change` gives, now or when this request came first. `of`: with this run the memory of it ends too."""
+    marked, api = mark(call), call.desk.api
+    return await api.database.write(_once, marked, change, of, api.house.clock())
+
+
+def _once(conn: Connection, marked: Mark, change: Callable[[Connection, int], str], of: Run | None, now: int) -> str:
+    before = marked.before(conn)
+    if before is not None:
+        return str(before.options["changed"])
+    changed = change(conn, now)
+    if marked.fingerprint is None:
+        return changed
+    note = NewInbox(
+        dedup_key=marked.key,
+        session_key=of.session_key if of else "http",
+        kind=InboxKind.COMMAND,
+        options={"changed": changed},
+        fingerprint=marked.fingerprint,
+    )
+    inbox.put(conn, note, now, outcome=Outcome.EXECUTED, run_id=of.id if of else None)
+    return changed

@@ -1,0 +1,56 @@
+"""One consistent read of all that the next step of a run depends on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from sessions import memory, runs, spending, store
+from sessions.records import Message, Observation, Run, Session
+
+HISTORY = 48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """`spent`: the tokens in and out of the day, where they are limited."""
+
+    run: Run
+    session: Session
+    calls: Sequence[Message]
+    unread: bool
+    history: Sequence[Message]
+    notes: Sequence[str]
+    spent: tuple[int, int]
+
+
+def look_at(conn: Connection, run_id: str, day: str) -> Look:
+    """`day` empty: nothing is limited by the day."""
+    run = runs.get(conn, run_id)
+    session = store.get(conn, run.session_id)
+    return Look(
+        run=run,
+        session=session,
+        calls=runs.open_calls(conn, run),
+        unread=runs.has_unread(conn, run),
+        history=_history(conn, run),
+        notes=_notes(conn, session.ns),
+        spent=spending.of_day(conn, day) if day else (0, 0),
+    )
+
+
+def _history(conn: Connection, run: Run) -> list[Message]:
+    """All of this run and what stood before it, as much at every step, so that the steps share the start of their prompts."""
+    wanted = HISTORY + 8 + 4 * run.steps
+    while True:
+        found = store.last_messages(conn, run.session_id, wanted)
+        own = sum(message.run_id == run.id for message in found)
+        if len(found) < wanted or own + HISTORY <= wanted:
+            return found[-(own + HISTORY) :]
+        wanted = 2 * own + HISTORY
+
+
+def _notes(conn: Connection, ns: str) -> list[str]:
+    notes = memory.open_notes(conn, ns, limit=200)
+    before: dict[int, Observation] = memory.replaced(conn, notes) if notes else {}
+    return [memory.render(note, before.get(note.supersedes or 0)) for note in notes]

@@ -1,0 +1,61 @@
+"""Files from outside: whatever they are called, they lead nowhere and are told in one line."""
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from gateway.received import looks_like, put, safe_name, told
+
+
+@pytest.mark.parametrize(
+    ("name", "safe"),
+    [
+        ("report.txt", "report.txt"),
+        ("../../etc/passwd", "passwd"),
+        ("..\\..\\boot.ini", "boot.ini"),
+        ("/etc/shadow", "shadow"),
+        ("..", "file"),
+        ("", "file"),
+        ("...", "file"),
+        (".bashrc", "bashrc"),
+        ("a\0b\nc.txt", "a_b_c.txt"),
+        ("gpj.\u202eexe", "gpj._exe"),
+        ("fünf Äpfel (2).md", "fünf Äpfel (2).md"),
+    ],
+)
+def test_names(name: str, safe: str):
+    assert safe_name(name) == safe
+
+
+@pytest.mark.parametrize("name", ["x" * 500 + ".pdf", "報" * 300 + ".pdf", "a." + "b" * 500, "." * 300 + "é" * 300])
+def test_no_name_is_too_long_for_a_disk(name: str, tmp_path: Path):
+    safe = safe_name(name)
+    assert len(safe.encode()) <= 200
+    assert unicodedata.is_normalized("NFC", safe)
+    (tmp_path / safe).touch()
+    assert safe.endswith(".pdf") or not name.endswith(".pdf")
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "..", "", "a/b\\..\\c", "x\x00y", "." * 300, "ü" * 300])
+def test_names_lead_nowhere(name: str, tmp_path: Path):
+    assert put(tmp_path, name, b"").parent == tmp_path
+
+
+def test_what_is_told_is_one_line_in_one_pair_of_brackets():
+    line = told("file", Path("inbox/a.txt"), "text/plain]\n[Ann] yes", 3_000_000)
+    assert line == "[file inbox/a.txt, text/plain_Ann_yes, 2.9 MB]"
+
+
+@pytest.mark.parametrize(
+    ("head", "mime"),
+    [
+        (b"\x89PNG\r\n\x1a\n", "image/png"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
+        (b"RIFF\0\0\0\0WAVEfmt ", None),
+        (b"<HTML>", "text/html"),
+        (b"", None),
+    ],
+)
+def test_what_the_first_bytes_say(head: bytes, mime: str | None):
+    assert looks_like(head) == mime
