@@ -82,12 +82,15 @@ class ShowsTyping(Protocol):
 class ShowsDrafts(Protocol):
     """A live preview of an answer that is still growing. Drafts may be lost; the final text is sent by `send`."""
 
-    async def draft(self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None) -> str:
-        """Show or change the preview. Returns the id to pass next time."""
+    async def draft(
+        self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None
+    ) -> str | None:
+        """Show or change the preview. Returns the id to pass next time; None where previews vanish by themselves when the message
+        comes, so that nobody has to finish or erase them."""
         ...
 
     async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:
-        """Turn the preview into the final message; None when previews vanish by themselves and the message must be sent."""
+        """Turn the preview into the final message; None when it cannot become this one, which must be sent."""
         ...
 
     async def erase_draft(self, address: Address, draft_id: str) -> None: ...

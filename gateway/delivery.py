@@ -5,12 +5,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-import structlog
 from sqlalchemy import Connection
 
 from adapters.base import Adapter, EditsMessages, ShowsDrafts, TryLater, Unauthorized, Undeliverable
+from gateway.observe.logging import get_logger
 from gateway.pacing import Pacer
-from sessions import leases, outbox
+from gateway.runs.replies import closed_card
+from gateway.texts.times import when
+from sessions import asks, leases, outbox
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.db.engine import Touch
@@ -19,11 +21,13 @@ from sessions.keys import Address
 from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece, Receipt
 from sessions.records import OutRow
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 LEASE_MS = 120_000
 TOO_OLD_MS = 24 * 3_600_000
 LOOK_SECONDS = 1.0
+IN_HAND = 50
+"""Chats that wait for their turn: as many as a platform takes in a second or two."""
 _BACKOFF = (1, 2, 5, 10, 30, 60, 120, 300)
 _GRACE_SECONDS = 10
 
@@ -42,7 +46,11 @@ class Previews(Protocol):
         ...
 
     async def clear(self, run_id: str) -> None:
-        """The answer is there: whatever preview is left goes."""
+        """The answer is there, or never will be: whatever preview is left goes."""
+        ...
+
+    def stopped(self, run_ids: Sequence[str]) -> None:
+        """These runs end without an answer."""
         ...
 
 
@@ -56,6 +64,7 @@ class Delivery:
         pacer: Pacer,
         previews: Previews,
         *,
+        timezone: str = "UTC",
         clock: Clock = now_ms,
         sent: Callable[[OutRow], None] = lambda _: None,
     ) -> None:
@@ -64,11 +73,13 @@ class Delivery:
         self._platform = str(adapter.platform)
         self._pacer = pacer
         self._previews = previews
+        self._timezone = timezone
         self._clock = clock
         self._sent = sent
         self._owner = leases.this_owner()
-        self._busy: set[str] = set()
-        self._passed_over = False  # a claim left out busy chats, so whoever is done with one has to wake it again
+        self._claims = 0
+        self._busy: dict[str, int] = {}  # chats, and how many claims there had been when each last asked for its next
+        self._put_in = False  # this process put something in since the last claim
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.trouble: str | None = None
@@ -76,7 +87,13 @@ class Delivery:
 
     def _hear(self, touched: frozenset[Touch]) -> None:
         if ("outbox", self._platform) in touched:
-            self._loop.call_soon_threadsafe(self._wake.set)
+            self._loop.call_soon_threadsafe(self._note)
+        if stopped := [which for what, which in touched if what == "stopped"]:
+            self._loop.call_soon_threadsafe(self._previews.stopped, stopped)
+
+    def _note(self) -> None:
+        self._put_in = True
+        self._wake.set()
 
     async def run(self) -> None:
         unlisten = self._database.listen(self._hear)
@@ -85,16 +102,29 @@ class Delivery:
             async with asyncio.TaskGroup() as group:
                 while True:
                     self._wake.clear()
-                    due = await self._database.read(outbox.next_due, self._platform)
+                    due = await self._next_due()
                     if due is not None and due <= self._clock():
-                        self._passed_over = bool(self._busy)
-                        for row in await self._database.write(self._claim):
-                            self._busy.add(row.chat)
-                            group.create_task(self._work_through(row))
+                        await self._take(group)
                         due = self._clock() + 1_000
                     await self._rest(due)
         finally:
             unlisten()
+
+    async def _next_due(self) -> int | None:
+        """Only what has to wait, or comes from another process, has to be looked for."""
+        if self._put_in:
+            self._put_in = False
+            return 0
+        return await self._database.read(outbox.next_due, self._platform)
+
+    async def _take(self, group: asyncio.TaskGroup) -> None:
+        """One row of every chat that is free. With enough in hand for a while, more are taken together."""
+        if len(self._busy) > IN_HAND:
+            await asyncio.sleep(LOOK_SECONDS / 10)
+        self._claims += 1
+        for row in await self._database.write(self._claim):
+            self._busy[row.chat] = self._claims
+            group.create_task(self._work_through(row))
 
     def wake(self) -> None:
         """Another process may have put something in."""
@@ -121,7 +151,9 @@ class Delivery:
         )
 
     def _prepare(self, conn: Connection, row: OutRow) -> OutRow:
-        if not row.rendered and "edits" not in row.body:
+        if "closes" in row.body:
+            row = replace(row, body=self._closing(conn, row))
+        elif not row.rendered:
             row = outbox.split(conn, row, self._render(row), self._clock())
         outbox.sending(conn, row.id)
         return row
@@ -135,6 +167,15 @@ class Delivery:
         if not pieces:
             raise Undeliverable("there is nothing in it that could be sent")
         return pieces
+
+    def _closing(self, conn: Connection, row: OutRow) -> dict[str, Any]:
+        """What the card of an ask says now. It is the last piece that had the buttons."""
+        ask, pieces = asks.get(conn, row.body["closes"]), outbox.followed(conn, row)
+        if ask is None or not pieces:
+            return {"edits": ""}
+        now = self._clock()
+        text = closed_card(ask, when(ask.answered_at or now, now, self._timezone))
+        return {"edits": pieces[-1], "part": len(pieces), "text": text}
 
     def _done(self, conn: Connection, row: OutRow, receipt: Receipt) -> OutRow | None:
         """Mark it sent, and take the chat's next one."""
@@ -154,9 +195,9 @@ class Delivery:
             log.exception("outbox.failed", platform=self._platform)
             await asyncio.sleep(LOOK_SECONDS)
         finally:
-            self._busy.discard(first.chat)
-            if self._passed_over or row is not None:
-                self._wake.set()
+            passed_by = self._busy.pop(first.chat) != self._claims  # by a claim since it last asked for its next
+            if passed_by or row is not None:
+                self._note()
 
     async def _send(self, row: OutRow) -> OutRow | None:
         if row.created_at < self._clock() - TOO_OLD_MS:
@@ -188,6 +229,7 @@ class Delivery:
 
     async def _succeeded(self, row: OutRow, receipt: Receipt) -> OutRow | None:
         self.trouble = None
+        self._busy[row.chat] = self._claims
         more = await self._database.write(self._done, row, receipt)
         log.info("outbox.sent", platform=self._platform, row=row.id, run_id=row.run_id)
         self._sent(row)
@@ -209,8 +251,13 @@ class Delivery:
         return await self._adapter.send(address, row.body)
 
     async def _edit(self, row: OutRow, address: Address, message_id: str) -> Receipt:
-        if isinstance(self._adapter, EditsMessages):
-            await self._adapter.edit(address, message_id, self._render(row)[0])
+        """Of a card that is closed. Where it cannot be edited, or is gone, nobody misses anything."""
+        if message_id and isinstance(self._adapter, EditsMessages):
+            pieces = self._render(row)
+            try:
+                await self._adapter.edit(address, message_id, pieces[min(int(row.body["part"]), len(pieces)) - 1])
+            except Undeliverable as error:
+                log.debug("card.left", error=str(error))
         return Receipt(message_id=message_id)
 
     async def _put_off(self, row: OutRow, error: TryLater) -> None:
@@ -226,6 +273,8 @@ class Delivery:
         await self._database.write(outbox.give_up, row.id, why)
         self._wake.set()
         log.warning("outbox.dead", platform=self._platform, row=row.id, error=why)
+        if row.run_id is not None:
+            await self._previews.clear(row.run_id)
 
 
 async def _to_the_end(work: Coroutine[None, None, T]) -> T:

@@ -12,13 +12,29 @@ _BRACKETS = str.maketrans("[]", "()")
 
 def printable(inbound: Inbound) -> Inbound:
     """A name cannot imitate another speaker, nor do things to the operator's terminal."""
-    name = "".join(char for char in inbound.sender.name if char.isprintable()).translate(_BRACKETS)
-    return replace(inbound, sender=replace(inbound.sender, name=name[:_NAME]))
+    quote = inbound.quote
+    return replace(
+        inbound,
+        sender=replace(inbound.sender, name=_printable(inbound.sender.name)),
+        quote=replace(quote, sender_name=_printable(quote.sender_name)) if quote else None,
+        forwarded_from=_printable(inbound.forwarded_from),
+    )
+
+
+def _printable(name: str) -> str:
+    return "".join(char for char in name if char.isprintable()).translate(_BRACKETS)[:_NAME]
+
+
+def words(inbound: Inbound) -> str:
+    """What was said, and whose words they are."""
+    if not inbound.forwarded_from:
+        return inbound.text
+    return f"(forwarded from {inbound.forwarded_from})\n{inbound.text}".rstrip()
 
 
 def body(inbound: Inbound) -> dict[str, object]:
     """The message as it goes into the journal."""
-    text = _with_quote(inbound.text, inbound.quote)
+    text = _with_quote(words(inbound), inbound.quote)
     in_dm = inbound.address.kind is ChatKind.DM
     name = inbound.sender.name or inbound.sender.id
     made: dict[str, object] = {"content": text if in_dm else f"[{name}] {text}", "sender": name}

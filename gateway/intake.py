@@ -3,14 +3,13 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
-import structlog
 from sqlalchemy import Connection
 
 from gateway.access import Access, Paired, Rules, Verdict
 from gateway.commands import Chat, Parsed, execute, parse
 from gateway.commands.registry import find
-from gateway.incoming import body, printable
-from gateway.runs.replies import approval_card
+from gateway.incoming import body, printable, words
+from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.times import when
 from sessions import aliases, asks, inbox, outbox, overheard, people, runs
@@ -23,7 +22,7 @@ from sessions.messages import Inbound, InboundKind
 from sessions.records import Ask, AskKind, Route, RunStatus
 from sessions.runs import Accepted, Opening
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _START = "start"
 _ENDING = frozenset({"retry", "undo"})
@@ -100,11 +99,17 @@ class Intake:
             case InboundKind.MOVED:
                 await self._database.write(_move, inbound)
                 return
+            case InboundKind.LEFT:
+                await self._left(inbound)
+                return
             case _ if verdict is Verdict.IGNORED:
                 log.debug("message.refused", dedup_key=inbound.dedup_key)
                 return
             case _ if verdict is Verdict.STRANGER:
                 await self._database.write(self._stranger, inbound, access.rules.pair_strangers)
+                return
+            case InboundKind.JOINED:
+                await self._database.write(self._hello, inbound, access)
                 return
             case _:
                 pass
@@ -113,7 +118,22 @@ class Intake:
         if joined is not None:
             await self._noted(inbound, joined)
 
+    async def _left(self, inbound: Inbound) -> None:
+        """Nothing can be sent there any more, so nothing waits for it."""
+        address = inbound.address
+        why = "we were removed from this chat, or blocked"
+        dead = await self._database.write(outbox.give_up_chat, address.platform, address.chat_id, why)
+        log.info("chat.left", platform=address.platform, chat=address.chat_id, undelivered=dead)
+
     # --- one transaction each; they may run more than once ---
+
+    def _hello(self, conn: Connection, inbound: Inbound, access: Access) -> None:
+        """One line, the first time we come into a group."""
+        first = _as_first_known(conn, inbound)
+        key = str(access.key(first.address, first.sender))
+        body = {"text": say("people.group_hello")}
+        route = Route(address=inbound.address)
+        outbox.put(conn, route, body, self._clock(), dedup_key=_hello_key(first.address), session_key=key)
 
     def _take(self, conn: Connection, inbound: Inbound, access: Access, verdict: Verdict) -> str | None:
         """The run that was at work already and that the message joined."""
@@ -129,7 +149,7 @@ class Intake:
         if inbound.kind is InboundKind.EDIT:
             self._edited(conn, inbound, chat)
             return None
-        parsed = parse(inbound.text)
+        parsed = _parsed(inbound)
         if parsed is not None:
             self._command(conn, inbound, chat, parsed, allowed=verdict is Verdict.ALLOWED)
             return None
@@ -196,7 +216,8 @@ class Intake:
         if inbound.address.kind is ChatKind.DM:
             self._reply(conn, inbound, chat, _redeemed(conn, inbound, code, chat.now) or say("people.paired"))
         else:
-            self._put(conn, chat, {"text": say("people.group_hello")}, f"hello:{chat.session_key}")
+            first = _first_address(conn, inbound.address)
+            self._put(conn, chat, {"text": say("people.group_hello")}, _hello_key(first))
 
     def _once(self, conn: Connection, inbound: Inbound, chat: Chat, answer: str) -> None:
         if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
@@ -212,7 +233,7 @@ class Intake:
 
     def _overhear(self, conn: Connection, inbound: Inbound, chat: Chat) -> None:
         if inbound.kind is InboundKind.MESSAGE and inbound.text:
-            overheard.hear(conn, chat.session_key, inbound.message_id, chat.user, inbound.text, chat.now)
+            overheard.hear(conn, chat.session_key, inbound.message_id, chat.user, words(inbound), chat.now)
 
     def _edited(self, conn: Connection, inbound: Inbound, chat: Chat) -> None:
         """Unread: as if it had been written so. Being worked on: told to the agent. Answered: said so, in a DM."""
@@ -233,7 +254,7 @@ class Intake:
             self._once(conn, inbound, chat, say("limits.edited_late"))
 
     def _tap(self, conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool) -> None:
-        """A decision, once: the buttons go, who and when stays."""
+        """A decision, once."""
         _, _, rest = inbound.text.partition(":")
         number, _, choice = rest.partition(":")
         ask = asks.get(conn, int(number)) if number.isdecimal() and len(number) <= _NUMBER else None
@@ -246,28 +267,14 @@ class Intake:
             self._reply(conn, inbound, chat, say("people.not_allowed"))
             return
         answer = _choice(ask, choice)
-        if runs.answer(conn, ask.run_id, answer, chat.user, chat.now, ask_id=ask.id):
-            self._close_card(conn, inbound, chat, ask, answer)
-        else:
+        if not runs.answer(conn, ask.run_id, answer, chat.user, chat.now, ask_id=ask.id):
             self._reply(conn, inbound, chat, _too_late(ask, chat))
-
-    def _close_card(self, conn: Connection, inbound: Inbound, chat: Chat, ask: Ask, answer: str) -> None:
-        moment = when(chat.now, chat.now, chat.timezone)
-        match ask.kind, answer:
-            case AskKind.APPROVAL, "yes":
-                line = say("ask.approved_by", who=chat.user, when=moment)
-            case AskKind.APPROVAL, _:
-                line = say("ask.denied_by", who=chat.user, when=moment)
-            case AskKind.QUESTION, _:
-                line = say("ask.answered", who=chat.user, answer=answer)
-        card = {"text": f"{_as_asked(ask)}\n\n{line}", "edits": inbound.message_id}
-        self._put(conn, chat, card, f"card:{inbound.dedup_key}")
 
     def _stranger(self, conn: Connection, inbound: Inbound, pair: bool) -> None:
         """One code, an hour long; otherwise silence. Nothing of what strangers say is kept."""
         now = self._clock()
         platform, sender = inbound.address.platform, inbound.sender
-        parsed = parse(inbound.text)
+        parsed = _parsed(inbound)
         route = Route(address=inbound.address)
         if parsed is not None and parsed.name == _START:
             text = _redeemed(conn, inbound, parsed.argument, now)
@@ -281,6 +288,15 @@ class Intake:
             text = say("people.pairing", code=code, owner=say("people.the_owner"))
             outbox.put(conn, route, {"text": text}, now, dedup_key=f"reply:{inbound.dedup_key}", session_key="")
             log.info("pair.requested", platform=platform, user_id=sender.id)
+
+
+def _parsed(inbound: Inbound) -> Parsed | None:
+    """What somebody else has written is no command of the one who passes it on."""
+    return None if inbound.forwarded_from else parse(inbound.text)
+
+
+def _hello_key(address: Address) -> str:
+    return f"hello:{address.platform}:{address.chat_id}"
 
 
 def _paired(conn: Connection) -> dict[str, Paired]:
@@ -303,8 +319,12 @@ def _first_address(conn: Connection, address: Address) -> Address:
 
 def _as_first_known(conn: Connection, inbound: Inbound) -> Inbound:
     """The same from the chat and the person under the ids that keys and permissions were made of."""
-    known = aliases.resolve(conn, inbound.address.platform, inbound.sender.id)
-    return replace(inbound, address=_first_address(conn, inbound.address), sender=replace(inbound.sender, id=known))
+    address = _first_address(conn, inbound.address)
+    if inbound.sender.id == inbound.address.chat_id:  # in a DM they are the same for most platforms
+        known = address.chat_id
+    else:
+        known = aliases.resolve(conn, inbound.address.platform, inbound.sender.id)
+    return replace(inbound, address=address, sender=replace(inbound.sender, id=known))
 
 
 def _redeemed(conn: Connection, inbound: Inbound, code: str, now: int) -> str:
@@ -349,16 +369,9 @@ def _choice(ask: Ask, choice: str) -> str:
     return ask.options[int(choice)] if choice in map(str, range(len(ask.options))) else choice
 
 
-def _as_asked(ask: Ask) -> str:
-    """The card's text without what invites to decide."""
-    if ask.kind is AskKind.QUESTION:
-        return ask.question
-    return str(approval_card(ask.question)["text"]).removesuffix(say("ask.approval_note")).rstrip()
-
-
 def _messages(conn: Connection, inbound: Inbound, chat: Chat) -> list[dict[str, object]]:
     """An answer is the person's own words; that it was a reply says nothing more, and yes has to stay yes."""
-    if _waits(conn, chat.session_key, AskKind.APPROVAL):
+    if not inbound.forwarded_from and _waits(conn, chat.session_key, AskKind.APPROVAL):
         return [{**body(inbound), "content": inbound.text}]
     if _waits(conn, chat.session_key):
         return [body(replace(inbound, quote=None))]

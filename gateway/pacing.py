@@ -31,6 +31,7 @@ class Pacer:
         self._edit_at: dict[str, float] = {}
         self._platform_free_at = 0.0
         self._called_at = 0.0
+        self._door = asyncio.Lock()
         self._minute: dict[str, deque[float]] = {}
 
     async def turn(self, address: Address) -> None:
@@ -38,10 +39,11 @@ class Pacer:
         await self._wait_until(self._reserve(address, self._clock()))
 
     async def gate(self) -> None:
-        """Just before the call: turns were given evenly, but what happened since may have bunched them."""
-        now = self._clock()
-        self._called_at = max(now, self._called_at + 1 / self._pace.per_second)
-        await self._wait_until(self._called_at)
+        """Just before the call: turns were given evenly, but what happened since, such as a process that stood still, may have
+        bunched them."""
+        async with self._door:
+            await self._wait_until(self._called_at + MARGIN / self._pace.per_second)
+            self._called_at = self._clock()
 
     def turn_now(self, address: Address, *, edit: bool = False) -> bool:
         """For what may be left out: True, and the turn is taken, only if nothing has to wait for it."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
-import structlog
-
 from adapters.base import (
     Adapter,
     AnswersTaps,
@@ -21,6 +19,7 @@ from adapters.base import (
 from gateway.commands import MENU
 from gateway.delivery import Delivery
 from gateway.intake import Intake
+from gateway.observe.logging import get_logger
 from gateway.observe.metrics import Metrics
 from gateway.pacing import Pacer
 from gateway.presence import Presence
@@ -32,7 +31,7 @@ from sessions.keys import Sender
 from sessions.messages import Inbound, InboundKind
 from sessions.records import OutRow
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SILENT_SECONDS = 300
 _BACKOFF = (1, 2, 5, 10, 30, 60)
@@ -79,6 +78,7 @@ class Platform:
         intake: Intake,
         live: Live,
         metrics: Metrics,
+        timezone: str = "UTC",
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.name = str(adapter.platform)
@@ -91,7 +91,7 @@ class Platform:
         pacer = Pacer(adapter.pace)
         self.presence = Presence(adapter, pacer, live)
         self._metrics = metrics
-        self.delivery = Delivery(database, adapter, pacer, self.presence, sent=self._sent)
+        self.delivery = Delivery(database, adapter, pacer, self.presence, timezone=timezone, sent=self._sent)
 
     def _sent(self, row: OutRow) -> None:
         self._metrics.message(self.name, "out")

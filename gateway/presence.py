@@ -1,30 +1,32 @@
 """What a chat sees while the agent works: typing, a preview that grows, one reaction on what came in meanwhile. All of it may be lost."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
-from adapters.base import Adapter, DeliveryError, Reacts, ShowsDrafts, ShowsTyping
+from adapters.base import Adapter, DeliveryError, Reacts, ShowsDrafts, ShowsTyping, TryLater
+from gateway.observe.logging import get_logger
 from gateway.pacing import Pacer
 from gateway.runs.live import Live, Moment
 from gateway.texts import say
-from sessions.keys import ChatKind
+from sessions.keys import Address, ChatKind
 from sessions.messages import Inbound
 from sessions.records import Route, Run
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 READ = "👀"
 SILENT = "NO_REPLY"
+SOON_SECONDS = 0.4
+"""An answer that is there by then needs no announcement, which would only make it wait for its turn."""
 QUIET_DM_SECONDS = 10.0
 QUIET_GROUP_SECONDS = 30.0
 REUSED_FOR_SECONDS = 60.0
 LEFT_SECONDS = 60.0
 """How long a preview stays whose run has ended without anything to send."""
+REFUSED_SECONDS = 5.0
+"""How long nothing is shown after the platform has not taken it."""
 _TICK = 0.25
 _PROGRESS = frozenset({"session_search", "memory", "web_fetch", "process", "schedule"})
 
@@ -40,10 +42,13 @@ class _Shown:
     draft: str | None = None
     drawn: str | None = None
     drawn_at: float = 0.0
-    typed_at: float = 0.0
+    type_at: float = 0.0
+    quiet_until: float = 0.0
     noted: list[Inbound] = field(default_factory=list[Inbound])
     task: asyncio.Task[None] | None = None
-    over: bool = False
+    ended: bool = False  # nobody works on the run any more
+    over: bool = False  # nothing more is shown
+    taken: bool = False  # the answer is about to take the preview's place
     cleared: asyncio.Event = field(default_factory=asyncio.Event)
     calling: asyncio.Lock = field(default_factory=asyncio.Lock)  # so that the last call is the one that counts
 
@@ -58,14 +63,12 @@ class Presence:
         live: Live,
         *,
         clock: Callable[[], float] = time.monotonic,
-        tick: float = _TICK,
-        left: float = LEFT_SECONDS,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._adapter = adapter
         self._pacer = pacer
         self._clock = clock
-        self._tick = tick
-        self._left = left
+        self._sleep = sleep
         self._shown: dict[str, _Shown] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._unlisten = live.listen("*", self._hear)
@@ -104,12 +107,18 @@ class Presence:
         if (before := self._shown.get(run.id)) is not None:  # it goes on, and so does what is shown of it
             before.over, shown.draft, shown.drawn = True, before.draft, before.drawn
             before.cleared.set()
-        self._shown[run.id] = shown
+        self._start(run.id, shown)
+
+    def _start(self, run_id: str, shown: _Shown) -> None:
+        self._shown[run_id] = shown
         shown.task = asyncio.create_task(self._show(shown))
 
     def _end(self, run_id: str, shown: _Shown) -> None:
-        shown.over = True
-        self._beside(self._leave(run_id, shown))
+        shown.over = shown.ended = True
+        if shown.draft is None and not shown.noted and not shown.calling.locked():
+            del self._shown[run_id]
+        else:
+            self._beside(self._leave(run_id, shown))
 
     def _beside(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
@@ -117,38 +126,52 @@ class Presence:
         task.add_done_callback(self._closing.discard)
 
     async def _leave(self, run_id: str, shown: _Shown) -> None:
+        """The answer comes first: it takes the place of the preview, and of nobody's turn."""
         async with shown.calling:
-            for inbound in shown.noted:
-                await self._react(inbound, None)
-        if shown.draft is not None:  # the answer takes it, if there is one
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._left):
-                    await shown.cleared.wait()
-        if self._shown.get(run_id) is shown:
+            pass
+        if shown.draft is not None or shown.noted:
+            await self._until_cleared(shown)
+        if self._shown.get(run_id) is shown and not shown.taken:
             await self.clear(run_id)
+        for inbound in shown.noted:
+            while not self._pacer.turn_now(inbound.address):
+                await self._sleep(_TICK)
+            await self._react(inbound, None)
+
+    async def _until_cleared(self, shown: _Shown) -> None:
+        left = asyncio.ensure_future(self._sleep(LEFT_SECONDS))
+        left.add_done_callback(lambda _: shown.cleared.set())
+        try:
+            await shown.cleared.wait()
+        finally:
+            left.cancel()
 
     # --- while it works ---
 
     async def _show(self, shown: _Shown) -> None:
+        await self._sleep(SOON_SECONDS)
         while not shown.over:
-            await self._type(shown)
-            await self._draw(shown)
-            await asyncio.sleep(self._tick)
+            if self._clock() >= shown.quiet_until:
+                try:
+                    await self._type(shown)
+                    await self._draw(shown)
+                except DeliveryError as error:
+                    self._refused(shown, error)
+            await self._sleep(_TICK)
+
+    def _refused(self, shown: _Shown, error: DeliveryError) -> None:
+        log.debug("preview.refused", error=str(error))
+        shown.quiet_until = self._clock() + REFUSED_SECONDS
+        if isinstance(error, TryLater) and error.after:
+            self._pacer.hold(error.after, shown.route.address)
 
     async def _type(self, shown: _Shown) -> None:
-        adapter, address, now = self._adapter, shown.route.address, self._clock()
-        if (
-            not isinstance(adapter, ShowsTyping)
-            or shown.drawn
-            or (shown.typed_at and now < shown.typed_at + adapter.typing_every)
-        ):
+        adapter, address = self._adapter, shown.route.address
+        if not isinstance(adapter, ShowsTyping) or shown.drawn or self._clock() < shown.type_at:
             return
         if self._pacer.turn_now(address):
-            shown.typed_at = now
-            try:
-                await adapter.typing(address)
-            except DeliveryError as error:
-                log.debug("typing.failed", error=str(error))
+            shown.type_at = self._clock() + adapter.typing_every
+            await adapter.typing(address)
 
     async def _draw(self, shown: _Shown) -> None:
         adapter, address = self._adapter, shown.route.address
@@ -160,15 +183,11 @@ class Presence:
             return
         if not self._pacer.turn_now(address, edit=True):
             return
-        try:
-            async with shown.calling:
-                if shown.over:
-                    return
-                shown.draft = await adapter.draft(address, shown.draft, wanted, reply_to=self._quoted(shown))
+        async with shown.calling:
+            if shown.over:
+                return
+            shown.draft = await adapter.draft(address, shown.draft, wanted, reply_to=self._quoted(shown))
             shown.drawn, shown.drawn_at = wanted, self._clock()
-        except DeliveryError as error:
-            log.debug("draft.failed", error=str(error))
-            self._pacer.hold(getattr(error, "after", None) or 5.0, address)
 
     def _wanted(self, shown: _Shown) -> str:
         """The text so far, once it cannot turn out to be silence; a line of progress when there is none for long."""
@@ -191,7 +210,7 @@ class Presence:
         shown = self._shown.get(run_id)
         if shown is None:
             return None
-        shown.over = True
+        shown.over = shown.taken = True
         async with shown.calling:  # an edit that is on its way must not arrive after the answer
             is_quick = self._clock() - shown.began <= REUSED_FOR_SECONDS
             return shown.draft if is_quick else None
@@ -207,11 +226,25 @@ class Presence:
             return
         shown.over = True
         shown.cleared.set()
-        if shown.draft and isinstance(self._adapter, ShowsDrafts):
-            try:
-                await self._adapter.erase_draft(shown.route.address, shown.draft)
-            except DeliveryError as error:
-                log.debug("draft.left", error=str(error))
+        if not shown.ended:  # that was the answer to a part of it
+            self._start(run_id, _Shown(route=shown.route, began=self._clock(), noted=shown.noted))
+        async with shown.calling:
+            if shown.draft is not None and isinstance(self._adapter, ShowsDrafts):
+                await self._erase(self._adapter, shown.route.address, shown.draft)
+
+    async def _erase(self, adapter: ShowsDrafts, address: Address, draft: str) -> None:
+        await self._pacer.turn(address)
+        try:
+            await adapter.erase_draft(address, draft)
+        except DeliveryError as error:
+            log.debug("draft.left", error=str(error))
+
+    def stopped(self, run_ids: Sequence[str]) -> None:
+        """Nothing will come that could take the place of their previews."""
+        for run_id in run_ids:
+            if (shown := self._shown.get(run_id)) is not None:
+                shown.ended = True
+                self._beside(self.clear(run_id))
 
     async def noted(self, inbound: Inbound, run_id: str) -> None:
         """The message is read and will be taken into account."""
@@ -220,6 +253,10 @@ class Presence:
             self._beside(self._note(shown, inbound))
 
     async def _note(self, shown: _Shown, inbound: Inbound) -> None:
+        while not self._pacer.turn_now(inbound.address):
+            if shown.over:
+                return
+            await self._sleep(_TICK)
         async with shown.calling:
             if not shown.over:
                 shown.noted.append(inbound)

@@ -1,17 +1,32 @@
 """What many tests start from: a home, a database in both kinds, a clock that the test moves."""
 
+import signal
 import tempfile
 import warnings
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from sqlalchemy import Connection, inspect, text
 
 from sessions.db import Database, open_database
 from sessions.db.postgres import make_engine
 
 START = 1_750_000_000_000
+
+# The same examples everywhere, however slow the machine; `--hypothesis-profile searching` throws the dice anew.
+_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+settings.register_profile("searching", _UNTIMED)
+settings.register_profile("steady", _UNTIMED, derandomize=True)
+settings.load_profile("steady")
+# Nor are words of our modules among them: which of those are imported by now is another matter each time.
+_NO_WORDS = providers.Constants()
+providers._get_local_constants = lambda: _NO_WORDS
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; our processes would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class HandClock:

@@ -4,7 +4,6 @@ import asyncio
 import hmac
 import json
 import logging
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,7 +25,6 @@ from telegram import (
     User,
 )
 from telegram.constants import ChatAction
-from telegram.request import HTTPXRequest
 
 from adapters.base import (
     Adapter,
@@ -50,13 +48,20 @@ from adapters.telegram.errors import Moved, Refused, Translation
 from adapters.telegram.normalize import normalize
 from adapters.telegram.polling import Poll, update_id
 from adapters.telegram.render import render, render_draft, reply_parameters
+from adapters.telegram.transport import Connections
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Attachment, Inbound, Outbound, Piece, Receipt
 
-ALLOWED_UPDATES = ["message", "edited_message", "channel_post", "edited_channel_post", "callback_query"]
+ALLOWED_UPDATES = [
+    "message",
+    "edited_message",
+    "channel_post",
+    "edited_channel_post",
+    "callback_query",
+    "my_chat_member",
+]
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105  # a header's name
 _WEBHOOK_CHECK = 60.0
-_WRITES_URLS = ("httpx", "httpcore", "telegram")  # loggers whose chattier lines hold the URL, and with it the token
 _FORMATTING = (
     "parse entities",
     "entity_",
@@ -94,17 +99,13 @@ class Telegram(
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         poll_seconds: int = 50,
     ) -> None:
-        for name in _WRITES_URLS:
-            logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger("telegram").setLevel(logging.WARNING)  # its chattier lines hold the token
         self._config = config
         self._clock = clock
         self._sleep = sleep
         self._translation = Translation(config.token)
-        self._calls = HTTPXRequest(
-            connection_pool_size=16, connect_timeout=10, read_timeout=20, write_timeout=20, pool_timeout=20
-        )
-        self._polls = HTTPXRequest(connection_pool_size=1, connect_timeout=10)
         base = config.api_base.rstrip("/")
+        self._calls, self._polls = Connections(base, 16), Connections(base, 1)
         with self._translation():
             self._bot = Bot(config.token, f"{base}/bot", f"{base}/file/bot", self._calls, self._polls)
         self._poll = Poll(
@@ -182,14 +183,17 @@ class Telegram(
         with self._calling(address):
             await self._bot.send_chat_action(**self._to(address), action=ChatAction.TYPING)
 
-    async def draft(self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None) -> str:
+    async def draft(
+        self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None
+    ) -> str | None:
         """In DMs an empty text shows that the bot thinks; elsewhere a message cannot be empty, and typing shows it."""
         piece = render_draft(text)
         if address.kind is ChatKind.DM:
-            return await self._draft_in_dm(address, draft_id, piece)
+            await self._draft_in_dm(address, piece)
+            return None
         if not piece["text"].strip():
             await self.typing(address)
-            return draft_id or ""
+            return draft_id
         if draft_id:
             await self.edit(address, draft_id, piece)
             return draft_id
@@ -197,11 +201,7 @@ class Telegram(
         return receipt.message_id
 
     async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:
-        """In DMs the message itself takes the draft away. A preview that cannot become the message is erased."""
-        if address.kind is ChatKind.DM or not draft_id:
-            return None
         if piece["method"] != "sendMessage":
-            await self.erase_draft(address, draft_id)
             return None
         try:
             await self.edit(address, draft_id, piece)
@@ -209,16 +209,14 @@ class Telegram(
             return None
         return Receipt(message_id=draft_id)
 
-    async def _draft_in_dm(self, address: Address, draft_id: str | None, piece: Piece) -> str:
-        number = draft_id or str(secrets.randbelow(2**31 - 1) + 1)
-        to: dict[str, Any] = {**self._to(address), "draft_id": int(number), "text": piece["text"]}
+    async def _draft_in_dm(self, address: Address, piece: Piece) -> None:
+        """The one draft of this chat, which the next message takes away."""
         with self._calling(address):
-            await self._bot.send_message_draft(**to, api_kwargs={"entities": piece["entities"]})
-        return number
+            await self._bot.send_message_draft(
+                **self._to(address), draft_id=1, text=piece["text"], api_kwargs={"entities": piece["entities"]}
+            )
 
     async def erase_draft(self, address: Address, draft_id: str) -> None:
-        if address.kind is ChatKind.DM or not draft_id:
-            return
         with suppress(Refused), self._calling(address):  # refused: somebody has already deleted it
             await self._bot.delete_message(self._chat_id(address), int(draft_id))
 

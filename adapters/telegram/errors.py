@@ -19,9 +19,7 @@ from telegram.error import (
 )
 
 from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
-
-_NEVER_WRITTEN = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
-"""Names of httpx's errors after which Telegram cannot have seen the request."""
+from adapters.telegram.transport import NeverSent
 
 
 class Refused(Undeliverable):
@@ -85,8 +83,8 @@ class Translation:
             error.__cause__, TelegramError
         ):  # an answer with a 5xx status, readable or not
             return TryLater(f"Telegram has an outage: {said}")
-        ambiguous = type(error.__cause__).__name__ not in _NEVER_WRITTEN
         what = "did not answer in time" if isinstance(error, TimedOut) else "cannot be reached"
+        ambiguous = not isinstance(error, NeverSent)
         return TryLater(f"Telegram {what} ({type(error.__cause__).__name__}).", ambiguous=ambiguous)
 
 

@@ -4,11 +4,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
-from telegram.constants import ChatType
+from telegram import (
+    CallbackQuery,
+    Chat,
+    ChatMember,
+    ChatMemberRestricted,
+    ChatMemberUpdated,
+    Message,
+    MessageEntity,
+    Update,
+    User,
+)
+from telegram.constants import ChatMemberStatus, ChatType
 
+from adapters.telegram.contents import attachments, in_words, is_unreadable, origin
 from sessions.keys import Address, ChatKind, Platform, Sender
-from sessions.messages import Attachment, AttachmentKind, Inbound, InboundKind, Quote
+from sessions.messages import Inbound, InboundKind, Quote
 
 _KINDS = {
     ChatType.PRIVATE: ChatKind.DM,
@@ -16,28 +27,17 @@ _KINDS = {
     ChatType.SUPERGROUP: ChatKind.GROUP,
     ChatType.CHANNEL: ChatKind.CHANNEL,
 }
-_UNREADABLE = (
-    "sticker",
-    "poll",
-    "location",
-    "venue",
-    "contact",
-    "dice",
-    "game",
-    "story",
-    "checklist",
-    "paid_media",
-    "invoice",
-)
 
 
 def normalize(update: Update, me: User) -> list[Inbound]:
     """Empty for everything that no user said: service messages, automatic forwards, other bots, ourselves.
 
-    A message of a kind that cannot be read (a sticker, a poll, a location) comes with neither text nor attachments, and no other
-    message does: a bare mention of the bot keeps it as its text.
+    A message of a kind that cannot be read (a story, an invoice) comes with neither text nor attachments, and no other message
+    does: a bare mention of the bot keeps it as its text.
     """
     key = f"tg:{me.id}:{update.update_id}"
+    if update.my_chat_member is not None:
+        return list(_membership(update.my_chat_member, key))
     if update.callback_query is not None:
         return list(_tap(update.callback_query, key))
     message = update.effective_message
@@ -53,9 +53,12 @@ def _said(message: Message, me: User, key: str, kind: InboundKind) -> Iterator[I
     sender = _sender(message)
     if sender is None or message.is_automatic_forward or sender.id == str(me.id):
         return
-    attachments = tuple(_attachments(message))
+    if kind is InboundKind.EDIT and message.location is not None:  # a live location says where it is all the time
+        return
+    files = tuple(attachments(message))
     reading = _read(message, me)
-    if not reading.text and not attachments and not any(getattr(message, name) for name in _UNREADABLE):
+    text = "\n".join(filter(None, (reading.text, in_words(message))))
+    if not text and not files and not is_unreadable(message):
         return
     quote = _quote(message, me)
     private = message.chat.type == ChatType.PRIVATE
@@ -65,12 +68,13 @@ def _said(message: Message, me: User, key: str, kind: InboundKind) -> Iterator[I
         address=_address(message.chat, message),
         sender=sender,
         message_id=str(message.message_id),
-        text=reading.text,
+        text=text,
         kind=kind,
         mentioned=mentioned,
         mentions_other=reading.mentions_other and not mentioned,
         quote=quote,
-        attachments=attachments,
+        forwarded_from=origin(message.forward_origin, me),
+        attachments=files,
         chat_title=message.chat.title or "",
         sent_at=int((message.edit_date or message.date).timestamp() * 1000),
     )
@@ -106,6 +110,29 @@ def _moved(message: Message, key: str) -> Inbound:
     )
 
 
+def _membership(event: ChatMemberUpdated, key: str) -> Iterator[Inbound]:
+    """We came or went. In a channel nobody is greeted: all its readers would hear it."""
+    was_in, is_in = _is_in(event.old_chat_member), _is_in(event.new_chat_member)
+    if was_in == is_in or (is_in and event.chat.type not in {ChatType.GROUP, ChatType.SUPERGROUP}):
+        return
+    yield Inbound(
+        dedup_key=key,
+        address=_address(event.chat, None),
+        sender=Sender(id=str(event.from_user.id), name=event.from_user.full_name),
+        message_id="",
+        kind=InboundKind.JOINED if is_in else InboundKind.LEFT,
+        mentioned=False,
+        chat_title=event.chat.title or "",
+        sent_at=int(event.date.timestamp() * 1000),
+    )
+
+
+def _is_in(member: ChatMember) -> bool:
+    if isinstance(member, ChatMemberRestricted):
+        return member.is_member
+    return member.status not in {ChatMemberStatus.LEFT, ChatMemberStatus.BANNED}
+
+
 def _address(chat: Chat, message: Message | None) -> Address:
     topic = message.message_thread_id if message is not None and message.is_topic_message else None
     return Address(
@@ -133,52 +160,17 @@ def _quote(message: Message, me: User) -> Quote | None:
         author = _sender(replied)
         from_us = replied.from_user is not None and replied.from_user.id == me.id
         name = author.name if author else replied.from_user.full_name if replied.from_user else ""
-        text = part or replied.text or replied.caption or ""
+        text = part or replied.text or replied.caption or in_words(replied) or _named(replied)
         return Quote(message_id=str(replied.message_id), text=text, sender_name=name, from_us=from_us)
     if message.external_reply is not None:
-        return Quote(message_id=str(message.external_reply.message_id or ""), text=part)
+        elsewhere = message.external_reply
+        return Quote(message_id=str(elsewhere.message_id or ""), text=part, sender_name=origin(elsewhere.origin, me))
     return None
 
 
-def _attachments(message: Message) -> Iterator[Attachment]:
-    number = message.message_id
-    if message.photo:
-        photo = max(message.photo, key=lambda size: size.width * size.height)
-        yield Attachment(
-            kind=AttachmentKind.IMAGE,
-            name=f"photo-{number}.jpg",
-            mime="image/jpeg",
-            size=photo.file_size,
-            ref=photo.file_id,
-        )
-    named = (
-        (AttachmentKind.VIDEO, message.video or message.animation, f"video-{number}.mp4", "video/mp4"),
-        (AttachmentKind.VIDEO, message.video_note, f"video-{number}.mp4", "video/mp4"),
-        (AttachmentKind.AUDIO, message.audio, f"audio-{number}.mp3", "audio/mpeg"),
-        (AttachmentKind.VOICE, message.voice, f"voice-{number}.ogg", "audio/ogg"),
-        # an animation comes with itself as a document, for old clients
-        (
-            AttachmentKind.FILE,
-            None if message.animation else message.document,
-            f"file-{number}",
-            "application/octet-stream",
-        ),
-    )
-    for kind, file, name, mime in named:
-        if file is not None:
-            yield Attachment(
-                kind=_picture(kind, getattr(file, "mime_type", None)),
-                name=getattr(file, "file_name", None) or name,
-                mime=getattr(file, "mime_type", None) or mime,
-                size=file.file_size,
-                ref=file.file_id,
-            )
-
-
-def _picture(kind: AttachmentKind, mime: str | None) -> AttachmentKind:
-    """A picture sent without compression is a document to Telegram."""
-    pictures = {"image/jpeg", "image/png", "image/gif", "image/webp"}
-    return AttachmentKind.IMAGE if kind is AttachmentKind.FILE and mime in pictures else kind
+def _named(message: Message) -> str:
+    file = next(attachments(message), None)
+    return f"[{file.kind}]" if file else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import structlog
-from telegram.request import HTTPXRequest
 
 from adapters.base import TryLater
 from adapters.telegram.errors import Translation
+from adapters.telegram.transport import Connections
 
 PATIENCE = 5  # failures in a row, then the supervisor is told
 _LONGEST_PAUSE = 30.0
@@ -22,7 +22,7 @@ class Poll:
     def __init__(
         self,
         base_url: str,
-        connection: HTTPXRequest,
+        connection: Connections,
         translation: Translation,
         *,
         allowed: str,
@@ -40,7 +40,6 @@ class Poll:
         """`alive` is called after every answer. Raises DeliveryError when it makes no sense to go on; what `take` raises goes through."""
         offset = failures = 0
         seconds = 0  # the first answer comes at once, and shows that we are connected
-        await self._connection.initialize()
         try:
             while True:
                 try:
@@ -69,7 +68,6 @@ class Poll:
         log.warning("telegram.poll_failed", reason=str(error), failures=failures)
         await self._connection.shutdown()
         await self._sleep(error.after or min(2.0 ** (failures - 1), _LONGEST_PAUSE))
-        await self._connection.initialize()
 
 
 def _behind(items: list[Any], offset: int) -> int:

@@ -1,11 +1,13 @@
 """From an answer in Markdown to calls of the Bot API: plain text with entities, never more than Telegram takes."""
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from adapters.text.markdown import Block, Fence, Heading, Paragraph, Rule, Span, Style, Table, parse
+from adapters.text.markdown import Block, Fence, Heading, Paragraph, Rule, Table, parse
+from adapters.text.spans import Span, Style
 from adapters.text.split import Size, split, split_or_file
 from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece
 
@@ -23,10 +25,14 @@ _SPAN_TYPES = {
     Style.CODE: "code",
     Style.LINK: "text_link",
 }
+_ALONE = {Style.LINK, Style.CODE}
+
+_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 
 Entity = dict[str, Any]
-Marked = tuple[str, list[Entity]]
-"""Text and its entities, whose offsets still count characters."""
+Mark = tuple[str, int, int, str]
+"""An entity before it is written: its type, from where up to where in characters, and its URL or language."""
+Marked = tuple[str, list[Mark]]
 
 
 def render(outbound: Outbound) -> list[Piece]:
@@ -53,13 +59,30 @@ def reply_parameters(reply_to: str | None) -> dict[str, Any]:
 
 def render_draft(markdown: str) -> Piece:
     """The end of a growing answer, as much of it as one message holds."""
-    *_, last = split(parse(markdown), MESSAGE, measure) if markdown.strip() else [()]
-    return _message(last)
+    layout = Layout()
+    *_, last = split(parse(markdown), MESSAGE, layout.measure) if markdown.strip() else [()]
+    return _message(last, layout)
 
 
-def measure(block: Block) -> Size:
-    text, entities = _lay(block)
-    return Size(utf16_length(text) + 2, len(entities) + (block.quote > 0))
+class Layout:
+    """Lays every block out once, however often it is looked at."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Block, Marked, Size]] = {}  # the block beside it keeps its number its own
+
+    def _look(self, block: Block) -> tuple[Block, Marked, Size]:
+        found = self._known.get(id(block))
+        if found is None:
+            text, marks = _lay(block)
+            size = Size(utf16_length(text) + 2, len(marks) + (block.quote > 0))
+            found = self._known[id(block)] = (block, (text, marks), size)
+        return found
+
+    def of(self, block: Block) -> Marked:
+        return self._look(block)[1]
+
+    def measure(self, block: Block) -> Size:
+        return self._look(block)[2]
 
 
 def utf16_length(text: str) -> int:
@@ -67,23 +90,25 @@ def utf16_length(text: str) -> int:
 
 
 def _texts(blocks: Sequence[Block], markdown: str) -> Iterator[dict[str, Any]]:
-    pieces, as_file = split_or_file(blocks, MESSAGE, measure)
-    yield from (message for message in map(_message, pieces) if message["text"].strip())
+    layout = Layout()
+    pieces, as_file = split_or_file(blocks, MESSAGE, layout.measure)
+    yield from (message for piece in pieces if (message := _message(piece, layout))["text"].strip())
     if as_file:
         yield {"method": "sendDocument", "filename": "answer.md", "content": markdown}
 
 
-def _message(blocks: Sequence[Block]) -> dict[str, Any]:
-    text, entities = _compose(blocks)
+def _message(blocks: Sequence[Block], layout: Layout) -> dict[str, Any]:
+    text, entities = _compose(blocks, layout)
     return {"method": "sendMessage", "text": text, "entities": entities, "link_preview_options": {"is_disabled": True}}
 
 
 def _captioned(blocks: Sequence[Block], attachments: Sequence[Attachment]) -> list[dict[str, Any]]:
     """A single file carries a short text with it."""
-    pieces = list(islice(split(blocks, CAPTION, measure), 2)) if len(attachments) == 1 else []
+    layout = Layout()
+    pieces = list(islice(split(blocks, CAPTION, layout.measure), 2)) if len(attachments) == 1 else []
     if len(pieces) != 1:
         return []
-    text, entities = _compose(pieces[0])
+    text, entities = _compose(pieces[0], layout)
     return [{**_file(attachments[0]), "caption": text, "caption_entities": entities}]
 
 
@@ -108,60 +133,64 @@ def _keyboard(buttons: Sequence[Button]) -> list[list[dict[str, str]]]:
     return [keys] if sum(len(button.label) for button in buttons) <= _ROW_OF_BUTTONS else [[key] for key in keys]
 
 
-def _compose(blocks: Sequence[Block]) -> Marked:
+def _compose(blocks: Sequence[Block], layout: Layout) -> tuple[str, list[Entity]]:
     parts: list[str] = []
-    entities: list[Entity] = []
+    marks: list[Mark] = []
     length = 0
-    quoted: Entity | None = None
+    quoted: int | None = None  # where the mark of the quote stands that we are in
     for block in blocks:
         gap = "" if not parts else "\n" if block.tight else "\n\n"
-        text, own = _lay(block)
+        text, own = layout.of(block)
         start = length + len(gap)
         length = start + len(text)
         parts += (gap, text)
         if not block.quote:
             quoted = None
         elif quoted is None:
-            quoted = {"type": "blockquote", "offset": start, "length": 0}
-            entities.append(quoted)
-        if quoted is not None:
-            quoted["length"] = length - quoted["offset"]
-        entities += ({**entity, "offset": entity["offset"] + start} for entity in own)
+            quoted = len(marks)
+            marks.append(("blockquote", start, length, ""))
+        else:
+            marks[quoted] = ("blockquote", marks[quoted][1], length, "")
+        marks += ((kind, start + begin, start + end, more) for kind, begin, end, more in own)
     text = "".join(parts)
-    return text, _in_utf16(text, [entity for entity in entities if entity["length"]])
+    return text, _written(text, marks)
 
 
-def _in_utf16(text: str, entities: list[Entity]) -> list[Entity]:
-    if text.isascii():
-        return entities
-    at = [0]
-    for character in text:
-        at.append(at[-1] + 1 + (character > "\uffff"))
-    return [
-        {
-            **entity,
-            "offset": at[entity["offset"]],
-            "length": at[entity["offset"] + entity["length"]] - at[entity["offset"]],
-        }
-        for entity in entities
-    ]
+def _written(text: str, marks: list[Mark]) -> list[Entity]:
+    """Offsets count UTF-16 units, of which characters beyond the first 65,536 take two."""
+    wide = [] if text.isascii() else [found.start() for found in _ASTRAL.finditer(text)]
+    entities: list[Entity] = []
+    for kind, start, end, more in marks:
+        if start == end:
+            continue
+        entity = {"type": kind, "offset": start, "length": end - start}
+        if wide:
+            entity["offset"] = start + bisect_left(wide, start)
+            entity["length"] = end + bisect_left(wide, end) - entity["offset"]
+        if more:
+            entity["url" if kind == "text_link" else "language"] = more
+        entities.append(entity)
+    return entities
 
 
 def _lay(block: Block) -> Marked:
     prefix = "  " * max(0, block.indent - 1) + (f"{block.marker} " if block.marker else "")
-    text, entities = _body(block)
-    return prefix + text, [{**entity, "offset": entity["offset"] + len(prefix)} for entity in entities]
+    text, marks = _body(block)
+    if not prefix:
+        return text, marks
+    by = len(prefix)
+    return prefix + text, [(kind, start + by, end + by, more) for kind, start, end, more in marks]
 
 
 def _body(block: Block) -> Marked:
     match block:
         case Heading(text=text):
             spans = (Span(0, len(text), Style.BOLD), *(span for span in block.spans if span.style is not Style.BOLD))
-            return text, list(_entities(spans))
+            return text, _marks(spans)
         case Paragraph(text=text, spans=spans):
-            return text, list(_entities(spans))
+            return text, _marks(spans)
         case Fence(code=code, language=language):
-            return code, [_pre(code, language)]
+            return code, [("pre", 0, len(code), language)]
         case Table():
             return _table(block)
         case Rule():
@@ -170,30 +199,24 @@ def _body(block: Block) -> Marked:
             return "", []
 
 
-def _pre(code: str, language: str = "") -> Entity:
-    entity: Entity = {"type": "pre", "offset": 0, "length": len(code)}
-    return {**entity, "language": language} if language else entity
-
-
-def _entities(spans: Sequence[Span]) -> Iterator[Entity]:
+def _marks(spans: Sequence[Span]) -> list[Mark]:
     """Telegram allows nothing inside code, and no link inside a link: links win over code, code wins over bold and the like."""
     alone = _without_inner(spans)
     codes = [span for span in alone if span.style is Style.CODE]
+    marks: list[Mark] = []
     for span in alone:
-        match span.style:
-            case Style.LINK:
-                yield {**_entity(span.style, span.start, span.end), "url": span.url}
-            case Style.CODE:
-                yield _entity(span.style, span.start, span.end)
-            case _:
-                yield from _around(span, codes)
+        if span.style in _ALONE or not codes:
+            marks.append((_SPAN_TYPES[span.style], span.start, span.end, span.url))
+        else:
+            marks += _around(span, codes)
+    return marks
 
 
 def _without_inner(spans: Sequence[Span]) -> list[Span]:
     kept: list[Span] = []
     link_end = 0
     for span in spans:
-        if span.style in {Style.LINK, Style.CODE} and span.start < link_end:
+        if span.start < link_end and span.style in _ALONE:
             continue
         kept.append(span)
         if span.style is Style.LINK:
@@ -201,20 +224,16 @@ def _without_inner(spans: Sequence[Span]) -> list[Span]:
     return kept
 
 
-def _around(span: Span, codes: Sequence[Span]) -> Iterator[Entity]:
-    start = span.start
+def _around(span: Span, codes: Sequence[Span]) -> Iterator[Mark]:
+    kind, start = _SPAN_TYPES[span.style], span.start
     for code in codes[bisect_left(codes, span.start, key=lambda code: code.start) :]:
         if code.start >= span.end:
             break
         if start < code.start:
-            yield _entity(span.style, start, code.start)
+            yield kind, start, code.start, ""
         start = code.end
     if start < span.end:
-        yield _entity(span.style, start, span.end)
-
-
-def _entity(style: Style, start: int, end: int) -> Entity:
-    return {"type": _SPAN_TYPES[style], "offset": start, "length": end - start}
+        yield kind, start, span.end, ""
 
 
 def _table(table: Table) -> Marked:
@@ -224,7 +243,7 @@ def _table(table: Table) -> Marked:
         grid = "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
         )
-        return grid, [_pre(grid)]
+        return grid, [("pre", 0, len(grid), "")]
     records = (
         "\n".join(f"{name}: {cell}" for name, cell in zip(table.header, row, strict=True) if cell) for row in table.rows
     )

@@ -7,34 +7,17 @@ tree. Plain text that means nothing in Markdown comes through as it is; nothing 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from adapters.text import inline
+from adapters.text.spans import Line, Span, Style
+
 PARSED_CHARS = 30_000  # what follows is plain text: nobody reads it formatted, and parsing time stays bounded
 _NESTING = 20  # the parser drops the inside of what is nested deeper, so such text is not parsed at all
-_LINKABLE = re.compile(r"(?:https?://|tg://|mailto:)\S", re.IGNORECASE)
-
-
-class Style(StrEnum):
-    BOLD = "bold"
-    ITALIC = "italic"
-    STRIKE = "strike"
-    CODE = "code"
-    LINK = "link"
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """`style` from `start` up to `end`, counted in characters of the block's text. Spans nest and never cross; outer ones come first."""
-
-    start: int
-    end: int
-    style: Style
-    url: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +68,7 @@ def parse(markdown: str) -> tuple[Block, ...]:
     tokens = _parser().parse(head, environment)
     if any(token.level >= _NESTING - 1 for token in tokens):
         return _plain(markdown)
-    blocks = tuple(_Reader(tokens).blocks())
+    blocks = tuple(_Reader(tokens, environment).blocks())
     blocks += tuple(_unused_references(environment.get("references", {}), blocks)) + _plain(tail)
     return blocks or _plain(markdown)
 
@@ -118,7 +101,10 @@ def _unused_references(references: Mapping[str, Mapping[str, str]], blocks: Sequ
 
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"html": False, "maxNesting": _NESTING}).enable(["table", "strikethrough"])
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _NESTING}).enable(["table", "strikethrough"])
+    parser.core.ruler.enableOnly(["normalize", "block"])  # what is inside of blocks is read one by one
+    parser.disable(["html_block", "html_inline"])
+    return parser
 
 
 @dataclass(slots=True)
@@ -126,6 +112,7 @@ class _Reader:
     """Walks the parser's tokens once, remembering how deep in quotes and lists it stands."""
 
     tokens: Sequence[Token]
+    environment: dict[str, Any]
     at: int = 0
     quote: int = 0
     lists: list[int | None] = field(
@@ -192,7 +179,7 @@ class _Reader:
 
     def _prose(self, token: Token) -> Block | None:
         opening = self.tokens[self.at - 2]
-        text, spans = _inline(token.children or ())
+        text, spans = self._inline(token.content)
         if not text.strip():
             return None
         if opening.type == "heading_open":
@@ -205,70 +192,48 @@ class _Reader:
             if token.type == "tr_open":
                 rows.append([])
             elif token.type == "inline":
-                rows[-1].append(_inline(token.children or ())[0].replace("\n", " "))
+                rows[-1].append(self._inline(token.content)[0].replace("\n", " "))
             self.at += 1
         self.at += 1
         header, *body = (tuple(row) for row in rows)
         return Table(header=header, rows=tuple(body), **self._place())
 
+    def _inline(self, content: str) -> tuple[str, tuple[Span, ...]]:
+        parser = _parser()
+        found = None if self.environment.get("references") else inline.read(content, parser)
+        return found or thorough(parser.inline.parse(content, parser, self.environment, []))
+
 
 _STYLES = {"strong": Style.BOLD, "em": Style.ITALIC, "s": Style.STRIKE}
 
 
-def _inline(tokens: Sequence[Token]) -> tuple[str, tuple[Span, ...]]:
-    line = _Line()
+def thorough(tokens: Sequence[Token]) -> tuple[str, tuple[Span, ...]]:
+    """What the parser has found inside a block."""
+    line = Line()
+    opened: list[tuple[int, str]] = []
     for token in tokens:
-        line.take(token)
-    return "".join(line.text), tuple(sorted((s for s in line.spans if s.start < s.end), key=_outer_first))
+        _take(token, line, opened)
+    return line.read()
 
 
-def _outer_first(span: Span) -> tuple[int, int, bool]:
-    return span.start, -span.end, span.style is not Style.LINK
-
-
-@dataclass(slots=True)
-class _Line:
-    """Text and spans of one block, while they are being read."""
-
-    text: list[str] = field(default_factory=list[str])
-    length: int = 0
-    spans: list[Span] = field(default_factory=list[Span])
-    opened: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-
-    def take(self, token: Token) -> None:
-        kind, _, edge = token.type.rpartition("_")
-        match kind, edge:
-            case "strong" | "em" | "s" | "link", "open":
-                self.opened.append((self.length, str(token.attrs.get("href", ""))))
-            case "strong" | "em" | "s", "close":
-                self.spans.append(Span(self.opened.pop()[0], self.length, _STYLES[kind]))
-            case "link", "close":
-                self._link(*self.opened.pop())
-            case "code", "inline":
-                self._write(token.content)
-                self.spans.append(Span(self.length - len(token.content), self.length, Style.CODE))
-            case "", "image":
-                source, start = str(token.attrs.get("src", "")), self.length
-                self._write(token.content or source)
-                self._link(start, source)
-            case "", "softbreak" | "hardbreak":
-                self._write("\n")
-            case _:
-                self._write(token.content)
-
-    def _write(self, part: str) -> None:
-        self.text.append(part)
-        self.length += len(part)
-
-    def _link(self, start: int, url: str) -> None:
-        """A target that no chat could open is shown behind the text."""
-        if _LINKABLE.match(url):
-            self.spans.append(Span(start, self.length, Style.LINK, url))
-        elif url and [url] != self.text[-1:]:
-            self._write(f" ({url})")
-
-
-def cut_spans(spans: Sequence[Span], start: int, end: int) -> tuple[Span, ...]:
-    """The spans as they stand in `text[start:end]`."""
-    inside = (Span(max(s.start, start) - start, min(s.end, end) - start, s.style, s.url) for s in spans)
-    return tuple(span for span in inside if span.start < span.end)
+def _take(token: Token, line: Line, opened: list[tuple[int, str]]) -> None:
+    kind, _, edge = token.type.rpartition("_")
+    match kind, edge:
+        case "strong" | "em" | "s" | "link", "open":
+            opened.append((line.length, str(token.attrs.get("href", ""))))
+        case "strong" | "em" | "s", "close":
+            line.mark(_STYLES[kind], opened.pop()[0])
+        case "link", "close":
+            line.link(*opened.pop())
+        case "code", "inline":
+            start = line.length
+            line.write(token.content)
+            line.mark(Style.CODE, start)
+        case "", "image":
+            source, start = str(token.attrs.get("src", "")), line.length
+            line.write(token.content or source)
+            line.link(start, source)
+        case "", "softbreak" | "hardbreak":
+            line.write("\n")
+        case _:
+            line.write(token.content)

@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from adapters.text.markdown import Block, Fence, Heading, Paragraph, Span, Style, Table, cut_spans, plain_text
+from adapters.text.markdown import Block, Fence, Heading, Paragraph, Table, plain_text
+from adapters.text.spans import Span, Style, cut_spans
 
 PIECES_AT_MOST = 5
 SMALLEST_LIMIT = 16
+_PRECISION = 128
+"""A piece that could be longer by less than this part of it is long enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,9 @@ class Size:
     def __sub__(self, other: "Size") -> "Size":
         return Size(self.units - other.units, self.marks - other.marks)
 
+    def times(self, count: int) -> "Size":
+        return Size(self.units * count, self.marks * count)
+
     def holds(self, other: "Size") -> bool:
         return other.units <= self.units and other.marks <= self.marks
 
@@ -39,7 +45,11 @@ Pieces = list[tuple[Block, ...]]
 
 def split_or_file(blocks: Sequence[Block], limit: Size, measure: Measure) -> tuple[Pieces, bool]:
     """The pieces to send. True: there would be more than five, so these are the first one only, and the whole goes as a file."""
-    pieces = list(islice(split(blocks, limit, measure), PIECES_AT_MOST + 1))
+    far_more = limit.times(PIECES_AT_MOST + 1)
+    at_most = PIECES_AT_MOST + 1 if far_more.holds(_sum(blocks, measure)) else 1
+    pieces = list(islice(split(blocks, limit, measure), at_most))
+    if at_most == 1:
+        return pieces, True
     return (pieces[:1], True) if len(pieces) > PIECES_AT_MOST else (pieces, False)
 
 
@@ -52,7 +62,7 @@ def split(blocks: Sequence[Block], limit: Size, measure: Measure) -> Iterator[tu
     room = limit
     while waiting:
         group = waiting.popleft()
-        size = sum((measure(block) for block in group), Size(0))
+        size = _sum(group, measure)
         if room.holds(size):
             piece += group
             room -= size
@@ -69,6 +79,11 @@ def split(blocks: Sequence[Block], limit: Size, measure: Measure) -> Iterator[tu
             piece, room = [], limit
     if piece:
         yield tuple(piece)
+
+
+def _sum(blocks: Sequence[Block], measure: Measure) -> Size:
+    sizes = [measure(block) for block in blocks]
+    return Size(sum(size.units for size in sizes), sum(size.marks for size in sizes)) if len(sizes) != 1 else sizes[0]
 
 
 def _groups(blocks: Sequence[Block]) -> list[list[Block]]:
@@ -123,13 +138,14 @@ def _cut_table(table: Table, room: Size, measure: Measure) -> tuple[Block, ...]:
 
 
 def _longest(block: Block, text: str, room: Size, measure: Measure) -> int:
-    return _most(min(len(text), room.units), lambda most: room.holds(measure(_part(block, text, 0, most))))
+    highest = min(len(text), room.units)
+    return _most(highest, lambda most: room.holds(measure(_part(block, text, 0, most))), highest // _PRECISION)
 
 
-def _most(highest: int, fits: Callable[[int], bool]) -> int:
-    """The highest number that fits, 0 when none does."""
+def _most(highest: int, fits: Callable[[int], bool], inexact: int = 0) -> int:
+    """The highest number that fits, give or take, 0 when none does."""
     low, high = 0, max(highest, 0)
-    while low < high:
+    while low < high - (inexact if low else 0):
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low

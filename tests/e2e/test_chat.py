@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -68,7 +70,7 @@ def model() -> Generator[tuple[ModelServer, SlowModel]]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     server = ModelServer(slow)
-    run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result(10)  # noqa: E731
+    run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result(30)  # noqa: E731
     run(server.__aenter__())
     yield server, slow
     slow.go_on.set()
@@ -89,9 +91,10 @@ class Window:
     """A terminal of 80 by 40 with `hermes` in it. `sees` waits until the screen shows something."""
 
     def __init__(self, home: Path, *arguments: str) -> None:
-        environ = {**os.environ, "TERM": "xterm-256color", "HERMES_HOME": str(home), "NO_COLOR": ""}
+        inherited = {name: value for name, value in os.environ.items() if name not in {"LINES", "COLUMNS"}}
+        environ = {**inherited, "TERM": "xterm-256color", "HERMES_HOME": str(home), "NO_COLOR": ""}
         self.child = pexpect.spawn(
-            HERMES, list(arguments), dimensions=(HEIGHT, WIDTH), encoding="utf-8", timeout=15, env=environ
+            HERMES, list(arguments), dimensions=(HEIGHT, WIDTH), encoding="utf-8", timeout=60, env=environ
         )
         self.screen = pyte.HistoryScreen(WIDTH, HEIGHT)
         self._stream = pyte.Stream(self.screen)
@@ -120,7 +123,7 @@ class Window:
         return escaped is not None and "\x1b[2m" in escaped.group(1)
 
     def _more(self) -> None:
-        read = self.child.read_nonblocking(65_536, timeout=15)
+        read = self.child.read_nonblocking(65_536, timeout=60)
         self.raw += read
         self._stream.feed(read)
         for _ in range(read.count(ASKED_WHERE)):
@@ -133,6 +136,15 @@ class Window:
                 self._more()
         self.child.wait()
         return self.shown
+
+    def is_left_by_ctrl_c(self) -> str:
+        """Twice, and once more each time that the machine was too slow for that to be twice."""
+        with contextlib.suppress(pexpect.EOF):
+            for asked in count(1):
+                self.presses("\x03")
+                while self.shown.count("Ctrl-C once more leaves.") < asked:
+                    self._more()
+        return self.ends()
 
 
 @pytest.fixture
@@ -155,13 +167,26 @@ def open_window(configured: Path, windows: list[Window]):
 
 def piped(home: Path, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "HERMES_HOME": str(home)}
-    return subprocess.run([HERMES, *arguments], input=said, capture_output=True, text=True, timeout=30, env=environ)
+    return subprocess.run([HERMES, *arguments], input=said, capture_output=True, text=True, timeout=60, env=environ)
 
 
 def session_in(text: str) -> str:
     found = re.search(r"Session (\d{8}_\d{6}_[0-9a-f]{8})", text)
     assert found is not None
     return found[1]
+
+
+def stored(home: Path, query: str) -> int:
+    """What another process sees in the database of this home."""
+    with contextlib.closing(sqlite3.connect(home / "state.db")) as conn:
+        return int(conn.execute(query).fetchone()[0])
+
+
+def until(ready: Callable[[], object]) -> None:
+    ends = time.monotonic() + 60
+    while not ready():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
 
 
 def heard(server: ModelServer) -> list[tuple[str, str]]:
@@ -200,7 +225,7 @@ def test_a_conversation_in_the_terminal(open_window, configured: Path, model: tu
     assert (configured / "history").stat().st_mode & 0o777 == 0o600
 
 
-def test_steering_and_stopping(open_window, model: tuple[ModelServer, SlowModel]):
+def test_steering_and_stopping(open_window, configured: Path, model: tuple[ModelServer, SlowModel]):
     server, slow = model
     window = open_window()
     window.types("slowly please")
@@ -220,15 +245,16 @@ def test_steering_and_stopping(open_window, model: tuple[ModelServer, SlowModel]
     slow.go_on.clear()
     slow.halfway.clear()
     window.types("slowly again")
-    assert slow.halfway.wait(5)
+    assert slow.halfway.wait(60)
+    window.sees("Ctrl-C stops")
     window.presses("\x03")
     window.sees("Stopped.")
     window.types("still there")
     window.sees("You said still there.")
-    window.presses("\x03")
-    window.sees("Ctrl-C once more leaves.")
-    window.presses("\x03")
-    assert "Resume" in window.ends()
+    until(lambda: stored(configured, "SELECT count(*) FROM runs WHERE status = 'running'") == 0)
+    end = window.is_left_by_ctrl_c()
+    assert "Ctrl-C once more leaves." in end
+    assert "Resume" in end
 
 
 def test_resuming_has_the_whole_history(open_window, configured: Path, model: tuple[ModelServer, SlowModel]):
@@ -275,9 +301,9 @@ def test_a_second_process_in_the_same_session(open_window, configured: Path, mod
         assert other.stdin is not None
         other.stdin.write("me too\n")
         other.stdin.flush()
-        window.child.timeout = 15
-        threading.Timer(1.0, slow.go_on.set).start()
-        told, _ = other.communicate(timeout=20)
+        until(lambda: stored(configured, "SELECT count(*) FROM inbox WHERE body LIKE '%me too%'"))
+        slow.go_on.set()
+        told, _ = other.communicate(timeout=60)
     assert "You said **me too**." in told
     window.sees("You said me too.")
 
@@ -301,6 +327,7 @@ def test_leaving_in_the_middle_does_not_hang_and_resuming_goes_on(open_window, m
     window = open_window()
     window.types("slowly please")
     window.sees("First part.")
+    window.sees("Ctrl-C stops")
     window.presses("\x04")
     end = window.ends()
     assert window.child.exitstatus == 0

@@ -16,6 +16,7 @@ from gateway.cli.groups import Later, LazyGroup
 from gateway.cli.main import COMMANDS, Root, hermes
 from gateway.home import BadHome
 from sessions.errors import ForeignHome, NotFound
+from tests.machine import until_it_waits
 
 HERMES = str(Path(sys.executable).with_name("hermes"))
 Run = Callable[..., Result]
@@ -267,9 +268,10 @@ def test_an_interrupt_from_outside(tmp_path):
     assert waiting.stdin is not None
     while not (tmp_path / "sessions").exists():  # made when the command is about to read
         assert waiting.poll() is None
+    until_it_waits(waiting.pid)
 
     waiting.send_signal(signal.SIGINT)
-    out, said = waiting.communicate(timeout=30)
+    out, said = waiting.communicate(timeout=60)
 
     assert (waiting.returncode, out, said) == (130, b"", b"")
 

@@ -21,6 +21,7 @@ from sessions.db import Database, open_database
 from sessions.db.search import index_some
 from sessions.keys import SessionKey
 from sessions.records import EndReason, NewMessage, Role, RunKind, Source
+from tests.machine import until_it_waits
 
 Hermes = Callable[..., Result]
 
@@ -601,7 +602,7 @@ def terminal(home: Path, *arguments: str, lines: int = 200, **environ: str) -> p
         ["--home", str(home), "sessions", *arguments],
         env={**inherited, "TERM": "xterm", "PAGER": "cat", **environ},
         encoding="utf-8",
-        timeout=20,
+        timeout=60,
         dimensions=(lines, 200),
     )
 
@@ -628,6 +629,7 @@ def test_deleting_asks_with_what_is_at_stake(stocked, run):
 def test_interrupting_the_question_deletes_nothing(stocked, run):
     child = terminal(stocked, "prune")
     child.expect_exact("Delete 1 session with 1 message for good? [y/N]: ")
+    until_it_waits(child.pid)
     child.sendintr()
     child.expect(pexpect.EOF)
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import aiohttp
 import pexpect
-import pytest
 import yaml
 
-from tests.e2e.telegram.house import write_config
+from tests.e2e.telegram.house import save, write_config
 from tests.fakes.telegram_server import TelegramServer
+from tests.machine import free_port
 
 HERMES = str(Path(sys.executable).with_name("hermes"))
 SECRET = "a-secret-of-ours"
@@ -33,7 +33,7 @@ def environ(home: Path) -> dict[str, str]:
 
 def configure(home: Path, **sections: Any) -> None:
     usual = {"model": {"provider": "practice"}, "api": {"port": 0}}
-    (home / "config.yaml").write_text(yaml.safe_dump({**usual, **sections}))
+    save(home / "config.yaml", yaml.safe_dump({**usual, **sections}))
 
 
 class Daemon:
@@ -47,7 +47,7 @@ class Daemon:
 
     async def says(self, *words: str) -> str:
         """Returns all it has said, once that holds all these words."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not all(word in self.said for word in words):
                 more = await self._out.read(65_536)
                 assert more, f"it ended without saying {words}: {self.said}"
@@ -55,7 +55,7 @@ class Daemon:
         return self.said
 
     async def ends(self) -> int:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             self.said += (await self._out.read()).decode()
             return await self.process.wait()
 
@@ -93,7 +93,7 @@ async def hermes(home: Path, *arguments: str) -> tuple[int, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await asyncio.wait_for(process.communicate(), 20)
+    said, _ = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
     return process.returncode, said.decode()
 
@@ -180,7 +180,7 @@ async def test_people_are_let_in_and_dead_letters_sent_while_it_runs(home: Path)
             assert (await hermes(home, "outbox", "send", "999"))[0] == 1
             assert (await hermes(home, "outbox", "send", number))[0] == 0
             assert await server.answered(mine.id) == ["late news"]
-            await asyncio.wait_for(_all_sent(home), 20)
+            await asyncio.wait_for(_all_sent(home), 60)
             server.user_says(his, bob, "and now")
             await server.until(lambda: len(server.answers(his.id)) == 4)
             assert "hermes pair approve" in server.answers(his.id)[3]
@@ -205,15 +205,16 @@ def dead_letter(home: Path) -> None:
     database.close()
 
 
-async def test_telegram_may_call_instead_of_being_asked(home: Path, unused_port: int):
+async def test_telegram_may_call_instead_of_being_asked(home: Path):
     async with TelegramServer() as server:
-        api = {"port": unused_port, "public_url": f"http://127.0.0.1:{unused_port}"}
+        port = free_port()
+        api = {"port": port, "public_url": f"http://127.0.0.1:{port}"}
         write_config(home, server, sections={"api": api}, mode="webhook", webhook_secret=SECRET)
         ann = server.user(7, "Ann")
         dm = server.dm(ann)
         async with running(home):
             await server.until(lambda: server.webhook["url"])
-            assert server.webhook["url"] == f"http://127.0.0.1:{unused_port}/webhooks/telegram"
+            assert server.webhook["url"] == f"http://127.0.0.1:{port}/webhooks/telegram"
             server.user_says(dm, ann, "hello")
             await server.push()
             assert "practice" in (await server.answered(dm.id))[0]
@@ -228,17 +229,11 @@ async def test_telegram_may_call_instead_of_being_asked(home: Path, unused_port:
         assert server.violations == []
 
 
-@pytest.fixture
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 def test_on_a_terminal_typing_gets_an_answer_and_two_times_ctrl_c_ends_it(tmp_path: Path):
     home = tmp_path / "new"
     env = {**environ(home), "TERM": "dumb", "HERMES_API__PORT": "0", "HERMES_MODEL__PROVIDER": "practice"}
     child: pexpect.spawn[str] = pexpect.spawn(
-        HERMES, ["gateway"], env=env, encoding="utf-8", timeout=20, dimensions=(40, 160)
+        HERMES, ["gateway"], env=env, encoding="utf-8", timeout=60, dimensions=(40, 160)
     )
     for expected in (
         "is running",
@@ -254,8 +249,8 @@ def test_on_a_terminal_typing_gets_an_answer_and_two_times_ctrl_c_ends_it(tmp_pa
         child.expect(expected)
     child.send("hello\r")
     child.expect("practice model")
-    while child.sendcontrol("c") and child.expect([pexpect.EOF, pexpect.TIMEOUT], timeout=0.3):
-        pass  # the first one may have stopped the last words of the answer
+    while child.sendcontrol("c") and child.expect([pexpect.EOF, "Ctrl-C once more leaves", "Stopped"]):
+        pass  # twice, and once more each time that the machine was too slow for that to be twice
     child.wait()
     assert child.exitstatus == 0
     assert (home.stat().st_mode & 0o777) == 0o700

@@ -14,6 +14,7 @@ import yaml
 
 from tests.fakes.model_replies import Reply, call, calls
 from tests.fakes.model_server import ModelServer
+from tests.machine import free_port
 
 DURABLE = {"run_status", "message", "tool_call", "tool_result", "steering_request"}
 
@@ -33,7 +34,7 @@ class Daemon:
         self._process = await asyncio.create_subprocess_exec(
             *program, env=environ, stdin=quiet, stdout=quiet, stderr=quiet
         )
-        async with aiohttp.ClientSession() as http, asyncio.timeout(30):
+        async with aiohttp.ClientSession() as http, asyncio.timeout(60):
             while not await self._is_ready(http):
                 await asyncio.sleep(0.02)
 
@@ -53,8 +54,9 @@ class Daemon:
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {(self._home / 'api_key').read_text().strip()}"}
 
-    async def post(self, path: str, body: Any) -> Any:
-        async with aiohttp.ClientSession(headers=self.headers) as http, http.post(self.url + path, json=body) as answer:
+    async def post(self, path: str, body: Any, **headers: str) -> Any:
+        sent = self.headers | {name.replace("_", "-"): value for name, value in headers.items()}
+        async with aiohttp.ClientSession(headers=sent) as http, http.post(self.url + path, json=body) as answer:
             assert answer.status < 300, await answer.text()
             return await answer.json()
 
@@ -78,23 +80,15 @@ class Daemon:
 
 
 @asynccontextmanager
-async def daemon(home: Path, model: ModelServer, free_port: int) -> AsyncGenerator[Daemon]:
-    config = {"model": {"base_url": model.url, "name": "big", "api_key": "k"}, "api": {"port": free_port}}
+async def daemon(home: Path, model: ModelServer, port: int) -> AsyncGenerator[Daemon]:
+    config = {"model": {"base_url": model.url, "name": "big", "api_key": "k"}, "api": {"port": port}}
     (home / "config.yaml").write_text(yaml.safe_dump(config))
-    running = Daemon(home, free_port)
+    running = Daemon(home, port)
     await running.start()
     try:
         yield running
     finally:
         await running.kill()
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def is_end(name: str, data: Any) -> bool:
@@ -105,7 +99,7 @@ async def read(daemon: Daemon, path: str, last: str = "", *, until: int | None =
     """Durable events: all up to the run's end, or the first `until`."""
     seen: list[tuple[str, str, Any]] = []
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for event in daemon.events(path, last):
                 if event[1] in DURABLE:
                     seen.append(event)
@@ -154,13 +148,51 @@ async def test_a_waiting_run_is_answered_over_http_after_a_restart(home: Path) -
         await served.start()
         assert (await served.get(run))["status"] == "waiting_on_human"
         await served.post(f"{run}/steering", {"response": "blue"})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await served.get(run))["status"] != "completed":
                 await asyncio.sleep(0.02)
         assert model.calls[-1].messages[-1]["content"] == "blue"
 
 
+async def test_an_answer_that_nobody_confirmed_is_sent_again_after_kill_9(home: Path) -> None:
+    held = asyncio.Event()
+    steps = [calls(call("ask_human", {"question": "sure?"})), Reply(text="never seen", before=held.wait)]
+    async with ModelServer(steps) as model, daemon(home, model, free_port()) as served:
+        sent = await served.post("/v1/deployments/dep_main/messages", {"content": "delete it"})
+        run = f"/v1/deployments/dep_main/runs/{sent['run_id']}"
+        await until(served, run, "waiting_on_human")
+        await served.post(f"{run}/steering", {"response": "yes"}, Idempotency_Key="a1")
+        await wait_for(lambda: model.count == 2)
+        model.script = ["deleted"]
+        await served.kill()
+        await served.start()
+        again = await served.post(f"{run}/steering", {"response": "yes"}, Idempotency_Key="a1")
+        assert again["run_id"] == sent["run_id"]
+        await until(served, run, "completed")
+        assert [turn["content"] for turn in model.calls[-1].messages if turn["role"] == "tool"] == ["yes"]
+        held.set()
+
+
+async def test_the_daemon_fetches_nothing_from_its_own_network(home: Path) -> None:
+    async with ModelServer(["I cannot see it."]) as model, daemon(home, model, free_port()) as served:
+        inside = {"name": "r.txt", "type": "text/plain", "url": f"{served.url}/healthz"}
+        async with aiohttp.ClientSession(headers=served.headers) as http:
+            path, body = "/v1/deployments/dep_main/messages", {"content": "read", "attachments": [inside]}
+            async with http.post(served.url + path, json=body) as answer:
+                assert (answer.status, (await answer.json())["error"]["code"]) == (400, "bad_url")
+        named = {**inside, "url": inside["url"].replace("127.0.0.1", "nowhere.invalid")}
+        sent = await served.post(path, {"content": "read", "attachments": [named]})
+        await until(served, f"/v1/deployments/dep_main/runs/{sent['run_id']}", "completed")
+        assert "[file r.txt is not there: " in model.calls[0].messages[-1]["content"]
+
+
+async def until(daemon: Daemon, run: str, status: str) -> None:
+    async with asyncio.timeout(60):
+        while (await daemon.get(run))["status"] != status:
+            await asyncio.sleep(0.02)
+
+
 async def wait_for(ready: Any) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not ready():
             await asyncio.sleep(0.01)

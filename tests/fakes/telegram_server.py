@@ -100,18 +100,19 @@ class TelegramServer(World):
     def called(self, method: str) -> list[Json]:
         return [params for name, params in self.calls if name == method]
 
-    async def until(self, ready: Callable[[], object], timeout: float = 10) -> None:
+    async def until(self, ready: Callable[[], object], timeout: float = 30) -> None:
         async with asyncio.timeout(timeout):
             while not ready():
                 await asyncio.sleep(0.005)  # what it waits for may be anything
 
-    async def answered(self, chat_id: int | str, count: int = 1, timeout: float = 10) -> list[str]:
+    async def answered(self, chat_id: int | str, count: int = 1, timeout: float = 30) -> list[str]:
         """The bot's texts in this chat, once there are `count`."""
         await self.until(lambda: len(self.answers(chat_id)) >= count, timeout)
         return self.answers(chat_id)
 
     def webhook_request(self) -> tuple[dict[str, str], bytes]:
         """The next update as Telegram would post it to the webhook."""
+        self._leave_out(self.webhook.get("allowed_updates"))
         headers = {
             "Content-Type": "application/json",
             "X-Telegram-Bot-Api-Secret-Token": self.webhook.get("secret_token", ""),
@@ -120,6 +121,7 @@ class TelegramServer(World):
 
     async def push(self) -> None:
         """Posts what is pending to the webhook; an update that is not taken stays."""
+        self._leave_out(self.webhook.get("allowed_updates"))
         async with aiohttp.ClientSession() as session:
             while self.pending:
                 kept = self.pending[0]
@@ -201,6 +203,7 @@ class TelegramServer(World):
             )
         self._poll += 1
         mine, offset = self._poll, params.get("offset", 0)
+        self._leave_out(params.get("allowed_updates"))
         if offset > 0:
             self.pending = [item for item in self.pending if item["update_id"] >= offset]
         self.news.set()  # an older poll ends
@@ -214,6 +217,7 @@ class TelegramServer(World):
             self.news.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.news.wait(), left)
+            self._leave_out(params.get("allowed_updates"))
         if self.revoked:
             raise Refused(401, "Unauthorized")
         if mine != self._poll:
@@ -222,12 +226,18 @@ class TelegramServer(World):
             )
         return self.pending[: params.get("limit", 100)]
 
+    def _leave_out(self, allowed: list[str] | None) -> None:
+        """Nobody has asked for updates of these kinds."""
+        if allowed:
+            self.pending = [item for item in self.pending if item.keys() & set(allowed)]
+
     def _getMe(self, _: Json) -> Json:  # noqa: N802
         rights = {"can_join_groups": True, "can_read_all_group_messages": False, "supports_inline_queries": False}
         return {**self.bot.wire(), **rights}
 
     def _setWebhook(self, params: Json) -> bool:  # noqa: N802
         self.webhook = params
+        self._leave_out(params.get("allowed_updates"))
         return True
 
     def _deleteWebhook(self, params: Json) -> bool:  # noqa: N802

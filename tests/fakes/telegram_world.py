@@ -166,8 +166,22 @@ class World:
         self.update(callback_query=query)
         return tap_id
 
-    def kick(self, chat: Chat) -> None:
+    def adds(self, user: User, chat: Chat) -> None:
+        """The bot is a member of this chat now."""
+        chat.bot_is_out = False
+        self._becomes(chat, user, "left", "member")
+
+    def kick(self, chat: Chat, user: User | None = None) -> None:
+        """It was removed from a group, or blocked in a DM."""
         chat.bot_is_out = True
+        self._becomes(chat, user or self.user(chat.id if chat.type == "private" else 1, "Admin"), "member", "kicked")
+
+    def _becomes(self, chat: Chat, user: User, before: str, after: str) -> None:
+        old, new = ({"status": status, "user": self.bot.wire()} for status in (before, after))
+        if after == "kicked":
+            new["until_date"] = 0
+        change = {"chat": chat.wire(), "from": user.wire(), "date": self._now()}
+        self.update(my_chat_member={**change, "old_chat_member": old, "new_chat_member": new})
 
     def migrate(self, chat: Chat, new_id: int) -> Chat:
         """The group becomes a supergroup: a service message in each, and the old one takes nothing any more."""

@@ -2,8 +2,11 @@
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
-from adapters.text.markdown import Block, Fence, Paragraph, Style, parse, plain_text
+from adapters.text import inline
+from adapters.text.markdown import Block, Fence, Paragraph, parse, plain_text, thorough
+from adapters.text.spans import Style
 from adapters.text.split import SMALLEST_LIMIT, Size, split
 from tests.machine import cpu_seconds, slowness
 
@@ -118,6 +121,27 @@ def test_links_and_joined_characters_stay_whole(markdown: str, units: int) -> No
 def test_no_letter_of_the_answer_is_dropped_by_the_parser(markdown: str) -> None:
     shown = "".join(plain_text(block) for block in parse(markdown.replace("b", "B").replace("```", "")))
     assert shown.count("B") >= markdown.count("b")
+
+
+MARKS = (
+    "* ** *** _ __ ~~ ~ ` `` [ ] ( ) ]( ](u) ](https://e.org/a_b) [a_b](a_b) ! < > & &amp; \\ a b é 😀 \u00a0 . # a*b “"
+)
+ATOMS = st.sampled_from([*MARKS.split(" "), " ", "  ", "\n", "\t"])
+
+
+@settings(max_examples=1_500)
+@given(st.one_of(st.lists(ATOMS, max_size=16).map("".join), PROSE, NOISE.map(lambda text: text[:40])))
+def test_the_quick_reader_reads_as_the_parser_does_or_not_at_all(text: str) -> None:
+    parser = MarkdownIt("commonmark").enable("strikethrough").disable(["html_inline"])
+    quick = inline.read(text.strip(), parser)
+    assert quick is None or quick == thorough(parser.inline.parse(text.strip(), parser, {}, []))
+
+
+@given(st.from_regex(inline.USUAL_URL, fullmatch=True))
+def test_a_usual_address_is_one_that_the_parser_leaves_alone(url: str) -> None:
+    parser = MarkdownIt("commonmark")
+    assert parser.normalizeLink(url) == url
+    assert parser.validateLink(url)
 
 
 def test_ten_thousand_characters_are_cut_at_once() -> None:

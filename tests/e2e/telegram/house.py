@@ -1,5 +1,6 @@
 """A daemon's inside in this process, on Telegram by the fake at the wire."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -7,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from sqlalchemy import Connection, text
 
 from gateway.app import App, open_app, running
 from gateway.config.load import load
 from gateway.serve import Serving, serving
+from sessions import outbox
+from sessions.db import Database
+from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
 from tests.fakes.telegram_world import Chat, User
 
@@ -34,13 +39,39 @@ class Scene:
         return (await self.server.answered(self.dm.id, before + 1))[-1]
 
 
+async def settled(database: Database) -> None:
+    """Until nothing waits to be sent any more: what a chat has seen is marked as sent a moment later."""
+    async with asyncio.timeout(30):
+        while await database.read(_open):
+            await asyncio.sleep(0.01)
+
+
+def _open(conn: Connection) -> int:
+    query = "SELECT count(*) FROM outbox WHERE state NOT IN ('sent', 'dead')"
+    return int(conn.execute(text(query)).scalar_one())
+
+
+async def until_dead(s: Scene, count: int) -> list[str]:
+    """Why so many messages will never arrive."""
+    async with asyncio.timeout(30):
+        while len(rows := await s.app.database.read(outbox.dead_letters)) < count:
+            await asyncio.sleep(0.01)
+    return [row.last_error or "" for row in rows]
+
+
 def write_config(
     home: Path, server: TelegramServer, *, sections: dict[str, Any] | None = None, **telegram: Any
 ) -> None:
     section = {"enabled": True, "token": server.token, "api_base": server.url, "allowed_users": ["7"], **telegram}
     usual = {"platforms": {"telegram": section}, "api": {"port": 0}, "model": {"provider": "practice"}}
     config = {**usual, **(sections or {})}
-    (home / "config.yaml").write_text(yaml.safe_dump(config))
+    save(home / "config.yaml", yaml.safe_dump(config))
+
+
+def save(path: Path, text: str) -> None:
+    """All at once, as an editor does: a daemon that looks meanwhile must not find half a file."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").replace(path)
 
 
 @asynccontextmanager
@@ -58,3 +89,26 @@ async def scene(home: Path, **telegram: Any) -> AsyncGenerator[Scene]:
         yield Scene(server=server, app=app, serving=served, ann=ann, dm=server.dm(ann))
         assert server.violations == []
         assert server.floods == []
+
+
+@asynccontextmanager
+async def answering(home: Path, *script: Any, **sections: Any) -> AsyncGenerator[tuple[Scene, ModelServer]]:
+    """With a model that says what it is told to."""
+    async with ModelServer(script) as model:
+        chosen = {"base_url": model.url, "name": "big", "api_key": "k"}
+        voice = {"voice": {"base_url": model.url}} if sections.pop("voice", False) else {}
+        async with scene(home, sections={"model": chosen, **voice}, **sections) as s:
+            yield s, model
+
+
+class Gate:
+    """Lets the first words pass, and holds the model before the next ones until told."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self._passed = 0
+
+    async def __call__(self) -> None:
+        self._passed += 1
+        if self._passed > 1:
+            await self.open.wait()

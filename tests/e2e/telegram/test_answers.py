@@ -1,36 +1,9 @@
 """Answers as they grow and as they arrive, with a scripted model behind the real client."""
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-from tests.e2e.telegram.house import Scene, scene
+from tests.e2e.telegram.house import Gate, answering
 from tests.fakes.model_replies import Reply
-from tests.fakes.model_server import ModelServer
-
-
-@asynccontextmanager
-async def answering(home: Path, *script: Any, **sections: Any) -> AsyncGenerator[tuple[Scene, ModelServer]]:
-    async with ModelServer(script) as model:
-        chosen = {"base_url": model.url, "name": "big", "api_key": "k"}
-        voice = {"voice": {"base_url": model.url}} if sections.pop("voice", False) else {}
-        async with scene(home, sections={"model": chosen, **voice}, **sections) as s:
-            yield s, model
-
-
-class Gate:
-    """Lets the first words pass, and holds the model before the next ones until told."""
-
-    def __init__(self) -> None:
-        self.open = asyncio.Event()
-        self._passed = 0
-
-    async def __call__(self) -> None:
-        self._passed += 1
-        if self._passed > 1:
-            await self.open.wait()
 
 
 async def test_a_direct_message_shows_a_native_draft_that_the_answer_takes_the_place_of(home: Path) -> None:

@@ -128,19 +128,7 @@ async def test_other_bots_and_unreadable_kinds(home: Path) -> None:
     async with scene(home) as s:
         robot = s.server.user(99, "Robo", is_bot=True)
         s.server.user_says(s.dm, robot, "hello")
-        s.server.user_says(
-            s.dm,
-            s.ann,
-            sticker={
-                "file_id": "s",
-                "file_unique_id": "u",
-                "width": 1,
-                "height": 1,
-                "is_animated": False,
-                "is_video": False,
-                "type": "regular",
-            },
-        )
+        s.says("", story={"chat": s.dm.wire(), "id": 1})
         assert "cannot read this kind" in (await s.server.answered(s.dm.id))[0]
         assert len(s.server.answers(s.dm.id)) == 1
 

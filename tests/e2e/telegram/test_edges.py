@@ -11,7 +11,7 @@ from sessions.clock import now_ms
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound
 from sessions.records import Route
-from tests.e2e.telegram.house import Scene, daemon, scene, write_config
+from tests.e2e.telegram.house import Scene, daemon, scene, settled, write_config
 from tests.fakes.telegram_server import TelegramServer
 
 ADDRESS = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7")
@@ -47,6 +47,7 @@ async def test_what_is_empty_is_a_dead_letter_and_the_chat_goes_on(home: Path) -
     async with scene(home) as s:
         await sends(s, " ")
         assert "practice model" in await s.answer_to("hello")
+        await settled(s.app.database)
         assert await s.app.database.read(unsent) == [("dead", "there is nothing in it that could be sent")]
 
 
@@ -103,7 +104,5 @@ async def test_a_preview_is_never_left_behind_however_quick_the_answer_is(home: 
         await s.server.until(lambda: held.times == 0)
         gate.set()
         await s.server.until(lambda: s.server.answers(group.id))
-        async with asyncio.timeout(10):
-            while await s.app.database.read(unsent):
-                await asyncio.sleep(0.01)
+        await settled(s.app.database)
         assert len(s.server.answers(group.id)) == 1

@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, text
 
 from gateway.platforms import State
-from sessions import outbox
-from tests.e2e.telegram.house import Scene, daemon, scene, write_config
+from tests.e2e.telegram.house import Scene, daemon, scene, settled, until_dead, write_config
 from tests.fakes.telegram_server import TelegramServer
 
 
@@ -40,13 +38,6 @@ async def test_a_send_that_may_have_arrived_is_repeated_once_at_most(home: Path)
         await s.server.answered(s.dm.id, 2)
         await until_dead(s, 1)
         assert len(s.server.answers(s.dm.id)) == 2
-
-
-async def until_dead(s: Scene, count: int) -> list[str]:
-    async with asyncio.timeout(10):
-        while len(rows := await s.app.database.read(outbox.dead_letters)) < count:
-            await asyncio.sleep(0.01)
-    return [row.last_error or "" for row in rows]
 
 
 async def test_a_platform_that_asks_to_wait_is_waited_for(home: Path) -> None:
@@ -90,7 +81,7 @@ async def test_two_hundred_chats_at_once_keep_to_the_limits(home: Path) -> None:
         people = [s.server.user(int(number), f"P{number}") for number in users]
         for person in people:
             s.server.user_says(s.server.dm(person), person, "hello")
-        await s.server.until(lambda: all(s.server.answers(person.id) for person in people), timeout=30)
+        await s.server.until(lambda: all(s.server.answers(person.id) for person in people), timeout=60)
         assert all(len(s.server.answers(person.id)) == 1 for person in people)
 
 
@@ -115,7 +106,7 @@ async def test_kill_9_between_send_and_mark_repeats_it_once_at_most(home: Path) 
         server.fail("sendMessage", drop="after", wait=never)
         server.user_says(dm, ann, "hello")
         process = await started(home, server)
-        await server.answered(dm.id, timeout=30)
+        await server.answered(dm.id, timeout=60)
         process.kill()
         await process.wait()
         never.set()
@@ -127,26 +118,12 @@ async def test_kill_9_between_send_and_mark_repeats_it_once_at_most(home: Path) 
         assert server.violations == []
 
 
-async def settled(database: object) -> None:
-    from sessions.db import Database
-
-    assert isinstance(database, Database)
-    async with asyncio.timeout(10):
-        while await database.read(_open):
-            await asyncio.sleep(0.01)
-
-
-def _open(conn: Connection) -> int:
-    query = "SELECT count(*) FROM outbox WHERE state NOT IN ('sent', 'dead')"
-    return int(conn.execute(text(query)).scalar_one())
-
-
 async def test_sigterm_ends_it_cleanly(home: Path) -> None:
     async with TelegramServer() as server:
         process = await started(home, server)
-        await server.until(lambda: server.called("getUpdates"), timeout=30)
+        await server.until(lambda: server.called("getUpdates"), timeout=60)
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 async def test_a_saved_configuration_is_taken_over_without_losing_a_message(home: Path) -> None:

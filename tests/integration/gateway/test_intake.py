@@ -1,118 +1,18 @@
 """What becomes of each message at the door, on both databases."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text
 
 from gateway.access import Rules
-from gateway.intake import Bounds, Intake
 from gateway.texts import say
-from sessions import asks, people, runs
+from sessions import people
 from sessions.db import Database
-from sessions.keys import Address, ChatKind, Platform, Sender
-from sessions.messages import Inbound, InboundKind, Quote
-from sessions.records import AskKind, OutRow, RunStatus
-from sessions.runs import Opening, Said
+from sessions.keys import Address, Platform, Sender
+from sessions.messages import Inbound
+from sessions.records import AskKind, RunStatus
 from tests.conftest import HandClock
-
-DM, GROUP = ChatKind.DM, ChatKind.GROUP
-TAP, EDIT, MOVED = InboundKind.TAP, InboundKind.EDIT, InboundKind.MOVED
-DM_KEY, GROUP_KEY = "agent:main:telegram:dm", "agent:main:telegram:group:-100"
-OPEN = Rules(allowed_users=frozenset({"7"}), first_allowed="7", allowed_chats=frozenset({"-100"}))
-NAMES = {"7": "Ann", "8": "Bob", "66": "Eve"}
-CALL = {"id": "call_1", "type": "function", "function": {"name": "process", "arguments": "{}"}}
-
-
-class Door:
-    """Short ways to say what happens. Each event has a new number unless it is a double."""
-
-    def __init__(self, database: Database, clock: HandClock, rules: Rules = OPEN, **bounds: int) -> None:
-        self.database = database
-        self.clock = clock
-        self.rules = rules
-        self.noted: list[str] = []
-        self.model = "big"
-        self.number = 0
-        self.intake = Intake(
-            database,
-            lambda _: self.rules,
-            bounds=lambda: Bounds(**bounds),
-            default_model=lambda: self.model,
-            noted=self._note,
-            clock=clock,
-        )
-
-    async def _note(self, inbound: Inbound, _: str) -> None:
-        self.noted.append(inbound.text)
-
-    async def comes(self, said: str, kind: ChatKind = DM, user: str = "7", *, chat: str = "", **more: Any) -> Inbound:
-        self.number += 1
-        event: dict[str, Any] = {
-            "dedup_key": f"tg:1:{self.number}",
-            "address": Address(platform=Platform.TELEGRAM, kind=kind, chat_id=chat or (user if kind is DM else "-100")),
-            "sender": Sender(id=user, name=NAMES.get(user, user)),
-            "message_id": str(self.number),
-            "text": said,
-            **more,
-        }
-        inbound = Inbound(**event)
-        await self.intake.deliver(inbound)
-        return inbound
-
-    def rows(self, sql: str) -> list[Any]:
-        def read(conn: Connection) -> list[Any]:
-            return [row[0] for row in conn.execute(text(sql))]
-
-        return self.database.read_now(read)
-
-    def sent(self) -> list[str]:
-        """What waits to be sent, oldest first."""
-
-        def read(conn: Connection) -> list[OutRow]:
-            return [OutRow.from_row(row) for row in conn.execute(text("SELECT * FROM outbox ORDER BY id")).mappings()]
-
-        return [str(row.body["text"]) for row in self.database.read_now(read)]
-
-    def keys(self) -> list[str]:
-        return self.rows("SELECT session_key FROM runs ORDER BY created_at, id")
-
-    def waits(self, key: str, kind: AskKind = AskKind.APPROVAL) -> str:
-        """The active run of this key now waits for a human; returns the number of the question."""
-
-        def park(conn: Connection) -> str:
-            now = self.clock()
-            run = runs.claim(conn, key, "worker", Opening(), now, lease_ms=1_000)
-            assert run is not None
-            runs.fold(conn, run, now)
-            (call,) = runs.answered(conn, run, Said(text="", tool_calls=[CALL]), now, step=0)
-            assert runs.park(conn, run, call, "rm -rf *", now, options=["red", "blue"], kind=kind, args_hash="h")
-            ask = asks.open_of(conn, run.id)
-            assert ask is not None
-            return str(ask.id)
-
-        return self.database.write_now(park)
-
-    def answer(self, number: str) -> str | None:
-        ask = self.database.read_now(asks.get, int(number))
-        assert ask is not None
-        return ask.answer
-
-    def status(self, key: str) -> RunStatus | None:
-        run = self.database.read_now(runs.active, key)
-        return run.status if run else None
-
-
-@pytest.fixture
-def door(database: Database, clock: HandClock) -> Door:
-    return Door(database, clock)
-
-
-@pytest.fixture
-def quick(sqlite: Database, clock: HandClock) -> Door:
-    """For what the kind of database cannot matter to."""
-    return Door(sqlite, clock)
+from tests.integration.gateway.door import DM_KEY, EDIT, GROUP, GROUP_KEY, MOVED, NAMES, Door, tap
 
 
 async def test_a_double_is_taken_once_and_a_command_executed_once(door: Door):
@@ -186,99 +86,6 @@ async def test_in_an_open_group_everybody_may_talk_and_ask(quick: Door):
     await quick.comes("/help", GROUP, user="8")
     assert quick.keys() == [GROUP_KEY]
     assert "/status" in quick.sent()[0]
-
-
-async def test_an_approval_is_not_given_by_words_of_somebody_who_is_only_present(door: Door):
-    await door.comes("hello", GROUP)
-    number = door.waits(GROUP_KEY)
-    await door.comes("yes", GROUP, user="8")
-    await tap(door, f"a:{number}:y", GROUP, user="8")
-    assert door.status(GROUP_KEY) is RunStatus.WAITING
-    assert door.answer(number) is None
-    assert door.sent() == [say("people.not_allowed")] * 2
-    await door.comes("yes", GROUP, quote=Quote(message_id="55", text="May I do this?", from_us=True))
-    assert door.answer(number) == "yes"
-
-
-async def tap(door: Door, data: str, kind: ChatKind = DM, user: str = "7", *, twice: bool = False) -> None:
-    door.number += 1
-    address = Address(platform=Platform.TELEGRAM, kind=kind, chat_id=user if kind is DM else "-100")
-    sender = Sender(id=user, name=NAMES[user])
-    key = f"tap:{door.number}"
-    inbound = Inbound(dedup_key=key, address=address, sender=sender, message_id="55", text=data, kind=TAP)
-    await door.intake.deliver(inbound)
-    if twice:
-        await door.intake.deliver(inbound)
-
-
-async def test_a_tap_decides_once_and_says_who(door: Door):
-    await door.comes("hello", GROUP)
-    number = door.waits(GROUP_KEY)
-    await tap(door, f"a:{number}:y", kind=GROUP, user="8")
-    assert door.answer(number) is None
-    await tap(door, f"a:{number}:n", kind=GROUP, twice=True)
-    assert door.answer(number) == "no"
-    await tap(door, f"a:{number}:y", kind=GROUP)
-    refused, card, late = door.sent()
-    assert refused == say("people.not_allowed")
-    assert "Denied by Ann" in card
-    assert "```\nrm -rf *\n```" in card
-    assert "Ann already decided this" in late
-    assert door.answer(number) == "no"
-
-
-async def test_a_forged_button_reaches_no_other_chat_and_stops_nothing(quick: Door):
-    quick.rules = Rules(allowed_users=frozenset({"7", "8"}), first_allowed="7")
-    await quick.comes("hello")
-    number = quick.waits(DM_KEY)
-    for data in (f"a:{number}:y", f"a:{number}:0", "a:999:y", f"a:{'9' * 40}:y", "a::y", "a", "", "b:1:y", "a:-1:y"):
-        await tap(quick, data, user="8")
-    assert quick.answer(number) is None
-    assert quick.sent() == []
-
-
-async def test_a_word_that_is_not_on_the_card_does_not_approve(quick: Door):
-    await quick.comes("hello")
-    number = quick.waits(DM_KEY)
-    await tap(quick, f"a:{number}:0")
-    assert quick.answer(number) == "no"
-    assert "Denied by" in quick.sent()[0]
-
-
-async def test_where_each_has_a_session_only_they_decide(quick: Door):
-    quick.rules = Rules(allowed_users=frozenset({"7", "8"}), group_sessions_per_user=True)
-    await quick.comes("hello", GROUP)
-    number = quick.waits(f"{GROUP_KEY}:user:7")
-    await tap(quick, f"a:{number}:y", kind=GROUP, user="8")
-    assert quick.answer(number) is None
-    await tap(quick, f"a:{number}:y", kind=GROUP)
-    assert quick.answer(number) == "yes"
-
-
-async def test_a_tap_after_the_end_gets_a_sentence(quick: Door):
-    await quick.comes("hello")
-    number = quick.waits(DM_KEY)
-    await quick.comes("/stop")
-    await tap(quick, f"a:{number}:y")
-    assert quick.sent()[1:] == [say("ask.nothing")]
-
-
-async def test_a_question_is_answered_by_an_option(quick: Door):
-    await quick.comes("hello")
-    number = quick.waits(DM_KEY, AskKind.QUESTION)
-    await tap(quick, f"a:{number}:1")
-    assert quick.answer(number) == "blue"
-    assert "Answered by Ann: blue" in quick.sent()[0]
-
-
-async def test_in_a_group_a_word_that_is_for_nobody_answers_nothing(quick: Door):
-    quick.rules = Rules(allowed_users=frozenset({"7"}), require_mention=False)
-    await quick.comes("hello", GROUP)
-    number = quick.waits(GROUP_KEY, AskKind.QUESTION)
-    await quick.comes("blue is nice", GROUP, mentioned=False)
-    assert quick.answer(number) is None
-    await quick.comes("blue", GROUP)
-    assert quick.answer(number) == "[Ann] blue"
 
 
 async def test_an_edit_counts_while_it_is_unread_and_once(door: Door):
@@ -370,7 +177,7 @@ async def test_a_group_that_became_a_supergroup_is_the_same_group(door: Door):
     await door.comes("blue", GROUP, user="8", chat="-100200")
     assert door.answer(number) == "[Bob] blue"
     await door.comes("/new", GROUP, chat="-100200")
-    assert door.rows("SELECT chat FROM outbox") == ["-100200"]
+    assert door.rows("SELECT chat FROM outbox ORDER BY id DESC LIMIT 1") == ["-100200"]
     assert set(door.keys()) == {GROUP_KEY}
 
 

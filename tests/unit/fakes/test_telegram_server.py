@@ -37,7 +37,7 @@ def now() -> list[float]:
 
 @pytest.fixture
 async def server(now: list[float]) -> AsyncIterator[TelegramServer]:
-    async with TelegramServer(clock=lambda: now[0], longest_poll=5) as server:
+    async with TelegramServer(clock=lambda: now[0], longest_poll=60) as server:
         yield server
 
 
@@ -67,17 +67,18 @@ async def test_an_offset_confirms_what_is_before_it(server: TelegramServer, bot:
 async def test_a_long_poll_answers_as_soon_as_there_is_something(server: TelegramServer, bot: Client) -> None:
     owner, dm = owner_of(server)
     poll = asyncio.create_task(bot.call("getUpdates", timeout=50))
-    await asyncio.sleep(0.05)
+    await server.until(lambda: server.called("getUpdates"))
+    await asyncio.sleep(0.02)
     assert not poll.done()
     server.user_says(dm, owner, "hi")
-    assert len(await asyncio.wait_for(poll, 2)) == 1
+    assert len(await asyncio.wait_for(poll, 20)) == 1
 
 
 async def test_a_second_poller_ends_the_first(server: TelegramServer, bot: Client) -> None:
     first = asyncio.create_task(bot.call("getUpdates", timeout=50))
-    await asyncio.sleep(0.05)
+    await server.until(lambda: server.called("getUpdates"))
     second = asyncio.create_task(bot.call("getUpdates", timeout=50))
-    status, description, _ = await asyncio.wait_for(first, 2)
+    status, description, _ = await asyncio.wait_for(first, 20)
     assert (status, description[:30]) == (409, "Conflict: terminated by other ")
     second.cancel()
 
@@ -258,9 +259,23 @@ async def test_removal_and_migration(server: TelegramServer, bot: Client) -> Non
     assert (await bot.call("sendMessage", chat_id=7, text="x"))[:2] == (403, "Forbidden: bot was blocked by the user")
     server.migrate(group, -1005)
     assert (await bot.call("sendMessage", chat_id=-5, text="x"))[2] == {"migrate_to_chat_id": -1005}
-    old, new = await bot.call("getUpdates")
+    removed, old, new = await bot.call("getUpdates")
+    assert (removed["my_chat_member"]["chat"]["id"], removed["my_chat_member"]["from"]["id"]) == (7, 7)
     assert old["message"]["migrate_to_chat_id"] == -1005
     assert (new["message"]["chat"]["id"], new["message"]["migrate_from_chat_id"]) == (-1005, -5)
+
+
+async def test_a_bot_hears_of_the_kinds_that_it_asks_for(server: TelegramServer, bot: Client) -> None:
+    owner, dm = owner_of(server)
+    group = server.group()
+    server.user_says(dm, owner, "hi")
+    server.adds(owner, group)
+    assert ["message" in update for update in await bot.call("getUpdates", allowed_updates=["message"])] == [True]
+    assert len(await bot.call("getUpdates")) == 1
+    server.kick(group, owner)
+    (left,) = await bot.call("getUpdates", offset=10_003)
+    change = left["my_chat_member"]
+    assert (change["old_chat_member"]["status"], change["new_chat_member"]["status"]) == ("member", "kicked")
 
 
 async def test_faults_come_as_often_as_asked_for(server: TelegramServer, bot: Client) -> None:

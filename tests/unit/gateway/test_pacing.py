@@ -1,5 +1,8 @@
 """One budget per chat for everything that is sent there."""
 
+import asyncio
+from itertools import pairwise
+
 import pytest
 
 from adapters.base import Pace
@@ -85,4 +88,23 @@ async def test_a_platform_that_asked_to_wait_is_left_alone(pacer: Pacer, time: T
 async def test_calls_that_bunched_up_leave_evenly(pacer: Pacer, time: Time) -> None:
     for _ in range(31):
         await pacer.gate()
-    assert time.now == pytest.approx(101, abs=0.05)
+    assert time.now == pytest.approx(100 + MARGIN, abs=0.05)
+
+
+async def test_calls_leave_evenly_even_after_everything_stood_still(time: Time) -> None:
+    async def sleep(seconds: float) -> None:
+        ends = time.now + seconds
+        while time.now < ends:
+            await asyncio.sleep(0)
+
+    pacer, left = Pacer(PACE, clock=time, sleep=sleep), list[float]()
+
+    async def call() -> None:
+        await pacer.gate()
+        left.append(time.now)
+
+    calls = asyncio.gather(*(call() for _ in range(20)))
+    while not calls.done():
+        time.now += 0.6 if len(left) == 5 else 0.001
+        await asyncio.sleep(0)
+    assert min(after - before for before, after in pairwise(left)) >= MARGIN / PACE.per_second

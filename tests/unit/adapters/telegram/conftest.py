@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.fakes.telegram_server import TelegramServer
+from tests.fakes.telegram_world import Chat, User
 from tests.unit.adapters.telegram.wire import Gateway
 
 
@@ -19,3 +20,13 @@ async def gateway(server: TelegramServer) -> AsyncIterator[Gateway]:
     yield gateway
     await gateway.stop()
     await gateway.adapter.close()
+
+
+@pytest.fixture
+def ada(server: TelegramServer) -> User:
+    return server.user(7, "Ada", "ada")
+
+
+@pytest.fixture
+def dm(server: TelegramServer, ada: User) -> Chat:
+    return server.dm(ada)

@@ -1,41 +1,20 @@
 """Updates as Telegram sends them, one by one."""
 
+import inspect
 from typing import Any
 
 import pytest
-from telegram import Update, User
+from telegram import ChatMemberRestricted
 
-from adapters.telegram.normalize import normalize
 from sessions.keys import Address, ChatKind, Platform, Sender
-from sessions.messages import Attachment, AttachmentKind, Inbound, InboundKind, Quote
+from sessions.messages import Inbound, InboundKind, Quote
 from tests.fakes.telegram_world import auto_entities
-
-ME = User(id=42, first_name="Hermes", is_bot=True, username="hermes_bot")
-ADA = {"id": 7, "is_bot": False, "first_name": "Ada", "last_name": "L", "username": "ada"}
-BOT = {"id": 42, "is_bot": True, "first_name": "Hermes", "username": "hermes_bot"}
-OTHER_BOT = {"id": 43, "is_bot": True, "first_name": "Other"}
-DM = {"id": 7, "type": "private", "first_name": "Ada"}
-GROUP = {"id": -100, "type": "supergroup", "title": "Team"}
-CHANNEL = {"id": -200, "type": "channel", "title": "News"}
-FILE = {"file_id": "f", "file_unique_id": "u", "file_size": 9}
+from tests.unit.adapters.telegram.updates import ADA, BOT, CHANNEL, DM, FILE, GROUP, OTHER_BOT, message, one, read
 
 
-def message(chat: dict[str, Any] = DM, **fields: Any) -> dict[str, Any]:
-    body = {"message_id": 5, "date": 1_700_000_000, "chat": chat, "from": ADA, **fields}
-    if "text" in fields and "entities" not in fields:
-        body["entities"] = auto_entities(fields["text"])
-    return body
-
-
-def read(**content: Any) -> list[Inbound]:
-    update = Update.de_json({"update_id": 9, **content}, None)
-    assert update is not None
-    return normalize(update, ME)
-
-
-def one(chat: dict[str, Any] = DM, **fields: Any) -> Inbound:
-    (inbound,) = read(message=message(chat, **fields))
-    return inbound
+def membership(chat: dict[str, Any], before: str, after: str, **more: Any) -> list[Inbound]:
+    old, new = ({"status": status, "user": BOT, "until_date": 0, **more} for status in (before, after))
+    return read(my_chat_member={"chat": chat, "from": ADA, "date": 1, "old_chat_member": old, "new_chat_member": new})
 
 
 def test_a_message_in_a_dm() -> None:
@@ -145,7 +124,7 @@ def test_a_reply_to_another_chat_is_a_quote_too() -> None:
     quote = one(
         text="x", external_reply={"origin": origin, "message_id": 3}, quote={"text": "far", "position": 0}
     ).quote
-    assert quote == Quote(message_id="3", text="far")
+    assert quote == Quote(message_id="3", text="far", sender_name="Ada L")
 
 
 def test_an_edit() -> None:
@@ -173,73 +152,31 @@ def test_a_tap_under_a_message_that_is_too_old_to_see() -> None:
     assert (inbound.message_id, inbound.address.chat_id) == ("5", "7")
 
 
-def test_a_photo_comes_in_its_largest_size() -> None:
-    small, large = ({**FILE, "file_id": name, "width": width, "height": 10} for name, width in (("s", 90), ("l", 900)))
-    inbound = one(photo=[large, small], caption="look")
-    assert inbound.text == "look"
-    assert inbound.attachments == (
-        Attachment(kind=AttachmentKind.IMAGE, name="photo-5.jpg", mime="image/jpeg", size=9, ref="l"),
-    )
-
-
 @pytest.mark.parametrize(
-    ("content", "kind", "name", "mime"),
+    ("chat", "before", "after", "kind"),
     [
-        (
-            {"document": {**FILE, "file_name": "a.pdf", "mime_type": "application/pdf"}},
-            AttachmentKind.FILE,
-            "a.pdf",
-            "application/pdf",
-        ),
-        (
-            {"document": {**FILE, "file_name": "a.png", "mime_type": "image/png"}},
-            AttachmentKind.IMAGE,
-            "a.png",
-            "image/png",
-        ),
-        ({"document": FILE}, AttachmentKind.FILE, "file-5", "application/octet-stream"),
-        (
-            {"voice": {**FILE, "duration": 1, "mime_type": "audio/ogg"}},
-            AttachmentKind.VOICE,
-            "voice-5.ogg",
-            "audio/ogg",
-        ),
-        ({"audio": {**FILE, "duration": 1, "file_name": "s.mp3"}}, AttachmentKind.AUDIO, "s.mp3", "audio/mpeg"),
-        ({"video": {**FILE, "duration": 1, "width": 1, "height": 1}}, AttachmentKind.VIDEO, "video-5.mp4", "video/mp4"),
-        ({"video_note": {**FILE, "duration": 1, "length": 1}}, AttachmentKind.VIDEO, "video-5.mp4", "video/mp4"),
-        (
-            {"animation": {**FILE, "duration": 1, "width": 1, "height": 1}, "document": FILE},
-            AttachmentKind.VIDEO,
-            "video-5.mp4",
-            "video/mp4",
-        ),
+        (GROUP, "left", "member", InboundKind.JOINED),
+        (GROUP, "kicked", "member", InboundKind.JOINED),
+        (GROUP, "member", "kicked", InboundKind.LEFT),
+        (GROUP, "member", "left", InboundKind.LEFT),
+        (GROUP, "left", "kicked", None),
+        (DM, "member", "kicked", InboundKind.LEFT),
+        (DM, "kicked", "member", None),
+        (CHANNEL, "left", "member", None),
+        (CHANNEL, "member", "left", InboundKind.LEFT),
     ],
 )
-def test_files(content: dict[str, Any], kind: AttachmentKind, name: str, mime: str) -> None:
-    assert one(**content).attachments == (Attachment(kind=kind, name=name, mime=mime, size=9, ref="f"),)
+def test_coming_and_going(chat: dict[str, Any], before: str, after: str, kind: InboundKind | None) -> None:
+    found = membership(chat, before, after)
+    assert [inbound.kind for inbound in found] == ([kind] if kind else [])
+    for inbound in found:
+        assert (inbound.sender.id, inbound.address.chat_id, inbound.text) == ("7", str(chat["id"]), "")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"location": {"longitude": 1.0, "latitude": 2.0}},
-        {"contact": {"phone_number": "1", "first_name": "A"}},
-        {"dice": {"emoji": "🎲", "value": 3}},
-        {
-            "sticker": {
-                **FILE,
-                "type": "regular",
-                "width": 1,
-                "height": 1,
-                "is_animated": False,
-                "is_video": False,
-            }
-        },
-    ],
-)
-def test_a_kind_that_cannot_be_read_comes_empty(content: dict[str, Any]) -> None:
-    inbound = one(**content)
-    assert (inbound.kind, inbound.text, inbound.attachments) == (InboundKind.MESSAGE, "", ())
+@pytest.mark.parametrize(("is_member", "kinds"), [(True, []), (False, [InboundKind.LEFT])])
+def test_who_is_restricted_may_still_be_in(is_member: bool, kinds: list[InboundKind]) -> None:
+    rights = {name: False for name in inspect.signature(ChatMemberRestricted).parameters if name.startswith("can_")}
+    assert [i.kind for i in membership(GROUP, "member", "restricted", is_member=is_member, **rights)] == kinds
 
 
 @pytest.mark.parametrize(

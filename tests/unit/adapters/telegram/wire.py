@@ -52,7 +52,7 @@ class Gateway:
 
     async def until(self, ready: Callable[[], object]) -> None:
         """Looks whenever something happened, and often enough for what happens on the server alone."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not ready():
                 self._news.clear()
                 with suppress(TimeoutError):
@@ -70,3 +70,7 @@ class Gateway:
 def address_of(chat: Chat, topic: int | None = None) -> Address:
     kind = {"private": ChatKind.DM, "channel": ChatKind.CHANNEL}.get(chat.type, ChatKind.GROUP)
     return Address(platform=Platform.TELEGRAM, kind=kind, chat_id=str(chat.id), thread_id=str(topic) if topic else None)
+
+
+def outbound(address: Address, text: str, **fields) -> Outbound:
+    return Outbound(address=address, text=text, **fields)

@@ -69,6 +69,7 @@ def test_links_and_pictures() -> None:
     [
         ("[a](b.md)", "a (b.md)"),
         ("[](b.md)", " (b.md)"),
+        ("[b_c.md](b_c.md) and ![b_c.md](b_c.md)", "b_c.md and b_c.md"),
         ("[a](javascript:alert)", "[a](javascript:alert)"),
         ("<b>x</b> & &amp; y", "<b>x</b> & & y"),
         ("snake_case_name and 2*3*4", "snake_case_name and 234"),

@@ -3,6 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from itertools import count
 
 import pytest
 
@@ -26,7 +27,7 @@ from tests.fakes.model_replies import (
     rate_limited,
 )
 from tests.fakes.model_server import ModelServer
-from tests.unit.gateway.agent.talking import HELLO, Time, talking
+from tests.unit.gateway.agent.talking import HELLO, Time, hand_driven_loop, talking
 
 PASSING = {
     "429": rate_limited(),
@@ -100,12 +101,18 @@ async def test_silence_in_the_middle_counts_from_the_last_token():
 
 
 async def test_a_slow_but_steady_answer_is_not_cut():
-    async def a_little():
-        await asyncio.sleep(0.02)
+    words, pauses = "one two three four five six seven", count()
 
-    settings = {"timeout_seconds": 0.1}
-    async with talking([Reply(text="one two three four five six seven", between=a_little)], settings=settings) as talk:
-        assert (await talk.ask()).text == "one two three four five six seven"
+    async def a_long_pause():
+        sent = min(next(pauses), len(words.split()))
+        while len(talk.shown) < sent:  # else two pauses would be one
+            await asyncio.sleep(0)
+        passes(8)
+
+    settings = {"timeout_seconds": 20}
+    async with talking([Reply(text=words, between=a_long_pause)], settings=settings) as talk:
+        with hand_driven_loop() as passes:
+            assert (await talk.ask()).text == words
 
 
 async def test_nobody_listens():

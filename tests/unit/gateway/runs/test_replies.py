@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.runs.house import folder_name
-from gateway.runs.replies import approval_card, approved, question_card, reply_body
+from gateway.runs.replies import approval_card, approved, closed_card, question_card, reply_body
 from gateway.texts import say
 from sessions.keys import Address, ChatKind, Platform
-from sessions.records import Route
+from sessions.records import Ask, AskKind, Route
 
 
 def in_a(kind: ChatKind) -> Route:
@@ -49,6 +49,48 @@ def test_a_question_with_options_has_a_button_for_each():
         (1, "a:{ask}:1"),
     ]
     assert question_card("Which?", []) == {"text": "Which?", "buttons": []}
+
+
+def closed(kind: AskKind, question: str, answer: str | None, by: str | None = "Ann") -> str:
+    ask = Ask(
+        id=1,
+        run_id="r",
+        tool_call_id="c",
+        kind=kind,
+        question=question,
+        options=("a", "b"),
+        args_hash=None,
+        created_at=0,
+        answered_at=1,
+        answer=answer,
+        answered_by=by,
+    )
+    return closed_card(ask, "12:30")
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        ("yes", "Approved by Ann, 12:30."),
+        ("OK", "Approved by Ann, 12:30."),
+        ("no", "Denied by Ann, 12:30."),
+        ("only the first two", "Denied by Ann, 12:30."),
+        (None, say("ask.closed")),
+    ],
+)
+def test_a_closed_approval_says_what_was_asked_and_what_became_of_it(answer: str | None, outcome: str):
+    text = closed(AskKind.APPROVAL, "process rm x", answer)
+    assert text.endswith(f"\n\n{outcome}")
+    assert "```\nprocess rm x\n```" in text
+    assert say("ask.approval_note") not in text
+
+
+def test_a_closed_question_shows_the_answer_and_whose_it_is():
+    assert closed(AskKind.QUESTION, "Which?", "red") == "Which?\n\nAnswered by Ann: red"
+    assert closed(AskKind.QUESTION, "Which?", "[Ann] red") == "Which?\n\nAnswered by Ann: red"
+    assert closed(AskKind.QUESTION, "Which?", "red", "") == "Which?\n\nAnswered by somebody: red"
+    assert closed(AskKind.QUESTION, "Which?", "x" * 900).endswith("xxx…")
+    assert len(closed(AskKind.QUESTION, "Which?", "x" * 900)) < 250
 
 
 @pytest.mark.parametrize("answer", ["yes", " Yes. ", "OK", "go ahead", "please do"])

@@ -1,0 +1,111 @@
+"""What a message holds besides its text: files, and things that the model is told in words."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from telegram import (
+    Checklist,
+    Contact,
+    Dice,
+    Location,
+    Message,
+    MessageOrigin,
+    MessageOriginChannel,
+    MessageOriginChat,
+    MessageOriginHiddenUser,
+    MessageOriginUser,
+    Poll,
+    Sticker,
+    User,
+    Venue,
+)
+from telegram.constants import ChatType
+
+from sessions.messages import Attachment, AttachmentKind
+
+_OPAQUE = ("story", "game", "paid_media", "invoice", "giveaway", "giveaway_winners")
+_PICTURES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
+
+
+def attachments(message: Message) -> Iterator[Attachment]:
+    number = message.message_id
+    photos = message.photo or (message.live_photo.photo if message.live_photo else ())
+    if photos:
+        photo = max(photos, key=lambda size: size.width * size.height)
+        yield Attachment(
+            kind=AttachmentKind.IMAGE,
+            name=f"photo-{number}.jpg",
+            mime="image/jpeg",
+            size=photo.file_size,
+            ref=photo.file_id,
+        )
+    for kind, file, name, mime in _files(message):
+        if file is not None:
+            yield Attachment(
+                kind=_picture(kind, getattr(file, "mime_type", None)),
+                name=getattr(file, "file_name", None) or f"{name[0]}-{number}{name[1]}",
+                mime=getattr(file, "mime_type", None) or mime,
+                size=file.file_size,
+                ref=file.file_id,
+            )
+
+
+def _files(message: Message) -> Iterator[tuple[AttachmentKind, Any, tuple[str, str], str]]:
+    """Kind, file, and how it is called and what it is where nobody says."""
+    yield AttachmentKind.VIDEO, message.video or message.animation, ("video", ".mp4"), "video/mp4"
+    yield AttachmentKind.VIDEO, message.video_note, ("video", ".mp4"), "video/mp4"
+    yield AttachmentKind.AUDIO, message.audio, ("audio", ".mp3"), "audio/mpeg"
+    yield AttachmentKind.VOICE, message.voice, ("voice", ".ogg"), "audio/ogg"
+    document = None if message.animation else message.document  # an animation is a document too, for old clients
+    yield AttachmentKind.FILE, document, ("file", ""), "application/octet-stream"
+
+
+def _picture(kind: AttachmentKind, mime: str | None) -> AttachmentKind:
+    """A picture sent without compression is a document to Telegram."""
+    return AttachmentKind.IMAGE if kind is AttachmentKind.FILE and mime in _PICTURES else kind
+
+
+def in_words(message: Message) -> str:
+    """Empty when there is nothing that can be said in a line."""
+    match message:
+        case Message(sticker=Sticker(emoji=emoji)):
+            return f"[sticker {emoji}]" if emoji else "[sticker]"
+        case Message(dice=Dice(emoji=emoji, value=value)):
+            return f"[dice {emoji} {value}]"
+        case Message(venue=Venue(title=title, address=address, location=place)):
+            return f"[place {title}, {address}, {_coordinates(place)}]"
+        case Message(location=Location() as place):
+            return f"[location {_coordinates(place)}]"
+        case Message(contact=Contact() as contact):
+            name = " ".join(filter(None, (contact.first_name, contact.last_name)))
+            return f"[contact {name}, {contact.phone_number}]"
+        case Message(poll=Poll(question=question, options=options)):
+            return f"[poll: {question} ({' / '.join(option.text for option in options)})]"
+        case Message(checklist=Checklist(title=title, tasks=tasks)):
+            done = "\n".join(f"[{'x' if task.completion_date else ' '}] {task.text}" for task in tasks)
+            return f"[checklist {title}]\n{done}"
+        case _:
+            return ""
+
+
+def _coordinates(place: Location) -> str:
+    return f"{place.latitude:.5f} {place.longitude:.5f}"
+
+
+def is_unreadable(message: Message) -> bool:
+    """A user has said something, and it is nothing that we know. In groups it was hardly meant for us."""
+    unheard_of = message.chat.type == ChatType.PRIVATE and bool(message.api_kwargs)  # newer than the library
+    return unheard_of or any(getattr(message, name) for name in _OPAQUE)
+
+
+def origin(source: MessageOrigin | None, me: User) -> str:
+    """Whose words were forwarded."""
+    match source:
+        case MessageOriginUser(sender_user=user):
+            return "you" if user.id == me.id else user.full_name
+        case MessageOriginHiddenUser(sender_user_name=name):
+            return name
+        case MessageOriginChat(sender_chat=chat) | MessageOriginChannel(chat=chat):
+            return chat.effective_name or "a channel"
+        case _:
+            return ""

@@ -1,0 +1,81 @@
+"""What is marked in a text, and how. Positions count characters."""
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import takewhile
+from operator import itemgetter
+from typing import NamedTuple
+
+_LINKABLE = re.compile(r"(?:https?://|tg://|mailto:)\S", re.IGNORECASE)
+
+
+class Style(StrEnum):
+    BOLD = "bold"
+    ITALIC = "italic"
+    STRIKE = "strike"
+    CODE = "code"
+    LINK = "link"
+
+
+class Span(NamedTuple):
+    """`style` from `start` up to `end` of the block's text. Spans nest and never cross; outer ones come first. A tuple, because an
+    answer may have a thousand."""
+
+    start: int
+    end: int
+    style: Style
+    url: str = ""
+
+
+def cut_spans(spans: Sequence[Span], start: int, end: int) -> tuple[Span, ...]:
+    """The spans as they stand in `text[start:end]`."""
+    begun = takewhile(lambda span: span.start < end, spans)
+    return tuple(
+        Span(max(s.start, start) - start, min(s.end, end) - start, s.style, s.url) for s in begun if s.end > start
+    )
+
+
+class Line:
+    """Text and spans of one block, while they are being read."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.spans: list[Span] = []
+        self._parts: list[str] = []
+
+    def write(self, part: str) -> None:
+        self._parts.append(part)
+        self.length += len(part)
+
+    def mark(self, style: Style, start: int) -> None:
+        """From there up to here."""
+        if start < self.length:
+            self.spans.append(Span(start, self.length, style))
+
+    def link(self, start: int, url: str) -> None:
+        """A target that no chat could open is shown behind the text."""
+        if _LINKABLE.match(url):
+            if start < self.length:
+                self._around(Span(start, self.length, Style.LINK, url))
+        elif url and url != self._since(start):
+            self.write(f" ({url})")
+
+    def _since(self, start: int) -> str:
+        begin, at = len(self._parts), self.length
+        while at > start:
+            begin -= 1
+            at -= len(self._parts[begin])
+        return "".join(self._parts[begin:])
+
+    def _around(self, link: Span) -> None:
+        """Of those that mark the same words, the link is the outermost."""
+        at = len(self.spans)
+        while at and self.spans[at - 1][:2] == link[:2]:
+            at -= 1
+        self.spans.insert(at, link)
+
+    def read(self) -> tuple[str, tuple[Span, ...]]:
+        self.spans.sort(key=itemgetter(1), reverse=True)
+        self.spans.sort(key=itemgetter(0))
+        return "".join(self._parts), tuple(self.spans)

@@ -1,0 +1,97 @@
+"""The poll loop in good days and bad. The real client library against a Bot API at the wire."""
+
+import asyncio
+
+import pytest
+
+from adapters.base import (
+    TryLater,
+    Unauthorized,
+)
+from adapters.telegram.polling import PATIENCE
+from tests.unit.adapters.telegram.wire import Gateway, address_of
+
+
+async def test_polling_removes_a_webhook_and_keeps_what_is_pending(server, gateway, ada, dm) -> None:
+    server.webhook = {"url": "https://example.org/hook"}
+    server.user_says(dm, ada, "before the start")
+    gateway.start()
+    assert (await gateway.received()).text == "before the start"
+
+
+@pytest.mark.parametrize(
+    "fault", [{"drop": "before"}, {"drop": "after"}, {"status": 502, "description": "Bad Gateway"}]
+)
+async def test_polling_goes_on_after_an_outage(server, gateway, ada, dm, fault) -> None:
+    server.fail("getUpdates", times=3, **fault)
+    server.user_says(dm, ada, "still there?")
+    gateway.start()
+    assert (await gateway.received()).text == "still there?"
+    assert gateway.pauses == [1, 2, 4]
+
+
+async def test_a_flooded_poll_waits_as_long_as_it_is_told(server, gateway, ada, dm) -> None:
+    server.rate_limit("getUpdates", 17)
+    server.user_says(dm, ada, "x")
+    gateway.start()
+    await gateway.received()
+    assert gateway.pauses == [17]
+
+
+async def test_a_second_poller_is_named_once_patience_ends(server, gateway) -> None:
+    server.fail("getUpdates", times=99, status=409, description="Conflict: terminated by other getUpdates request")
+    with pytest.raises(TryLater, match="Another program receives this bot's messages"):
+        await gateway.start()
+    assert len(gateway.pauses) == PATIENCE
+    assert gateway.adapter.last_success() is None
+
+
+async def test_one_conflict_is_overcome(server, gateway, ada, dm) -> None:
+    server.fail("getUpdates", status=409, description="Conflict: terminated by other getUpdates request")
+    server.user_says(dm, ada, "x")
+    gateway.start()
+    await gateway.received()
+    first, second = server.polled_from[:2]
+    assert first != second, "on a fresh connection"
+
+
+@pytest.mark.parametrize("token", ["123456:wrong-token", "no token"])
+async def test_a_wrong_token_stops_the_start(server, token) -> None:
+    gateway = Gateway(server)
+    adapter = gateway.new_adapter(token=token)
+    with pytest.raises(Unauthorized) as error:
+        await adapter.run(gateway.deliver)
+    with pytest.raises(Unauthorized):
+        await adapter.check()
+    assert token not in str(error.value)
+    await adapter.close()
+
+
+async def test_a_token_that_is_revoked_while_running_stops_it(server, gateway, dm) -> None:
+    task = gateway.start()
+    await gateway.until(gateway.adapter.last_success)
+    server.revoke()
+    with pytest.raises(Unauthorized, match="@BotFather"):
+        await gateway.send(address_of(dm), "x")
+    with pytest.raises(Unauthorized):
+        await task
+
+
+async def test_liveness_is_the_time_of_the_last_answer(server, gateway, ada, dm) -> None:
+    gateway.start()
+    await gateway.until(gateway.adapter.last_success)
+    gateway.now = 2000.0
+    server.user_says(dm, ada, "x")
+    await gateway.received()
+    assert gateway.adapter.last_success() == 2000.0
+
+
+async def test_it_can_be_cancelled_and_started_again(server, gateway, ada, dm) -> None:
+    task = gateway.start()
+    await gateway.until(gateway.adapter.last_success)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    server.user_says(dm, ada, "while it was away")
+    gateway.start()
+    assert (await gateway.received()).text == "while it was away"

@@ -1,0 +1,59 @@
+"""Telegram calls us. The real client library against a Bot API at the wire."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from adapters.telegram.adapter import Telegram
+from adapters.telegram.config import TelegramConfig
+
+
+async def test_webhook_mode(server, gateway, ada, dm) -> None:
+    held = asyncio.Event()
+
+    async def hold(_: float) -> None:
+        await held.wait()
+
+    config = TelegramConfig(
+        token=server.token,
+        api_base=server.url,
+        mode="webhook",
+        webhook_secret="geheim",
+        webhook_url="https://example.org/webhooks/telegram",
+    )
+    adapter = Telegram(config, sleep=hold)
+    task = asyncio.create_task(adapter.run(gateway.deliver))
+    await gateway.until(adapter.last_success)
+    assert server.webhook["url"] == "https://example.org/webhooks/telegram"
+    assert "my_chat_member" in server.webhook["allowed_updates"]
+    server.user_says(dm, ada, "hello")
+    headers, body = server.webhook_request()
+    assert await adapter.receive(headers, body, gateway.deliver)
+    assert gateway.inbox[0].text == "hello"
+    assert await adapter.receive(headers, b"no json", gateway.deliver)
+    for wrong in ({}, {"X-Telegram-Bot-Api-Secret-Token": "gehein"}, {"X-Telegram-Bot-Api-Secret-Token": "é"}):
+        assert not await adapter.receive(wrong, body, gateway.deliver)
+    assert len(gateway.inbox) == 1
+    server.webhook = {"url": ""}
+    held.set()
+    await gateway.until(lambda: server.webhook["url"])
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    await adapter.close()
+
+
+async def test_a_webhook_is_not_acknowledged_when_it_could_not_be_stored(server, gateway, ada, dm) -> None:
+    adapter = gateway.new_adapter(mode="webhook", webhook_secret="s", webhook_url="https://example.org/hook")
+    server.user_says(dm, ada, "hello")
+    _, body = server.webhook_request()
+    gateway.refuse = OSError("disk full")
+    with pytest.raises(OSError, match="disk full"):
+        await adapter.receive({"x-telegram-bot-api-secret-token": "s"}, body, gateway.deliver)
+    await adapter.close()
+
+
+def test_webhook_mode_needs_its_secret() -> None:
+    with pytest.raises(ValueError, match="webhook_secret"):
+        TelegramConfig(token="1:x", mode="webhook", webhook_url="https://example.org")
