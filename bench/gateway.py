@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import os
 import statistics
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from gateway.config.load import load
 from gateway.observe import logging
 from sessions import runs, store
 from sessions.clock import now_ms
+from sessions.db import search
 from sessions.db.engine import Touch
 from sessions.inbox import NewInbox
 from sessions.keys import Address, ChatKind, Platform, SessionKey
@@ -195,7 +197,7 @@ async def under_load(table: Table, desk: Desk, url: str, count: int) -> None:
 
 
 def add_old_conversations(conn: Connection, first: int) -> None:
-    """About ten megabytes of them, ended, not in the search index."""
+    """About ten megabytes of them, ended."""
     text = "Some words of a conversation that is over. " * 240
     for number in range(first, first + 10):
         key = SessionKey.parse(f"agent:main:telegram:dm:old{number}")
@@ -208,6 +210,9 @@ async def beside_a_gigabyte(table: Table, desk: Desk, count: int) -> None:
     """The same load in a house with a long past."""
     for first in range(0, 1_000, 10):
         await desk.app.database.write(add_old_conversations, first)
+    while await desk.app.database.read(search.unindexed):
+        await asyncio.sleep(1)
+    await asyncio.to_thread(os.sync)  # or the load would share the disk with the making of the past
     lag = Lag()
     watch = asyncio.create_task(lag.watch())
     wall, _ = await spread(count, lambda number: desk.say(str(number)))

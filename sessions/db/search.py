@@ -23,6 +23,7 @@ from sessions.records import Message, Role, Session, Source
 
 _NEIGHBOUR = 60  # content words of a neighbour
 _CLIP = 100_000
+_LONG = 500  # characters that cost as much as a message
 _NOBODY: dict[str, None] = {}
 
 
@@ -72,7 +73,7 @@ _REACHED = update(sessions).where(sessions.c.id == param("session")).values(inde
 
 
 def index_some(conn: Connection, limit: int = 300) -> bool:
-    """Index about `limit` messages. True when there is more. One short transaction, to be repeated."""
+    """Index about `limit` messages, fewer when they are long. True when there is more. One short transaction, to be repeated."""
     left = limit
     for row in conn.execute(_BEHIND, {"limit": limit}).all():
         left -= _index_session(conn, _Behind(*row), left)
@@ -88,7 +89,7 @@ def _said(conn: Connection, query: Select[*tuple[Any, ...]], **parameters: objec
 def _index_session(conn: Connection, behind: _Behind, limit: int) -> int:
     token = namespace_token(behind.ns)
     known = _said(conn, _LAST_KNOWN, session=behind.id, up_to=behind.indexed_to)[::-1]
-    fresh = _said(conn, _FRESH, session=behind.id, above=behind.indexed_to, up_to=behind.settled_to, limit=limit)
+    fresh, cost = _fresh(conn, behind, limit)
     entries = _entries([*known, *fresh], token)
     new = entries[len(known) :]
     if known and fresh:  # the last known one has got a successor
@@ -97,9 +98,23 @@ def _index_session(conn: Connection, behind: _Behind, limit: int) -> int:
             _index(conn).remove(conn, [stale])
             new.insert(0, renewed)
     _index(conn).add(conn, new)
-    reached = fresh[-1].id if len(fresh) == limit else behind.settled_to
+    reached = fresh[-1].id if fresh and cost >= limit else behind.settled_to
     conn.execute(_REACHED, {"session": behind.id, "reached": reached})
-    return max(len(fresh), 1)
+    return cost
+
+
+def _fresh(conn: Connection, behind: _Behind, limit: int) -> tuple[list[_Said], int]:
+    """The next rows, and what they cost: one each, more for long ones."""
+    values = {"session": behind.id, "above": behind.indexed_to, "up_to": behind.settled_to, "limit": limit}
+    fresh: list[_Said] = []
+    cost = 0
+    with conn.execute(_FRESH, values) as rows:
+        for row in rows:
+            fresh.append(_Said(*row))
+            cost += 1 + min(len(fresh[-1].content), _CLIP) // _LONG
+            if cost >= limit:
+                break
+    return fresh, max(cost, 1)
 
 
 def _entries(rows: Sequence[_Said], ns: str) -> list[Entry]:
