@@ -210,7 +210,7 @@ async def beside_a_gigabyte(table: Table, desk: Desk, count: int) -> None:
     """The same load in a house with a long past."""
     for first in range(0, 1_000, 10):
         await desk.app.database.write(add_old_conversations, first)
-    while await desk.app.database.read(search.unindexed):
+    while await desk.app.database.read(search.unindexed):  # noqa: ASYNC110  # a bench has the time
         await asyncio.sleep(1)
     await asyncio.to_thread(os.sync)  # or the load would share the disk with the making of the past
     lag = Lag()
