@@ -10,7 +10,7 @@ from tests.machine import slowness
 
 CHATS = 32
 ROUNDS = 40
-LATE_SECONDS = 0.05
+LATE_SECONDS = 0.02
 
 
 async def watch(worst: list[float]) -> None:

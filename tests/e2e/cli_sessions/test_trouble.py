@@ -1,0 +1,119 @@
+"""Others at work, and homes and databases that cannot be used."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sessions import store
+from sessions.db.search import index_some
+from sessions.records import Role
+from tests.e2e.cli_sessions.stock import BEGIN, CLI_ID, DAY, EVERYTHING, LATER_ID, LONG_ID, ids, said
+
+WRITER = """
+import sys
+from pathlib import Path
+from sessions import store
+from sessions.db import open_database
+from sessions.records import NewMessage, Role
+
+database = open_database(Path(sys.argv[1]))
+for number in range(1_000_000):
+    database.write_now(store.append, sys.argv[2], [NewMessage(role=Role.USER, content=f"busy {number}")], number)
+    if number == 20:
+        print("writing", flush=True)
+"""
+
+
+def test_everything_works_while_another_program_writes(stocked, run, home):
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(home), LATER_ID], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    try:
+        assert writer.stdout.readline() == "writing\n"
+        answers = {" ".join(command): run(*command) for command in EVERYTHING}
+        assert writer.poll() is None
+    finally:
+        writer.kill()
+        writer.communicate()
+
+    assert {name: answer.stderr for name, answer in answers.items() if answer.exit_code} == {}
+    assert ids(run) == [LATER_ID, LONG_ID]
+
+
+@pytest.mark.parametrize("command", [*EVERYTHING, ["import", "/dev/null"]], ids=" ".join)
+def test_a_damaged_database(run, home, command):
+    home.mkdir()
+    (home / "state.db").write_bytes(b"this is no database at all" * 1000)
+
+    answer = run(*command)
+
+    assert answer.exit_code == 1
+    assert "state.db is damaged" in answer.stderr
+    assert answer.stderr.count("\n") == 1
+    assert answer.stdout == ""
+
+
+@pytest.mark.parametrize("command", [["list"], ["import", "/dev/null"]], ids=" ".join)
+def test_the_home_of_another_program(run, home, command):
+    home.mkdir()
+    with sqlite3.connect(home / "state.db") as conn:
+        conn.execute("CREATE TABLE theirs (x)")
+    before = (home / "state.db").read_bytes()
+
+    answer = run(*command)
+
+    assert answer.exit_code == 2
+    assert "another program" in answer.stderr
+    assert (home / "state.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", [["list"], ["import", "/dev/null"]], ids=" ".join)
+def test_a_home_that_is_a_file(run, home, command):
+    home.write_text("")
+
+    answer = run(*command)
+
+    assert answer.exit_code == 1
+    assert f"{home} is a file" in answer.stderr
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Root may write everywhere."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+@pytest.mark.parametrize("command", [["list"], ["rename", CLI_ID, "x"]], ids=" ".join)
+def test_a_home_that_cannot_be_written(filled, run, command):
+    run(*command)  # imports what it needs, while it may
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        (home / "state.db").write_bytes((filled / "state.db").read_bytes())
+        home.chmod(0o555)
+        with without_rights():
+            answer = run(*command, HERMES_HOME=folder)
+        home.chmod(0o700)
+
+    assert answer.exit_code == 1
+    assert answer.stderr.startswith(f"{home} cannot be written: permission denied.")
+    assert answer.stderr.count("\n") == 1
+
+
+def test_an_index_that_trails_far_behind_is_brought_up(database, run):
+    lines = [said(Role.USER, f"line {number}") for number in range(700)]
+    database.write_now(store.append, CLI_ID, lines, BEGIN + DAY)
+
+    assert "line 699" in run("search", "699").stdout
+    assert not database.write_now(index_some)
