@@ -95,7 +95,7 @@ class Platform:
             while pipe.poll():
                 acknowledged = pipe.recv()
                 self._open = [said for said in self._open if said[0] != acknowledged]
-        except EOFError:
+        except (EOFError, ConnectionResetError):  # the latter when it had not read all that it was sent
             pipe.close()
 
     async def until_killed(self, share: int, model: PayingModel) -> None:
