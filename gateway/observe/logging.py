@@ -95,8 +95,22 @@ def configure(level: str = "info", folder: Path | None = None, *, colors: bool |
         logging.getLogger(name).setLevel(level.upper())
 
 
+class _Formatter(structlog.stdlib.ProcessorFormatter):
+    """Renders a line once, for all handlers; one that rotates asks twice."""
+
+    def __init__(self, processors: list[Any], shared: list[Any], look: str) -> None:
+        super().__init__(processors=processors, foreign_pre_chain=shared)
+        self._slot = f"rendered_{look}"
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: str | None = record.__dict__.get(self._slot)
+        if line is None:
+            line = record.__dict__[self._slot] = super().format(record)
+        return line
+
+
 def _handler(handler: logging.Handler, shared: list[Any], *, colored: bool) -> logging.Handler:
     renderer = structlog.dev.ConsoleRenderer(colors=colored, exception_formatter=structlog.dev.plain_traceback)
     processors: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer, _redact_line]
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=processors))
+    handler.setFormatter(_Formatter(processors, shared, "colored" if colored else "plain"))
     return handler

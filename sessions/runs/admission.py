@@ -29,10 +29,22 @@ def open_session(conn: Connection, session_key: str, opening: Opening, now: int)
         return found
     key = SessionKey.parse(session_key)
     source = source_of(key)
-    own_id = key.chat_id if source is Source.CLI else None
     return store.start(
-        conn, key, now, source=source, session_id=own_id, user_id=opening.user_id, model=opening.model, ns=opening.ns
+        conn,
+        key,
+        now,
+        source=source,
+        session_id=_id_in(conn, key),
+        user_id=opening.user_id,
+        model=opening.model,
+        ns=opening.ns,
     )
+
+
+def _id_in(conn: Connection, key: SessionKey) -> str | None:
+    """The key of a terminal's session holds its id; after /new the next one of this key needs an id of its own."""
+    own_id = key.chat_id if key.scope == Source.CLI else None
+    return own_id if own_id is not None and not store.exists(conn, own_id) else None
 
 
 def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accepted:

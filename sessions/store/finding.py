@@ -30,6 +30,10 @@ def get(conn: Connection, session_id: str) -> Session:
     return Session.from_row(row)
 
 
+def exists(conn: Connection, session_id: str) -> bool:
+    return conn.execute(_GET, {"session": session_id}).first() is not None
+
+
 def resolve(conn: Connection, prefix: str) -> Session:
     """The session with this id or unique prefix of one. Raises NotFound or Ambiguous."""
     query = select(sessions).where(sessions.c.id.startswith(prefix, autoescape=True)).order_by(sessions.c.id).limit(6)

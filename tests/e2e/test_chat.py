@@ -335,3 +335,11 @@ def test_leaving_in_the_middle_does_not_hang_and_resuming_goes_on(open_window, m
     slow.go_on.set()
     again = open_window("-r", session_in(end))
     again.sees("Second part.")
+
+
+def test_after_new_the_next_message_begins_another_session(home: Path) -> None:
+    ended = piped(home, said="hello\n/new\nhello again\n")
+    assert ended.returncode == 0, ended.stderr
+    assert "New conversation." in ended.stdout
+    assert "hello again" in ended.stdout
+    assert stored(home, "SELECT count(*) FROM sessions WHERE message_count = 2") == 2

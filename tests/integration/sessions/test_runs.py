@@ -9,7 +9,7 @@ from sessions.db.schema import inbox as inbox_table
 from sessions.errors import Busy, LeaseLost
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import Address, ChatKind, Platform
-from sessions.records import AskKind, Message, MessageState, Role, Route, Run, RunStatus, StopReason
+from sessions.records import AskKind, EndReason, Message, MessageState, Role, Route, Run, RunStatus, StopReason
 from sessions.runs import Opening, Said
 
 KEY = "agent:main:telegram:group:-100"
@@ -308,3 +308,14 @@ def test_roles_of_a_whole_run(house: House) -> None:
     assert [row.role for row in house.journal(run)] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]
     session = house.database.read_now(store.get, run.session_id)
     assert (session.message_count, session.tool_call_count) == (4, 1)
+
+
+def test_a_key_of_the_terminal_opens_a_second_session_after_the_first_has_ended(database: Database) -> None:
+    own_id = "20250305_091523_a1b2c3d4"
+    key = f"agent:main:cli:{own_id}"
+    first = database.write_now(runs.open_session, key, Opening(), NOW)
+    database.write_now(store.end, first.id, EndReason.USER, NOW)
+    second = database.write_now(runs.open_session, key, Opening(), NOW)
+    assert first.id == own_id
+    assert second.id != own_id
+    assert database.write_now(runs.open_session, key, Opening(), NOW) == second
