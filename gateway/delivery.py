@@ -17,7 +17,7 @@ from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.db.engine import Touch
 from sessions.errors import StateError
-from sessions.keys import Address
+from sessions.keys import Address, ChatKind
 from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece, Receipt
 from sessions.records import OutRow
 
@@ -138,6 +138,15 @@ class Delivery:
         except TimeoutError:
             return
 
+    async def finish(self) -> None:
+        """Until everything that is due is sent."""
+        while self._busy or await self._is_due():  # noqa: ASYNC110  # once, before the end, for some seconds at most
+            await asyncio.sleep(LOOK_SECONDS / 20)
+
+    async def _is_due(self) -> bool:
+        due = await self._database.read(outbox.next_due, self._platform)
+        return due is not None and due <= self._clock()
+
     # --- transactions ---
 
     def _recover(self, conn: Connection) -> None:
@@ -154,13 +163,13 @@ class Delivery:
         if "closes" in row.body:
             row = replace(row, body=self._closing(conn, row))
         elif not row.rendered:
-            row = outbox.split(conn, row, self._render(row), self._clock())
+            row = outbox.split(conn, row, self._render(row, quote=_quotes(conn, row)), self._clock())
         outbox.sending(conn, row.id)
         return row
 
-    def _render(self, row: OutRow) -> Sequence[Piece]:
+    def _render(self, row: OutRow, *, quote: bool = False) -> Sequence[Piece]:
         """Markdown can be something and show nothing, such as the definition of a link; then it is shown as it stands."""
-        wanted = _outbound(row)
+        wanted = _outbound(row, quote=quote)
         pieces = self._adapter.render(wanted)
         if not pieces and wanted.text.strip():
             pieces = self._adapter.render(replace(wanted, text=f"```\n{wanted.text.replace('```', '` ` `')}\n```"))
@@ -288,12 +297,17 @@ async def _to_the_end(work: Coroutine[None, None, T]) -> T:
         raise
 
 
-def _outbound(row: OutRow) -> Outbound:
+def _quotes(conn: Connection, row: OutRow) -> bool:
+    """In a group it says who is answered; alone with somebody only where something came in between."""
+    return row.address.address.kind is not ChatKind.DM or outbox.came_between(conn, row)
+
+
+def _outbound(row: OutRow, *, quote: bool) -> Outbound:
     body: Mapping[str, Any] = row.body
     return Outbound(
         address=row.address.address,
         text=str(body.get("text", "")),
-        reply_to=row.address.reply_to if body.get("quote", True) else None,
+        reply_to=row.address.reply_to if quote else None,
         buttons=tuple(Button(label=b["label"], data=b["data"]) for b in body.get("buttons", ())),
         attachments=tuple(
             Attachment(kind=AttachmentKind(a["kind"]), name=a["name"], mime=a["mime"], path=a["path"])

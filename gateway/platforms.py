@@ -1,6 +1,7 @@
 """The chat platforms that run: each adapter supervised, with its delivery, its presence, and a state that anybody can look at."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from sessions.records import OutRow
 
 log = get_logger(__name__)
 
-SILENT_SECONDS = 300
+_SEND_OFF_SECONDS = 8
 _BACKOFF = (1, 2, 5, 10, 30, 60)
 _UNAUTHORIZED_SECONDS = 300
 _COMMANDS_AGAIN_SECONDS = 3_600
@@ -127,6 +128,13 @@ class Platform:
             failures = 0 if time.monotonic() - began > 60 else failures + 1
             await self._sleep(wait or _BACKOFF[min(failures, len(_BACKOFF) - 1)])
 
+    async def send_off(self) -> None:
+        """Before the end: what is ready goes out, if the platform takes it within some seconds."""
+        if self.health.state is State.CONNECTED:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SEND_OFF_SECONDS):
+                    await self.delivery.finish()
+
     def _lost(self, state: State, words: str) -> None:
         if self.health.become(state, words):
             event = "platform.unauthorized" if state is State.UNAUTHORIZED else "platform.lost"
@@ -197,8 +205,3 @@ class Platform:
             if self.health.last_success is not None:
                 self._metrics.platform_seen(self.name, self.health.last_success)
         return self.health
-
-    @property
-    def is_silent(self) -> bool:
-        last = self.look().last_success
-        return last is not None and time.time() - last > SILENT_SECONDS

@@ -90,6 +90,7 @@ class Chats:
         await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
+        await asyncio.gather(*(platform.send_off() for platform in self.running.values()), return_exceptions=True)
         for name in list(self._tasks):
             await self.stop(name)
 

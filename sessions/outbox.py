@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, case, exists, func, insert, or_, select, update
 
 from sessions.db.engine import touch
-from sessions.db.schema import OUT_OPEN, outbox
+from sessions.db.schema import OUT_OPEN, outbox, runs
 from sessions.db.sql import insert_once, param
 from sessions.records import OutRow, OutState, Route
 
@@ -135,6 +135,29 @@ def split(conn: Connection, row: OutRow, pieces: Sequence[Mapping[str, Any]], no
     for part, body in enumerate(bodies[1:], 1):
         conn.execute(_PIECE, {**shared, "part": part, "dedup_key": f"{row.dedup_key}:{part}", "body": body})
     return OutRow.from_row(first)
+
+
+_NEARBY = 50
+_BETWEEN = (
+    select(outbox.c.id)
+    .where(
+        outbox.c.id < param("row"),
+        outbox.c.id >= param("row") - _NEARBY,
+        outbox.c.platform == param("on"),
+        outbox.c.chat == param("one"),
+        func.coalesce(outbox.c.run_id, "") != param("run"),
+        outbox.c.created_at >= select(runs.c.created_at).where(runs.c.id == param("run")).scalar_subquery(),
+    )
+    .limit(1)
+)
+
+
+def came_between(conn: Connection, row: OutRow) -> bool:
+    """Whether the chat was sent something else since this row's run began. Looks at the nearest rows only."""
+    if row.run_id is None:
+        return False
+    values = {"row": row.id, "on": row.platform, "one": row.chat, "run": row.run_id}
+    return conn.execute(_BETWEEN, values).first() is not None
 
 
 _SENDING = (

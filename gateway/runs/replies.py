@@ -28,9 +28,15 @@ def reply_body(text: str, route: Route) -> Mapping[str, Any] | None:
 
 
 def question_card(question: str, options: Sequence[str]) -> Mapping[str, Any]:
-    buttons = [{"label": option[:_LABEL], "data": f"a:{{ask}}:{number}"} for number, option in enumerate(options)]
-    text = f"{question}\n\n{say('ask.or_reply')}" if options else question
-    return {"text": text, "buttons": buttons}
+    """What does not fit on a button stands in the text."""
+    buttons = [{"label": _label(option), "data": f"a:{{ask}}:{number}"} for number, option in enumerate(options)]
+    listed = "\n".join(f"- {option}" for option in options) if any(len(option) > _LABEL for option in options) else ""
+    invitation = say("ask.or_reply") if options else ""
+    return {"text": "\n\n".join(part for part in (question, listed, invitation) if part), "buttons": buttons}
+
+
+def _label(option: str) -> str:
+    return option if len(option) <= _LABEL else f"{option[: _LABEL - 1]}…"
 
 
 def approval_card(exact: str) -> Mapping[str, Any]:

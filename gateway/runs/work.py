@@ -83,6 +83,7 @@ class RunWork:
         request = await self._request(seen, shrink)
         began = time.monotonic()
         answer = await self._house.model().ask(request, self._on_token)
+        self._house.live.tell(Moment(self._run.id, "said"))
         took = round(time.monotonic() - began, 3)
         log.debug(
             "model.called", run_id=self._run.id, model=answer.model, seconds=took, tokens=answer.usage.input_tokens

@@ -1,9 +1,12 @@
 """Answers as they grow and as they arrive, with a scripted model behind the real client."""
 
+import asyncio
 from pathlib import Path
 
-from tests.e2e.telegram.house import Gate, answering
+from tests.e2e.telegram.house import Gate, answering, daemon
 from tests.fakes.model_replies import Reply
+from tests.fakes.model_server import ModelServer
+from tests.fakes.telegram_server import TelegramServer
 
 
 async def test_a_direct_message_shows_a_native_draft_that_the_answer_takes_the_place_of(home: Path) -> None:
@@ -26,6 +29,36 @@ async def test_a_group_sees_one_message_that_grows_into_the_answer(home: Path) -
         await s.server.until(lambda: s.server.answers(group.id) == ["First words of it and the end."])
         (answer,) = [m for m in s.server.chat(group.id) if m.from_bot]
         assert answer.reply_to == asked.id
+
+
+async def test_alone_with_somebody_an_answer_quotes_only_when_something_came_in_between(home: Path) -> None:
+    gate = Gate()
+    async with answering(home, "At once.", Reply(chunks=("It took ", "a while."), between=gate)) as (s, _):
+        await s.answer_to("hello")
+        asked = s.says("think")
+        await s.server.until(lambda: any("took" in str(p.get("text")) for p in s.server.called("sendMessageDraft")))
+        s.says("/status")
+        await s.server.answered(s.dm.id, 2)
+        gate.open.set()
+        await s.server.until(lambda: "It took a while." in s.server.answers(s.dm.id))
+        quoted = {m.text: m.reply_to for m in s.server.chat(s.dm.id) if m.from_bot}
+        assert quoted["At once."] is None
+        assert quoted["It took a while."] == asked.id
+
+
+async def test_what_is_ready_at_the_end_is_sent_before_it(home: Path) -> None:
+    gate = Gate()
+    async with (
+        TelegramServer() as server,
+        ModelServer([Reply(chunks=("First words ", "and the end."), between=gate)]) as model,
+    ):
+        chosen = {"base_url": model.url, "name": "big", "api_key": "k"}
+        group, ann = server.group(), server.user(7, "Ann")
+        async with daemon(home, server, sections={"model": chosen}):
+            server.user_says(group, ann, "@hermes_bot hello")
+            await server.answered(group.id)
+            asyncio.get_running_loop().call_later(0.2, gate.open.set)
+        assert server.answers(group.id) == ["First words and the end."]
 
 
 async def test_silence_never_flashes(home: Path) -> None:

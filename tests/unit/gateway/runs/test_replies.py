@@ -48,6 +48,8 @@ def test_a_question_with_options_has_a_button_for_each():
         (40, "a:{ask}:0"),
         (1, "a:{ask}:1"),
     ]
+    assert [button["label"] for button in card["buttons"]] == ["a" * 39 + "…", "b"]
+    assert card["text"].startswith(f"Which?\n\n- {'a' * 90}\n- b\n\n")
     assert question_card("Which?", []) == {"text": "Which?", "buttons": []}
 
 
