@@ -39,18 +39,21 @@ lock: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
 
-$(VENV)/bin/pip:
+# The first word comes before the first work: making the folder alone takes seconds.
+define venv
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "hermes-gateway needs Python 3.11 or newer; name one with PYTHON=...")'
-	@$(PYTHON) -m venv $(VENV)
+	@echo "Installing $(1) the first time"
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+endef
 
-$(VENV)/.run: $(VENV)/bin/pip requirements.lock pyproject.toml
-	@echo "Installing, about 40 s the first time"
+$(VENV)/.run: requirements.lock pyproject.toml
+	$(call venv,into $(VENV): about 40 s)
 	@$(PIP) install --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/bin/pip requirements-dev.lock pyproject.toml
-	@echo "Installing what the tests need, about a minute the first time"
+$(VENV)/.dev: requirements-dev.lock pyproject.toml
+	$(call venv,what the tests need: about a minute)
 	@$(PIP) install --require-hashes -r requirements-dev.lock
 	@$(PIP) install --no-deps -e .
 	@touch $@ $(VENV)/.run

@@ -18,8 +18,8 @@ from gateway.config.choose import ChosenModel, ask_ollama, choose_model
 from gateway.config.load import Loaded
 from gateway.config.model import Config
 from gateway.dispatch.local import LocalDispatch, Mine, not_of_a_terminal
-from gateway.observe.logging import hide
 from gateway.observe.metrics import Metrics
+from gateway.observe.redaction import hide
 from gateway.runs.budget import Limits
 from gateway.runs.house import House, Profile, SettleFile
 from gateway.runs.worker import Worker

@@ -20,20 +20,44 @@ class AlreadyRunning(Unusable):
 def only_one(home: Path) -> Generator[None]:
     """Hold the home for this daemon. Raises AlreadyRunning."""
     path = home / "gateway.pid"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = _held(path, home)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.read(descriptor, 32).decode(errors="replace").strip()
-            raise AlreadyRunning(
-                f"A gateway already runs on {home} (process {pid or 'unknown'}). Stop it first, or choose another home with --home DIR."
-            ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
+        path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def _held(path: Path, home: Path) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _lock(descriptor, home)
+        except AlreadyRunning:
+            os.close(descriptor)
+            raise
+        if _is(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # the daemon before us removed the file after we opened it
+
+
+def _lock(descriptor: int, home: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.read(descriptor, 32).decode(errors="replace").strip()
+        raise AlreadyRunning(
+            f"A gateway already runs on {home} (process {pid or 'unknown'}). Stop it first, or choose another home with --home DIR."
+        ) from None
+
+
+def _is(path: Path, descriptor: int) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
 
 
 @contextlib.asynccontextmanager

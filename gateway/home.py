@@ -16,6 +16,17 @@ def resolve_home(option: str | None, environ: Mapping[str, str]) -> Path:
         raise BadHome("This user has no home folder. Name one with --home DIR or HERMES_HOME.") from None
 
 
+def check_home(home: Path) -> None:
+    """For those who only look: there may be no home, but no file in its place. Raises BadHome."""
+    if any(place.exists() and not place.is_dir() for place in (home, *home.parents)):
+        raise BadHome(f"{home} is a file, or below one. Name a folder with --home DIR or HERMES_HOME.")
+
+
+def is_open(home: Path) -> bool:
+    """Whether others on this machine can look into it."""
+    return home.is_dir() and bool(home.stat().st_mode & 0o077)
+
+
 def prepare_home(home: Path) -> None:
     """Create the home, for its owner only. One that is there stays as it is. Raises BadHome."""
     try:

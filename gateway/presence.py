@@ -99,6 +99,8 @@ class Presence:
                 shown.tool = ""
             case "ended":
                 self._end(moment.run_id, shown)
+            case "said":
+                pass
 
     def _begin(self, run: Run | None) -> None:
         if run is None or run.route is None or run.route.address.platform is not self._adapter.platform:

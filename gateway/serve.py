@@ -206,7 +206,11 @@ async def _http(app: App, chats: Chats) -> AsyncGenerator[tuple[str, str]]:
         version=version("hermes-gateway"),
     )
     async with serving_http(api, section.host, section.port) as address:
-        yield address.url, f"key in {app.home}/api_key" if own is not None else f"{len(section.keys)} configured keys"
+        yield address.url, f"key in {app.home}/api_key" if own is not None else _counted(len(section.keys))
+
+
+def _counted(keys: int) -> str:
+    return f"{keys} configured key{'' if keys == 1 else 's'}"
 
 
 def _keys(config: Config, own: Key | None) -> Sequence[Key]:

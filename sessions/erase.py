@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
-from sessions import store, transcripts
+from sessions import store, transcripts, typed
 from sessions.db import search
 from sessions.db.engine import Database
+from sessions.db.schema import messages
+from sessions.records import Source
 
 
 def erase(
@@ -23,14 +25,25 @@ def erase(
     deleted = 0
     try:
         for session_id in session_ids:
-            database.write_now(store.delete_session, session_id)
+            said = database.write_now(_delete, session_id)
             transcripts.remove(home, [session_id])
+            typed.forget(home, said)
             deleted += 1
             progress(deleted, len(session_ids))
     finally:
         if deleted:
             _leave_no_trace(database)
     return deleted
+
+
+def _delete(conn: Connection, session_id: str) -> set[str]:
+    """Returns what may have been typed at the terminal's prompt: answers to questions are results of tools."""
+    said: set[str] = set()
+    if store.get(conn, session_id).source is Source.CLI:
+        texts = conn.scalars(select(messages.c.content).where(messages.c.session_id == session_id))
+        said = {text for text in texts if text}
+    store.delete_session(conn, session_id)
+    return said
 
 
 def _leave_no_trace(database: Database) -> None:

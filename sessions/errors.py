@@ -19,6 +19,10 @@ class Unusable(StateError):
     """The database or the home cannot be used as it is: damaged, unreadable, read-only, full, of another program."""
 
 
+class ReadOnly(Unusable):
+    """It can be read, and nothing more."""
+
+
 class NewerSchema(Unusable):
     """A newer version wrote this database and does not allow this one to work on it."""
 

@@ -112,7 +112,7 @@ class ImportedSession(_Line):
     agent: str = "main"
     model: str | None = None
     # The column's own name is taken by pydantic.
-    settings: Any = None
+    settings: str | None = Field(default=None, validation_alias="model_config")
     system_prompt: str | None = None
     title: str | None = None
     started_at: Milliseconds
@@ -133,8 +133,10 @@ def parse_lines(lines: Iterable[str]) -> Iterator[ImportedSession]:
             continue
         try:
             data = json.loads(line)
-            parsed = ImportedSession.model_validate({**data, "settings": data.get("model_config")})
-            SessionKey.parse(parsed.session_key)
+            parsed = ImportedSession.model_validate({**data})
+            key = SessionKey.parse(parsed.session_key)
+            if parsed.source != (key.platform or key.scope):
+                raise Invalid(f"line {number}: the source {parsed.source} does not fit the key {parsed.session_key}.")
             if not is_session_id(parsed.id):
                 raise Invalid(f"line {number}: {parsed.id!r} is no session id; nothing was imported from this line on.")
         except InvalidKey as error:

@@ -1,9 +1,10 @@
 """What differs from machine to machine, and from moment to moment on the same one."""
 
+import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import SystemRandom
 
 import psutil
@@ -49,3 +50,20 @@ def until_it_waits(pid: int) -> None:
     while process.status() != psutil.STATUS_SLEEPING:
         assert time.monotonic() < ends, f"it does not wait: {process.status()}"
         time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def hand_driven_loop() -> Iterator[Callable[[float], None]]:
+    """The clock of the running loop, and with it every timeout, moves only by what is given: the machine may stand still."""
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+
+    def passes(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    loop.time = lambda: now  # type: ignore[method-assign]
+    try:
+        yield passes
+    finally:
+        del loop.time  # type: ignore[method-assign]

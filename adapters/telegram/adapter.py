@@ -100,6 +100,7 @@ class Telegram(
         poll_seconds: int = 50,
     ) -> None:
         logging.getLogger("telegram").setLevel(logging.WARNING)  # its chattier lines hold the token
+        logging.getLogger("telegram.request").setLevel(logging.CRITICAL)  # tracebacks in an outage, which is raised too
         self._config = config
         self._clock = clock
         self._sleep = sleep

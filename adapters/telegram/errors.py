@@ -54,7 +54,7 @@ class Translation:
             raise TryLater("Telegram gave an answer of an unknown shape.", ambiguous=True) from None
 
     def _translate(self, error: TelegramError) -> DeliveryError:
-        said = error.message.replace(self.token, "<token>")
+        said = error.message.partition(". Parsing the server response ")[0].replace(self.token, "<token>")
         match error:
             case RetryAfter():
                 seconds = _seconds(error.retry_after)

@@ -86,7 +86,8 @@ def last_words(messages: Sequence[JSON]) -> str:
     if isinstance(content, list):
         content = "\n".join(part.get("text", "") for part in cast(list[JSON], content))
     text = str(content or "")
-    return _SPEAKER.sub("", text.partition("\n\n")[2] or text).strip()
+    _, block, after = text.partition("\n\n")
+    return _SPEAKER.sub("", after if block else text).strip()
 
 
 def _answer_to(request: ModelRequest) -> tuple[str, tuple[ToolCall, ...]]:

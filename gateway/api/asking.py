@@ -47,46 +47,66 @@ class Outcome:
     cached_tokens: int = 0
 
 
+class Telling:
+    """Tells the words of a step once, though its answer may start afresh: what was told cannot be taken back."""
+
+    def __init__(self) -> None:
+        self._told = ""
+        self._again: str | None = None
+
+    def afresh(self) -> None:
+        self._again = ""
+
+    def end_step(self) -> None:
+        self._told, self._again = "", None
+
+    def new_in(self, text: str) -> str:
+        """What of it has to be told: nothing as long as the new answer repeats the old one, then what differs."""
+        if self._again is None:
+            self._told += text
+            return text
+        self._again += text
+        if self._told.startswith(self._again):
+            return ""
+        goes_on = self._again.startswith(self._told)
+        new = self._again.removeprefix(self._told) if goes_on else f"\n\n{self._again}"
+        self._told, self._again = self._again, None
+        return new
+
+
 class Feed:
     """The words of an answer as they are written, for one listener."""
 
     def __init__(self) -> None:
+        self.said = False
         self._pieces: list[str] = []
-        self._said = ""
-        self._again: str | None = None
+        self._telling = Telling()
         self._news = asyncio.Event()
         self._gap = False
 
     def hear(self, moment: Moment) -> None:
         match moment.kind:
             case "token":
-                self._add(moment.text)
+                self._add(self._telling.new_in(moment.text))
             case "afresh":
-                self._again = ""
+                self._telling.afresh()
             case "tool":
-                self._gap = bool(self._said)
+                self._gap = self.said
+                self._telling.end_step()
             case _:
                 return
         self._news.set()
 
     def _add(self, text: str) -> None:
-        if self._again is not None:  # what was said cannot be taken back: go on where the new answer differs
-            self._again += text
-            if self._said.startswith(self._again):
-                return
-            text = self._again.removeprefix(self._said) if self._again.startswith(self._said) else f"\n\n{self._again}"
-            self._again = None
-        elif self._gap:
+        if not text:
+            return
+        if self._gap:
             text, self._gap = f"\n\n{text}", False
-        self._said += text
+        self.said = True
         self._pieces.append(text)
 
     def wake(self) -> None:
         self._news.set()
-
-    @property
-    def said(self) -> bool:
-        return bool(self._said)
 
     async def wait(self, seconds: float) -> bool:
         """Until something new was heard. False: nothing was for so long."""

@@ -1,5 +1,6 @@
 """`/v1/chat/completions` and `/v1/models`."""
 
+import hashlib
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
@@ -54,8 +55,7 @@ async def complete(call: Call[ChatRequest, Nothing]) -> Answer | web.StreamRespo
         if call.body.stream:
             return await _stream(call, under_way, headers)
         outcome = await under_way.outcome()
-        body = _whole(call.body.model or call.desk.api.models()[0], outcome, call.desk.api.house.clock() // 1000)
-        return Answer(body=body, headers={**headers, **status_header(outcome)})
+        return Answer(body=_whole(call, outcome), headers={**headers, **status_header(outcome)})
 
 
 @asynccontextmanager
@@ -115,22 +115,25 @@ def _flat(content: Any) -> str:
     return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
 
 
-def _whole(model: str, outcome: Outcome, now: int) -> ChatAnswer:
+def _whole(call: Call[ChatRequest, Nothing], outcome: Outcome) -> ChatAnswer:
     message = AnswerMessage(
         content=outcome.text if outcome.text or not outcome.tool_calls else None,
-        tool_calls=[dict(call) for call in outcome.tool_calls] or None,
+        tool_calls=[dict(made) for made in outcome.tool_calls] or None,
     )
     return ChatAnswer(
-        id=_new_id(),
-        created=now,
-        model=model,
+        id=_id(call),
+        created=call.desk.api.house.clock() // 1000,
+        model=call.body.model or call.desk.api.models()[0],
         choices=[Choice(message=message, finish_reason=outcome.finish_reason)],
         usage=_usage(outcome),
     )
 
 
-def _new_id() -> str:
-    return f"chatcmpl-{secrets.token_hex(12)}"
+def _id(call: Call[Any, Any]) -> str:
+    """The same for a call that is sent again, where that is recognised: on a session."""
+    if session_id(call) is None:
+        return f"chatcmpl-{secrets.token_hex(12)}"
+    return f"chatcmpl-{hashlib.sha256(mark(call).key.encode()).hexdigest()[:24]}"
 
 
 def _usage(outcome: Outcome) -> Usage:
@@ -203,7 +206,7 @@ async def _finish(
 def _chunks(call: Call[ChatRequest, Nothing]) -> Callable[..., bytes]:
     options = call.body.stream_options
     head: JSON = {
-        "id": _new_id(),
+        "id": _id(call),
         "object": "chat.completion.chunk",
         "created": call.desk.api.house.clock() // 1000,
         "model": call.body.model or call.desk.api.models()[0],

@@ -54,6 +54,7 @@ class Pauses:
 
     keep_alive: float = 10
     heartbeat: float = 15
+    head: float = 30
     body: float = 30
     shutdown: float = 5
 
@@ -128,7 +129,7 @@ class Desk:
     def __init__(self, api: Api) -> None:
         self.api = api
         self.changes = Changes(api.database)
-        self.hub = Hub(api.database, api.house.live, self.changes)
+        self.hub = Hub(api.database, api.house.live, self.changes, api.house.clock())
         self.places = asyncio.Semaphore(api.bounds.parallel_calls)
         self.closing = asyncio.Event()
         bounds = api.bounds

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from gateway.observe.logging import redact
+from gateway.observe.redaction import redact
 
 _TYPES = {
     400: "invalid_request_error",

@@ -12,11 +12,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gateway.api.asking import Telling
 from gateway.observe.logging import get_logger
 from gateway.runs.live import Live, Moment
 from sessions import events
 from sessions.db import Database
-from sessions.records import Event
+from sessions.records import Event, Run
 
 log = get_logger(__name__)
 
@@ -194,13 +195,40 @@ class _Channel:
                 await asyncio.sleep(0)
 
 
+@dataclass(slots=True)
+class _Followed:
+    """A run that is worked on. `unheard`: words of its step may have been told by another process, so none are told here."""
+
+    deployment: str
+    thread_id: str | None
+    unheard: bool
+    telling: Telling = field(default_factory=Telling)
+
+    def new_in(self, moment: Moment) -> str:
+        """What its readers have not been told yet."""
+        match moment.kind:
+            case "token":
+                return "" if self.unheard else self.telling.new_in(moment.text)
+            case "afresh":
+                self.telling.afresh()
+            case "tool":
+                self.unheard = False
+                self.telling.end_step()
+            case _:
+                pass
+        return ""
+
+
 class Hub:
-    def __init__(self, database: Database, live: Live, changes: Notices) -> None:
+    """`now`: when this process began to listen."""
+
+    def __init__(self, database: Database, live: Live, changes: Notices, now: int) -> None:
         self._database = database
         self._changes = changes
         self._channels: dict[str, _Channel] = {}
         self._stops: dict[str, Callable[[], None]] = {}
-        self._runs: dict[str, tuple[str, str | None]] = {}
+        self._since = now
+        self._runs: dict[str, _Followed] = {}
         self._unlisten = live.listen("*", self._hear)
 
     def close(self) -> None:
@@ -215,14 +243,19 @@ class Hub:
                 reader.wake()
 
     def _hear(self, moment: Moment) -> None:
-        if moment.kind == "begun" and moment.run is not None and moment.run.deployment is not None:
-            self._runs[moment.run_id] = (moment.run.deployment, moment.run.thread_id)
+        begun = moment.run
+        if moment.kind == "begun" and begun is not None and begun.deployment is not None:
+            self._runs[begun.id] = _Followed(begun.deployment, begun.thread_id, self._is_taken_over(begun))
         elif moment.kind == "ended":
             self._runs.pop(moment.run_id, None)
-        elif moment.kind == "token" and moment.run_id in self._runs:
-            deployment, thread = self._runs[moment.run_id]
-            if (channel := self._channels.get(deployment)) is not None:
-                channel.token(_Token(moment.run_id, thread, moment.text))
+        elif (run := self._runs.get(moment.run_id)) is not None:
+            text, channel = run.new_in(moment), self._channels.get(run.deployment)
+            if text and channel is not None:
+                channel.token(_Token(moment.run_id, run.thread_id, text))
+
+    def _is_taken_over(self, run: Run) -> bool:
+        """Somebody else may have been in the middle of a step."""
+        return run.attempts > 0 or (run.fence > 1 and run.created_at < self._since)
 
     @asynccontextmanager
     async def follow(self, deployment: str, reader: Reader) -> AsyncGenerator[int]:

@@ -27,8 +27,11 @@ def identify(desk: Desk, request: web.Request) -> Key:
     key = find(desk.api.keys(), presented.strip())
     if key is not None:
         return key
-    wait = desk.wrong.take(neighbourhood(request.remote or ""))
-    log.warning("auth.denied", remote=request.remote, path=request.path)
+    where = neighbourhood(request.remote or "")
+    told = desk.wrong.holds_back(where)
+    wait = desk.wrong.take(where)
+    if not told:  # whoever goes on must not fill the log
+        log.warning("auth.throttled" if wait else "auth.denied", remote=request.remote, path=request.path)
     if wait:
         raise _slow_down("Too many wrong keys from this address.", wait, code="too_many_wrong_keys")
     raise _denied("This key is not known.")

@@ -66,6 +66,7 @@ def local_key(home: Path) -> Key:
 class _Bucket:
     left: float
     at: float
+    refused: bool = False  # since it was full
 
 
 class Throttle:
@@ -80,6 +81,18 @@ class Throttle:
 
     def take(self, name: str) -> float:
         """0: granted. Else the seconds after which it will be."""
+        bucket = self._filled(name)
+        if bucket.left < 1:
+            bucket.refused = True
+            return (1 - bucket.left) / self._per_second
+        bucket.left -= 1
+        return 0.0
+
+    def holds_back(self, name: str) -> bool:
+        """It was refused something, and has not kept still since."""
+        return self._filled(name).refused
+
+    def _filled(self, name: str) -> _Bucket:
         now = self._clock()
         bucket = self._buckets.get(name)
         if bucket is None:
@@ -89,10 +102,8 @@ class Throttle:
             self._buckets.popitem(last=False)
         bucket.left = min(self._burst, bucket.left + (now - bucket.at) * self._per_second)
         bucket.at = now
-        if bucket.left < 1:
-            return (1 - bucket.left) / self._per_second
-        bucket.left -= 1
-        return 0.0
+        bucket.refused = bucket.refused and bucket.left < self._burst
+        return bucket
 
 
 def neighbourhood(address: str) -> str:

@@ -79,7 +79,10 @@ def _time_reply(desk: Desk, run_id: str) -> None:
 
 
 async def _body(sent: NewMessage, inbox_files: Files) -> JSON:
-    uploads = [Upload(source=one.url or one.data or "", name=one.name, mime=one.type) for one in sent.attachments or ()]
+    uploads = [
+        Upload(source=one.url or one.data or "", name=one.name, mime=one.type, field=f"attachments.{number}.url")
+        for number, one in enumerate(sent.attachments or ())
+    ]
     taken = await inbox_files.take(uploads)
     content = "\n".join(filter(None, [sent.content, *taken.lines]))
     body: JSON = {"role": "user", "content": content, "sender": None}

@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.api import completions, deployments, operations, responses, runs
+from gateway.api.connection import Runner
 from gateway.api.contract import Endpoint
 from gateway.api.desk import Api, Desk
 from gateway.api.doors import is_loopback
@@ -43,9 +44,8 @@ async def serving(api: Api, host: str, port: int) -> AsyncGenerator[Address]:
     """Serve while the block lasts; `port` 0 is any that is free. Raises Invalid when it may not or cannot listen there."""
     refuse_unsafe(api, host)
     desk = Desk(api)
-    runner = web.AppRunner(
-        _application(desk, ENDPOINTS), handle_signals=False, access_log=None, shutdown_timeout=api.pauses.shutdown
-    )
+    app, pauses = _application(desk, ENDPOINTS), api.pauses
+    runner = Runner(app, head_seconds=pauses.head, shutdown_timeout=pauses.shutdown)
     await runner.setup()
     try:
         yield await _listen(runner, host, port)

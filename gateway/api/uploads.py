@@ -26,11 +26,12 @@ _UNKNOWN = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """One file as it was sent. `mime`: what it is said to be. `source`: base64, a data: URL, or an http address."""
+    """One file as it was sent. `mime`: what it is said to be. `source`: base64, a data: URL, or an http address, from `field`."""
 
     source: str
     name: str = ""
     mime: str = ""
+    field: str = "url"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ class Files:
         try:
             self._api.fetcher.check(upload.source)
         except NotFetched as error:
-            raise invalid(str(error), code="bad_url", param="url") from None
+            raise invalid(str(error), code="bad_url", param=upload.field) from None
         mime = upload.mime or mimetypes.guess_type(name)[0] or _UNKNOWN
         return {"kind": "file", "name": name, "mime": mime, "address": upload.source}
 
@@ -122,7 +123,7 @@ def of_part(part: JSON) -> Upload | None:
         case {"type": "file", "file": {"file_data": str(data), **more}}:
             return Upload(source=data, name=str(more.get("filename") or ""))
         case {"type": "file", "file": {"file_url": str(url), **more}}:
-            return Upload(source=url, name=str(more.get("filename") or ""))
+            return Upload(source=url, name=str(more.get("filename") or ""), field="file_url")
         case _:
             return None
 

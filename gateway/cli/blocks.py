@@ -3,6 +3,8 @@
 import re
 
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)", re.MULTILINE)
+_CLOSED = re.compile(r"`[^`\n]+`|\*\*(?=\S)[^*\n]*[^*\s]\*\*")
+_PLAIN = re.compile(r"[^\W\d][^\n*_`\[\]<>|~\\&!]*")
 
 
 class Blocks:
@@ -24,6 +26,11 @@ class Blocks:
             self._text = self._text[end:].lstrip("\n")
             at = 0
         return [block for block in whole if block.strip()]
+
+    @property
+    def paragraph(self) -> str:
+        """What has grown of the next block, if nothing that follows can change how it is set."""
+        return self._text if _PLAIN.fullmatch(_CLOSED.sub("x", self._text)) else ""
 
     def rest(self) -> str:
         rest, self._text = self._text.strip("\n"), ""

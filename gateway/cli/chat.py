@@ -1,8 +1,9 @@
 """`hermes chat`: talk in the terminal, or ask one question from a script."""
 
 import asyncio
+import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from sqlalchemy import Connection
 
 from gateway.app import App, open_app, running
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.conversation import Conversation, Outcome
+from gateway.cli.conversation import Conversation, Outcome, leaving
+from gateway.cli.failures import Wrong
 from gateway.commands.base import label, last_words
 from gateway.config.load import load
 from gateway.home import prepare_home
@@ -35,8 +37,11 @@ LEAVING_SECONDS = 1.0  # nobody watches a shell hang; what is cut off goes on wh
 @pass_cli
 def chat(cli: Cli, question: str | None, newest: bool, resume: str | None) -> None:
     """Talk in the terminal. Lines from a pipe are said one after the other."""
+    if question is not None and not question.strip():
+        raise Wrong("The question is empty. Write it after -q, or leave -q out to talk.")
     prepare_home(cli.home)
-    logging.configure("warning")
+    # What goes wrong is said in the chat, in words for people.
+    logging.configure("warning" if os.environ.get("HERMES_DEBUG") else "critical")
     code = asyncio.run(_chat(cli, question, newest, resume))
     if code:
         raise click.exceptions.Exit(code)
@@ -50,12 +55,11 @@ async def _chat(cli: Cli, question: str | None, newest: bool, resume: str | None
         wanted.append(str(key))
         conversation = Conversation(app, key)
         unfinished = await conversation.active()
-        async with _leaving(conversation, to_stderr=question is not None and not sys.stdout.isatty()), running(app):
-            if question is not None:
-                return await _ask_once(conversation, question)
-            if sys.stdin.isatty() and sys.stdout.isatty():
+        async with leaving(conversation, to_stderr=question is not None and not sys.stdout.isatty()), running(app):
+            if question is None and sys.stdin.isatty() and sys.stdout.isatty():
                 return await _talk(app, conversation, cli.home, resumed, unfinished)
-            return await _pipe(conversation)
+            async with _interruptible(app, conversation):
+                return await (_pipe(conversation) if question is None else _ask_once(conversation, question))
 
 
 def _choose(conn: Connection, newest: bool, resume: str | None) -> tuple[SessionKey, Session | None]:
@@ -77,57 +81,60 @@ def _choose(conn: Connection, newest: bool, resume: str | None) -> tuple[Session
 
 
 @asynccontextmanager
-async def _leaving(conversation: Conversation, *, to_stderr: bool) -> AsyncGenerator[None]:
-    """Afterwards, say which session this was and how to come back."""
+async def _interruptible(app: App, conversation: Conversation) -> AsyncGenerator[None]:
+    """Ctrl-C ends the answer; what was done so far is kept."""
     try:
         yield
-    finally:
-        session = await conversation.session()
-        if session is not None:
-            click.echo(f"\nSession {session.id}\nResume  hermes -r {session.id}", err=to_stderr)
+    except asyncio.CancelledError:
+        await conversation.stop()
+        await app.worker.drain(LEAVING_SECONDS)
+        raise
 
 
 async def _ask_once(conversation: Conversation, question: str) -> int:
     from gateway.cli.terminal import Screen
 
-    if (answer := await conversation.command(question)) is not None:
-        click.echo(answer)
-        return 0
     if not sys.stdout.isatty():
-        outcome = await conversation.finished(await conversation.say(question))
-        return _print(outcome)
+        return await _exchange(conversation, question, _print)
     screen = Screen()
     unlisten = conversation.listen(screen.hear)
-    outcome = await conversation.finished(await conversation.say(question))
-    unlisten()
-    screen.settle(outcome)
-    return 1 if outcome.run.status is RunStatus.ERROR else 0
+    try:
+        return await _exchange(conversation, question, screen.settle)
+    finally:
+        unlisten()
+        screen.flush()
 
 
 async def _pipe(conversation: Conversation) -> int:
     """Each line is a message; an answer is awaited before the next line is read."""
     code = 0
     while line := await asyncio.to_thread(sys.stdin.readline):
-        text = line.strip()
-        if not text:
-            continue
-        if (answer := await conversation.command(text)) is not None:
-            click.echo(answer)
-            continue
-        code = max(code, _print(await conversation.finished(await conversation.say(text))))
+        if text := line.strip():
+            code = max(code, await _exchange(conversation, text, _print))
     return code
 
 
-def _print(outcome: Outcome) -> int:
+async def _exchange(conversation: Conversation, text: str, show: Callable[[Outcome], None]) -> int:
+    """Say it and show what comes of it; a command may set the agent to work, too. Returns the exit code."""
+    reply = await conversation.command(text)
+    if reply is not None and reply.text:
+        click.echo(reply.text)
+    run_id = reply.works if reply is not None else await conversation.say(text)
+    if run_id is None:
+        return 0
+    outcome = await conversation.finished(run_id)
+    show(outcome)
+    return 1 if outcome.run.status is RunStatus.ERROR else 0
+
+
+def _print(outcome: Outcome) -> None:
     if outcome.run.status is RunStatus.ERROR:
         click.echo(f"{outcome.run.error or say('run.failed')} {say('run.kept')}", err=True)
-        return 1
-    if outcome.ask is not None:
+    elif outcome.ask is not None:
         options = "".join(f"\n  {number}. {option}" for number, option in enumerate(outcome.ask.options, 1))
         click.echo(f"{outcome.ask.question}{options}")
     else:
         click.echo(outcome.answer)
-    return 0
 
 
 async def _talk(

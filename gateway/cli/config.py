@@ -3,17 +3,22 @@
 import json
 import os
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from click.exceptions import Exit
 
 from gateway.cli.context import Cli, pass_cli
+from gateway.cli.failures import Failed, Wrong
+from gateway.cli.words import as_json, one_line
 from gateway.config.problems import CLOSING, BadConfig, counted, dotted, render_warning, report
 from gateway.config.sources import DOTENV, YAML, Sources
-from gateway.home import BadHome, prepare_home
+from gateway.home import check_home, prepare_home
+
+if TYPE_CHECKING:  # pydantic is for those commands that check
+    from gateway.config.load import Loaded
 
 SCHEMA = "config.schema.json"
-BAD = 2
 UNCHANGED = "Nothing was changed."
 
 
@@ -30,14 +35,13 @@ def init(cli: Cli, force: bool) -> None:
     from gateway.config.files import example, schema, write_private
 
     path = cli.home / YAML
-    try:
-        prepare_home(cli.home)
-        write_private(cli.home / SCHEMA, schema())
-        if os.path.lexists(path) and not force and not _may_replace(str(path)):
-            _fail(f"{path} is there already and was not changed. `hermes config init --force` replaces it.")
-        write_private(path, example())
-    except (BadHome, OSError) as error:
-        _fail(str(error))
+    prepare_home(cli.home)
+    if path.is_dir():
+        raise Failed(f"{path} is a folder. Put it aside; a file belongs there.")
+    write_private(cli.home / SCHEMA, schema())
+    if os.path.lexists(path) and not force and not _may_replace(str(path)):
+        raise Failed(f"{path} is there already and was not changed. `hermes config init --force` replaces it.")
+    write_private(path, example())
     click.echo(
         f"Written: {path}\nEdit it and save; a running gateway takes it over. `hermes config check` looks for mistakes."
     )
@@ -48,18 +52,13 @@ def _may_replace(path: str) -> bool:
 
 
 @config.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "wants_json", is_flag=True, help="One JSON object.")
 @pass_cli
-def check(cli: Cli, as_json: bool) -> None:
+def check(cli: Cli, wants_json: bool) -> None:
     """Say everything that is wrong, and change nothing."""
-    from gateway.config.load import load
-
-    try:
-        loaded = load(cli.home, cli.environ)
-    except BadConfig as bad:
-        _refuse(bad, as_json=as_json)
-    if as_json:
-        _print_json(report((), loaded.warnings))
+    loaded = _loaded(cli, wants_json)
+    if wants_json:
+        click.echo(as_json(report((), loaded.warnings)))
         return
     for warning in loaded.warnings:
         click.echo(render_warning(warning, color=_color()) + "\n")
@@ -68,21 +67,27 @@ def check(cli: Cli, as_json: bool) -> None:
     click.echo(f"{what} {verb} good" + (f", {counted(len(loaded.warnings), 'warning')}." if loaded.warnings else "."))
 
 
-@config.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
-@pass_cli
-def show(cli: Cli, as_json: bool) -> None:
-    """Print what is in force and where it comes from. Secrets are masked."""
-    from gateway.config.changes import leaves, shown
+def _loaded(cli: Cli, wants_json: bool) -> "Loaded":
     from gateway.config.load import load
 
+    check_home(cli.home)
     try:
-        loaded = load(cli.home, cli.environ)
+        return load(cli.home, cli.environ)
     except BadConfig as bad:
-        _refuse(bad, as_json=as_json)
+        _refuse(bad, wants_json=wants_json)
+
+
+@config.command()
+@click.option("--json", "wants_json", is_flag=True, help="One JSON array.")
+@pass_cli
+def show(cli: Cli, wants_json: bool) -> None:
+    """Print what is in force and where it comes from. Secrets are masked."""
+    from gateway.config.changes import leaves, shown
+
+    loaded = _loaded(cli, wants_json)
     rows = [(dotted(path), shown(value), loaded.origin(dotted(path))) for path, value in leaves(loaded.config)]
-    if as_json:
-        _print_json([{"key": key, "value": value, "origin": origin} for key, value, origin in rows])
+    if wants_json:
+        click.echo(as_json([{"key": key, "value": value, "origin": origin} for key, value, origin in rows]))
         return
     texts = [(key, _one_line(value), origin) for key, value, origin in rows]
     wide, wider = (min(max(len(row[column]) for row in texts), 48) for column in (0, 1))
@@ -108,18 +113,17 @@ def set_key(cli: Cli, key: str, value: str) -> None:
     A VALUE of - is read from the terminal or from standard input, so that a secret is in no history. Secrets go to .env.
     """
     from gateway.config.edit import edit
+    from gateway.config.excerpts import without_tokens
 
     text = _asked(key) if value == "-" else value
+    prepare_home(cli.home)
     try:
-        prepare_home(cli.home)
         made = edit(Sources.of(cli.home, cli.environ), key, text)
-        made.write(cli.home)
     except BadConfig as bad:
-        _refuse(bad, as_json=False, closing=UNCHANGED)
-    except (BadHome, OSError) as error:
-        _fail(str(error))
+        _refuse(bad, closing=UNCHANGED)
+    made.write(cli.home)
     for number, line in made.lines:
-        click.echo(f"{YAML}:{number}  {line}")
+        click.echo(f"{YAML}:{number}  {without_tokens(line)}")
     if made.variable is not None:
         click.echo(f"{DOTENV}  {made.variable}=****")
         if made.variable in cli.environ and cli.environ[made.variable] != text:
@@ -135,28 +139,17 @@ def _asked(key: str) -> str:
 
 
 def _one_line(value: Any) -> str:
-    text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
-    text = " ".join(text.split())
-    return text if len(text) <= 48 else f"{text[:45]}..."
-
-
-def _print_json(data: Any) -> None:
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    return one_line(value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False), 48)
 
 
 def _color() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
-def _refuse(bad: BadConfig, *, as_json: bool, closing: str = CLOSING) -> NoReturn:
+def _refuse(bad: BadConfig, *, wants_json: bool = False, closing: str = CLOSING) -> NoReturn:
     """Every problem, and exit 2. The list is what was asked for, so it goes to standard output."""
-    if as_json:
-        _print_json(bad.as_json())
+    if wants_json:
+        click.echo(as_json(bad.as_json()))
     else:
         click.echo(bad.render(_color(), closing=closing))
-    sys.exit(BAD)
-
-
-def _fail(message: str) -> NoReturn:
-    click.echo(message, err=True)
-    sys.exit(1)
+    raise Exit(Wrong.exit_code)

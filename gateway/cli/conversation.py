@@ -3,20 +3,35 @@
 import asyncio
 import contextlib
 import secrets
+import sys
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
+import click
+from sqlalchemy import Connection
+
 from gateway.app import App
-from gateway.commands import Chat, execute, parse
+from gateway.commands import Chat, Parsed, execute, parse
 from gateway.runs.live import Moment
 from sessions import asks, runs, store
 from sessions.clock import now_ms
 from sessions.db.engine import Touch
 from sessions.inbox import NewInbox
 from sessions.keys import SessionKey
-from sessions.records import Ask, Role, Run, RunStatus, Session
+from sessions.records import Ask, Run, RunStatus, Session
+from sessions.runs.outcomes import standing
 
 LOOK_SECONDS = 1.0
+_NO_MORE_ASKS = sys.maxsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What a command said and did: `works` is the run that it set to work, `ended` the one that it ended."""
+
+    text: str
+    works: str | None = None
+    ended: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +65,22 @@ class Conversation:
     def __init__(self, app: App, key: SessionKey) -> None:
         self.app = app
         self.key = str(key)
+        self._runs: set[str] = set()
+        app.house.live.listen("*", self._note)
+
+    def _note(self, moment: Moment) -> None:
+        """A daemon's runs are those of all chats."""
+        if moment.run is not None and moment.run.session_key == self.key:
+            self._runs.add(moment.run_id)
 
     # --- saying ---
 
     async def say(self, text: str) -> str:
         """Returns the id of the run that this message started, joined or answered."""
-        new = NewInbox(
-            dedup_key=f"cli:{self.key}:{secrets.token_hex(8)}", session_key=self.key, messages=[{"content": text}]
-        )
-        accepted = await self.app.database.write(runs.accept, new, runs.Opening(), now_ms())
+        accepted = await self.app.database.write(_say, self.key, secrets.token_hex(8), text)
         return accepted.run_id or ""
 
-    async def command(self, text: str) -> str | None:
+    async def command(self, text: str) -> Reply | None:
         """The house's answer; None for text that is meant for the agent."""
         parsed = parse(text)
         if parsed is None:
@@ -73,7 +92,7 @@ class Conversation:
             timezone=self.app.house.timezone,
             default_model=self.app.chosen.name,
         )
-        return await self.app.database.write(execute, chat, parsed)
+        return await self.app.database.write(_obey, chat, parsed)
 
     async def stop(self) -> bool:
         active = await self.active()
@@ -88,12 +107,8 @@ class Conversation:
         return await self.app.database.read(store.active, self.key)
 
     async def outcome(self, run_id: str) -> Outcome:
-        run = await self.app.database.read(runs.get, run_id)
-        if run.status is RunStatus.WAITING:
-            return Outcome(run=run, ask=await self.app.database.read(asks.open_of, run_id))
-        last = await self.app.database.read(store.last_messages, run.session_id, 1)
-        answered = run.status is RunStatus.COMPLETED and bool(last) and last[0].role is Role.ASSISTANT
-        return Outcome(run=run, answer=(last[0].content or "") if answered else "")
+        """Raises NotFound when its session was deleted."""
+        return await self.app.database.read(_outcome, run_id)
 
     @contextlib.asynccontextmanager
     async def changes(self) -> AsyncGenerator[Changes]:
@@ -105,7 +120,13 @@ class Conversation:
             unlisten()
 
     def listen(self, listener: Callable[[Moment], None]) -> Callable[[], None]:
-        return self.app.house.live.listen("*", listener)
+        """Hears the runs of this conversation, as far as this process works on them. Returns how to stop."""
+
+        def ours(moment: Moment) -> None:
+            if moment.run_id in self._runs:
+                listener(moment)
+
+        return self.app.house.live.listen("*", ours)
 
     async def finished(self, run_id: str) -> Outcome:
         """Wait until the run does not work any more."""
@@ -113,3 +134,49 @@ class Conversation:
             while (outcome := await self.outcome(run_id)).run.status is RunStatus.RUNNING:
                 await changes.next()
             return outcome
+
+
+@contextlib.asynccontextmanager
+async def leaving(conversation: Conversation, *, to_stderr: bool = False) -> AsyncGenerator[None]:
+    """Afterwards, say which session this was and how to come back."""
+    try:
+        yield
+    finally:
+        session = await conversation.session()
+        if session is not None:
+            click.echo(f"\nSession {session.id}\nResume  hermes -r {session.id}", err=to_stderr)
+
+
+def _say(conn: Connection, key: str, number: str, text: str) -> runs.Accepted:
+    messages = [{"content": _chosen(conn, key, text)}]
+    new = NewInbox(dedup_key=f"cli:{key}:{number}", session_key=key, messages=messages)
+    return runs.accept(conn, new, runs.Opening(), now_ms())
+
+
+def _chosen(conn: Connection, key: str, text: str) -> str:
+    """The options of a question are shown with numbers, so a bare number is one of them."""
+    active = runs.active(conn, key)
+    ask = asks.open_of(conn, active.id) if active is not None else None
+    numbered = {str(number): option for number, option in enumerate(ask.options if ask else (), 1)}
+    return numbered.get(text.strip(), text)
+
+
+def _obey(conn: Connection, chat: Chat, parsed: Parsed) -> Reply:
+    before = runs.active(conn, chat.session_key)
+    text = execute(conn, chat, parsed)
+    after = runs.active(conn, chat.session_key)
+    same = before is not None and after is not None and before.id == after.id
+    changed = after is not None and not (same and before and before.status is after.status)
+    return Reply(
+        text=text,
+        works=after.id if after and changed and after.status is RunStatus.RUNNING else None,
+        ended=before.id if before and not same else None,
+    )
+
+
+def _outcome(conn: Connection, run_id: str) -> Outcome:
+    run = runs.get(conn, run_id)
+    if run.status is RunStatus.WAITING:
+        return Outcome(run=run, ask=asks.open_of(conn, run_id))
+    said = standing(conn, run_id, after_ask=_NO_MORE_ASKS).said if run.status is RunStatus.COMPLETED else None
+    return Outcome(run=run, answer=(said.content or "") if said else "")

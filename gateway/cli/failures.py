@@ -50,10 +50,15 @@ def told() -> Generator[None]:
         raise _failed(error) from error
 
 
+def sentence(error: Exception) -> str:
+    """The same words for a place that goes on afterwards; of a long one the first line."""
+    return _failed(error).message.splitlines()[0]
+
+
 def _usage(error: click.UsageError) -> Failed:
     command = error.ctx.command_path if error.ctx is not None else "hermes"
     said = error.format_message()
-    return Wrong(f"{said if said.endswith(('.', '?', ')')) else f'{said}.'} `{command} --help` shows what is possible.")
+    return Wrong(f"{said if said.endswith(('.', '?')) else f'{said}.'} `{command} --help` shows what is possible.")
 
 
 def _is_broken_pipe(error: Exception) -> bool:
@@ -69,8 +74,18 @@ def _failed(error: Exception) -> Failed:
             return Wrong(error.render())
         case BadHome():
             return Failed(str(error))
+        case OSError(errno=errno.ENOSPC):
+            return Failed(f"{error.filename or 'What this writes to'} has no room left. Make some, and try again.")
         case OSError(filename=str(path), strerror=str(why)):
             return Failed(f"{path}: {why.lower()}. Check that it is there, and that this user may use it.")
         case _:
-            what = f"{type(error).__name__}: {error}".rstrip(": .")
-            return Failed(f"This should not have happened: {what}. With HERMES_DEBUG=1 the same command shows where.")
+            return Failed(
+                f"This should not have happened: {_unexpected(error)}. With HERMES_DEBUG=1 the same command shows where."
+            )
+
+
+def _unexpected(error: Exception) -> str:
+    """One line, without secrets: behind it there may be a statement, or what somebody wrote."""
+    from gateway.observe.redaction import redact
+
+    return redact(f"{type(error).__name__}: {error}".splitlines()[0]).rstrip(": .")

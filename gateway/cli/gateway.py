@@ -48,17 +48,14 @@ def run(cli: Cli) -> None:
     except BadConfig as error:
         click.echo(error.render(color=sys.stderr.isatty(), closing=STARTING), err=True)
         raise click.exceptions.Exit(2) from None
-    logging.configure(loaded.config.log.level, _log_folder(cli, loaded))
-    with daemon.only_one(cli.home):
-        asyncio.run(_serve(cli, loaded, new=new))
-
-
-def _log_folder(cli: Cli, loaded: Loaded) -> Path | None:
-    return cli.home / "logs" if loaded.config.log.file else None
-
-
-async def _serve(cli: Cli, loaded: Loaded, *, new: bool) -> None:
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    folder = cli.home / "logs" if loaded.config.log.file else None
+    logging.configure(loaded.config.log.level, folder, shown="warning" if on_terminal else "")
+    with daemon.only_one(cli.home):
+        asyncio.run(_serve(cli, loaded, new=new, on_terminal=on_terminal))
+
+
+async def _serve(cli: Cli, loaded: Loaded, *, new: bool, on_terminal: bool) -> None:
     async with (
         daemon.signals() as signals,
         open_app(cli.home, loaded, pause=PAUSE if on_terminal else 0) as app,
@@ -70,7 +67,7 @@ async def _serve(cli: Cli, loaded: Loaded, *, new: bool) -> None:
         log.info("daemon.started", home=str(cli.home), model=app.chosen.name, api=served.url)
         async with _beside(daemon.feed_watchdog()), _beside(_reload(cli, served, signals)):
             if on_terminal:
-                await _until_first(_talk(cli, app), signals.end.wait())
+                await _until_first(_console(cli, app), signals.end.wait())
             else:
                 await signals.end.wait()
         daemon.tell_systemd("STOPPING=1")
@@ -101,14 +98,24 @@ async def _until_first(*works: Coroutine[None, None, object]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def _console(cli: Cli, app: App) -> None:
+    """The conversation below the first screen. Ends when the user leaves; when it fails, the daemon serves on without it."""
+    try:
+        await _talk(cli, app)
+    except Exception:  # the terminal is one chat of many
+        log.exception("console.failed", then="hermes serves on without it")
+        await asyncio.Event().wait()
+
+
 async def _talk(cli: Cli, app: App) -> None:
-    from gateway.cli.conversation import Conversation
+    from gateway.cli.conversation import Conversation, leaving
     from gateway.cli.terminal import Screen, Terminal
 
-    logging.configure("warning", _log_folder(cli, app.settings.loaded))  # the screen is for the conversation
     key = SessionKey.cli(ids.session_id(now_ms()))
     app.dispatch.also(str(key))
-    await Terminal(Conversation(app, key), cli.home, Screen()).run()
+    conversation = Conversation(app, key)
+    async with leaving(conversation):
+        await Terminal(conversation, cli.home, Screen()).run()
 
 
 async def _reload(cli: Cli, served: Serving, signals: daemon.Signals) -> None:

@@ -84,7 +84,18 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows "?" and the rest
-    hermes.main(prog_name="hermes")
+    try:
+        hermes.main(prog_name="hermes")
+    finally:
+        _let_go_of_output()
+
+
+def _let_go_of_output() -> None:
+    """What could not be written was told already; Python would try once more at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

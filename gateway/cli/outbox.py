@@ -47,7 +47,7 @@ def list_(cli: Cli, as_json: bool) -> None:
 
 
 @outbox.command()
-@click.argument("number", type=int)
+@click.argument("number", type=click.IntRange(1, 2**63 - 1))
 @pass_cli
 def send(cli: Cli, number: int) -> None:
     """Put the dead letter of this NUMBER back; the running gateway sends it."""

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import click
 
+from gateway.cli.words import clean, counted, one_line
 from sessions.db.query import parse
 from sessions.db.search import Hit
 from sessions.records import Message, Role, Session
@@ -18,19 +19,9 @@ RULE = "─" * 96
 _MODEL = 30
 _RESULT = 100
 _BEFORE, _SNIPPET = 50, 160
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 # --- words ---------------------------------------------------------------------------------------------------------
-
-
-def clean(text: str) -> str:
-    return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
-
-
-def one_line(text: str, width: int | None = None) -> str:
-    line = " ".join(clean(text).split())
-    return line if width is None or len(line) <= width else f"{line[: width - 1]}…"
 
 
 def when(ms: int | None, form: str = "%Y-%m-%d %H:%M") -> str:
@@ -41,14 +32,6 @@ def when(ms: int | None, form: str = "%Y-%m-%d %H:%M") -> str:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime(form)
     except (ValueError, OverflowError, OSError):
         return "?"
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
-def as_json(data: Any) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False)
 
 
 # --- lists ---------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """`hermes sessions`: everything about stored conversations."""
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -8,16 +9,19 @@ from typing import Any, BinaryIO
 import click
 from sqlalchemy import Connection
 
-from gateway.cli import render, stored
+from gateway.cli import render, stored, words
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.failures import Failed, Wrong
 from sessions import store
 from sessions.clock import now_ms
 from sessions.db import Database
-from sessions.errors import NotFound
+from sessions.errors import NotFound, ReadOnly
 from sessions.records import Session, Source
 
 DAY_MS = 24 * 60 * 60 * 1000
+A_CENTURY = 36_500
+MOST = 1_000_000
+_ONLY_NOT = re.compile(r"[\s(]*NOT\s")
 NOTHING_YET = "No sessions yet. `hermes` starts one."
 
 
@@ -42,7 +46,7 @@ def sessions() -> None:
 
 @sessions.command("list")
 @from_source
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many at most.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="How many at most.")
 @json_wanted
 @pass_cli
 def list_sessions(cli: Cli, source: Source | None, limit: int, as_json: bool) -> None:
@@ -50,7 +54,7 @@ def list_sessions(cli: Cli, source: Source | None, limit: int, as_json: bool) ->
     with stored.opened_if_there(cli) as database:
         found = [] if database is None else database.read_now(store.recent, source=source, limit=limit)
     if as_json:
-        click.echo(render.as_json([asdict(session) for session in found]))
+        click.echo(words.as_json([asdict(session) for session in found]))
     elif found:
         click.echo(render.table(found))
     else:
@@ -60,7 +64,7 @@ def list_sessions(cli: Cli, source: Source | None, limit: int, as_json: bool) ->
 @sessions.command()
 @click.argument("query", nargs=-1, required=True)
 @from_source
-@click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, help="How many at most.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=10, show_default=True, help="How many at most.")
 @json_wanted
 @pass_cli
 def search(cli: Cli, query: tuple[str, ...], source: Source | None, limit: int, as_json: bool) -> None:
@@ -68,12 +72,14 @@ def search(cli: Cli, query: tuple[str, ...], source: Source | None, limit: int, 
     from sessions.db import search as index
 
     asked = " ".join(query)
+    if _ONLY_NOT.match(asked):
+        raise Wrong("NOT only takes away. Say first what to look for, as in: deploy NOT garden.")
     with stored.opened_if_there(cli) as database:
         if database is not None:
             _index_all(database)
         found = [] if database is None else database.read_now(index.search, asked, source=source, limit=limit)
     if as_json:
-        click.echo(render.as_json([_hit(hit, asked) for hit in found]))
+        click.echo(words.as_json([_hit(hit, asked) for hit in found]))
     else:
         click.echo(render.hits(found, asked) if found else f"Nothing found for {asked!r}.")
 
@@ -81,11 +87,16 @@ def search(cli: Cli, query: tuple[str, ...], source: Source | None, limit: int, 
 def _index_all(database: Database) -> None:
     from sessions.db import search as index
 
-    with render.Progress("Indexing messages") as progress:
-        done = 0
-        while database.write_now(index.index_some):
-            done += 300
-            progress(done)
+    try:
+        with render.Progress("Indexing messages") as progress:
+            done = 0
+            while database.write_now(index.index_some):
+                done += 300
+                progress(done)
+    except ReadOnly:
+        if missing := database.read_now(index.unindexed):
+            said = f"{words.counted(missing, 'new message')} could not be indexed, because this home cannot be written."
+            click.echo(f"{said} What they say is not found.", err=True)
 
 
 def _hit(hit: Any, query: str) -> dict[str, Any]:
@@ -113,7 +124,7 @@ def show(cli: Cli, session_id: str, as_json: bool) -> None:
     """Print a session: its facts and every message."""
     with stored.opened_for(cli, session_id) as database:
         if as_json:
-            click.echo(render.as_json(database.read_now(_exported, session_id)))
+            click.echo(words.as_json(database.read_now(_exported, session_id)))
         else:
             render.show(database.read_now(_shown, session_id))
 
@@ -139,7 +150,7 @@ def stats(cli: Cli, as_json: bool) -> None:
         counts = nothing if database is None else database.read_now(store.stats)
         size = stored.size_in_bytes(cli, database)
     if as_json:
-        click.echo(render.as_json({**asdict(counts), "database_bytes": size}))
+        click.echo(words.as_json({**asdict(counts), "database_bytes": size}))
         return
     click.echo(f"Total sessions: {counts.sessions}\nTotal messages: {counts.messages}")
     for source, number in counts.by_source.items():
@@ -156,16 +167,15 @@ def stats(cli: Cli, as_json: bool) -> None:
 @pass_cli
 def rename(cli: Cli, session_id: str, title: tuple[str, ...]) -> None:
     """Give a session another title; an empty one takes it away."""
-    wanted = render.one_line(" ".join(title))
-    with stored.opened_for(cli, session_id) as database:
-        renamed = database.write_now(_rename, session_id, wanted)
-    click.echo(f"{renamed} is now “{wanted}”." if wanted else f"{renamed} has no title any more.")
+    wanted = words.one_line(" ".join(title))
+    with stored.opened_for(cli, session_id, to_change=True) as database:
+        renamed, kept = database.write_now(_rename, session_id, wanted)
+    click.echo(f"{renamed} is now “{kept}”." if kept else f"{renamed} has no title any more.")
 
 
-def _rename(conn: Connection, prefix: str, title: str) -> str:
+def _rename(conn: Connection, prefix: str, title: str) -> tuple[str, str]:
     session = store.resolve(conn, prefix)
-    store.rename(conn, session.id, title)
-    return session.id
+    return session.id, store.rename(conn, session.id, title)
 
 
 @sessions.command("export")
@@ -184,7 +194,7 @@ def export_sessions(cli: Cli, file: str, source: Source | None, session_id: str 
         with transfer.destination(file) as out:
             written = 0 if database is None else transfer.write_sessions(database, chosen, out)
     if file != "-":
-        click.echo(f"{render.counted(written, 'session')} written to {file}.")
+        click.echo(f"{words.counted(written, 'session')} written to {file}.")
 
 
 def _chosen(conn: Connection, source: Source | None, session_id: str | None) -> list[str]:
@@ -220,7 +230,7 @@ def import_sessions(cli: Cli, file: BinaryIO) -> None:
 def delete(cli: Cli, session_id: str, yes: bool) -> None:
     """Delete a conversation for good, with all its parts."""
     _need_terminal(yes)
-    with stored.opened_for(cli, session_id) as database:
+    with stored.opened_for(cli, session_id, to_change=True) as database:
         parts = database.read_now(lambda conn: _parts(conn, store.resolve(conn, session_id)))
         if not yes:
             also = f"It has {len(parts)} parts, which are deleted together.\n" if len(parts) > 1 else ""
@@ -230,7 +240,12 @@ def delete(cli: Cli, session_id: str, yes: bool) -> None:
 
 @sessions.command()
 @click.option(
-    "--older-than", type=click.IntRange(min=0), default=90, show_default=True, metavar="DAYS", help="Since the end."
+    "--older-than",
+    type=click.IntRange(0, A_CENTURY),
+    default=90,
+    show_default=True,
+    metavar="DAYS",
+    help="Since the end.",
 )
 @from_source
 @surely
@@ -239,11 +254,11 @@ def delete(cli: Cli, session_id: str, yes: bool) -> None:
 def prune(cli: Cli, older_than: int, source: Source | None, yes: bool, dry_run: bool) -> None:
     """Delete sessions that ended long ago."""
     _need_terminal(yes or dry_run)
-    with stored.opened_if_there(cli) as database:
+    with stored.opened_if_there(cli, to_change=not dry_run) as database:
         before = now_ms() - older_than * DAY_MS
         old = [] if database is None else database.read_now(_ended_before, before, source)
         if database is None or not old:
-            click.echo(f"No session ended more than {render.counted(older_than, 'day')} ago.")
+            click.echo(f"No session ended more than {words.counted(older_than, 'day')} ago.")
             return
         if not yes or dry_run:
             click.echo(render.table(old))
@@ -282,8 +297,8 @@ def _erase(cli: Cli, database: Database, gone: list[Session]) -> None:
 
 
 def _amount(some: list[Session]) -> str:
-    messages = render.counted(sum(session.message_count for session in some), "message")
-    return f"{render.counted(len(some), 'session')} with {messages}"
+    messages = words.counted(sum(session.message_count for session in some), "message")
+    return f"{words.counted(len(some), 'session')} with {messages}"
 
 
 def _parts(conn: Connection, session: Session) -> list[Session]:

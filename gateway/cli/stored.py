@@ -1,12 +1,13 @@
 """How a command gets at the database of its home."""
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 
 from gateway.cli.context import Cli
 from gateway.config import database_url
-from gateway.home import BadHome, prepare_home
-from sessions.db import Database, open_database
+from gateway.home import check_home, prepare_home
+from sessions.db import Database, open_database, open_to_read
 from sessions.errors import NotFound
 
 DATABASE = "state.db"
@@ -24,21 +25,31 @@ def opened(cli: Cli) -> Generator[Database]:
 
 
 @contextmanager
-def opened_if_there(cli: Cli) -> Generator[Database | None]:
-    """None where nothing was stored yet: looking makes no home and no database."""
-    if cli.home.exists() and not cli.home.is_dir():
-        raise BadHome(f"{cli.home} is a file. Name a folder with --home DIR or HERMES_HOME.")
-    if not database_url(cli.home, cli.environ) and not (cli.home / DATABASE).exists():
+def opened_if_there(cli: Cli, *, to_change: bool = False) -> Generator[Database | None]:
+    """None where nothing was stored yet: looking makes no home and no database. Only to look, it need not be writable."""
+    check_home(cli.home)
+    on_server = bool(database_url(cli.home, cli.environ))
+    if not on_server and not (cli.home / DATABASE).exists():
         yield None
         return
-    with opened(cli) as database:
+    unwritable = not os.access(cli.home, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+    with _opened_to_read(cli) if unwritable and not on_server and not to_change else opened(cli) as database:
         yield database
 
 
 @contextmanager
-def opened_for(cli: Cli, prefix: str) -> Generator[Database]:
+def _opened_to_read(cli: Cli) -> Generator[Database]:
+    database = open_to_read(cli.home)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+@contextmanager
+def opened_for(cli: Cli, prefix: str, *, to_change: bool = False) -> Generator[Database]:
     """The database in which a session is looked up. Raises NotFound where there is none."""
-    with opened_if_there(cli) as database:
+    with opened_if_there(cli, to_change=to_change) as database:
         if database is None:
             raise nothing_stored(cli, prefix)
         yield database

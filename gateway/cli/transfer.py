@@ -1,6 +1,7 @@
 """Sessions out to a file and in from one."""
 
-import io
+import codecs
+import errno
 import json
 import os
 import sys
@@ -9,17 +10,42 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DataError
 
 from gateway.cli.failures import Failed
-from gateway.cli.render import Progress, one_line
+from gateway.cli.render import Progress
+from gateway.cli.words import one_line
 from sessions import store
 from sessions.db import Database
 from sessions.errors import Invalid, NotFound, StateError
 from sessions.export import ImportedSession, export_session, import_session, parse_lines
+
+
+class Lines(Protocol):
+    """Where an export goes."""
+
+    def write(self, text: str, /) -> object: ...
+
+
+@contextmanager
+def destination(name: str) -> Generator[Lines]:
+    """Raises Failed where it cannot be written."""
+    if name == "-":
+        out = codecs.getwriter("utf-8")(sys.stdout.buffer)  # whatever the terminal has: an import reads UTF-8
+        yield out
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with written_whole(Path(name)) as file:
+            yield file
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        why = (error.strerror or str(error)).lower()
+        raise Failed(f"{name} cannot be written: {why}. Choose another place.") from error
 
 
 @contextmanager
@@ -30,12 +56,7 @@ def written_whole(path: Path) -> Generator[TextIO]:
         with target.open("w", encoding="utf-8") as file:
             yield file
         return
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")  # mkstemp makes it 0600
-    except OSError as error:
-        raise Failed(
-            f"{path} cannot be written: {(error.strerror or str(error)).lower()}. Choose another place."
-        ) from error
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")  # mkstemp makes it 0600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             yield file
@@ -47,18 +68,7 @@ def written_whole(path: Path) -> Generator[TextIO]:
         raise
 
 
-@contextmanager
-def destination(name: str) -> Generator[TextIO]:
-    if name == "-":
-        out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8")  # whatever the terminal has: an import reads UTF-8
-        yield out
-        out.detach()  # which flushes; closing would close standard output
-        return
-    with written_whole(Path(name)) as file:
-        yield file
-
-
-def write_sessions(database: Database, session_ids: list[str], file: TextIO) -> int:
+def write_sessions(database: Database, session_ids: list[str], file: Lines) -> int:
     """One line each, one in memory at a time. What was deleted meanwhile is left out."""
     written = 0
     with Progress("Exporting sessions") as progress:
@@ -100,7 +110,10 @@ def read_sessions(database: Database, lines: Iterable[bytes]) -> Imported:
                     done.known += 1
                 progress(done.new + done.known)
     except StateError as error:
-        raise type(error)(f"{str(error).rstrip('.')}. What stands before it stays: {done}.") from error
+        said = str(error)
+        raise type(error)(
+            f"{said}{'' if said.endswith(('.', '?')) else '.'} What stands before it stays: {done}."
+        ) from error
     return done
 
 

@@ -71,8 +71,7 @@ def title(conn: Connection, chat: Chat, text: str) -> str:
     if not text:
         return say("command.usage", usage="/title TEXT")
     session = runs.open_session(conn, chat.session_key, chat.opening, chat.now)
-    store.rename(conn, session.id, text[:200])
-    return say("session.titled", title=text[:200])
+    return say("session.titled", title=store.rename(conn, session.id, text))
 
 
 def undo(conn: Connection, chat: Chat, _: str) -> str:
@@ -91,7 +90,7 @@ def retry(conn: Connection, chat: Chat, _: str) -> str:
         return say("run.nothing_to_retry")
     if active:
         runs.stop(conn, active.id, chat.now)
-    if not store.drop_answer(conn, session.id):
+    if not store.take_back(conn, session.id, keep_question=True):
         return say("run.nothing_to_retry")
     runs.start_again(conn, session, chat.opening, chat.route, chat.now)
     return ""

@@ -2,11 +2,13 @@
 
 from sqlalchemy import Connection
 
+from gateway.agent.practice import NAME as PRACTICE
 from gateway.commands.base import Chat, current, label
 from gateway.texts import say
 from gateway.texts.times import span, when
 from sessions import asks, memory, runs, store
 from sessions.errors import NotFound
+from sessions.keys import SessionKey
 from sessions.records import AskKind, Run, RunStatus
 
 
@@ -25,7 +27,8 @@ def status(conn: Connection, chat: Chat, _: str) -> str:
     if session is None:
         return say("status.fresh")
     since = when(session.started_at, chat.now, chat.timezone)
-    return say("status.ready", title=label(conn, session), since=since, messages=session.message_count)
+    messages = _counted(session.message_count, "status.messages_one", "status.messages_other")
+    return say("status.ready", title=label(conn, session), since=since, messages=messages)
 
 
 def _busy(conn: Connection, chat: Chat, run: Run) -> str:
@@ -60,11 +63,14 @@ def _decide(conn: Connection, chat: Chat, answer: str) -> str:
 
 
 def model(conn: Connection, chat: Chat, name: str) -> str:
-    session = runs.open_session(conn, chat.session_key, chat.opening, chat.now)
     if not name:
-        return say("model.current", name=session.chosen_model or chat.default_model)
+        session = current(conn, chat)
+        return say("model.current", name=(session and session.chosen_model) or chat.default_model)
+    session = runs.open_session(conn, chat.session_key, chat.opening, chat.now)
     chosen = None if name in {"default", chat.default_model} else name
     store.choose_model(conn, session.id, chosen)
+    if chosen and chat.default_model == PRACTICE:
+        return say("model.practice", name=chosen)
     return say("model.changed", name=chosen or chat.default_model)
 
 
@@ -74,11 +80,15 @@ def usage(conn: Connection, chat: Chat, _: str) -> str:
         return say("status.fresh")
     return say(
         "status.usage",
-        messages=session.message_count,
-        tools=session.tool_call_count,
+        messages=_counted(session.message_count, "status.messages_one", "status.messages_other"),
+        calls=_counted(session.tool_call_count, "status.calls_one", "status.calls_other"),
         input=f"{session.input_tokens:,}",
         output=f"{session.output_tokens:,}",
     )
+
+
+def _counted(number: int, one: str, other: str) -> str:
+    return say(one) if number == 1 else say(other, count=number)
 
 
 def notes(conn: Connection, chat: Chat, _: str) -> str:
@@ -100,4 +110,6 @@ def forget(conn: Connection, chat: Chat, number: str) -> str:
 
 
 def _namespace(conn: Connection, chat: Chat) -> str:
-    return runs.open_session(conn, chat.session_key, chat.opening, chat.now).ns
+    """Looking at it opens no session."""
+    session = current(conn, chat)
+    return session.ns if session else chat.opening.ns or SessionKey.parse(chat.session_key).namespace

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
-from gateway.config.excerpts import MASK
+from gateway.config.excerpts import MASK, without_tokens
 from gateway.config.model import Config
 from gateway.config.problems import Path, dotted
 from gateway.config.section import Section
@@ -51,4 +51,8 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 def shown(value: Any) -> Any:
     if isinstance(value, SecretStr):
         return MASK if value.get_secret_value() else ""
+    if isinstance(value, str):
+        return without_tokens(value)
+    if isinstance(value, list):
+        return [shown(one) for one in cast(list[Any], value)]
     return value

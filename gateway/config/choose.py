@@ -63,10 +63,13 @@ def _practice() -> ChosenModel:
 
 
 def _configured(config: Config, environ: Mapping[str, str]) -> ChosenModel:
-    """An endpoint that is known takes its usual variable when no key is written."""
+    """An endpoint that is known takes its usual variable when no key is written; where none is written, the keys decide."""
     base_url, key = config.model.base_url, config.model.api_key.get_secret_value()
-    usual = next((name for name, (url, _) in _KEYS.items() if base_url.rstrip("/") == url), "")
-    return _openai(base_url, key or environ.get(usual, ""), config.model.name, "because the configuration names it")
+    keys = {url: found for name, (url, _) in _KEYS.items() if (found := environ.get(name, "").strip())}
+    if "base_url" not in config.model.model_fields_set and not key and keys:
+        base_url = next(iter(keys))
+    key = key or keys.get(base_url.rstrip("/"), "")
+    return _openai(base_url, key, config.model.name, "because the configuration names it")
 
 
 def _openai(base_url: str, key: str, name: str, why: str) -> ChosenModel:

@@ -9,6 +9,7 @@ from pathlib import Path as File
 from typing import Any, cast
 
 from gateway.config.files import write_private
+from gateway.config.inserting import in_place
 from gateway.config.keys import Takes, from_text, known_beside, takes
 from gateway.config.load import read
 from gateway.config.marks import NotYaml, locate, read_yaml
@@ -111,7 +112,15 @@ def _with_value(text: str, path: Path, value: Any) -> str:
     _put(root, path, _quoted(value))
     out = io.StringIO()
     yaml.dump(root, out)  # pyright: ignore[reportUnknownMemberType]
-    return (text or _HEAD) + out.getvalue() if new_file else out.getvalue()
+    if new_file:
+        return (text or _HEAD) + out.getvalue()
+    return in_place(out.getvalue(), path, known=_known(text, path))
+
+
+def _known(text: str, path: Path) -> int:
+    """How many parts of the path are in the file."""
+    root = read_yaml(text, YAML).root
+    return next((end for end in range(len(path)) if not locate(root, path[: end + 1])[2]), len(path))
 
 
 def _put(root: Any, path: Path, value: Any) -> None:

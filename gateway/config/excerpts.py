@@ -14,7 +14,7 @@ MASK = "****"
 _WIDTH = 160
 _SUSPICIOUS = re.compile(r"token|secret|key|passw|credential", re.IGNORECASE)
 _ASSIGNED = re.compile(r"\w*(?:token|secret|key|passw)\w*[\"']?\s*[:=]", re.IGNORECASE)
-_SHAPES = re.compile(r"\d{6,}:[\w-]{30,}|\b(?:sk|xox[a-z]|xapp|ghp)-[\w-]{10,}|\bEAA\w{20,}|(?<=://)[^/@\s]+(?=@)")
+_SHAPES = re.compile(r"\d{6,}:[\w-]{30,}|\b(?:sk|xox[a-z]|xapp|ghp)-[\w-]{10,}|\bEAA\w{20,}|(?<=://)[^/\s]+(?=@)")
 _WORD = re.compile(r"[^\s{}\[\],:\"'#]{6,}")
 _COMMENT = re.compile(r"\s*[,}\]]*\s+#\s*(?P<text>\S.*)")
 
@@ -36,7 +36,12 @@ def _one_looks_secret(path: Path) -> bool:
 
 def without_secrets(text: str) -> str:
     """The text without what has the shape of a token; all of it, if something in it is named like one."""
-    return MASK if _ASSIGNED.search(text) else _SHAPES.sub(MASK, text)
+    return MASK if _ASSIGNED.search(text) else without_tokens(text)
+
+
+def without_tokens(text: str) -> str:
+    """The text without tokens and without names and passwords in addresses."""
+    return _SHAPES.sub(MASK, text)
 
 
 def _no_name(path: Path) -> bool:
@@ -119,7 +124,7 @@ class Masked:
                 caret = (
                     caret + len(MASK) - (end - start) if caret >= end else min(caret, start) if caret > start else caret
                 )
-        text = _SHAPES.sub(MASK, text)
+        text = without_tokens(text)
         return text, min(caret, len(text))
 
 

@@ -11,6 +11,14 @@ _CHECKED_OUT = File(__file__).parents[2] / "config.example.yaml"
 def write_private(path: File, text: str) -> None:
     """Replace the file at once, with mode 0600. A link keeps pointing where it does. Raises OSError."""
     target = path.resolve()
+    try:
+        _replace(target, text)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # nobody knows the temporary file
+        raise
+
+
+def _replace(target: File, text: str) -> None:
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")  # mkstemp makes it 0600
     temporary = File(name)
     try:

@@ -5,7 +5,7 @@ cannot say line and column any more.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path as File
 from typing import Any
@@ -18,9 +18,10 @@ from gateway.config.explain import explained
 from gateway.config.keys import is_section, plain
 from gateway.config.marks import TWICE, Node, NotYaml, locate, read_yaml
 from gateway.config.model import Config
-from gateway.config.problems import BadConfig, Problem, dotted, parse_path
+from gateway.config.problems import BadConfig, Place, Problem, dotted, parse_path
 from gateway.config.sources import DOTENV, YAML, Sources, read_dotenv
 from gateway.config.tree import Tree
+from gateway.home import is_open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,14 @@ class Loaded:
 
 def load(home: File, environ: Mapping[str, str]) -> Loaded:
     """Raises BadConfig with everything that is wrong. A home without files is a good configuration."""
-    return read(Sources.of(home, environ))
+    loaded = read(Sources.of(home, environ))
+    return replace(loaded, warnings=(*_of_the_home(home), *loaded.warnings))
+
+
+def _of_the_home(home: File) -> Iterator[Problem]:
+    if is_open(home):
+        said = "others on this machine can look into it"
+        yield Problem(place=Place(source=str(home)), path="", said=said, hint=f"chmod 700 {home}")
 
 
 def read(sources: Sources) -> Loaded:

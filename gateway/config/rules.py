@@ -52,6 +52,9 @@ def doubtful(config: Config) -> Iterator[Finding]:
 def _model(config: Config) -> Iterator[Finding]:
     if "base_url" in config.model.model_fields_set and not config.model.name and config.model.provider != "practice":
         yield Finding(path=("model", "name"), said="missing", hint="name the model that answers at base_url")
+    if config.model.max_output_tokens > config.model.context_window:
+        hint = f"an answer is a part of the window: allowed up to {config.model.context_window}, best far less"
+        yield Finding(path=("model", "max_output_tokens"), said="is larger than context_window", hint=hint)
 
 
 def _secrets(config: Config) -> Iterator[Finding]:

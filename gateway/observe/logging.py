@@ -3,11 +3,12 @@
 import contextlib
 import logging
 import logging.handlers
-import re
 import sys
-from collections.abc import Generator, Iterable, MutableMapping
+from collections.abc import Generator, MutableMapping
 from pathlib import Path
 from typing import Any
+
+from gateway.observe.redaction import redact
 
 
 @contextlib.contextmanager
@@ -27,26 +28,6 @@ with _absent("rich"):  # structlog would load it, with pygments 6 MB, for traceb
 
 get_logger = structlog.get_logger
 
-_PATTERNS = re.compile(
-    r"(?P<telegram>(?<!\d)\d{6,12}:[A-Za-z0-9_-]{30,})"
-    r"|(?P<bearer>(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,})"
-    r"|(?P<known>\b(?:sk|xoxb|xoxp|xapp|ghp|hk)-?[-_A-Za-z0-9]{16,})"
-    r"|(?P<url>(?<=://)[^/\s:@]+:[^/\s@]+(?=@))"
-)
-_secrets: set[str] = set()
-
-
-def hide(secrets: Iterable[str]) -> None:
-    """These values never appear in a log line, an error or an event from now on."""
-    _secrets.update(secret for secret in secrets if len(secret) >= 6)
-
-
-def redact(text: str) -> str:
-    for secret in _secrets:
-        if secret in text:
-            text = text.replace(secret, "****")
-    return _PATTERNS.sub("****", text)
-
 
 def _redact_event(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for name, value in event.items():
@@ -62,8 +43,11 @@ def _redact_line(_: Any, __: str, line: str) -> str:
     return redact(line)
 
 
-def configure(level: str = "info", folder: Path | None = None, *, colors: bool | None = None) -> None:
-    """To standard error, and into `folder` when one is given: seven files of 10 MB. Libraries log from WARNING on."""
+def configure(level: str = "info", folder: Path | None = None, *, shown: str = "", colors: bool | None = None) -> None:
+    """To standard error (`shown`: only from this level on), and into `folder` when one is given: seven files of 10 MB.
+
+    Libraries log from WARNING on.
+    """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -84,6 +68,7 @@ def configure(level: str = "info", folder: Path | None = None, *, colors: bool |
     colored = sys.stderr.isatty() if colors is None else colors
     root = logging.getLogger()
     root.handlers = [_handler(logging.StreamHandler(), shared, colored=colored)]
+    root.handlers[0].setLevel(shown.upper() or logging.NOTSET)
     if folder is not None:
         folder.mkdir(mode=0o700, exist_ok=True)
         file = logging.handlers.RotatingFileHandler(

@@ -7,14 +7,28 @@ from sqlalchemy import Connection, inspect, select, text
 
 from sessions.db.engine import Backend, Database, Listener, touch
 from sessions.db.schema import HEAD, meta
-from sessions.errors import NewerSchema
+from sessions.errors import NewerSchema, Unusable
 
-__all__ = ["Database", "open_database", "touch"]
+__all__ = ["Database", "open_database", "open_to_read", "touch"]
 
 
 def open_database(home: Path, url: str = "") -> Database:
     """The database of this home. Raises Unusable and its kin with a sentence for a person."""
     return _open_postgres(url) if url else _open_sqlite(home / "state.db")
+
+
+def open_to_read(home: Path) -> Database:
+    """SQLite in a home that cannot be written; nothing is made or upgraded. Raises Unusable and its kin."""
+    from sessions.db.sqlite_unwritable import SqliteUnwritable
+
+    path = home / "state.db"
+    database = Database(SqliteUnwritable(path), [])
+    try:
+        database.read_now(_refuse_unless_readable, path)
+    except BaseException:
+        database.close()
+        raise
+    return database
 
 
 def _open_sqlite(path: Path) -> Database:
@@ -74,6 +88,17 @@ def _refuse_unless_usable(conn: Connection, revision: str, head: str) -> None:
             f"This database has schema {revision}, and this version of hermes knows {head}."
             f" It was last used by a newer hermes: install that version, or restore a backup from before the upgrade."
         )
+
+
+def _refuse_unless_readable(conn: Connection, path: Path) -> None:
+    revision = _revision(conn)
+    if revision is None or revision < HEAD:
+        raise Unusable(
+            f"{path} is of an older version, and cannot be upgraded where it may not be written."
+            " Copy the home to another place, and name the copy with --home DIR."
+        )
+    if revision > HEAD:
+        _refuse_unless_usable(conn, revision, HEAD)
 
 
 def _revision(conn: Connection) -> str | None:

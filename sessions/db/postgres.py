@@ -23,7 +23,11 @@ def make_engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
         return create_engine(
-            parsed.set(drivername="postgresql+psycopg"), pool_size=_POOL, max_overflow=_POOL, pool_pre_ping=True
+            parsed.set(drivername="postgresql+psycopg"),
+            pool_size=_POOL,
+            max_overflow=_POOL,
+            pool_pre_ping=True,
+            hide_parameters=True,  # messages' texts are among them
         )
     except (ArgumentError, NoSuchModuleError) as error:
         raise Unusable(
@@ -35,7 +39,10 @@ def make_engine(url: str) -> Engine:
 
 def explain(error: Exception) -> Exception:
     if isinstance(error, OperationalError) and (error.connection_invalidated or error.statement is None):
-        return Unusable(f"The database cannot be reached: {str(error.orig).splitlines()[0]}")
+        why = str(error.orig).splitlines()[0].rstrip(".")
+        return Unusable(
+            f"The database cannot be reached: {why}. Check that its server runs, and that database.url is right."
+        )
     return error
 
 

@@ -38,7 +38,13 @@ def _connect(path: Path, *, writes: bool = True) -> sqlite3.Connection:
 
 
 def _engine(path: Path, begin: str, *, writes: bool, **options: int) -> Engine:
-    engine = create_engine("sqlite://", creator=lambda: _connect(path, writes=writes), poolclass=QueuePool, **options)
+    engine = create_engine(
+        "sqlite://",
+        creator=lambda: _connect(path, writes=writes),
+        poolclass=QueuePool,
+        hide_parameters=True,  # messages' texts are among them
+        **options,
+    )
 
     @event.listens_for(engine, "begin")
     def _(conn: Connection) -> None:
@@ -85,20 +91,25 @@ def explain(error: Exception, path: Path) -> Exception:
     return Unusable(text)
 
 
+def is_ours(conn: sqlite3.Connection, path: Path) -> bool:
+    """False for a file that is empty still. Raises ForeignHome for one of another program."""
+    owner = conn.execute("PRAGMA application_id").fetchone()[0]
+    tables = conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if owner != APPLICATION_ID and tables:
+        raise ForeignHome(
+            f"{path} was made by another program (maybe Hermes Agent, which uses the same folder)."
+            f" Choose another home: hermes --home DIR, or HERMES_HOME=DIR."
+        )
+    return owner == APPLICATION_ID
+
+
 def prepare_file(path: Path) -> None:
     """Create the file if need be, as ours and in WAL mode; refuse one that belongs to another program."""
     try:
         if not path.exists():
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         with contextlib.closing(_connect(path)) as conn:
-            owner = conn.execute("PRAGMA application_id").fetchone()[0]
-            tables = conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if owner != APPLICATION_ID and tables:
-                raise ForeignHome(
-                    f"{path} was made by another program (maybe Hermes Agent, which uses the same folder)."
-                    f" Choose another home: hermes --home DIR, or HERMES_HOME=DIR."
-                )
-            if owner != APPLICATION_ID:
+            if not is_ours(conn, path):
                 conn.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 conn.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             if conn.execute("PRAGMA journal_mode").fetchone()[0] != "wal":

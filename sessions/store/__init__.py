@@ -16,7 +16,7 @@ from sessions.store.finding import (
     user_text,
 )
 from sessions.store.growing import CHAIN_LENGTH, Used, append, choose_model, rename, set_attachments, settle, start
-from sessions.store.removing import delete_session, drop_answer, recount, take_back
+from sessions.store.removing import delete_session, recount, take_back
 
 __all__ = [
     "CHAIN_LENGTH",
@@ -28,7 +28,6 @@ __all__ = [
     "choose_model",
     "continue_in_child",
     "delete_session",
-    "drop_answer",
     "end",
     "ended_before",
     "exists",

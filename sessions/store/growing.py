@@ -17,6 +17,7 @@ from sessions.records import NewMessage, Role, Session, Source
 from sessions.store.finding import get
 
 CHAIN_LENGTH = 2_000
+TITLE_LENGTH = 200
 
 
 def _first_open(session_id: Any) -> ScalarSelect[int]:
@@ -160,8 +161,11 @@ def dump(value: Any) -> str | None:
     return None if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def rename(conn: Connection, session_id: str, title: str) -> None:
-    conn.execute(update(sessions).where(sessions.c.id == session_id).values(title=title.strip() or None))
+def rename(conn: Connection, session_id: str, title: str) -> str:
+    """Returns the title as it is kept: what is too long is cut. An empty one takes the title away."""
+    kept = title.strip()[:TITLE_LENGTH].rstrip()
+    conn.execute(update(sessions).where(sessions.c.id == session_id).values(title=kept or None))
+    return kept
 
 
 def choose_model(conn: Connection, session_id: str, model: str | None) -> None:

@@ -37,33 +37,21 @@ def delete_session(conn: Connection, session_id: str) -> None:
     touch(conn, "key", session.session_key)
 
 
-def take_back(conn: Connection, session_id: str) -> bool:
-    """Remove the last exchange: the last user message and all that follows. False when there is none."""
+def take_back(conn: Connection, session_id: str, *, keep_question: bool = False) -> bool:
+    """Remove the last exchange: the last user message, unless it is to be answered again, and all that follows it.
+
+    False when there is none.
+    """
     from sessions.db import search
 
-    first = conn.scalar(
+    question = conn.scalar(
         select(func.max(messages.c.id)).where(messages.c.session_id == session_id, messages.c.role == Role.USER)
     )
-    if first is None:
+    if question is None:
         return False
+    first = question + 1 if keep_question else question
     search.forget(conn, session_id)
     conn.execute(delete(messages).where(messages.c.session_id == session_id, messages.c.id >= first))
-    recount(conn, session_id)
-    touch(conn, "rewritten", session_id)
-    return True
-
-
-def drop_answer(conn: Connection, session_id: str) -> bool:
-    """Remove what follows the last user message, so that it can be answered again. False when there is no user message."""
-    from sessions.db import search
-
-    last = conn.scalar(
-        select(func.max(messages.c.id)).where(messages.c.session_id == session_id, messages.c.role == Role.USER)
-    )
-    if last is None:
-        return False
-    search.forget(conn, session_id)
-    conn.execute(delete(messages).where(messages.c.session_id == session_id, messages.c.id > last))
     recount(conn, session_id)
     touch(conn, "rewritten", session_id)
     return True

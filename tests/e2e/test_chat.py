@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -43,6 +44,14 @@ class SlowModel:
             case "slowly":
                 chunks = ("First part.\n\n", "Second part.")
                 return Reply(text="".join(chunks), chunks=chunks, between=self._waiting_after_the_first())
+            case "half":
+                chunks = ("The first half.\n\nnot yet a line, ", "never said.")
+                return Reply(text="".join(chunks), chunks=chunks, between=self._waiting_after_the_first())
+            case "long":
+                chunks = (" ".join(["A **bold** word is said."] * 8), " ".join(["", *["The end of it."] * 8]))
+                return Reply(text="".join(chunks), chunks=chunks, between=self._waiting_after_the_first())
+            case "choose":
+                return calls(call("ask_human", {"question": "Which one?", "options": ["Red", "Green"]}))
             case "note":
                 return calls(call("memory", {"action": "save", "text": said}))
             case "refuse":
@@ -343,3 +352,176 @@ def test_after_new_the_next_message_begins_another_session(home: Path) -> None:
     assert "New conversation." in ended.stdout
     assert "hello again" in ended.stdout
     assert stored(home, "SELECT count(*) FROM sessions WHERE message_count = 2") == 2
+
+
+def change(home: Path, sql: str) -> None:
+    """Another process does this to the database of this home."""
+    with contextlib.closing(sqlite3.connect(home / "state.db")) as conn:
+        conn.executescript(sql)
+
+
+def test_a_deleted_session_does_not_blind_the_chat(open_window, configured: Path):
+    window = open_window()
+    window.types("hello")
+    window.sees("You said hello.")
+    until(lambda: stored(configured, "SELECT count(*) FROM runs WHERE status = 'running'") == 0)
+    with contextlib.closing(sqlite3.connect(configured / "state.db")) as conn:
+        session = conn.execute("SELECT id FROM sessions").fetchone()[0]
+    assert piped(configured, "sessions", "delete", session, "--yes").returncode == 0
+    time.sleep(1.2)  # the chat looks around every second; a slower one makes this test easier, never red
+    window.types("are you there")
+    window.sees("You said are you there.")
+    window.types("refuse this")  # only who still watches the runs sees how this one ends
+    window.sees("/retry")
+
+
+def test_trouble_with_the_storage_is_told_and_the_chat_goes_on(open_window, configured: Path):
+    window = open_window()
+    window.types("hello")
+    window.sees("• two")
+    change(configured, "CREATE TRIGGER broken BEFORE INSERT ON inbox BEGIN SELECT RAISE(ABORT, 'full'); END")
+    window.types("keep my words")
+    window.sees("full")
+    change(configured, "DROP TRIGGER broken")
+    window.presses("\r")  # what was typed stands there again
+    window.sees("You said keep my words.")
+    change(configured, "ALTER TABLE runs RENAME TO elsewhere")
+    window.sees("OperationalError")  # the watcher says so
+    change(configured, "ALTER TABLE elsewhere RENAME TO runs")
+    window.types("refuse this")
+    window.sees("/retry")
+
+
+def test_a_question_of_a_script_gets_its_own_answer(configured: Path, model: tuple[ModelServer, SlowModel]):
+    session = session_in(piped(configured, "chat", "-q", "hello").stderr)
+    # What another process says in this session the moment that our run is over.
+    change(
+        configured,
+        """CREATE TRIGGER another AFTER UPDATE OF status ON runs WHEN new.status = 'completed' BEGIN
+             INSERT INTO messages (session_id, role, content, created_at, state)
+             VALUES (new.session_id, 'assistant', 'not for you', 1, 'done');
+           END""",
+    )
+    assert piped(configured, "chat", "-r", session, "-q", "mine").stdout.startswith("You said **mine**.")
+
+
+@pytest.mark.parametrize("arguments", [("chat", "-q", "slowly please"), ()], ids=["-q", "pipe"])
+def test_ctrl_c_ends_a_question_of_a_script_at_once(
+    configured: Path, model: tuple[ModelServer, SlowModel], arguments: tuple[str, ...]
+):
+    _, slow = model
+    environ = {**os.environ, "HERMES_HOME": str(configured)}
+    asking = subprocess.Popen(
+        [HERMES, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environ,
+    )
+    with asking:
+        assert asking.stdin is not None
+        asking.stdin.write("slowly please\n")
+        asking.stdin.flush()
+        assert slow.halfway.wait(60)
+        asking.send_signal(signal.SIGINT)
+        said, errors = asking.communicate(timeout=60)  # the model is never let go on
+    assert asking.returncode == 130
+    assert "Traceback" not in errors
+    assert session_in(said + errors)
+    assert stored(configured, "SELECT count(*) FROM runs WHERE stop_reason = 'cancelled'") == 1
+
+
+def test_ctrl_c_in_a_question_on_a_terminal_keeps_what_was_shown(
+    configured: Path, windows: list[Window], model: tuple[ModelServer, SlowModel]
+):
+    _, slow = model
+    windows.append(Window(configured, "chat", "-q", "slowly please"))
+    windows[0].sees("First part.")
+    assert slow.halfway.wait(60)
+    windows[0].presses("\x03")
+    assert "Session " in windows[0].ends()
+    assert windows[0].child.exitstatus == 130
+
+
+def test_a_command_that_sets_the_agent_to_work_is_waited_for(configured: Path, model: tuple[ModelServer, SlowModel]):
+    server, _ = model
+    several = piped(configured, said="one\n/retry\ntwo\n")
+    assert re.findall(r"\*\*(\w+)\*\*", several.stdout) == ["one", "one", "two"]
+    assert [text for role, text in heard(server) if role == "user"] == ["one", "two"]
+    again = piped(configured, "chat", "-c", "-q", "/retry")
+    assert (again.returncode, again.stdout) == (0, "You said **two**.\n\n- one\n- two\n")
+
+
+def test_two_answers_of_one_run_are_apart(open_window, model: tuple[ModelServer, SlowModel]):
+    _, slow = model
+    window = open_window()
+    window.types("slowly please")
+    window.sees("Ctrl-C stops")
+    assert slow.halfway.wait(60)
+    window.types("and more")
+    window.sees("Noted.")
+    slow.go_on.set()
+    window.sees("You said and more.")
+    assert window.line_with("Second part.") == "Second part."
+    assert window.shown.count("Second part.") == window.shown.count("You said and more.") == 1
+
+
+@pytest.mark.parametrize(("command", "notice"), [("/undo", "I took back"), ("/new", "New conversation.")])
+def test_nothing_follows_the_notice_that_an_answer_was_ended(
+    open_window, model: tuple[ModelServer, SlowModel], command: str, notice: str
+):
+    _, slow = model
+    window = open_window()
+    window.types("half of a paragraph")
+    window.sees("The first half")
+    assert slow.halfway.wait(60)
+    window.types(command)
+    window.sees(notice)
+    slow.go_on.set()
+    window.types("hello")
+    window.sees("You said hello.")
+    shown = window.shown
+    assert "not yet a line" not in shown
+    assert "never said" not in shown
+
+
+def test_what_cannot_be_asked_and_what_only_looks(configured: Path):
+    for nothing in ("", "  \n"):
+        refused = piped(configured, "chat", "-q", nothing)
+        assert refused.returncode == 2
+        assert "The question is empty." in refused.stderr
+    for looking in ("/memory", "/forget 1", "/model", "/status"):
+        seen = piped(configured, "chat", "-q", looking)
+        assert (seen.returncode, seen.stderr) == (0, "")
+        assert seen.stdout
+    assert stored(configured, "SELECT count(*) FROM sessions") == 0
+
+
+def test_what_failed_is_said_once(configured: Path):
+    assert piped(configured, "chat", "-q", "refuse this").stderr.count("401") == 1
+
+
+def test_a_number_chooses_an_option(configured: Path):
+    answered = piped(configured, said="choose a colour\n2\n")
+    assert "2. Green" in answered.stdout
+    assert "The tool said Green" in answered.stdout
+
+
+def test_the_practice_model_answers_whatever_is_chosen(home: Path):
+    (home / "config.yaml").write_text("model: {provider: practice}\n")
+    said = piped(home, "chat", "-q", "/model foo").stdout
+    assert "the practice model answers on here" in said
+    assert "From now on" not in said
+
+
+def test_a_long_paragraph_grows_line_by_line(open_window, model: tuple[ModelServer, SlowModel]):
+    _, slow = model
+    window = open_window()
+    window.types("long")
+    window.sees("A bold word is said. A bold word is said.")
+    slow.go_on.set()
+    window.sees("The end of it.")
+    window.presses("\x04")
+    words = " ".join(window.ends().split())
+    assert words.count("A bold word is said.") == words.count("The end of it.") == 8

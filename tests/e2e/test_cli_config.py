@@ -1,14 +1,15 @@
 """`hermes config` as a person types it."""
 
 import json
+import resource
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli.config import config
-from gateway.cli.context import Cli
+from gateway.cli.main import hermes as root
 
 Hermes = Callable[..., Result]
 
@@ -21,7 +22,9 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def hermes(home: Path) -> Hermes:
     def run(*arguments: str, typed: str | None = None, **environ: str) -> Result:
-        return CliRunner().invoke(config, list(arguments), obj=Cli(home=home, environ=environ), input=typed)
+        return CliRunner().invoke(
+            root, ["--home", str(home), "config", *arguments], env=environ, input=typed, prog_name="hermes"
+        )
 
     return run
 
@@ -95,7 +98,7 @@ def test_check_lists_every_problem_and_exits_with_2(hermes, home):
 
 
 def test_check_shows_warnings_and_is_content(hermes, home):
-    home.mkdir()
+    home.mkdir(mode=0o700)
     (home / "config.yaml").write_text("session_reset: {overrides: [{chat: dm}]}\n")
 
     result = hermes("check")
@@ -181,3 +184,110 @@ def test_a_secret_that_the_environment_hides_is_told(hermes):
 def test_wrong_usage_is_2(hermes):
     assert hermes("set", "log.level").exit_code == 2
     assert hermes("nothing").exit_code == 2
+
+
+def test_a_new_key_stands_below_the_comment_that_shows_it(hermes, home):
+    hermes("init")
+
+    hermes("set", "model.name", "gpt-5-mini")
+    hermes("set", "session_reset.timezone", "Europe/London")
+
+    lines = (home / "config.yaml").read_text().splitlines()
+    name, zone = lines.index("  name: gpt-5-mini"), lines.index("  timezone: Europe/London")
+    assert lines[name - 1].startswith("  # name: ")
+    assert lines[zone - 1].startswith("  # timezone: ")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("log:\n  level: info\n\n# Else\napi:\n  port: 1", "log:\n  level: info\n  file: true\n\n# Else\napi:\n  port: 1\n"),
+        ("log:\n  # level: info\n\n# Else\napi:\n  port: 1\n", "log:\n  file: true\n  # level: info\n\n# Else\napi:\n  port: 1\n"),
+        ("log: {level: info}\n# Else\n", "log: {level: info, file: true}\n# Else\n"),
+        ("api:\n  port: 1\n\n# The end\n", "api:\n  port: 1\nlog:\n  file: true\n\n# The end\n"),
+        ("# log: off\n\napi:\n  port: 1\n", "# log: off\nlog:\n  file: true\n\napi:\n  port: 1\n"),
+    ],
+    ids=["behind the last", "a section of comments", "in braces", "a new section", "a new section below its comment"],
+)  # fmt: skip
+def test_a_new_key_stands_before_the_heading_of_the_next_section(hermes, home, before, after):
+    home.mkdir()
+    (home / "config.yaml").write_text(before)
+
+    assert hermes("set", "log.file", "true").exit_code == 0
+
+    assert (home / "config.yaml").read_text() == after
+
+
+def test_a_line_of_a_long_text_is_no_comment(hermes, home):
+    home.mkdir()
+    text = "agents:\n  main:\n    system_prompt: |\n      Speak.\n    # tools: none\n"
+    (home / "config.yaml").write_text(text.replace("    # tools", "      # tools"))
+
+    assert hermes("set", "agents.main.tools", "files").exit_code == 0
+
+    assert "      # tools: none\n    tools: [files]\n" in (home / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("command", [["check"], ["show"], ["init"], ["set", "log.level", "info"]], ids=" ".join)
+def test_a_home_that_is_a_file(hermes, home, command):
+    home.touch()
+
+    result = hermes(*command)
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"{home} is a file, or below one. Name a folder with --home DIR or HERMES_HOME.\n"
+
+
+def test_a_home_that_others_can_look_into(hermes, home):
+    home.mkdir()
+    home.chmod(0o755)
+
+    result = hermes("check")
+
+    assert result.exit_code == 0
+    assert f"warning  {home}: others on this machine can look into it\n        chmod 700 {home}\n" in result.output
+    home.chmod(0o700)
+    assert "warning" not in hermes("check").output
+
+
+@pytest.mark.parametrize("command", [["init"], ["init", "--force"], ["set", "log.level", "info"]], ids=" ".join)
+def test_a_folder_where_the_file_belongs(hermes, home, command):
+    (home / "config.yaml").mkdir(parents=True)
+
+    result = hermes(*command)
+
+    assert result.exit_code in {1, 2}
+    assert "config.yaml" in result.output
+    assert "is a folder" in result.output
+    assert "Errno" not in result.output
+
+
+@pytest.mark.parametrize("command", [["init"], ["set", "log.level", "info"]], ids=" ".join)
+def test_a_full_disk(hermes, home, command):
+    """A limit on the size of files is as good."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    hermes("check")
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, limits[1]))
+    try:
+        result = hermes(*command)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"{home / 'config.'}")
+    assert "file too large" in result.stderr
+    assert list(home.iterdir()) == []
+
+
+def test_a_password_in_an_address_is_shown_nowhere(hermes, home):
+    hermes("set", "model.name", "m")
+    set_now = hermes("set", "model.base_url", "http://me:pass@word@host/v1")
+
+    shown = hermes("show")
+
+    assert "http://****@host/v1" in set_now.output
+    assert "http://****@host/v1" in shown.output
+    assert "http://****@host/v1" in hermes("show", "--json").output
+    assert "word" not in set_now.output + shown.output
+    assert "me:pass@word@host" in (home / "config.yaml").read_text()

@@ -206,6 +206,9 @@ def failing_with(error: BaseException) -> Root:
     return root
 
 
+UNEXPECTED = "This should not have happened:"
+
+
 @pytest.mark.parametrize(
     ("error", "exit_code", "said"),
     [
@@ -214,6 +217,13 @@ def failing_with(error: BaseException) -> Root:
         (BadHome("Name a folder."), 1, "Name a folder."),
         (PermissionError(13, "Permission denied", "/a/b"), 1, "/a/b: permission denied. Check"),
         (KeyError("x"), 1, "This should not have happened: KeyError: 'x'. With HERMES_DEBUG=1"),
+        (
+            RuntimeError("with sk-abcdefghijklmnopqrstuvwx\n[SQL: his words]"),
+            1,
+            f"{UNEXPECTED} RuntimeError: with ****. With",
+        ),
+        (OSError(28, "No space left on device"), 1, "What this writes to has no room left."),
+        (OSError(28, "No space left on device", "/a/b"), 1, "/a/b has no room left."),
         (ValueError(), 1, "This should not have happened: ValueError. With HERMES_DEBUG=1"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
@@ -245,7 +255,13 @@ def test_interrupting_is_quiet():
         (["--nonsense"], "`hermes --help` shows what is possible."),
         (["config", "check", "--nonsense"], "`hermes config check --help` shows what is possible."),
         (["sessions", "list", "--limit", "0"], "Invalid value for '--limit'"),
+        (["sessions", "list", "--limit", "99999999999999999999"], "is not in the range"),
+        (["sessions", "prune", "--older-than", "99999999999999", "--yes"], "is not in the range"),
+        (["outbox", "send", "99999999999999999999"], "is not in the range"),
         (["sessions", "list", "--source", "icq"], "'telegram'"),
+        (["sessions", "search", "NOT", "foo"], "NOT only takes away. Say first what to look for"),
+        (["sessions", "search", "(NOT foo) OR bar"], "NOT only takes away."),
+        (["sessions", "list", "what"], "(what). `hermes sessions list --help`"),
         (["sessions", "show"], "Missing argument 'ID'."),
         (["sessions", "import", "/no/such/file"], "No such file or directory. `hermes sessions import"),
     ],

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator
@@ -229,12 +230,14 @@ async def test_telegram_may_call_instead_of_being_asked(home: Path):
         assert server.violations == []
 
 
+def on_a_terminal(home: Path) -> "pexpect.spawn[str]":
+    env = {**environ(home), "TERM": "dumb", "HERMES_API__PORT": "0", "HERMES_MODEL__PROVIDER": "practice"}
+    return pexpect.spawn(HERMES, ["gateway"], env=env, encoding="utf-8", timeout=60, dimensions=(40, 160))
+
+
 def test_on_a_terminal_typing_gets_an_answer_and_two_times_ctrl_c_ends_it(tmp_path: Path):
     home = tmp_path / "new"
-    env = {**environ(home), "TERM": "dumb", "HERMES_API__PORT": "0", "HERMES_MODEL__PROVIDER": "practice"}
-    child: pexpect.spawn[str] = pexpect.spawn(
-        HERMES, ["gateway"], env=env, encoding="utf-8", timeout=60, dimensions=(40, 160)
-    )
+    child = on_a_terminal(home)
     for expected in (
         "is running",
         r"Home +\S+ +new, only you can read it",
@@ -247,10 +250,51 @@ def test_on_a_terminal_typing_gets_an_answer_and_two_times_ctrl_c_ends_it(tmp_pa
         "you ›",
     ):
         child.expect(expected)
+        assert "daemon.started" not in (child.before or "")
     child.send("hello\r")
     child.expect("practice model")
     while child.sendcontrol("c") and child.expect([pexpect.EOF, "Ctrl-C once more leaves", "Stopped"]):
         pass  # twice, and once more each time that the machine was too slow for that to be twice
+    said = child.before or ""
+    assert re.search(r"Session (\S+)\s+Resume  hermes -r \1", said)
     child.wait()
+    assert not (home / "gateway.pid").exists()
     assert child.exitstatus == 0
     assert (home.stat().st_mode & 0o777) == 0o700
+
+
+async def test_a_terminal_shows_only_its_own_conversation_and_its_failure_ends_nothing(tmp_path: Path):
+    home = tmp_path / "home"
+    child = on_a_terminal(home)
+    await asyncio.to_thread(child.expect, r"API +(http://127\.0\.0\.1:\d+)")
+    url = str(child.match[1])
+    await asyncio.to_thread(child.expect, "you ›")
+    assert "practice model" in await asked(home, url, "from elsewhere")
+    child.send("hello\r")
+    await asyncio.to_thread(child.expect, "> hello|▌ hello")
+    assert "elsewhere" not in (child.before or "")
+    child.kill(signal.SIGTERM)
+    await asyncio.to_thread(child.expect, pexpect.EOF)
+
+    (home / "history").unlink()
+    (home / "history").symlink_to(tmp_path / "missing" / "history")  # the prompt cannot be built
+    child = on_a_terminal(home)
+    await asyncio.to_thread(child.expect, r"API +(http://127\.0\.0\.1:\d+)")
+    url = str(child.match[1])
+    await asyncio.to_thread(child.expect, "console.failed")
+    assert "practice model" in await asked(home, url, "still there")
+    child.sendcontrol("c")
+    await asyncio.to_thread(child.expect, pexpect.EOF)
+    child.wait()
+    assert child.exitstatus == 0
+
+
+async def asked(home: Path, url: str, text: str) -> str:
+    headers = {"Authorization": f"Bearer {(home / 'api_key').read_text().strip()}"}
+    question = {"model": "hermes", "messages": [{"role": "user", "content": text}]}
+    async with (
+        aiohttp.ClientSession(headers=headers) as http,
+        http.post(f"{url}/v1/chat/completions", json=question) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        return str((await answer.json())["choices"][0]["message"]["content"])

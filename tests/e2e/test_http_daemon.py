@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,29 @@ async def test_a_reader_resumes_over_kill_9_without_gap_or_repeat(home: Path) ->
         assert whole[4][2]["content"] == "done"
         assert len({event_id for event_id, _, _ in whole}) == len(whole)
         held.set()
+
+
+async def test_words_that_were_told_before_kill_9_are_not_told_again(home: Path) -> None:
+    held, go_on = asyncio.Event(), asyncio.Event()
+    words = Reply(text="Looking at it", chunks=("Looking ", "at it"), between=held.wait)
+    look = calls(call("files", {"action": "list"}), text="Looking at it")
+    async with ModelServer([words]) as model, daemon(home, model, free_port()) as served:
+        sent = await served.post("/v1/deployments/dep_main/messages", {"content": "look"})
+        path = f"/v1/deployments/dep_main/events?run_id={sent['run_id']}"
+        await wait_for(lambda: model.count == 1)
+        model.script = [replace(look, before=go_on.wait), "Nothing there"]
+        await served.kill()
+        held.set()
+        await served.start()
+        await wait_for(lambda: model.count == 2)
+        told: list[str] = []
+        async with asyncio.timeout(60):
+            async for _, name, data in served.events(path):
+                go_on.set()  # it is heard: the reader is there before the first word
+                told += [data["text"]] if name == "token" else []
+                if is_end(name, data):
+                    break
+        assert "".join(told) == "Nothing there"
 
 
 async def test_a_waiting_run_is_answered_over_http_after_a_restart(home: Path) -> None:

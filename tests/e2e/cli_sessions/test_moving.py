@@ -3,10 +3,12 @@
 import json
 import os
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli_sessions.stock import CLI_ID, ENDED_ID, LATER_ID, LONG_ID, really
+from tests.e2e.cli_sessions.stock import CLI_ID, ENDED_ID, HERMES, LATER_ID, LONG_ID, really
 
 # --- rename, stats ----------------------------------------------------------------------------------------------------
 
@@ -17,6 +19,11 @@ def test_rename_gives_and_takes_a_title(stocked, run):
 
     assert run("rename", CLI_ID, "").stdout == f"{CLI_ID} has no title any more.\n"
     assert json.loads(run("show", CLI_ID, "--json").stdout)["title"] is None
+
+
+def test_a_title_has_200_characters_at_most(stocked, run):
+    assert run("rename", CLI_ID, "x" * 300).stdout == f"{CLI_ID} is now “{'x' * 200}”.\n"
+    assert json.loads(run("show", CLI_ID, "--json").stdout)["title"] == "x" * 200
 
 
 def test_stats(stocked, run):
@@ -114,6 +121,25 @@ def test_an_export_to_nowhere_says_so(stocked, run, tmp_path):
     )
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["export", "/dev/full"], "/dev/full cannot be written: no space left on device. Choose another place.\n"),
+        (["export", "-"], "What this writes to has no room left. Make some, and try again.\n"),
+        (["list"], "What this writes to has no room left. Make some, and try again.\n"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_where_there_is_no_room(stocked, command, said):
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [HERMES, "--home", str(stocked), "sessions", *command], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+
+    assert (ended.returncode, ended.stderr) == (1, said)
+
+
 def test_an_export_to_a_device_leaves_the_device_there(stocked, run, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -147,7 +173,24 @@ def test_import_stops_at_what_no_database_can_hold(stocked, run, home):
     assert "What stands before it stays: 1 imported, 0 skipped" in answer.stderr
 
 
-@pytest.mark.parametrize("bad", [b"no json\n", b"[]\n", b'{"id": "x"}\n', b"\xff\n", b"3\n"])
+LINE = {
+    "id": "20250101_000000_a1b2c3d4",
+    "session_key": "agent:main:telegram:dm",
+    "source": "telegram",
+    "started_at": 1,
+}
+SETTINGS = json.dumps(LINE | {"model_config": {"model": "x"}}).encode() + b"\n"
+STRANGE = json.dumps(LINE | {"source": "slack"}).encode() + b"\n"
+
+
+def test_the_line_itself_is_good(run):
+    line = json.dumps(LINE | {"model_config": '{"model": "x"}'})
+
+    assert run("import", "-", typed=line).stdout.startswith("1 imported")
+    assert json.loads(run("export", "-").stdout)["model_config"] == '{"model": "x"}'
+
+
+@pytest.mark.parametrize("bad", [b"no json\n", b"[]\n", b'{"id": "x"}\n', b"\xff\n", b"3\n", SETTINGS, STRANGE])
 def test_import_stops_at_a_bad_line_and_names_it(stocked, run, home, bad):
     first, *rest = run("export", "-").stdout.encode().splitlines(keepends=True)
 
@@ -155,5 +198,6 @@ def test_import_stops_at_a_bad_line_and_names_it(stocked, run, home, bad):
 
     assert (answer.exit_code, answer.stdout) == (2, "")
     assert answer.stderr.lower().startswith("line 2")
-    assert "What stands before it stays: 1 imported, 0 skipped" in answer.stderr
+    assert re.search(r"[a-z][.?] What stands before it stays: 1 imported, 0 skipped", answer.stderr)
+    assert "SQL" not in answer.stderr
     assert len(json.loads(run("list", "--json", HERMES_HOME=str(home / "other")).stdout)) == 1

@@ -5,10 +5,11 @@ import re
 
 import pexpect
 import pytest
+from prompt_toolkit.history import FileHistory
 
 from sessions import store
 from sessions.records import EndReason, RunKind
-from tests.e2e.cli_sessions.stock import CLI_ID, DAY, ENDED_ID, LATER_ID, LIST, LONG_ID, ids, terminal
+from tests.e2e.cli_sessions.stock import BEGIN, CLI_ID, DAY, ENDED_ID, LATER_ID, LIST, LONG_ID, ids, terminal
 from tests.machine import until_it_waits
 
 # --- delete and prune -------------------------------------------------------------------------------------------------
@@ -87,6 +88,34 @@ def running_run(conn, session_id: str) -> None:
         ),
         row,
     )
+
+
+@pytest.mark.parametrize(
+    "command", [["delete", CLI_ID], ["prune", "--source", "cli", "--older-than", "0"]], ids=" ".join
+)
+def test_what_was_typed_leaves_the_history_of_the_prompt_too(database, run, home, command):
+    typed = FileHistory(str(home / "history"))
+    for text in ("before\nin two lines", "How do we deploy the garden app?", "/status", "How do we deploy"):
+        typed.store_string(text)
+    database.write_now(store.end, CLI_ID, EndReason.USER, BEGIN)
+
+    run(*command, "--yes")
+
+    assert list(FileHistory(str(home / "history")).load_history_strings()) == [
+        "How do we deploy",
+        "/status",
+        "before\nin two lines",
+    ]
+    assert (home / "history").stat().st_mode & 0o777 == 0o600
+
+
+def test_another_chat_leaves_the_history_of_the_prompt_alone(stocked, run, home):
+    FileHistory(str(home / "history")).store_string("[Dana] Which tulips?")
+    before = (home / "history").read_bytes()
+
+    run("delete", LONG_ID, "--yes")
+
+    assert (home / "history").read_bytes() == before
 
 
 # --- at a terminal ----------------------------------------------------------------------------------------------------

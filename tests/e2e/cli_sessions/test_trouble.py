@@ -95,20 +95,83 @@ def without_rights() -> Iterator[None]:
         os.seteuid(before)
 
 
-@pytest.mark.parametrize("command", [["list"], ["rename", CLI_ID, "x"]], ids=" ".join)
-def test_a_home_that_cannot_be_written(filled, run, command):
-    run(*command)  # imports what it needs, while it may
+CHANGING = [["rename", CLI_ID, "x"], ["delete", CLI_ID, "--yes"], ["prune", "--yes"]]
+LOOKING = [["list"], ["search", "deploy"], ["show", CLI_ID], ["stats"], ["export", "-"], ["prune", "--dry-run"]]
+
+
+@pytest.fixture
+def unwritable(stocked) -> Iterator[Path]:
+    """The same home where only its owner may write."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        (home / "state.db").write_bytes((filled / "state.db").read_bytes())
+        with sqlite3.connect(stocked / "state.db") as conn:
+            conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (home / "state.db").write_bytes((stocked / "state.db").read_bytes())
         home.chmod(0o555)
-        with without_rights():
-            answer = run(*command, HERMES_HOME=folder)
+        yield home
         home.chmod(0o700)
 
+
+@pytest.mark.parametrize("command", CHANGING, ids=" ".join)
+def test_a_home_that_cannot_be_written(unwritable, run, command):
+    run("list")  # imports what it needs, while it may
+    with without_rights():
+        answer = run(*command, HERMES_HOME=str(unwritable))
+
     assert answer.exit_code == 1
-    assert answer.stderr.startswith(f"{home} cannot be written: permission denied.")
+    assert answer.stderr.startswith(f"{unwritable} cannot be written: permission denied.")
     assert answer.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", LOOKING, ids=" ".join)
+def test_a_home_that_cannot_be_written_can_be_looked_at(unwritable, run, command):
+    there = run(*command)  # imports what it needs, while it may, and indexes
+    with without_rights():
+        answer = run(*command, HERMES_HOME=str(unwritable))
+
+    told = "7 new messages could not be indexed, because this home cannot be written. What they say is not found.\n"
+    assert (answer.exit_code, answer.stderr) == (0, told if command[0] == "search" else "")
+    if command[0] not in {"search", "stats"}:
+        assert answer.stdout == there.stdout
+    assert [path.name for path in unwritable.iterdir()] == ["state.db"]
+
+
+def test_an_index_that_is_up_to_date_is_searched_without_writing(stocked, unwritable, run):
+    there = run("search", "deploy")
+    with sqlite3.connect(stocked / "state.db") as conn:
+        conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    (unwritable / "state.db").write_bytes((stocked / "state.db").read_bytes())
+
+    with without_rights():
+        answer = run("search", "deploy", HERMES_HOME=str(unwritable))
+
+    assert there.stdout.count("deploy") == 3
+    assert (answer.stdout, answer.stderr) == (there.stdout, "")
+
+
+def test_words_that_only_the_log_holds_are_not_left_out_in_silence(unwritable, run):
+    (unwritable / "state.db-wal").write_bytes(b"x")
+    run("list")
+
+    with without_rights():
+        answer = run("list", HERMES_HOME=str(unwritable))
+
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert "Copy the home to a place that can be written" in answer.stderr
+
+
+def test_an_older_database_is_not_upgraded_where_it_cannot_be(unwritable, run):
+    with sqlite3.connect(unwritable / "state.db") as conn:
+        conn.execute("PRAGMA journal_mode = DELETE")
+        conn.execute("UPDATE alembic_version SET version_num = '0000'")
+    conn.close()
+    run("list")
+
+    with without_rights():
+        answer = run("list", HERMES_HOME=str(unwritable))
+
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert "is of an older version" in answer.stderr
 
 
 def test_an_index_that_trails_far_behind_is_brought_up(database, run):

@@ -1,13 +1,19 @@
 """Readers of events that are slow, late, or ask for what is not there."""
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from gateway.api.desk import Bounds
+from gateway.runs.live import Moment
 from sessions import events, runs
+from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.api.serving import Gateway, gateway
 from tests.integration.api.test_deployments import Events
 from tests.integration.api.test_deployments import events as following
@@ -56,11 +62,12 @@ async def test_a_reader_that_does_not_read_is_dropped_and_resumes_without_a_gap(
             while (await gw.database.read(runs.get, run.id)).status == "running":
                 await asyncio.sleep(0.005)
         async with following(gw, "dep_main") as quick, sleepy(gw) as slow:
-            hearing = asyncio.create_task(many(quick, COUNT))
+            numbers: list[int] = []
             for number in range(COUNT):
                 text = f"{number} " + "x" * SIZE
                 await gw.database.write(events.emit, run, "message", {"role": "agent", "content": text}, number)
-            numbers = await hearing
+                if number % 5 == 4:  # a quick reader is one for whom never much waits, also where everything is slow
+                    numbers += await many(quick, 5)
             got = await rest(slow)
         whole = got.rpartition(b"\n\n")[0]  # what comes after was torn
         ids = [int(line[4:]) for line in whole.split(b"\n") if line.startswith(b"id: ")]
@@ -78,3 +85,54 @@ async def test_a_thread_or_run_that_is_not_there_has_no_events(home: Path) -> No
         for query in (f"thread_id=thread_{'0' * 24}", f"run_id=run_{'0' * 24}"):
             status, answer, _ = await gw.ask("GET", f"{MAIN}/events?{query}")
             assert (status, answer["error"]["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("second", "heard"),
+    [("one two three four", "one two three four"), ("one two, no", "one two three \n\none two, no")],
+    ids=["the same", "another"],
+)
+async def test_an_answer_that_starts_afresh_repeats_no_word(home: Path, second: str, heard: str) -> None:
+    look = calls(call("files", {"action": "list"}), text="Looking.")
+    broken = Reply(text="one two three four", chunks=("one ", "two ", "three ", "four"), drop_after=4)
+    async with gateway(home, [look, broken, second]) as gw, following(gw, "dep_main") as stream:
+        await gw.ask("POST", f"{MAIN}/messages", {"content": "count"})
+        seen = await stream.until("run_status", status="completed")
+        body = {"messages": [{"role": "user", "content": "count"}], "stream": True}
+        words = "".join(data["text"] for _, kind, data in seen if kind == "token")
+        assert words == f"Looking.{heard}"
+        gw.model.script = [look, broken, second]
+        async with gw.http.post(
+            f"{gw.url}/v1/chat/completions", json=body, headers=gw.headers(X_Hermes_Session_Id="s")
+        ) as answer:
+            chunks = [json.loads(line[6:]) async for line in answer.content if line.startswith(b"data: {")]
+        told = [chunk["choices"][0]["delta"].get("content", "") for chunk in chunks]
+        assert "".join(told) == f"Looking.\n\n{heard}"
+
+
+@pytest.mark.parametrize(
+    ("taken", "heard"),
+    [
+        ({"fence": 2, "created_at": 0}, "new"),  # another process gave it back, perhaps in the middle of a step
+        ({"attempts": 1}, "new"),
+        ({"fence": 2}, "again, new"),  # it waited for a human, and this process knows what it told
+        ({"created_at": 0}, "again, new"),
+    ],
+)
+async def test_the_step_that_another_process_began_is_told_by_its_message_alone(
+    home: Path, taken: dict[str, int], heard: str
+) -> None:
+    async with gateway(home) as gw, following(gw, "dep_main") as stream:
+        _, sent, _ = await gw.ask("POST", f"{MAIN}/messages", {"content": "hi"})
+        await stream.until("run_status", status="completed")
+        run = replace(await gw.database.read(runs.get, sent["run_id"]), **taken)
+        live = gw.house.live
+        live.tell(Moment(run.id, "begun", run=run))
+        for moment in (
+            Moment(run.id, "token", "again, "),
+            Moment(run.id, "tool", "files"),
+            Moment(run.id, "token", "new"),
+        ):
+            live.tell(moment)
+        _, kind, data = await stream.next()
+        assert (kind, data) == ("token", {"run_id": run.id, "text": heard})

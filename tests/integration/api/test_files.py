@@ -113,6 +113,7 @@ async def test_an_address_inside_is_refused_or_told_and_never_asked(home: Path) 
         ):
             status, answer = await send(gw, by_address(url))
             assert (status, answer["error"]["code"]) == (400, "bad_url")
+            assert answer["error"]["param"] == "attachments.0.url"
         for count, url in enumerate((far.inside, far.url), 1):
             assert (await send(gw, by_address(url)))[0] == 202
             assert "report.pdf is not there: This address leads into a private network" in await asked(gw, count)

@@ -1,6 +1,7 @@
 """Requests that are sent again, because nobody knows whether the first one arrived."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,24 @@ async def test_an_answer_by_call_that_is_sent_again_gets_the_same_words(home: Pa
         _, again, headers = await gw.ask("POST", path, body("go"), X_Hermes_Session_Id="s", Idempotency_Key="1")
         assert (words(again), headers["X-Hermes-Run-Status"]) == (words(question), "waiting_on_human")
         assert gw.model.count == 2
+
+
+async def test_an_answer_that_is_sent_again_keeps_its_id(home: Path) -> None:
+    async def id_of(*, key: str | None, session: str | None, stream: bool = False) -> str:
+        named = {"Idempotency-Key": key, "X-Hermes-Session-Id": session}
+        sent = gw.headers() | {name: value for name, value in named.items() if value}
+        body = {**CHAT, "stream": stream}
+        async with gw.http.post(f"{gw.url}/v1/chat/completions", json=body, headers=sent) as answer:
+            assert answer.status == 200
+            return json.loads((await answer.text()).partition("\n")[0].removeprefix("data: "))["id"]
+
+    async with gateway(home) as gw:
+        for stream in (False, True):
+            first = await id_of(key=f"k{stream}", session="s", stream=stream)
+            assert first.startswith("chatcmpl-")
+            assert await id_of(key=f"k{stream}", session="s", stream=stream) == first
+        others = [await id_of(key=key, session=session) for key, session in [("k", "s"), (None, "s"), ("k", None)] * 2]
+        assert len(set(others)) == 5  # only the first of them is recognised
 
 
 async def test_a_run_is_cancelled_once(home: Path) -> None:

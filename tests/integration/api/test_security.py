@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.api.contract import Door
 from gateway.api.desk import Api, Bounds, Pauses, Readiness
@@ -50,6 +51,18 @@ async def test_wrong_keys_are_slowed_down_and_right_ones_never(home: Path) -> No
         assert statuses == [401, 401, 401, 429, 429]
         assert int((await gw.ask("GET", "/v1/models", key=wrong))[2]["Retry-After"]) >= 1
         assert (await gw.ask("GET", "/v1/models"))[0] == 200
+
+
+async def test_whoever_tries_keys_for_ever_does_not_fill_the_log(home: Path) -> None:
+    wrong, now = Key(name="wrong", secret="w" * 40), 0.0
+    bounds = Bounds(wrong_keys_at_once=2, wrong_keys_per_second=1)
+    async with gateway(home, bounds=bounds, clock=lambda: now) as gw:
+        with capture_logs() as lines:
+            for passed in (0, 0, 0, 0, 1, 0, 0.5, 2.5):  # after the last pause it counts anew
+                now += passed
+                await gw.ask("GET", "/v1/models", key=wrong)
+        told = [line["event"] for line in lines if line["log_level"] == "warning"]
+        assert told == ["auth.denied", "auth.denied", "auth.throttled", "auth.denied"]
 
 
 async def test_a_key_that_calls_too_often_is_asked_to_wait(home: Path) -> None:
@@ -301,7 +314,9 @@ def test_a_throttle_refills_and_forgets_the_oldest() -> None:
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]}, "messages.0.content.0.text"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages.0.content.0.image_url.url"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content"),
-        ({"messages": [{"role": "nobody"}]}, "messages.0"),
+        ({"messages": [{"role": "nobody"}]}, "messages.0.role"),
+        ({"messages": [{"content": "x"}]}, "messages.0.role"),
+        ({"messages": [{"role": "user", "content": [{"type": "x"}]}]}, "messages.0.content.0.type"),
         ({**CHAT, "tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name"),
         ({**CHAT, "n": 2}, "n"),
     ],
@@ -311,3 +326,12 @@ async def test_a_mistake_is_named_as_the_caller_knows_it(home: Path, body: dict[
         status, answer, _ = await gw.ask("POST", "/v1/chat/completions", body)
         assert (status, answer["error"]["code"], answer["error"]["param"]) == (400, "invalid_value", param)
         assert answer["error"]["message"].startswith(f"{param}: ")
+
+
+async def test_a_body_that_is_no_json_is_told_so_once(home: Path) -> None:
+    async with gateway(home) as gw:
+        headers = {**gw.headers(), "Content-Type": "application/json"}
+        async with gw.http.post(f"{gw.url}/v1/chat/completions", data=b"{", headers=headers) as answer:
+            error = (await answer.json())["error"]
+    assert error["code"] == "bad_json"
+    assert error["message"].count("JSON") == 1

@@ -247,7 +247,7 @@ async def test_transactions_that_met_are_run_again(home: Path, postgres_url: str
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("postgresql://nobody@127.0.0.1:1/none", "cannot be reached"),
+        ("postgresql://nobody@127.0.0.1:1/none", "Check that its server runs, and that database.url is right."),
         ("nonsense", "no PostgreSQL address"),
         ("postgresql://host.invalid/none?connect_timeout=1", "cannot be reached"),
         ("postgresql://user:secret@127.0.0.1:1/none", "cannot be reached"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, func, insert, select
+from sqlalchemy.exc import IntegrityError
 
 from sessions.db import Database, open_database
 from sessions.db.schema import APPLICATION_ID, meta
@@ -222,3 +223,13 @@ def test_a_file_that_may_not_be_written_is_refused_with_a_sentence(open_home: Pa
 def test_a_home_that_does_not_exist_is_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="No such file"):
         open_database(tmp_path / "nowhere")
+
+
+def test_an_error_of_the_database_holds_nothing_that_was_written(database: Database) -> None:
+    def twice(conn: Connection) -> None:
+        conn.execute(insert(meta), [{"key": "once", "value": "his words"}] * 2)
+
+    with pytest.raises(IntegrityError) as raised:
+        database.write_now(twice)
+
+    assert "his words" not in str(raised.value)

@@ -1,5 +1,9 @@
 """What the adapter is, and what it says about itself. The real client library against a Bot API at the wire."""
 
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
 from adapters.base import (
     AnswersTaps,
     ChecksSetup,
@@ -11,6 +15,7 @@ from adapters.base import (
     ReportsLiveness,
     ShowsDrafts,
     ShowsTyping,
+    TryLater,
 )
 from sessions.keys import Sender
 from tests.unit.adapters.telegram.wire import Gateway
@@ -42,3 +47,20 @@ async def test_commands_are_offered_to_allowed_users_only(server, gateway, dm) -
 
 async def test_check_says_who_we_are(gateway) -> None:
     assert await gateway.adapter.check() == "@hermes_bot (Hermes)"
+
+
+async def test_a_page_in_place_of_an_answer_leaves_no_traceback(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(status=502, text="<html>Bad Gateway</html>", content_type="text/html")
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", page)
+    async with TestServer(app) as proxy:
+        adapter = gateway.new_adapter(api_base=str(proxy.make_url("/")))
+        with pytest.raises(TryLater, match="Bad Gateway") as raised:
+            await adapter.check()
+        await adapter.close()
+    assert "Parsing" not in str(raised.value)
+    assert caplog.records == []

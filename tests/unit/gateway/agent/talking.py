@@ -1,8 +1,8 @@
 """The real client in front of the scripted server, without waiting."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,23 +37,6 @@ class Time:
 
     def patience(self, **changes: Any) -> Patience:
         return Patience(**{"sleep": self.sleep, "clock": lambda: self.now, "jitter": lambda: 1.0, **changes})
-
-
-@contextmanager
-def hand_driven_loop() -> Iterator[Callable[[float], None]]:
-    """The clock of the running loop, and with it every timeout, moves only by what is given: the machine may stand still."""
-    loop = asyncio.get_running_loop()
-    now = loop.time()
-
-    def passes(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
-    loop.time = lambda: now  # type: ignore[method-assign]
-    try:
-        yield passes
-    finally:
-        del loop.time  # type: ignore[method-assign]
 
 
 @dataclass

@@ -27,7 +27,8 @@ from tests.fakes.model_replies import (
     rate_limited,
 )
 from tests.fakes.model_server import ModelServer
-from tests.unit.gateway.agent.talking import HELLO, Time, hand_driven_loop, talking
+from tests.machine import hand_driven_loop
+from tests.unit.gateway.agent.talking import HELLO, Time, talking
 
 PASSING = {
     "429": rate_limited(),

@@ -46,6 +46,12 @@ async def test_a_message_without_a_context_block_and_one_of_a_group_are_understo
     assert (name, arguments) == ("session_search", {"query": "engines"})
 
 
+async def test_a_context_block_without_words_after_it_is_not_quoted():
+    text = (await ask({"role": "user", "content": "[Wednesday, 2026-05-20 10:00 Etc/UTC]\n\n"})).text
+    assert "> (nothing)" in text
+    assert "Wednesday" not in text
+
+
 CALLS = {
     "remember that I live in Oslo": ("memory", {"action": "save", "text": "I live in Oslo", "kind": "fact"}),
     "Please remember: the door is blue": ("memory", {"action": "save", "text": "the door is blue", "kind": "fact"}),

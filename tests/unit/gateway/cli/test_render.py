@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from gateway.cli.render import Progress, clean, one_line, snippet, when
+from gateway.cli.render import Progress, snippet, when
+from gateway.cli.words import clean, one_line
 
 
 @pytest.mark.parametrize(

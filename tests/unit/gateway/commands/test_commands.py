@@ -8,7 +8,8 @@ from gateway.texts import say
 from sessions import memory, runs, store
 from sessions.db import Database
 from sessions.inbox import NewInbox
-from sessions.records import EndReason, RunStatus
+from sessions.keys import SessionKey
+from sessions.records import EndReason, NewMessage, Role, RunStatus
 from sessions.runs import Opening, Said
 from tests.fakes.model_replies import call
 
@@ -256,12 +257,23 @@ def test_model_is_chosen_for_this_conversation(room: Room):
 def test_usage(room: Room):
     assert room.send("/usage") == say("status.fresh")
     room.answered("hello")
-    assert "1,200" in room.send("/usage")
+    assert ", 2 messages." in room.send("/status")
+    assert room.send("/usage").startswith("This conversation: 2 messages, 0 tool calls, 1,200 tokens read")
+    room.database.write_now(
+        store.append, room.session.id, [NewMessage(role=Role.ASSISTANT, tool_calls=[call("files")])], 0
+    )
+    assert room.send("/usage").startswith("This conversation: 3 messages, 1 tool call, ")
+
+
+def test_a_title_has_200_characters_at_most(room: Room):
+    assert room.send(f"/title {'x' * 300}") == say("session.titled", title="x" * 200)
+    assert room.session.title == "x" * 200
 
 
 def test_memory_and_forget(room: Room):
     assert room.send("/memory") == say("memory.none")
-    room.database.write_now(memory.note, room.session.ns, "Likes tea", room.clock())
+    assert room.session is None  # looking opens none
+    room.database.write_now(memory.note, SessionKey.parse(KEY).namespace, "Likes tea", room.clock())
     assert "o1" in room.send("/memory")
     assert "Likes tea" in room.send("/memory")
     assert room.send("/forget") == say("command.usage", usage="/forget N")

@@ -29,6 +29,27 @@ def test_a_known_endpoint_takes_its_usual_key_and_no_other(url, key):
     assert choose_model(config(name="m", base_url=url), BOTH, lambda: None).api_key == key
 
 
+@pytest.mark.parametrize(
+    ("environ", "base_url", "key"),
+    [
+        (BOTH, OPENAI, "o"),
+        ({"OPENAI_API_KEY": " ", "OPENROUTER_API_KEY": "r"}, OPENROUTER, "r"),
+        ({}, OPENAI, ""),
+    ],
+    ids=["both", "one", "none"],
+)
+def test_a_name_without_an_endpoint_goes_where_there_is_a_key(environ, base_url, key):
+    chosen = choose_model(config(name="m"), environ, lambda: "llama")
+
+    assert (chosen.name, chosen.base_url, chosen.api_key) == ("m", base_url, key)
+
+
+def test_a_written_key_stays_at_the_usual_endpoint():
+    chosen = choose_model(config(name="m", api_key="k"), {"OPENROUTER_API_KEY": "r"}, lambda: None)
+
+    assert (chosen.base_url, chosen.api_key) == (OPENAI, "k")
+
+
 def test_then_the_keys_of_the_environment_in_order():
     both = choose_model(config(), BOTH, lambda: "llama")
     one = choose_model(config(), {"OPENAI_API_KEY": " ", "OPENROUTER_API_KEY": "r"}, lambda: "llama")

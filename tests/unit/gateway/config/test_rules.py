@@ -42,6 +42,14 @@ def test_with_its_secrets_it_is_good(loaded, yaml):
     assert loaded(f"platforms:\n  {yaml}\n").warnings == ()
 
 
+def test_an_answer_must_fit_into_the_window(only_problem, loaded):
+    problem = only_problem("model: {name: m, context_window: 8000, max_output_tokens: 8001}")
+
+    assert (problem.path, problem.said) == ("model.max_output_tokens", "is larger than context_window")
+    assert "8000" in problem.hint
+    loaded("model: {name: m, context_window: 8000, max_output_tokens: 8000}")
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", ""])
 def test_other_addresses_need_a_long_key(only_problem, loaded, host):
     assert only_problem(f"api: {{host: '{host}'}}").path == "api.host"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from gateway.observe import logging as ours
-from gateway.observe.logging import configure, hide, redact
+from gateway.observe import redaction
+from gateway.observe.logging import configure
+from gateway.observe.redaction import hide, redact
 
 SECRET = "correct-horse-battery"
 TIME = re.compile(r"^[0-9T:.-]+Z", re.MULTILINE)
@@ -20,12 +21,12 @@ TIME = re.compile(r"^[0-9T:.-]+Z", re.MULTILINE)
 def as_before() -> Generator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
-    secrets = set(ours._secrets)
+    secrets = set(redaction._secrets)
     yield
     root.handlers = handlers
     root.setLevel(level)
-    ours._secrets.clear()
-    ours._secrets.update(secrets)
+    redaction._secrets.clear()
+    redaction._secrets.update(secrets)
     structlog.reset_defaults()
 
 
