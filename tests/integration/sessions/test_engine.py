@@ -238,7 +238,7 @@ async def test_transactions_that_met_are_run_again(home: Path, postgres_url: str
                 both_hold_one.wait()
 
     await asyncio.gather(database.write(crossing, "a", "b"), database.write(crossing, "b", "a"))
-    assert len(tries) == 3
+    assert len(tries) >= 3  # the server ends one of them, and both when it stood still meanwhile
     values = await database.read(lambda conn: set(conn.scalars(select(meta.c.value))))
     assert values == {"xx"}
     database.close()
