@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection
@@ -12,13 +12,13 @@ from gateway.observe.logging import get_logger
 from gateway.pacing import Pacer
 from gateway.runs.replies import closed_card
 from gateway.texts.times import when
-from sessions import asks, leases, outbox
+from sessions import asks, leases, outbox, runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.db.engine import Touch
 from sessions.errors import StateError
 from sessions.keys import Address, ChatKind
-from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece, Receipt
+from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece
 from sessions.records import OutRow
 
 log = get_logger(__name__)
@@ -32,6 +32,12 @@ _BACKOFF = (1, 2, 5, 10, 30, 60, 120, 300)
 _GRACE_SECONDS = 10
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    message_id: str
+    was_preview: bool = False
 
 
 class Previews(Protocol):
@@ -186,10 +192,12 @@ class Delivery:
         text = closed_card(ask, when(ask.answered_at or now, now, self._timezone))
         return {"edits": pieces[-1], "part": len(pieces), "text": text}
 
-    def _done(self, conn: Connection, row: OutRow, receipt: Receipt) -> OutRow | None:
+    def _done(self, conn: Connection, row: OutRow, sent: _Sent) -> OutRow | None:
         """Mark it sent, and take the chat's next one."""
         now = self._clock()
-        outbox.sent(conn, row.id, receipt.message_id, now)
+        outbox.sent(conn, row.id, sent.message_id, now)
+        if sent.was_preview and row.run_id:
+            runs.keep_preview(conn, row.run_id, None)
         more = outbox.claim(conn, self._platform, self._owner, now, lease_ms=LEASE_MS, limit=1, chat=row.chat)
         return more[0] if more else None
 
@@ -219,7 +227,7 @@ class Delivery:
         try:
             row = await self._database.write(self._prepare, row)
             await self._pacer.gate()
-            receipt = await self._call(row)
+            sent = await self._call(row)
         except TryLater as error:
             await self._put_off(row, error)
         except Unauthorized as error:
@@ -233,20 +241,20 @@ class Delivery:
             log.exception("outbox.failed", platform=self._platform, row=row.id)
             await self._put_off(row, TryLater(f"{type(error).__name__}", after=60, ambiguous=True))
         else:
-            return await self._succeeded(row, receipt)
+            return await self._succeeded(row, sent)
         return None
 
-    async def _succeeded(self, row: OutRow, receipt: Receipt) -> OutRow | None:
+    async def _succeeded(self, row: OutRow, sent: _Sent) -> OutRow | None:
         self.trouble = None
         self._busy[row.chat] = self._claims
-        more = await self._database.write(self._done, row, receipt)
+        more = await self._database.write(self._done, row, sent)
         log.info("outbox.sent", platform=self._platform, row=row.id, run_id=row.run_id)
         self._sent(row)
         if row.run_id is not None:
             await self._previews.clear(row.run_id)
         return more
 
-    async def _call(self, row: OutRow) -> Receipt:
+    async def _call(self, row: OutRow) -> _Sent:
         address = row.address.address
         edited = row.body.get("edits")
         if edited is not None:
@@ -256,10 +264,11 @@ class Delivery:
             receipt = await self._adapter.finish_draft(address, draft, row.body)
             if receipt is not None:
                 self._previews.became(row.run_id or "")
-                return receipt
-        return await self._adapter.send(address, row.body)
+                return _Sent(message_id=receipt.message_id, was_preview=True)
+        receipt = await self._adapter.send(address, row.body)
+        return _Sent(message_id=receipt.message_id)
 
-    async def _edit(self, row: OutRow, address: Address, message_id: str) -> Receipt:
+    async def _edit(self, row: OutRow, address: Address, message_id: str) -> _Sent:
         """Of a card that is closed. Where it cannot be edited, or is gone, nobody misses anything."""
         if message_id and isinstance(self._adapter, EditsMessages):
             pieces = self._render(row)
@@ -267,7 +276,7 @@ class Delivery:
                 await self._adapter.edit(address, message_id, pieces[min(int(row.body["part"]), len(pieces)) - 1])
             except Undeliverable as error:
                 log.debug("card.left", error=str(error))
-        return Receipt(message_id=message_id)
+        return _Sent(message_id=message_id)
 
     async def _put_off(self, row: OutRow, error: TryLater) -> None:
         wait = error.after if error.after is not None else _BACKOFF[min(row.attempts, len(_BACKOFF) - 1)]

@@ -25,6 +25,7 @@ from gateway.observe.metrics import Metrics
 from gateway.pacing import Pacer
 from gateway.presence import Presence
 from gateway.runs.live import Live
+from sessions import runs
 from sessions.clock import now_ms
 from sessions.db import Database
 from sessions.errors import StateError
@@ -90,7 +91,8 @@ class Platform:
         self._up = asyncio.Event()
         self._beside: set[asyncio.Task[None]] = set()
         pacer = Pacer(adapter.pace)
-        self.presence = Presence(adapter, pacer, live)
+        self._database = database
+        self.presence = Presence(adapter, pacer, live, keep=partial(database.write, runs.keep_preview))
         self._metrics = metrics
         self.delivery = Delivery(database, adapter, pacer, self.presence, timezone=timezone, sent=self._sent)
 
@@ -101,6 +103,7 @@ class Platform:
 
     async def run(self) -> None:
         try:
+            self.presence.restore(await self._database.read(runs.with_previews), now_ms())
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._supervise(self._receive, "receiving"))
                 group.create_task(self._supervise(self.delivery.run, "sending"))

@@ -10,9 +10,10 @@ from gateway.observe.logging import get_logger
 from gateway.pacing import Pacer
 from gateway.runs.live import Live, Moment
 from gateway.texts import say
-from sessions.keys import Address, ChatKind
+from sessions.errors import StateError
+from sessions.keys import ChatKind
 from sessions.messages import Inbound
-from sessions.records import Route, Run
+from sessions.records import Route, Run, RunStatus
 
 log = get_logger(__name__)
 
@@ -28,6 +29,13 @@ LEFT_SECONDS = 60.0
 REFUSED_SECONDS = 5.0
 """How long nothing is shown after the platform has not taken it."""
 _TICK = 0.25
+Keep = Callable[[str, str | None], Awaitable[None]]
+
+
+async def _nowhere(_: str, __: str | None) -> None:
+    pass
+
+
 _PROGRESS = frozenset({"session_search", "memory", "web_fetch", "process", "schedule"})
 
 
@@ -35,6 +43,7 @@ _PROGRESS = frozenset({"session_search", "memory", "web_fetch", "process", "sche
 class _Shown:
     """One run in one chat."""
 
+    run_id: str
     route: Route
     began: float
     text: str = ""
@@ -54,7 +63,7 @@ class _Shown:
 
 
 class Presence:
-    """One per platform; hears of every run and shows those of its own chats."""
+    """One per platform; hears of every run and shows those of its own chats. `keep` notes the preview of a run, or that there is none."""
 
     def __init__(
         self,
@@ -62,11 +71,13 @@ class Presence:
         pacer: Pacer,
         live: Live,
         *,
+        keep: Keep = _nowhere,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._adapter = adapter
         self._pacer = pacer
+        self._keep = keep
         self._clock = clock
         self._sleep = sleep
         self._shown: dict[str, _Shown] = {}
@@ -80,6 +91,18 @@ class Presence:
                 shown.task.cancel()
         for task in self._closing:
             task.cancel()
+
+    def restore(self, runs: Sequence[Run], now: int) -> None:
+        """What an earlier process has shown: a run that goes on goes on in its preview, a new answer takes it, and otherwise it goes."""
+        for run in runs:
+            if run.route is None or run.route.address.platform is not self._adapter.platform:
+                continue
+            if (shown := self._shown.get(run.id)) is None:
+                began = self._clock() - (now - run.created_at) / 1000
+                shown = self._shown[run.id] = _Shown(run_id=run.id, route=run.route, began=began, over=True)
+            shown.draft = shown.draft or run.preview
+            if shown.over and run.status is not RunStatus.RUNNING:
+                self._end(run.id, shown)
 
     def _hear(self, moment: Moment) -> None:
         if moment.kind == "begun":
@@ -105,7 +128,7 @@ class Presence:
     def _begin(self, run: Run | None) -> None:
         if run is None or run.route is None or run.route.address.platform is not self._adapter.platform:
             return
-        shown = _Shown(route=run.route, began=self._clock())
+        shown = _Shown(run_id=run.id, route=run.route, began=self._clock())
         if (before := self._shown.get(run.id)) is not None:  # it goes on, and so does what is shown of it
             before.over, shown.draft, shown.drawn = True, before.draft, before.drawn
             before.cleared.set()
@@ -188,8 +211,17 @@ class Presence:
         async with shown.calling:
             if shown.over:
                 return
-            shown.draft = await adapter.draft(address, shown.draft, wanted, reply_to=self._quoted(shown))
+            before = shown.draft
+            shown.draft = await adapter.draft(address, before, wanted, reply_to=self._quoted(shown))
             shown.drawn, shown.drawn_at = wanted, self._clock()
+            if shown.draft != before:
+                await self._note_preview(shown)
+
+    async def _note_preview(self, shown: _Shown) -> None:
+        try:
+            await self._keep(shown.run_id, shown.draft)
+        except StateError as error:
+            log.warning("preview.not_noted", run_id=shown.run_id, error=str(error))
 
     def _wanted(self, shown: _Shown) -> str:
         """The text so far, once it cannot turn out to be silence; a line of progress when there is none for long."""
@@ -229,17 +261,20 @@ class Presence:
         shown.over = True
         shown.cleared.set()
         if not shown.ended:  # that was the answer to a part of it
-            self._start(run_id, _Shown(route=shown.route, began=self._clock(), noted=shown.noted))
+            self._start(run_id, _Shown(run_id=run_id, route=shown.route, began=self._clock(), noted=shown.noted))
         async with shown.calling:
             if shown.draft is not None and isinstance(self._adapter, ShowsDrafts):
-                await self._erase(self._adapter, shown.route.address, shown.draft)
+                await self._erase(self._adapter, shown, shown.draft)
 
-    async def _erase(self, adapter: ShowsDrafts, address: Address, draft: str) -> None:
-        await self._pacer.turn(address)
+    async def _erase(self, adapter: ShowsDrafts, shown: _Shown, draft: str) -> None:
+        await self._pacer.turn(shown.route.address)
         try:
-            await adapter.erase_draft(address, draft)
-        except DeliveryError as error:
+            await adapter.erase_draft(shown.route.address, draft)
+        except DeliveryError as error:  # the next start tries it once more
             log.debug("draft.left", error=str(error))
+        else:
+            shown.draft = None
+            await self._note_preview(shown)
 
     def stopped(self, run_ids: Sequence[str]) -> None:
         """Nothing will come that could take the place of their previews."""

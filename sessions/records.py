@@ -197,6 +197,8 @@ class Run:
     updated_at: int
     lease_owner: str | None
     lease_until: int | None
+    wake_at: int | None
+    preview: str | None
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
@@ -234,6 +236,11 @@ class Ask:
         values["kind"] = AskKind(row["kind"])
         values["options"] = tuple(_json(row["options"]) or ())
         return cls(**values)
+
+    @property
+    def text(self) -> str:
+        """The question as a caller reads it, with its options numbered."""
+        return "\n".join([self.question, *(f"{number}. {option}" for number, option in enumerate(self.options, 1))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

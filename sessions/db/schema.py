@@ -16,7 +16,7 @@ from sqlalchemy import (
 
 from sessions.db.sql import Prose
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -134,6 +134,7 @@ inbox = Table(
 
 RUN_ACTIVE = text("status IN ('running', 'waiting_on_human') AND kind <> 'farewell'")
 RUN_RUNNING = text("status = 'running'")
+RUN_PREVIEW = text("preview IS NOT NULL")
 
 runs = Table(
     "runs",
@@ -160,8 +161,10 @@ runs = Table(
     Column("thread_id", Text),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
+    Column("preview", Text),
     _partial("runs_active", "session_key", unique=True, where=RUN_ACTIVE),
     _partial("runs_running", "status", where=RUN_RUNNING),
+    _partial("runs_previews", "id", where=RUN_PREVIEW),
     Index("runs_by_session", "session_id"),
 )
 

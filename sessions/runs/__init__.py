@@ -9,6 +9,7 @@ from sessions.runs.claims import claim, keep_alive, release
 from sessions.runs.ends import fail, finish, hand_over, stop
 from sessions.runs.finding import active, counts, get, in_flight
 from sessions.runs.journal import handed_over, has_unread, open_calls
+from sessions.runs.previews import keep_preview, with_previews
 from sessions.runs.steps import answered, fold, tool_done, tool_started
 from sessions.runs.waiting import answer, park
 from sessions.runs.words import MAX_TAKEOVERS, Accepted, Opening, Said
@@ -33,6 +34,7 @@ __all__ = [
     "has_unread",
     "in_flight",
     "keep_alive",
+    "keep_preview",
     "open_calls",
     "open_session",
     "park",
@@ -42,4 +44,5 @@ __all__ = [
     "stop",
     "tool_done",
     "tool_started",
+    "with_previews",
 ]

@@ -1,6 +1,8 @@
 """A daemon's inside in this process, on Telegram by the fake at the wire."""
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -80,6 +82,15 @@ async def daemon(home: Path, server: TelegramServer, **telegram: Any) -> AsyncGe
     write_config(home, server, **telegram)
     async with open_app(home, load(home, {})) as app, serving(app) as served, running(app):
         yield app, served
+
+
+async def process(home: Path, server: TelegramServer, **telegram: Any) -> asyncio.subprocess.Process:
+    """`hermes gateway run`, which can be killed."""
+    write_config(home, server, **telegram)
+    quiet = asyncio.subprocess.DEVNULL
+    program = [sys.executable, "-m", "gateway.cli.main", "gateway", "run"]
+    environ = {**os.environ, "HERMES_HOME": str(home)}
+    return await asyncio.create_subprocess_exec(*program, env=environ, stdin=quiet, stdout=quiet, stderr=quiet)
 
 
 @asynccontextmanager

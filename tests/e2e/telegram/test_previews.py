@@ -1,13 +1,22 @@
 """An answer that grows, and what may happen to it on its way."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway import presence
 from gateway.texts import say
-from tests.e2e.telegram.house import Gate, answering, settled
+from sessions import runs
+from sessions.db import Database
+from tests.e2e.telegram.house import Gate, answering, daemon, process, settled
 from tests.fakes.model_replies import Reply
+from tests.fakes.model_server import ModelServer
+from tests.fakes.telegram_server import TelegramServer
+from tests.fakes.telegram_world import Chat
 
 WHOLE = "First words of it and the end."
 
@@ -74,3 +83,43 @@ async def test_an_answer_that_is_there_at_once_is_not_announced(home: Path, monk
     async with answering(home, "Here.") as (s, _):
         assert await s.answer_to("hello") == "Here."
         assert (s.dm.actions, s.dm.drafts) == ([], [])
+
+
+@asynccontextmanager
+async def killed_at(home: Path, *, edited: bool) -> AsyncGenerator[tuple[TelegramServer, Chat, dict[str, Any]]]:
+    """After kill -9: with the preview half grown, or with the answer in its place and nobody who has heard of it."""
+    gate, never = Gate(), asyncio.Event()
+    async with ModelServer([growing(gate), WHOLE]) as model, TelegramServer() as server:
+        sections = {"model": {"base_url": model.url, "name": "big", "api_key": "k"}}
+        group = server.group()
+        server.user_says(group, server.user(7, "Ann"), "@hermes_bot hello")
+        killed = await process(home, server, sections=sections)
+        assert [text.startswith("First") for text in await server.answered(group.id, timeout=60)] == [True]
+        if edited:
+            server.fail("editMessageText", drop="after", wait=never)
+            gate.open.set()
+            await server.until(lambda: server.answers(group.id) == [WHOLE])
+        killed.kill()
+        await killed.wait()
+        never.set()
+        gate.open.set()
+        yield server, group, sections
+        assert server.violations == []
+
+
+@pytest.mark.parametrize("edited", [False, True])
+async def test_after_kill_9_the_answer_takes_the_place_of_the_preview_that_was_there(
+    home: Path, *, edited: bool
+) -> None:
+    async with killed_at(home, edited=edited) as (server, group, sections):
+        async with daemon(home, server, sections=sections) as (app, _):
+            await server.until(lambda: server.answers(group.id) == [WHOLE])
+            await settled(app.database)
+            assert await noted(app.database) == 0
+        assert len(server.called("sendMessage")) == 1
+        assert server.called("deleteMessage") == []
+
+
+async def noted(database: Database) -> int:
+    """Previews that the next start would look for."""
+    return len(await database.read(runs.with_previews))

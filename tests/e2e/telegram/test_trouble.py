@@ -1,15 +1,13 @@
 """When the platform, the network or the process fails: nothing lost, nothing twice, the rest goes on, the operator hears it in words."""
 
 import asyncio
-import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 from gateway.platforms import State
-from tests.e2e.telegram.house import Scene, daemon, scene, settled, until_dead, write_config
+from tests.e2e.telegram.house import Scene, daemon, process, scene, settled, until_dead, write_config
 from tests.fakes.telegram_server import TelegramServer
 
 
@@ -85,19 +83,6 @@ async def test_two_hundred_chats_at_once_keep_to_the_limits(home: Path) -> None:
         assert all(len(s.server.answers(person.id)) == 1 for person in people)
 
 
-async def started(home: Path, server: TelegramServer) -> asyncio.subprocess.Process:
-    write_config(home, server)
-    environ = {**os.environ, "HERMES_HOME": str(home)}
-    program = [sys.executable, "-m", "gateway.cli.main", "gateway", "run"]
-    return await asyncio.create_subprocess_exec(
-        *program,
-        env=environ,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-
-
 async def test_kill_9_between_send_and_mark_repeats_it_once_at_most(home: Path) -> None:
     async with TelegramServer() as server:
         ann = server.user(7, "Ann")
@@ -105,10 +90,10 @@ async def test_kill_9_between_send_and_mark_repeats_it_once_at_most(home: Path) 
         never = asyncio.Event()
         server.fail("sendMessage", drop="after", wait=never)
         server.user_says(dm, ann, "hello")
-        process = await started(home, server)
+        killed = await process(home, server)
         await server.answered(dm.id, timeout=60)
-        process.kill()
-        await process.wait()
+        killed.kill()
+        await killed.wait()
         never.set()
         for _ in range(2):
             async with daemon(home, server) as (app, _served):
@@ -120,10 +105,10 @@ async def test_kill_9_between_send_and_mark_repeats_it_once_at_most(home: Path) 
 
 async def test_sigterm_ends_it_cleanly(home: Path) -> None:
     async with TelegramServer() as server:
-        process = await started(home, server)
+        ended = await process(home, server)
         await server.until(lambda: server.called("getUpdates"), timeout=60)
-        process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 60) == 0
+        ended.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(ended.wait(), 60) == 0
 
 
 async def test_a_saved_configuration_is_taken_over_without_losing_a_message(home: Path) -> None:

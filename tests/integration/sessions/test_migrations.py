@@ -123,6 +123,24 @@ def test_an_older_database_is_upgraded_with_its_data(fresh: tuple[Path, str], la
     database.close()
 
 
+def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Path, str]) -> None:
+    def as_it_was(conn: Connection) -> None:
+        for statement in (
+            "DROP INDEX runs_previews",
+            "ALTER TABLE runs DROP COLUMN preview",
+            "UPDATE alembic_version SET version_num = '0001'",
+        ):
+            conn.execute(text(statement))
+
+    database = with_data(*fresh)
+    database.write_now(as_it_was)
+    database.close()
+    database = open_database(*fresh)
+    assert database.read_now(differences) == []
+    assert [session.message_count for session in database.read_now(store.recent)] == [1]
+    database.close()
+
+
 def test_an_upgrade_that_fails_leaves_the_database_as_it_was(fresh: tuple[Path, str], later: Path) -> None:
     file = later / "v9999_later.py"
     file.write_text(file.read_text() + '    op.execute("INSERT INTO nowhere VALUES (1)")\n')

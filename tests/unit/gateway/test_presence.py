@@ -370,3 +370,26 @@ async def test_closing_ends_everything(dm: Scene) -> None:
     dm.presence.close()
     await dm.time.passes(60)
     assert len(dm.seen) == 1
+
+
+async def test_a_preview_of_an_earlier_process_that_nothing_took_is_taken_away(group: Scene) -> None:
+    left = replace(a_run(GROUP), status=RunStatus.COMPLETED, preview="41", created_at=0)
+    group.presence.restore([left], now=5_000)
+    await group.time.passes(LEFT_SECONDS - 1)
+    assert group.seen == []
+    await group.time.passes(2)
+    assert [what for _, what in group.seen] == ["erased 41"]
+
+
+async def test_a_run_that_goes_on_goes_on_in_the_preview_that_was_there(group: Scene) -> None:
+    group.presence.restore([replace(a_run(GROUP), preview="41", created_at=0)], now=5_000)
+    group.begins()
+    group.ends()
+    assert await group.delivers() == "41"
+
+
+async def test_the_answer_of_a_run_that_took_long_is_new_after_a_restart_too(group: Scene) -> None:
+    left = replace(a_run(GROUP), status=RunStatus.COMPLETED, preview="41", created_at=0)
+    group.presence.restore([left], now=120_000)
+    assert await group.delivers() is None
+    assert [what for _, what in group.seen] == ["answer", "erased 41"]
