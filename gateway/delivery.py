@@ -11,6 +11,7 @@ from adapters.base import Adapter, EditsMessages, ShowsDrafts, TryLater, Unautho
 from gateway.observe.logging import get_logger
 from gateway.pacing import Pacer
 from gateway.runs.replies import closed_card
+from gateway.texts import say
 from gateway.texts.times import when
 from sessions import asks, leases, outbox, runs
 from sessions.clock import Clock, now_ms
@@ -201,6 +202,11 @@ class Delivery:
         more = outbox.claim(conn, self._platform, self._owner, now, lease_ms=LEASE_MS, limit=1, chat=row.chat)
         return more[0] if more else None
 
+    def _dead(self, conn: Connection, row: OutRow, why: str) -> None:
+        outbox.give_up(conn, row.id, why)
+        if row.dedup_key.startswith(outbox.FILE):  # the agent believes, and says, that it was sent
+            outbox.follow(conn, row.dedup_key, {"text": say("limits.file_not_sent")}, self._clock())
+
     # --- one chat ---
 
     async def _work_through(self, first: OutRow) -> None:
@@ -288,7 +294,7 @@ class Delivery:
         log.warning("outbox.retried", platform=self._platform, row=row.id, error=str(error), retry_in=wait)
 
     async def _give_up(self, row: OutRow, why: str) -> None:
-        await self._database.write(outbox.give_up, row.id, why)
+        await self._database.write(self._dead, row, why)
         self._wake.set()
         log.warning("outbox.dead", platform=self._platform, row=row.id, error=why)
         if row.run_id is not None:
@@ -319,7 +325,7 @@ def _outbound(row: OutRow, *, quote: bool) -> Outbound:
         reply_to=row.address.reply_to if quote else None,
         buttons=tuple(Button(label=b["label"], data=b["data"]) for b in body.get("buttons", ())),
         attachments=tuple(
-            Attachment(kind=AttachmentKind(a["kind"]), name=a["name"], mime=a["mime"], path=a["path"])
+            Attachment(kind=AttachmentKind(a["kind"]), name=a["name"], mime=a["mime"], size=a["size"], path=a["path"])
             for a in body.get("attachments", ())
         ),
         silent=bool(body.get("silent", False)),

@@ -15,6 +15,9 @@ from sessions.records import OutRow, OutState, Route
 MAX_AGE_MS = 3_600_000
 """A message whose first sending may have arrived is not tried again after this long."""
 
+FILE = "file:"
+"""How the keys of messages begin that carry a file of the agent."""
+
 
 def put(
     conn: Connection,

@@ -67,6 +67,7 @@ _FORMATTING = (
     "entity_",
     "entities_too",
 )  # in Telegram's words about text whose formatting it refuses
+_NO_PICTURE = ("photo_", "image_", "voice_")  # about what it does not take as a picture or a voice message
 _EDITABLE = {"entities", "reply_markup", "link_preview_options"}
 _NOT_FOR_TELEGRAM = {"method", "text", "path", "content", "filename"}
 
@@ -160,14 +161,15 @@ class Telegram(
         return render(outbound)
 
     async def send(self, address: Address, piece: Piece) -> Receipt:
-        """A second call follows only where Telegram refused the formatting, and so has taken nothing."""
+        """A second call follows only where Telegram refused how it is sent, and so has taken nothing."""
         try:
             message = await self._send(address, piece)
         except Refused as refusal:
-            if not _is_formatting(refusal):
+            simpler = _simpler(piece, refusal)
+            if simpler is None:
                 raise
             log.warning("telegram.sent_plain", reason=str(refusal))
-            message = await self._send(address, _plain(piece))
+            message = await self._send(address, simpler)
         return Receipt(message_id=str(message.message_id))
 
     async def edit(self, address: Address, message_id: str, piece: Piece) -> None:
@@ -351,6 +353,15 @@ def _scope(user_id: str) -> BotCommandScope:
 
 def _is_formatting(refusal: Refused) -> bool:
     return any(words in refusal.reason for words in _FORMATTING)
+
+
+def _simpler(piece: Piece, refusal: Refused) -> Piece | None:
+    """The same without its formatting, or as a mere file."""
+    if _is_formatting(refusal):
+        return _plain(piece)
+    if piece["method"] in {"sendPhoto", "sendVoice"} and any(words in refusal.reason for words in _NO_PICTURE):
+        return {**piece, "method": "sendDocument"}
+    return None
 
 
 def _plain(piece: Piece) -> Piece:

@@ -111,6 +111,12 @@ TRICKS: tuple[Trick, ...] = (
         lambda m, _: {"action": "read", "path": m["path"]},
     ),
     _trick(
+        "send me the file notes.md",
+        r"send (?:me )?(?:the )?file (?P<path>\S+)",
+        "files",
+        lambda m, _: {"action": "send", "path": m["path"]},
+    ),
+    _trick(
         "delete the file notes.md",
         r"delete (?:the )?file (?P<path>\S+)",
         "files",

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gateway.agent.tools.registry import Arguments, Place, Tool, ToolError
+from gateway.agent.tools.sending import enclosed, send
 
 MAX_FILE = 1_000_000
 MAX_LISTED = 500
@@ -17,20 +18,30 @@ MAX_FILES = 5_000
 
 
 class Files(Arguments):
-    action: Literal["read", "write", "list", "delete"]
+    action: Literal["read", "write", "list", "delete", "send"]
     path: Annotated[str, Field(max_length=500, description="relative, e.g. notes/plan.md")] = "."
-    content: Annotated[str | None, Field(max_length=MAX_FILE)] = None
+    content: Annotated[
+        str | None, Field(max_length=MAX_FILE, description="what to write, or a few words to send with the file")
+    ] = None
 
 
 async def files(place: Place, arguments: Files) -> str:
-    """Read, write, list and delete text files that you keep across conversations. Files that people send arrive under inbox/."""
-    return await asyncio.to_thread(_act, place.workspace, arguments)
+    """Read, write, list and delete text files that you keep across conversations. Files that people send arrive under inbox/.
+    With send, the person you talk to gets a file of any kind in the chat."""
+    if arguments.action != "send":
+        return await asyncio.to_thread(_act, place.workspace, arguments)
+    body = await asyncio.to_thread(enclosed, inside(place.workspace, arguments.path), arguments.content or "")
+    if not await place.database.write(send, place, body):
+        raise ToolError(f"this conversation is in no chat that takes files; tell where it is instead: {arguments.path}")
+    return f"{arguments.path} is on its way into the chat."
 
 
 def _act(workspace: Path, arguments: Files) -> str:
     target = inside(workspace, arguments.path)
     try:
         match arguments.action:
+            case "send":
+                raise AssertionError("sending needs more than the workspace")
             case "list":
                 return "\n".join(_listing(target, workspace)) or "There are no files here yet."
             case "read":
