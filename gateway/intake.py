@@ -30,6 +30,8 @@ _ENDING = frozenset({"retry", "undo"})
 _NUMBER = 18
 """Digits that fit into a row's number."""
 _MINUTE_MS = 60_000
+ALBUM_MS = 1_000
+"""So far apart the files of an album may come and still be looked at together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +166,7 @@ class Intake:
             now=self._clock(),
             user=inbound.sender.name or inbound.sender.id,
             route=Route(address=inbound.address, reply_to=inbound.message_id),
-            opening=Opening(user_id=inbound.sender.id),
+            opening=Opening(user_id=inbound.sender.id, wait_ms=ALBUM_MS if inbound.album else 0),
             timezone=self._timezone,
             default_model=self._default_model(),
         )

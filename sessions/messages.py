@@ -67,6 +67,7 @@ class Inbound:
     quote: Quote | None = None
     forwarded_from: str = ""  # whose words these are when the sender only passed them on
     attachments: tuple[Attachment, ...] = ()
+    album: str = ""  # files that were sent together, and come one by one, share this name
     chat_title: str = ""
     sent_at: int = 0
     tap_id: str = ""  # what the platform wants acknowledged after a tap

@@ -5,8 +5,10 @@ import hmac
 import json
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,7 @@ ALLOWED_UPDATES = [
 ]
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105  # a header's name
 _WEBHOOK_CHECK = 60.0
+_ALBUMS = 100
 _FORMATTING = (
     "parse entities",
     "entity_",
@@ -122,6 +125,7 @@ class Telegram(
         self._last_success: float | None = None
         self._supergroups: dict[str, str] = {}
         self._offered: set[str] = set()
+        self._albums: deque[str] = deque(maxlen=_ALBUMS)
 
     async def run(self, deliver: Deliver) -> None:
         await self._identify()
@@ -284,7 +288,15 @@ class Telegram(
     async def _take(self, deliver: Deliver, item: Any) -> None:
         me = self._me or await self._identify()
         for inbound in self._normalize(item, me):
-            await deliver(inbound)
+            await deliver(self._with_its_album(inbound))
+
+    def _with_its_album(self, inbound: Inbound) -> Inbound:
+        """Only one picture of an album has the words, and with them the mention."""
+        if inbound.album and inbound.mentioned:
+            self._albums.append(inbound.album)
+        elif inbound.album in self._albums:
+            return replace(inbound, mentioned=True, mentions_other=False)
+        return inbound
 
     def _normalize(self, item: Any, me: User) -> list[Inbound]:
         try:

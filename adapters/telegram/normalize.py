@@ -75,6 +75,7 @@ def _said(message: Message, me: User, key: str, kind: InboundKind) -> Iterator[I
         quote=quote,
         forwarded_from=origin(message.forward_origin, me),
         attachments=files,
+        album=message.media_group_id or "",
         chat_title=message.chat.title or "",
         sent_at=int((message.edit_date or message.date).timestamp() * 1000),
     )

@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,18 @@ from gateway.agent.asking import JSON
 from sessions.records import Message
 
 MAX_IMAGE = 5_000_000
+NEW, EARLIER = 10, 4
+"""Of so many messages, and so many of each: of those that are being answered (an album has ten), and of those before."""
 _KINDS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+
+
+async def looked_at(history: Sequence[Message], run_id: str) -> Mapping[int, Sequence[JSON]]:
+    """The pictures that the model is shown, by message."""
+    pictured = [message for message in history if message.attachments]
+    new = [message for message in pictured if message.run_id == run_id][-NEW:]
+    earlier = [message for message in pictured if message.run_id != run_id][-EARLIER:]
+    shown = {message.id: (await pictures_of(message))[:EARLIER] for message in earlier}
+    return shown | {message.id: (await pictures_of(message))[:NEW] for message in new}
 
 
 async def pictures_of(message: Message) -> Sequence[JSON]:

@@ -21,7 +21,7 @@ from gateway.runs.budget import Used, day_of
 from gateway.runs.house import House, Profile
 from gateway.runs.live import Moment
 from gateway.runs.look import Look, look_at
-from gateway.runs.pictures import pictures_of
+from gateway.runs.pictures import looked_at
 from gateway.runs.replies import approval_card, approved, question_card, reply_body
 from gateway.texts import say
 from sessions import asks, runs, store
@@ -33,7 +33,6 @@ log = get_logger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-PICTURES = 4
 _CUT_OFF = "[not executed: the answer was cut off by the output limit; write less, or in several steps]"
 _RETRY_SECONDS = (0.5, 1, 2, 5, 10, 30)
 
@@ -98,8 +97,7 @@ class RunWork:
         window = self._house.window(wanted)
         if shrink:
             window = window.shrunk(shrink)
-        shown = [message for message in seen.history if message.attachments][-PICTURES:]
-        images = {message.id: (await pictures_of(message))[:PICTURES] for message in shown}
+        images = await looked_at(seen.history, self._run.id)
         material = Material(
             system_prompt=profile.system_prompt,
             notes=seen.notes,
@@ -178,6 +176,7 @@ class RunWork:
             model=answer.model,
             day=self._day(),
             cut_off=answer.finish_reason == "length",
+            withheld=answer.finish_reason == "content_filter",
         )
 
     async def finish(self, answer: Answer) -> bool:

@@ -99,6 +99,7 @@ def start(
         "session_key": session.session_key,
         "kind": opening.kind,
         "status": RunStatus.RUNNING,
+        "wake_at": now + opening.wait_ms if opening.wait_ms else None,
         "route": route.to_json() if route else None,
         "options": json.dumps(options, ensure_ascii=False) if options else None,
         "deployment": opening.deployment,

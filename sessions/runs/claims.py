@@ -32,13 +32,15 @@ _TAKE = (
 def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now: int, *, lease_ms: int) -> Run | None:
     """Take the run that this key has to do, under a lease and a new fence; start one for the oldest message that waits for it.
 
-    None: nothing to do, it waits for a human, or somebody else works on it.
+    None: nothing to do, it waits for a human or for its time, or somebody else works on it.
     """
     inbox.serialize(conn, session_key)
     current = active(conn, session_key)
     if current is None:
         current = _start_for_oldest(conn, session_key, opening, now)
     if current is None or current.status is not RunStatus.RUNNING or _is_held(current, owner, now):
+        return None
+    if current.wake_at is not None and current.wake_at > now:
         return None
     taken_over = current.lease_owner is not None
     took_over = 1 if taken_over else 0

@@ -23,7 +23,10 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A model's answer as it goes into the journal. `tool_calls` are raw, as they go back to the model. `cut_off`: by the output limit."""
+    """A model's answer as it goes into the journal. `tool_calls` are raw, as they go back to the model.
+
+    `cut_off`: by the output limit. `withheld`: by the service's content filter, the whole or a part.
+    """
 
     text: str
     tool_calls: Sequence[Mapping[str, Any]] = ()
@@ -32,11 +35,12 @@ class Said:
     model: str = ""
     day: str = ""
     cut_off: bool = False
+    withheld: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How a session of this key is opened, and what its runs are for."""
+    """How a session of this key is opened, and what its runs are for. `wait_ms`: a run begins that much later, because more is coming."""
 
     user_id: str | None = None
     model: str | None = None
@@ -44,4 +48,5 @@ class Opening:
     deployment: str | None = None
     thread_id: str | None = None
     kind: RunKind = RunKind.CHAT
+    wait_ms: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -2,11 +2,14 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.telegram.house import Gate, answering, daemon
 from tests.fakes.model_replies import Reply
 from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
+
+JPEG = b"\xff\xd8\xff" + b"0" * 50
 
 
 async def test_a_direct_message_shows_a_native_draft_that_the_answer_takes_the_place_of(home: Path) -> None:
@@ -125,3 +128,22 @@ async def test_quotes_are_told_to_the_model(home: Path) -> None:
         answer = next(m for m in s.server.chat(s.dm.id) if m.from_bot)
         await s.answer_to("why", reply_to=answer)
         assert "(in reply to you: “first”)\nwhy" in model.calls[-1].messages[-1]["content"]
+
+
+async def test_the_pictures_of_an_album_are_looked_at_together(home: Path) -> None:
+    async with answering(home, "ten cats", "one dog") as (s, model):
+        for number in range(10):
+            s.says("what are these" if not number else "", photo=JPEG + bytes([number]), media_group_id="77")
+        assert await s.server.answered(s.dm.id) == ["ten cats"]
+        assert pictures(model.calls[-1].messages) == 10
+        group = s.server.group()
+        for number in range(2):
+            s.server.user_says(group, s.ann, "" if number else "@hermes_bot and these", photo=JPEG, media_group_id="78")
+        assert await s.server.answered(group.id) == ["one dog"]
+        assert pictures(model.calls[-1].messages) == 2
+        assert model.count == 2
+
+
+def pictures(messages: list[dict[str, Any]]) -> int:
+    parts = [part for message in messages if isinstance(message["content"], list) for part in message["content"]]
+    return sum(part["type"] == "image_url" for part in parts)

@@ -95,6 +95,14 @@ def test_a_message_starts_a_run_and_the_answer_goes_out_with_its_end(house: Hous
     assert house.outcomes() == ["folded"]
 
 
+def test_a_run_that_waits_for_more_begins_when_it_is_time(house: House) -> None:
+    first = Opening(wait_ms=1_000)
+    house.database.write_now(runs.accept, message(1), first, NOW)
+    house.database.write_now(runs.accept, message(2), first, NOW + 900)
+    assert house.claim(now=NOW + 999) is None
+    assert [text for _, text in house.said(house.claimed(now=NOW + 1_000))] == ["[Ann] message 1", "[Ann] message 2"]
+
+
 def test_the_same_event_twice_is_one_message(house: House) -> None:
     first, second = house.accept(1), house.accept(1)
     assert (first.fresh, second.fresh) == (True, False)
