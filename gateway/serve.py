@@ -25,6 +25,7 @@ from gateway.intake import Bounds, Intake
 from gateway.media import Media
 from gateway.observe.logging import get_logger
 from gateway.platforms import Platform, State
+from gateway.reminders import reminding
 from sessions import people
 from sessions.clock import iso, now_ms
 from sessions.errors import Invalid
@@ -174,6 +175,7 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
     beside = [
         asyncio.create_task(_look_elsewhere(intake, chats)),
         asyncio.create_task(app.metrics.watch_loop()),
+        asyncio.create_task(reminding(app.database, app.house.timezone)),
     ]
     try:
         async with _http(app, chats) as (url, hint):  # first: where its port is taken, nothing else begins

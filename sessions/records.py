@@ -199,10 +199,11 @@ class Run:
     lease_until: int | None
     wake_at: int | None
     preview: str | None
+    away_ms: int = 0  # how long nobody had worked on it when it was claimed; stands in no row
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
-        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
+        values: dict[str, Any] = {name: row[name] for name in cls.__slots__ if name != "away_ms"}
         values["kind"] = RunKind(row["kind"])
         values["status"] = RunStatus(row["status"])
         values["stop_reason"] = StopReason(row["stop_reason"]) if row["stop_reason"] else None

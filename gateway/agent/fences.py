@@ -145,6 +145,14 @@ def instructions(tools: Sequence[Mapping[str, Any]]) -> str:
     return _INSTRUCTIONS + "\n".join(lines)
 
 
+def with_instructions(messages: Sequence[JSON], text: str) -> list[JSON]:
+    """At the end of the system prompt: user messages stay as they are."""
+    first = messages[0] if messages else {}
+    if first.get("role") == "system" and isinstance(first.get("content"), str):
+        return [{**first, "content": f"{first['content']}\n\n{text}"}, *messages[1:]]
+    return [{"role": "system", "content": text}, *messages]
+
+
 def spell_out(messages: Sequence[JSON]) -> list[JSON]:
     """The transcript for an endpoint without tools: calls as the blocks that asked for them, results as user text."""
     spelled: list[JSON] = []

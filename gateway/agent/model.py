@@ -29,6 +29,7 @@ from gateway.agent.fences import Fences, unfenced_json
 from gateway.agent.patience import Patience
 from gateway.agent.quirks import Gap, Quirks
 from gateway.agent.refusals import Verdict, named_limit, without_secrets
+from gateway.agent.sight import is_refused, once_without
 from gateway.agent.tokens import Tokens
 from gateway.agent.trouble import Outcome, Trouble, code_in, of_all, refusal
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 15.0
 REST_SECONDS = 60.0  # a model that failed for good is asked after its fallbacks for so long
 LEAST_WINDOW = 1_024
-
 
 Observe = Callable[[str, Outcome, float, Usage | None], None]
 """Hears of every call: the model, how it ended, seconds, and usage when it was answered."""
@@ -219,6 +219,8 @@ class OpenAIModel:
                 answer = await self._call(body, request, shown)
             except Trouble as trouble:
                 adapted = quirks.learn(body, trouble.status, trouble.words)
+                if not adapted and trouble.verdict is Verdict.TRANSCRIPT and is_refused(body, trouble.words):
+                    request, adapted = once_without(request), True
                 outcome = Outcome.ADAPTED if adapted else trouble.outcome
                 self._observe(model, outcome, self._patience.clock() - started, None)
                 if not adapted:

@@ -11,8 +11,9 @@ from enum import StrEnum
 from typing import Any
 
 from gateway.agent.asking import JSON, ModelRequest
-from gateway.agent.fences import instructions, spell_out
+from gateway.agent.fences import instructions, spell_out, with_instructions
 from gateway.agent.refusals import is_overflow
+from gateway.agent.sight import blindly, is_blind, is_refused
 
 _TELLING = frozenset({400, 404, 405, 415, 422, 500, 501})
 _UNSUPPORTED = re.compile(
@@ -42,6 +43,7 @@ class Gap(StrEnum):
     JSON_OBJECT = "json_object"
     SYSTEM = "system"  # no system role
     MAX_TOKENS = "max_tokens"  # it wants max_completion_tokens
+    PICTURES = "pictures"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class Quirks:
         """The body of the call."""
         body: JSON = {key: value for key, value in request.options.items() if key not in self.dropped}
         body |= {"model": model, "messages": list(request.messages)}
+        if Gap.PICTURES in self.gaps:
+            body["messages"] = blindly(body["messages"])
         self._add_output_limit(body, request.max_output_tokens or max_output_tokens)
         if request.tools:
             self._add_tools(body, request.tools)
@@ -81,7 +85,7 @@ class Quirks:
             return
         for option in _TOOL_OPTIONS:
             body.pop(option, None)
-        body["messages"] = _with_instructions(spell_out(body["messages"]), instructions(tools))
+        body["messages"] = with_instructions(spell_out(body["messages"]), instructions(tools))
 
     def _add_format(self, body: JSON, wanted: JSON) -> None:
         if Gap.JSON_SCHEMA not in self.gaps or wanted.get("type") != "json_schema":
@@ -90,12 +94,14 @@ class Quirks:
                 return
         elif Gap.JSON_OBJECT not in self.gaps:
             body["response_format"] = {"type": "json_object"}
-        body["messages"] = _with_instructions(body["messages"], _format_in_words(wanted))
+        body["messages"] = with_instructions(body["messages"], _format_in_words(wanted))
 
     def learn(self, body: Mapping[str, Any], status: int, words: str) -> bool:
         """True when this refusal of `body` taught something new, so that asking again, shaped anew, makes sense."""
         if status not in _TELLING or is_overflow(status, words):
             return False
+        if is_refused(body, words):
+            return is_blind(words) and self._add(Gap.PICTURES)
         unsupported = bool(_UNSUPPORTED.search(words))
         if status >= 500 and not unsupported:
             return False
@@ -142,14 +148,6 @@ class Quirks:
     def _add(self, gap: Gap) -> bool:
         self.gaps.add(gap)
         return True
-
-
-def _with_instructions(messages: Sequence[JSON], text: str) -> list[JSON]:
-    """At the end of the system prompt: user messages stay as they are."""
-    first = messages[0] if messages else {}
-    if first.get("role") == "system" and isinstance(first.get("content"), str):
-        return [{**first, "content": f"{first['content']}\n\n{text}"}, *messages[1:]]
-    return [{"role": "system", "content": text}, *messages]
 
 
 def _has_system(messages: Sequence[JSON]) -> bool:

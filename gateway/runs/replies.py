@@ -49,10 +49,11 @@ def approval_card(exact: str) -> Mapping[str, Any]:
 
 def closed_card(ask: Ask, moment: str) -> str:
     """A card's text without what invites to decide, and what became of it."""
-    return f"{_as_asked(ask)}\n\n{_outcome(ask, moment)}"
+    return f"{as_asked(ask)}\n\n{_outcome(ask, moment)}"
 
 
-def _as_asked(ask: Ask) -> str:
+def as_asked(ask: Ask) -> str:
+    """The text of its card, without what invites to decide."""
     if ask.kind is AskKind.QUESTION:
         return ask.question
     return str(approval_card(ask.question)["text"]).removesuffix(say("ask.approval_note")).rstrip()

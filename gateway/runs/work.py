@@ -19,14 +19,15 @@ from gateway.agent.tools.registry import Asking, Place, Toolbox
 from gateway.observe.logging import get_logger
 from gateway.runs.budget import Used, day_of
 from gateway.runs.house import House, Profile
+from gateway.runs.interruptions import told
 from gateway.runs.live import Moment
 from gateway.runs.look import Look, look_at
 from gateway.runs.pictures import looked_at
 from gateway.runs.replies import approval_card, approved, question_card, reply_body
 from gateway.texts import say
-from sessions import asks, runs, store
+from sessions import asks, outbox, runs, store
 from sessions.errors import LeaseLost, Unusable
-from sessions.records import AskKind, Message, Run, StopReason
+from sessions.records import AskKind, Message, MessageState, Run, StopReason
 from sessions.runs import Said
 
 log = get_logger(__name__)
@@ -46,6 +47,7 @@ class RunWork:
         self._draining = draining
         self._seen: Look | None = None
         self._parked = False
+        self._has_told = run.fence == 1  # of an interruption; the first claim is none
         self.cut_off = False
 
     # --- looking ---
@@ -55,7 +57,19 @@ class RunWork:
         self._seen = seen = await self._house.database.read(look_at, self._run.id, day)
         if seen.run.fence != self._run.fence:  # stopped at its very start: the model is not asked in vain
             raise LeaseLost(f"Run {self._run.id} was stopped or taken over.")
+        if not self._has_told:
+            self._has_told = True
+            await self._tell_interruption(seen)
         return Situation(calls=seen.calls, unread=seen.unread, limit=self._limit_reached(seen))
+
+    async def _tell_interruption(self, seen: Look) -> None:
+        doubtful = [call for call in seen.calls if call.state is MessageState.STARTED and not self.may_repeat(call)]
+        unsure = [f"{call.tool_name} {self._arguments(call)}" for call in doubtful]
+        line, run = told(self._run.away_ms, unsure), seen.run
+        if line is not None and run.route is not None:
+            body, key = {"text": line, "silent": True}, f"{run.id}:restarted:{run.fence}"
+            now = self._house.clock()
+            await self._write(outbox.put, run.route, body, now, dedup_key=key, session_key=run.session_key)
 
     @property
     def _look(self) -> Look:

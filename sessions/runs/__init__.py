@@ -11,7 +11,7 @@ from sessions.runs.finding import active, counts, get, in_flight
 from sessions.runs.journal import handed_over, has_unread, open_calls
 from sessions.runs.previews import keep_preview, with_previews
 from sessions.runs.steps import answered, fold, tool_done, tool_started
-from sessions.runs.waiting import answer, park
+from sessions.runs.waiting import answer, park, remind, unanswered
 from sessions.runs.words import MAX_TAKEOVERS, Accepted, Opening, Said
 
 __all__ = [
@@ -39,10 +39,12 @@ __all__ = [
     "open_session",
     "park",
     "release",
+    "remind",
     "source_of",
     "start_again",
     "stop",
     "tool_done",
     "tool_started",
+    "unanswered",
     "with_previews",
 ]

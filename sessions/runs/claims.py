@@ -45,7 +45,16 @@ def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now:
     taken_over = current.lease_owner is not None
     took_over = 1 if taken_over else 0
     values = {"run": current.id, "by": owner, "until": now + lease_ms, "took_over": took_over, "now": now}
-    return Run.from_row(conn.execute(_TAKE, values).mappings().one())
+    taken = Run.from_row(conn.execute(_TAKE, values).mappings().one())
+    return replace(taken, away_ms=_away(current, now, lease_ms))
+
+
+def _away(run: Run, now: int, lease_ms: int) -> int:
+    """Since its last sign of life, of one that was begun."""
+    if run.fence == 0:
+        return 0
+    seen = run.updated_at if run.lease_until is None else run.lease_until - lease_ms
+    return max(0, now - max(seen, run.updated_at))
 
 
 def _is_held(run: Run, owner: str, now: int) -> bool:

@@ -1,5 +1,6 @@
 """How a run ends: with an answer, an error, or because somebody stopped it."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,8 +46,16 @@ def finish(
     if waiting:
         take_in(conn, current, waiting, now)
         return False
+    if said.withheld:
+        _note_withheld(conn, current)
     _end(conn, current, RunStatus.COMPLETED, now, reason=StopReason.BUDGET if said.cut_off else reason)
     return True
+
+
+def _note_withheld(conn: Connection, run: Run) -> None:
+    """Rare, and only callers ask for it: among the options, as it says how the run went."""
+    options = json.dumps({**run.options, "withheld": True}, ensure_ascii=False)
+    conn.execute(update(runs).where(runs.c.id == run.id).values(options=options))
 
 
 def _reply(conn: Connection, run: Run, reply: Mapping[str, Any], now: int, *, dedup_key: str) -> None:

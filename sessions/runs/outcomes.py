@@ -25,6 +25,11 @@ class Standing:
     def working(self) -> bool:
         return self.asked is None and self.run.status is RunStatus.RUNNING
 
+    @property
+    def withheld(self) -> bool:
+        """A part of the answer, or all of it, by the service's content filter."""
+        return bool(self.run.options.get("withheld"))
+
 
 def standing(conn: Connection, run_id: str, *, after_ask: int = 0) -> Standing:
     """How the run stands for a caller that came after this ask. Raises NotFound."""

@@ -4,11 +4,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Text, cast, exists, select, update
 
 from sessions import asks, events, inbox, outbox
 from sessions.db.engine import touch
-from sessions.db.schema import MESSAGE_OPEN, messages, runs, sessions
+from sessions.db.schema import MESSAGE_OPEN, RUN_ACTIVE, messages, runs, sessions
+from sessions.db.schema import asks as asks_table
+from sessions.db.schema import outbox as outbox_table
 from sessions.errors import NotFound
 from sessions.inbox import InboxKind, InboxMode, Outcome
 from sessions.records import Ask, AskKind, Message, Run, RunStatus
@@ -16,6 +18,7 @@ from sessions.runs.finding import get
 from sessions.runs.journal import close_call, foldable, own, tell_status
 
 FILES = "[files that came with the answer]"
+_ONCE_MORE = ":again"
 
 
 def park(
@@ -132,6 +135,27 @@ def close_card(conn: Connection, run: Run, ask: Ask, now: int) -> None:
     """Nobody can answer any more: in the chat the buttons go, however it came to that."""
     if ask.options:
         outbox.follow(conn, _card_key(run, ask), {"closes": ask.id}, now)
+
+
+def unanswered(conn: Connection, before: int) -> list[tuple[Run, Ask]]:
+    """What has waited since before that time, and was not put once more."""
+    waiting = select(runs.c.id).where(RUN_ACTIVE, runs.c.status == RunStatus.WAITING)
+    key = asks_table.c.run_id + ":ask:" + cast(asks_table.c.id, Text) + _ONCE_MORE
+    rows = conn.execute(
+        select(asks_table)
+        .where(asks_table.c.run_id.in_(waiting), asks_table.c.answered_at.is_(None), asks_table.c.created_at < before)
+        .where(~exists().where(outbox_table.c.dedup_key == key))
+        .order_by(asks_table.c.id)
+    ).mappings()
+    return [(get(conn, ask.run_id), ask) for ask in map(Ask.from_row, rows)]
+
+
+def remind(conn: Connection, run: Run, ask: Ask, body: Mapping[str, Any], now: int) -> None:
+    """Put it into the chat once more, once; not when it was answered in the meantime."""
+    open_now = asks.open_of(conn, run.id)
+    if run.route is not None and open_now is not None and open_now.id == ask.id:
+        key = f"{_card_key(run, ask)}{_ONCE_MORE}"
+        outbox.put(conn, run.route, body, now, dedup_key=key, session_key=run.session_key)
 
 
 def _card_key(run: Run, ask: Ask) -> str:

@@ -6,10 +6,11 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from gateway.dispatch.local import LEASE_MS
 from gateway.runs import worker as worker_module
+from gateway.texts import say
 from sessions import runs
 from sessions.clock import now_ms
 from sessions.db.schema import runs as runs_table
@@ -192,3 +193,45 @@ async def park_some(it: Desk, count: int, name: str) -> None:
 def database_size(it: Desk, home: Path) -> int:
     it.database.checkpoint()
     return (home / "state.db").stat().st_size
+
+
+async def interrupted(it: Desk, gate: Gate, hours_off: int) -> str:
+    """A run that was cut off in what it was doing, so long ago."""
+    async with crashing(it):
+        run_id = (await it.accept("begin")).run_id
+        await gate.reached.wait()
+    off = hours_off * 3_600_000
+    earlier = {"updated_at": runs_table.c.updated_at - off, "lease_until": runs_table.c.lease_until - off}
+    await it.database.write(lambda conn: conn.execute(update(runs_table).values(earlier)) and None)
+    assert run_id is not None
+    return run_id
+
+
+@pytest.mark.parametrize(("hours_off", "said"), [(0, []), (2, [say("run.continued")])])
+async def test_a_chat_hears_that_a_run_goes_on_only_when_it_was_away_for_long(
+    home: Path, hours_off: int, said: list[str]
+):
+    gate = Gate()
+    async with desk(home, [Reply(text="lost", before=gate), "the answer"], working=False) as it:
+        run_id = await interrupted(it, gate, hours_off)
+        async with at_work(it):
+            await it.settled(run_id)
+        assert [body["text"] for body in await it.sent()] == [*said, "the answer"]
+
+
+@pytest.mark.parametrize("hours_off", [0, 2])
+async def test_a_chat_hears_of_which_tool_nobody_knows_whether_it_went_through(home: Path, hours_off: int):
+    gate = Gate()
+
+    async def order(*_: object) -> str:
+        await gate()
+        return "ordered"
+
+    steps = [calls(call("order", {"text": "milk"})), "the answer"]
+    async with desk(home, steps, tools=[tool("order", order)], working=False) as it:
+        run_id = await interrupted(it, gate, hours_off)
+        async with at_work(it):
+            await it.settled(run_id)
+        line, answer = [body["text"] for body in await it.sent()]
+        assert line == say("run.continued_unsure", what='order {"text": "milk"}')
+        assert answer == "the answer"

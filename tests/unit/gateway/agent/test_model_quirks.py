@@ -200,3 +200,54 @@ async def test_without_a_system_role_its_prompt_opens_the_first_user_message(wor
         assert talk.server.bodies[2]["messages"] == [{"role": "user", "content": "You are kind.\n\nhello"}]
         await talk.ask(HELLO[1:])
         assert talk.server.bodies[3]["messages"] == HELLO[1:]
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+SEEN = [HELLO[0], {"role": "user", "content": [{"type": "text", "text": "what is this"}, PICTURE]}]
+NO_PICTURES = [
+    "Invalid content type. image_url is only supported by certain models.",
+    "No endpoints found that support image input",
+    "At most 0 image(s) may be provided in one request.",
+    "llama3.2 is not a multimodal model",
+    "Failed to deserialize the JSON body: messages[1]: unknown variant `image_url`, expected `text`",
+    "'messages.1' : for 'role:user' the following must be satisfied['messages.1.content' : content must be a string]",
+    "Image inputs are not supported by this model.",
+    "this model is missing data required for image input",
+    "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+]
+
+
+def sighted(body: dict) -> bool:
+    return "image_url" in json.dumps(body)
+
+
+@pytest.mark.parametrize("words", NO_PICTURES)
+@pytest.mark.parametrize("status", [400, 404, 422, 500])
+async def test_a_model_that_takes_no_pictures_goes_on_without_and_is_told(words, status):
+    script = lambda body: bad_request(words, status=status) if sighted(body) else "ok"  # noqa: E731
+    async with talking(script) as talk:
+        assert (await talk.ask(SEEN, tools=[FILES])).text == "ok"
+        assert (await talk.ask(SEEN, tools=[FILES])).text == "ok"
+        assert [sighted(body) for body in talk.server.bodies] == [True, False, False]
+        system, user = talk.server.bodies[-1]["messages"]
+        assert system["content"].endswith("say so.")
+        assert user["content"] == "what is this"
+        assert "tools" in talk.server.bodies[-1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "You uploaded an unsupported image. Please make sure your image has one of the following formats: png, jpeg",
+        "messages.1.content.1.image: image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes",
+        "Could not process image",
+        "Invalid image data",
+    ],
+)
+async def test_one_picture_that_is_refused_is_left_out_and_others_are_tried(words):
+    script = lambda body: bad_request(words) if "AAAA" in json.dumps(body) else "ok"  # noqa: E731
+    good = json.loads(json.dumps(SEEN).replace("AAAA", "BBBB"))
+    async with talking(script) as talk:
+        assert (await talk.ask(SEEN)).text == "ok"
+        assert (await talk.ask(good)).text == "ok"
+        assert [sighted(body) for body in talk.server.bodies] == [True, False, True]

@@ -1,0 +1,57 @@
+"""Pictures in a request, and endpoints that do not take them: the conversation goes on without, and the model is told so."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from gateway.agent.asking import JSON, ModelRequest
+from gateway.agent.fences import with_instructions
+
+BLIND = "You cannot look at pictures. Where one came with a message and matters, say so."
+ONE_REFUSED = "The pictures in this conversation could not be shown to you. Where one matters, say so."
+_PICTURES = re.compile(
+    r"\bimages?\b|image_url|\bvision\b|multi-?modal|\bmmproj\b|content must be a string", re.IGNORECASE
+)
+_NEVER = re.compile(
+    r"not (?:be )?(?:support|enabled|available|a multi)|n't support|unsupported (?:content|input|part)|unknown variant|only supported by"
+    r"|no endpoints|at most 0 image|content must be a string|data required for image input",
+    re.IGNORECASE,
+)
+_ONE = re.compile(
+    r"unsupported image|image (?:format|type|size|data)|\bmime|media.?type|corrupt|invalid image", re.IGNORECASE
+)
+
+
+def is_refused(body: Mapping[str, Any], words: str) -> bool:
+    """The endpoint does not take the pictures of this request, for whatever reason."""
+    return bool(_PICTURES.search(words)) and any(map(_has_picture, body["messages"]))
+
+
+def is_blind(words: str) -> bool:
+    """Said of pictures: it takes none at all, not just these."""
+    return bool(_NEVER.search(words)) and not _ONE.search(words)
+
+
+def blindly(messages: Sequence[JSON], why: str = BLIND) -> list[JSON]:
+    """Without the pictures, and told so. The same where there are none."""
+    if not any(map(_has_picture, messages)):
+        return list(messages)
+    return with_instructions([_in_words(each) if _has_picture(each) else each for each in messages], why)
+
+
+def once_without(request: ModelRequest) -> ModelRequest:
+    return replace(request, messages=blindly(request.messages, ONE_REFUSED))
+
+
+def _has_picture(message: Mapping[str, Any]) -> bool:
+    content: Any = message.get("content")
+    return isinstance(content, list) and any(part.get("type") == "image_url" for part in cast(list[JSON], content))
+
+
+def _in_words(message: JSON) -> JSON:
+    """As text alone where nothing else is left: those that take no pictures often take no parts."""
+    left = [part for part in message["content"] if part.get("type") != "image_url"]
+    if all(part.get("type") == "text" for part in left):
+        return {**message, "content": "\n".join(part["text"] for part in left)}
+    return {**message, "content": left}

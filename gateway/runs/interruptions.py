@@ -1,0 +1,16 @@
+"""What a chat hears when a run goes on that was cut off: nothing, as long as nobody can have noticed."""
+
+from collections.abc import Sequence
+
+from gateway.texts import say
+
+UNNOTICED_MS = 60_000
+_SHOWN = 200
+
+
+def told(away_ms: int, unsure: Sequence[str]) -> str | None:
+    """`unsure`: the calls of which nobody knows whether they went through, in short."""
+    if unsure:
+        shown = ", ".join(unsure)
+        return say("run.continued_unsure", what=shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…")
+    return say("run.continued") if away_ms > UNNOTICED_MS else None

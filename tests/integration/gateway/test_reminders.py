@@ -1,0 +1,57 @@
+"""Questions that wait are put once more after a day, alone with somebody, and never again."""
+
+import asyncio
+
+import pytest
+
+from gateway.reminders import AFTER_MS, reminding
+from sessions import runs
+from sessions.keys import ChatKind
+from tests.integration.gateway.door import DM, DM_KEY, GROUP, GROUP_KEY, Door
+
+
+async def look(door: Door) -> None:
+    """One look at what waits."""
+    looked = asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        looked.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(reminding(door.database, "UTC", clock=door.clock, sleep=sleep))
+    await asyncio.wait_for(looked.wait(), 30)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_after_a_day_it_is_asked_once_more_and_then_left(door: Door):
+    await door.comes("hello")
+    door.waits(DM_KEY)
+    before = len(door.sent())
+    door.clock.now += AFTER_MS - 1
+    await look(door)
+    assert len(door.sent()) == before
+    door.clock.now += 2
+    await look(door)
+    await look(door)
+    door.clock.now += 5 * AFTER_MS
+    await look(door)
+    (reminder,) = door.sent()[before:]
+    assert reminder.startswith("Still waiting")
+    assert "rm -rf *" in reminder
+
+
+@pytest.mark.parametrize(("kind", "key", "answered"), [(GROUP, GROUP_KEY, False), (DM, DM_KEY, True)])
+async def test_nobody_is_reminded_in_a_group_or_of_what_is_answered(
+    door: Door, kind: ChatKind, key: str, *, answered: bool
+):
+    await door.comes("hello", kind)
+    number = door.waits(key)
+    if answered:
+        active = door.database.read_now(runs.active, key)
+        assert active is not None
+        door.database.write_now(runs.answer, active.id, "yes", "Ann", door.clock(), ask_id=int(number))
+    before = len(door.sent())
+    door.clock.now += 2 * AFTER_MS
+    await look(door)
+    assert len(door.sent()) == before
