@@ -148,7 +148,7 @@ class Intake:
         if inbound.kind is InboundKind.TAP:
             self._tap(conn, inbound, chat, allowed=verdict is Verdict.ALLOWED)
             return None
-        if inbound.kind is InboundKind.EDIT:
+        if inbound.kind is InboundKind.EDIT and not overheard.forget(conn, chat.session_key, inbound.message_id):
             self._edited(conn, inbound, chat)
             return None
         parsed = _parsed(inbound)
@@ -234,7 +234,9 @@ class Intake:
             outbox.put(conn, chat.route, out, chat.now, dedup_key=key, session_key=chat.session_key)
 
     def _overhear(self, conn: Connection, inbound: Inbound, chat: Chat) -> None:
-        if inbound.kind is InboundKind.MESSAGE and inbound.text:
+        if inbound.kind is InboundKind.EDIT:
+            overheard.amend(conn, chat.session_key, inbound.message_id, words(inbound))
+        elif inbound.kind is InboundKind.MESSAGE and inbound.text:
             overheard.hear(conn, chat.session_key, inbound.message_id, chat.user, words(inbound), chat.now)
 
     def _edited(self, conn: Connection, inbound: Inbound, chat: Chat) -> None:

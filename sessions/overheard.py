@@ -1,6 +1,7 @@
 """What was said in a group without meaning the bot: kept as context for when it is meant, never answered."""
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.sql import ColumnElement
 
 from sessions.db.schema import overheard
 
@@ -16,14 +17,27 @@ def hear(conn: Connection, session_key: str, message_id: str, sender: str, text:
         "text": text[:MAX_CHARACTERS],
         "created_at": now,
     }
-    mine = overheard.c.session_key == session_key
-    if conn.scalar(select(overheard.c.id).where(mine, overheard.c.message_id == message_id).limit(1)) is not None:
+    if conn.scalar(select(overheard.c.id).where(*_one(session_key, message_id)).limit(1)) is not None:
         return  # the platform sent it twice
     conn.execute(insert(overheard), values)
     newest = (
         select(overheard.c.id).where(overheard.c.session_key == session_key).order_by(overheard.c.id.desc()).limit(KEPT)
     )
     conn.execute(delete(overheard).where(overheard.c.session_key == session_key, overheard.c.id.not_in(newest)))
+
+
+def amend(conn: Connection, session_key: str, message_id: str, text: str) -> None:
+    """The user edited it."""
+    conn.execute(update(overheard).where(*_one(session_key, message_id)).values(text=text[:MAX_CHARACTERS]))
+
+
+def forget(conn: Connection, session_key: str, message_id: str) -> bool:
+    """Whether it had been heard: it is no context, but meant for us after all."""
+    return conn.execute(delete(overheard).where(*_one(session_key, message_id))).rowcount > 0
+
+
+def _one(session_key: str, message_id: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return overheard.c.session_key == session_key, overheard.c.message_id == message_id
 
 
 def take(conn: Connection, session_key: str) -> list[tuple[str, str]]:

@@ -125,6 +125,7 @@ class Telegram(
         self._last_success: float | None = None
         self._supergroups: dict[str, str] = {}
         self._offered: set[str] = set()
+        self._shows_thinking = True
         self._albums: deque[str] = deque(maxlen=_ALBUMS)
 
     async def run(self, deliver: Deliver) -> None:
@@ -187,20 +188,24 @@ class Telegram(
             await self._edit(address, message_id, _plain(piece))
 
     async def typing(self, address: Address) -> None:
+        """In a DM an empty draft, which is shown as thinking; where that is refused, and elsewhere, as typing."""
+        if address.kind is ChatKind.DM and self._shows_thinking:
+            try:
+                await self._draft_in_dm(address, {"text": "", "entities": []})
+            except Refused:
+                self._shows_thinking = False
+            else:
+                return
         with self._calling(address):
             await self._bot.send_chat_action(**self._to(address), action=ChatAction.TYPING)
 
     async def draft(
         self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None
     ) -> str | None:
-        """In DMs an empty text shows that the bot thinks; elsewhere a message cannot be empty, and typing shows it."""
         piece = render_draft(text)
         if address.kind is ChatKind.DM:
             await self._draft_in_dm(address, piece)
             return None
-        if not piece["text"].strip():
-            await self.typing(address)
-            return draft_id
         if draft_id:
             await self.edit(address, draft_id, piece)
             return draft_id

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, or_, select
 from sqlalchemy.sql import ColumnElement
 
 from sessions.db.schema import messages, sessions
@@ -110,10 +110,13 @@ def last_messages(conn: Connection, session_id: str, limit: int, *, before: int 
 
 
 def user_text(conn: Connection, session_id: str, *, newest: bool) -> str | None:
-    """What the user said last, or first."""
-    order = messages.c.id.desc() if newest else messages.c.id
-    query = select(messages.c.content).where(messages.c.session_id == session_id, messages.c.role == Role.USER)
-    return conn.scalar(query.order_by(order).limit(1))
+    """What the user said last, or what was answered first: in a group, things may have been overheard before that."""
+    mine = messages.c.session_id == session_id
+    query = select(messages.c.content).where(mine, messages.c.role == Role.USER).order_by(messages.c.id.desc())
+    if not newest:
+        answer = select(func.min(messages.c.id)).where(mine, messages.c.role == Role.ASSISTANT).scalar_subquery()
+        query = query.where(or_(answer.is_(None), messages.c.id < answer))
+    return conn.scalar(query.limit(1))
 
 
 def ended_before(conn: Connection, moment: int, *, source: Source | None = None) -> list[str]:

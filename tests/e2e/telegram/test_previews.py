@@ -1,8 +1,9 @@
 """An answer that grows, and what may happen to it on its way."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,12 @@ async def test_an_answer_that_is_there_at_once_is_not_announced(home: Path, monk
         assert (s.dm.actions, s.dm.drafts) == ([], [])
 
 
+def is_noted(home: Path) -> bool:
+    """Between showing a preview and noting its name a crash leaves it, as between any call and its mark."""
+    with closing(sqlite3.connect(home / "state.db")) as conn:
+        return conn.execute("SELECT count(*) FROM runs WHERE preview IS NOT NULL").fetchone()[0] > 0
+
+
 @asynccontextmanager
 async def killed_at(home: Path, *, edited: bool) -> AsyncGenerator[tuple[TelegramServer, Chat, dict[str, Any]]]:
     """After kill -9: with the preview half grown, or with the answer in its place and nobody who has heard of it."""
@@ -95,6 +102,7 @@ async def killed_at(home: Path, *, edited: bool) -> AsyncGenerator[tuple[Telegra
         server.user_says(group, server.user(7, "Ann"), "@hermes_bot hello")
         killed = await process(home, server, sections=sections)
         assert [text.startswith("First") for text in await server.answered(group.id, timeout=60)] == [True]
+        await server.until(lambda: is_noted(home))
         if edited:
             server.fail("editMessageText", drop="after", wait=never)
             gate.open.set()

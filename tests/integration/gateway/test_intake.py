@@ -146,6 +146,26 @@ async def test_what_was_overheard_comes_along_once_even_when_the_mention_is_doub
     assert "dessert at two" in door.rows("SELECT body FROM inbox ORDER BY id")[-1]
 
 
+async def test_a_mention_that_is_added_by_an_edit_counts_once(door: Door):
+    heard = await door.comes("what is for lunch", GROUP, user="8", mentioned=False)
+    later = replace(heard, text="what is for lunch today", kind=EDIT, dedup_key="edit")
+    await door.intake.deliver(later)
+    await door.intake.deliver(replace(later, mentioned=True, dedup_key="added"))
+    await door.intake.deliver(replace(later, mentioned=True, dedup_key="added"))
+    (body,) = door.rows("SELECT body FROM inbox")
+    assert body.count("[Bob] what is for lunch today") == 1
+    assert door.rows("SELECT count(*) FROM overheard") == [0]
+
+
+async def test_an_edit_of_what_was_overheard_changes_what_comes_along(door: Door):
+    heard = await door.comes("lunch at one", GROUP, user="8", mentioned=False)
+    await edit(door, heard, "lunch at two")
+    await door.comes("when is lunch", GROUP)
+    (body,) = door.rows("SELECT body FROM inbox")
+    assert "lunch at two" in body
+    assert "lunch at one" not in body
+
+
 async def test_overheard_words_are_few_and_leave_no_other_trace(quick: Door):
     for number in range(40):
         await quick.comes("w" * 2_000, GROUP, mentioned=False, message_id=str(number))

@@ -34,12 +34,15 @@ async def test_a_draft_in_a_group_is_a_silent_message_that_becomes_the_answer(se
     )
 
 
-async def test_an_empty_draft_outside_a_dm_is_typing(server, gateway) -> None:
+async def test_thinking_is_an_empty_draft_and_where_that_is_refused_typing(server, gateway, dm) -> None:
     group = server.group()
-    draft_id = await gateway.adapter.draft(address_of(group), None, "")
-    assert (server.chat(-1001), group.actions) == ([], ["typing"])
-    await gateway.adapter.draft(address_of(group), draft_id, "text")
-    assert server.answers(-1001) == ["text"]
+    await gateway.adapter.typing(address_of(group))
+    await gateway.adapter.typing(address_of(dm))
+    assert (group.actions, dm.actions, dm.drafts) == (["typing"], [], [""])
+    server.fail("sendMessageDraft", status=400, description="Bad Request: message text is empty")
+    await gateway.adapter.typing(address_of(dm))
+    await gateway.adapter.typing(address_of(dm))
+    assert (dm.actions, dm.drafts) == (["typing", "typing"], [""])
 
 
 async def test_a_preview_that_cannot_become_the_answer_is_left_to_be_erased(server, gateway) -> None:
@@ -76,12 +79,11 @@ async def test_the_pace_is_one_that_raises_no_flood() -> None:
         await gateway.adapter.close()
 
 
-async def test_typing_reactions_and_edits(server, gateway, ada, dm) -> None:
+async def test_reactions_and_edits(server, gateway, ada, dm) -> None:
     asked = server.user_says(dm, ada, "x")
     address = address_of(dm)
-    await gateway.adapter.typing(address)
     await gateway.adapter.react(address, str(asked.id), "👀")
-    assert (dm.actions, asked.reaction) == (["typing"], "👀")
+    assert asked.reaction == "👀"
     await gateway.adapter.react(address, str(asked.id), None)
     assert asked.reaction is None
     (receipt,) = await gateway.send(address, "May I?", buttons=(Button(label="Yes", data="y"),))
