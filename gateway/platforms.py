@@ -89,6 +89,8 @@ class Platform:
         self._intake = intake
         self._sleep = sleep
         self._up = asyncio.Event()
+        self.known = asyncio.Event()
+        """It has answered, or is known not to."""
         self._beside: set[asyncio.Task[None]] = set()
         pacer = Pacer(adapter.pace)
         self._database = database
@@ -142,6 +144,7 @@ class Platform:
         if self.health.become(state, words):
             event = "platform.unauthorized" if state is State.UNAUTHORIZED else "platform.lost"
             log.error(event, platform=self.name, error=words)
+        self.known.set()
 
     async def _receive(self) -> None:
         try:
@@ -163,6 +166,7 @@ class Platform:
         if self.health.become(State.CONNECTED):
             log.info("platform.connected", platform=self.name, who=self.health.who)
         self._up.set()
+        self.known.set()
 
     async def deliver(self, inbound: Inbound) -> None:
         """What adapters call. A message that nothing can be done with is left out: asked for again and again, it would keep out all others."""

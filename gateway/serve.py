@@ -35,6 +35,7 @@ from sessions.messages import Inbound
 
 log = get_logger(__name__)
 
+MEET_SECONDS = 2.0
 _NEEDS_RESTART = ("api.", "database.", "log.", "voice.", "session_reset.timezone", "limits.parallel_runs")
 
 
@@ -95,8 +96,13 @@ class Chats:
         for name in list(self._tasks):
             await self.stop(name)
 
-    def lines(self) -> list[str]:
-        """One line each for the start screen."""
+    async def lines(self) -> list[str]:
+        """One line each for the start screen: who we are there, if that is known soon."""
+        meeting = [asyncio.ensure_future(platform.known.wait()) for platform in self.running.values()]
+        if meeting:
+            _, late = await asyncio.wait(meeting, timeout=MEET_SECONDS)
+            for task in late:
+                task.cancel()
         return [f"{name:<9} {_in_words(platform)}" for name, platform in self.running.items()]
 
     def states(self) -> dict[str, dict[str, Any]]:

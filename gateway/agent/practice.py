@@ -12,7 +12,7 @@ from gateway.agent.tokens import Tokens
 
 NAME = "practice"
 PAUSE_SECONDS = 0.015
-SLOWLY = 20  # times the usual pause
+SLOW_SECONDS = 0.3
 MOST_NUMBERS = 300
 SHOWN_CHARACTERS = 1_500
 WINDOW = 128_000
@@ -57,7 +57,7 @@ class PracticeModel:
     async def ask(self, request: ModelRequest, on_token: OnToken | None = None) -> Answer:
         text, calls = _answer_to(request)
         if on_token:
-            pause = self._pause * (SLOWLY if _SLOWLY.match(last_words(request.messages)) else 1)
+            pause = SLOW_SECONDS if _SLOWLY.match(last_words(request.messages)) else self._pause
             await self._stream(text, on_token, pause)
         return Answer(
             text=text,

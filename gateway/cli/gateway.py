@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from pathlib import Path
 
 import click
@@ -25,6 +25,9 @@ from sessions.keys import SessionKey
 log = get_logger(__name__)
 
 PAUSE = 0.015
+_A_REAL_MODEL = [
+    "    a real model        hermes config set model.name NAME, then hermes config set model.api_key -",
+]
 STARTING = "No changes were made; the gateway was not started."
 
 
@@ -62,7 +65,7 @@ async def _serve(cli: Cli, loaded: Loaded, *, new: bool, on_terminal: bool) -> N
         serving(app) as served,
         running(app),
     ):
-        click.echo(_screen(app, served, new=new, on_terminal=on_terminal))
+        click.echo(_screen(app, served, await served.chats.lines(), new=new, on_terminal=on_terminal))
         daemon.tell_systemd("READY=1")
         log.info("daemon.started", home=str(cli.home), model=app.chosen.name, api=served.url)
         async with _beside(daemon.feed_watchdog()), _beside(_reload(cli, served, signals)):
@@ -150,7 +153,7 @@ def _stamp(file: Path) -> tuple[int, int] | None:
     return stat.st_mtime_ns, stat.st_size
 
 
-def _screen(app: App, served: Serving, *, new: bool, on_terminal: bool) -> str:
+def _screen(app: App, served: Serving, chats: Sequence[str], *, new: bool, on_terminal: bool) -> str:
     from importlib.metadata import version
 
     home = f"{app.home}      new, only you can read it" if new else str(app.home)
@@ -161,15 +164,12 @@ def _screen(app: App, served: Serving, *, new: bool, on_terminal: bool) -> str:
         f"  Home     {home}",
         f"  Model    {app.chosen}",
         f"  API      {served.url}  {served.key_hint}",
-        *[
-            f"  {'Chats' if i == 0 else '     '}    {line}"
-            for i, line in enumerate(served.chats.lines() or ["none yet"])
-        ],
+        *[f"  {'Chats' if i == 0 else '     '}    {line}" for i, line in enumerate(chats or ["none yet"])],
         "",
         "  Try now",
         *(["    say something       just type below; /help shows the commands"] if on_terminal else []),
         f'    from code           curl -H "Authorization: Bearer {key}" {served.url}/v1/models',
-        "    a real model        hermes config set model.name NAME, then hermes config set model.api_key -",
+        *(_A_REAL_MODEL if app.chosen.provider == "practice" else []),
         "",
         "  Ctrl-C stops an answer, twice stops hermes. Nothing is lost."
         if on_terminal

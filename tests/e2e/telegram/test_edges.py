@@ -106,3 +106,13 @@ async def test_a_preview_is_never_left_behind_however_quick_the_answer_is(home: 
         await s.server.until(lambda: s.server.answers(group.id))
         await settled(s.app.database)
         assert len(s.server.answers(group.id)) == 1
+
+
+async def test_the_start_screen_says_who_the_bot_is_or_what_is_wrong(home: Path) -> None:
+    async with scene(home) as s:
+        assert await s.serving.chats.lines() == ["telegram  this is @hermes_bot (Hermes)"]
+    async with TelegramServer() as server:
+        server.revoke()
+        async with daemon(home, server) as (_, served):
+            (line,) = await served.chats.lines()
+            assert "token" in line

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from gateway.agent.asking import Model, ModelRequest
-from gateway.agent.practice import PAUSE_SECONDS, SLOWLY, PracticeModel
+from gateway.agent.practice import PAUSE_SECONDS, SLOW_SECONDS, PracticeModel
 from tests.fakes.model_rules import Speaks, refuse
 
 ALL = ("memory", "session_search", "skill", "files", "schedule", "ask_human", "web_fetch", "process")
@@ -200,7 +200,7 @@ async def test_words_stream_one_by_one_and_slowly_when_asked():
     answer = await ask(user("count to 4 slowly"), model=model, shown=shown)
     assert shown == ["1\n", "2\n", "3\n", "4"]
     assert "".join(shown) == answer.text
-    assert pauses == [PAUSE_SECONDS * SLOWLY] * 4
+    assert pauses == [SLOW_SECONDS] * 4
     await ask(user("count to 2"), model=model, shown=shown)
     assert pauses[4:] == [PAUSE_SECONDS] * 2
 
