@@ -5,30 +5,28 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
+from gateway import strangers
 from gateway.access import Access, Paired, Rules, Verdict
 from gateway.commands import Chat, Parsed, execute, parse
 from gateway.commands.registry import find
+from gateway.decisions import decide
 from gateway.incoming import body, printable, words
 from gateway.observe.logging import get_logger
 from gateway.texts import say
-from gateway.texts.times import when
 from sessions import aliases, asks, inbox, outbox, overheard, people, runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.db.engine import Touch
 from sessions.inbox import NewInbox
-from sessions.keys import Address, ChatKind, SessionKey
+from sessions.keys import Address, ChatKind
 from sessions.messages import Inbound, InboundKind
-from sessions.records import Ask, AskKind, Route, RunStatus
+from sessions.records import AskKind, Route, RunStatus
 from sessions.runs import Accepted, Opening
 
 log = get_logger(__name__)
 
-_START = "start"
 _ENDING = frozenset({"retry", "undo"})
 """Commands that end what is at work on their way, which /stop leaves to allowed users."""
-_NUMBER = 18
-"""Digits that fit into a row's number."""
 _MINUTE_MS = 60_000
 ALBUM_MS = 1_000
 """So far apart the files of an album may come and still be looked at together."""
@@ -146,7 +144,7 @@ class Intake:
             self._overhear(conn, inbound, chat)
             return None
         if inbound.kind is InboundKind.TAP:
-            self._tap(conn, inbound, chat, allowed=verdict is Verdict.ALLOWED)
+            self._reply(conn, inbound, chat, decide(conn, inbound, chat, allowed=verdict is Verdict.ALLOWED))
             return None
         if inbound.kind is InboundKind.EDIT and not overheard.forget(conn, chat.session_key, inbound.message_id):
             self._edited(conn, inbound, chat)
@@ -200,7 +198,7 @@ class Intake:
     def _command(self, conn: Connection, inbound: Inbound, chat: Chat, parsed: Parsed, *, allowed: bool) -> None:
         if not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
             return
-        if parsed.name == _START:
+        if parsed.name == strangers.START:
             self._started(conn, inbound, chat, parsed.argument)
         elif not allowed and self._is_for_allowed(conn, chat, parsed.name):
             self._reply(conn, inbound, chat, say("people.not_allowed"))
@@ -216,9 +214,9 @@ class Intake:
     def _started(self, conn: Connection, inbound: Inbound, chat: Chat, code: str) -> None:
         """Clients send /start by themselves: a greeting in a DM, one line once in a group."""
         if inbound.address.kind is ChatKind.DM:
-            self._reply(conn, inbound, chat, _redeemed(conn, inbound, code, chat.now) or say("people.paired"))
+            self._reply(conn, inbound, chat, strangers.redeem(conn, inbound, code, chat.now) or say("people.paired"))
         else:
-            first = _first_address(conn, inbound.address)
+            first = aliases.first_address(conn, inbound.address)
             self._put(conn, chat, {"text": say("people.group_hello")}, _hello_key(first))
 
     def _once(self, conn: Connection, inbound: Inbound, chat: Chat, answer: str) -> None:
@@ -257,41 +255,12 @@ class Intake:
         elif inbound.address.kind is ChatKind.DM:
             self._once(conn, inbound, chat, say("limits.edited_late"))
 
-    def _tap(self, conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool) -> None:
-        """A decision, once."""
-        _, _, rest = inbound.text.partition(":")
-        number, _, choice = rest.partition(":")
-        ask = asks.get(conn, int(number)) if number.isdecimal() and len(number) <= _NUMBER else None
-        if ask is None or not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
-            return
-        if not _is_asked_here(conn, ask, inbound, chat):
-            log.warning("auth.denied", user_id=inbound.sender.id, ask=ask.id, reason="a button of another chat")
-            return
-        if ask.kind is AskKind.APPROVAL and not allowed:
-            self._reply(conn, inbound, chat, say("people.not_allowed"))
-            return
-        answer = _choice(ask, choice)
-        if not runs.answer(conn, ask.run_id, answer, chat.user, chat.now, ask_id=ask.id):
-            self._reply(conn, inbound, chat, _too_late(ask, chat))
-
     def _stranger(self, conn: Connection, inbound: Inbound, pair: bool) -> None:
-        """One code, an hour long; otherwise silence. Nothing of what strangers say is kept."""
-        now = self._clock()
-        platform, sender = inbound.address.platform, inbound.sender
-        parsed = _parsed(inbound)
-        route = Route(address=inbound.address)
-        if parsed is not None and parsed.name == _START:
-            text = _redeemed(conn, inbound, parsed.argument, now)
-            if text:
-                outbox.put(conn, route, {"text": text}, now, dedup_key=f"reply:{inbound.dedup_key}", session_key="")
-                return
-        if not pair or inbound.kind is not InboundKind.MESSAGE:
-            return
-        code = people.ask_in(conn, platform, sender.id, sender.name, inbound.address, now)
-        if code is not None:
-            text = say("people.pairing", code=code, owner=say("people.the_owner"))
-            outbox.put(conn, route, {"text": text}, now, dedup_key=f"reply:{inbound.dedup_key}", session_key="")
-            log.info("pair.requested", platform=platform, user_id=sender.id)
+        if answer := strangers.meet(conn, inbound, _parsed(inbound), self._clock(), pair=pair):
+            key = f"reply:{inbound.dedup_key}"
+            outbox.put(
+                conn, Route(address=inbound.address), {"text": answer}, self._clock(), dedup_key=key, session_key=""
+            )
 
 
 def _parsed(inbound: Inbound) -> Parsed | None:
@@ -316,28 +285,14 @@ def _move(conn: Connection, inbound: Inbound) -> None:
     aliases.join(conn, inbound.address.platform, inbound.text, inbound.address.chat_id)
 
 
-def _first_address(conn: Connection, address: Address) -> Address:
-    """The chat under the id that its key was made of."""
-    return replace(address, chat_id=aliases.resolve(conn, address.platform, address.chat_id))
-
-
 def _as_first_known(conn: Connection, inbound: Inbound) -> Inbound:
     """The same from the chat and the person under the ids that keys and permissions were made of."""
-    address = _first_address(conn, inbound.address)
+    address = aliases.first_address(conn, inbound.address)
     if inbound.sender.id == inbound.address.chat_id:  # in a DM they are the same for most platforms
         known = address.chat_id
     else:
         known = aliases.resolve(conn, inbound.address.platform, inbound.sender.id)
     return replace(inbound, address=address, sender=replace(inbound.sender, id=known))
-
-
-def _redeemed(conn: Connection, inbound: Inbound, code: str, now: int) -> str:
-    """A greeting for whoever presents the owner's code."""
-    if not code:
-        return ""
-    platform, sender = inbound.address.platform, inbound.sender
-    owner = people.redeem_owner_code(conn, platform, code[:16], sender.id, sender.name, now)
-    return say("people.owner", name=sender.name) if owner is not None else ""
 
 
 def _waits(conn: Connection, session_key: str, kind: AskKind | None = None) -> bool:
@@ -347,30 +302,6 @@ def _waits(conn: Connection, session_key: str, kind: AskKind | None = None) -> b
         return False
     ask = asks.open_of(conn, active.id) if kind is not None else None
     return kind is None or (ask is not None and ask.kind is kind)
-
-
-def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: Chat) -> bool:
-    """What a button says can be forged, so the question has to be one of this chat, and of this person where each has a session."""
-    run = runs.get(conn, ask.run_id)
-    if run.route is None:
-        return False
-    asked, here = _first_address(conn, run.route.address), _first_address(conn, inbound.address)
-    whose = SessionKey.parse(run.session_key).user_id
-    is_theirs = whose is None or whose == SessionKey.parse(chat.session_key).user_id
-    return (asked.platform, asked.chat_id) == (here.platform, here.chat_id) and is_theirs
-
-
-def _too_late(ask: Ask, chat: Chat) -> str:
-    """Somebody was quicker, or the run has ended."""
-    if ask.answered_at is None or not ask.answered_by:
-        return say("ask.nothing")
-    return say("ask.already", who=ask.answered_by, when=when(ask.answered_at, chat.now, chat.timezone))
-
-
-def _choice(ask: Ask, choice: str) -> str:
-    if ask.kind is AskKind.APPROVAL:
-        return "yes" if choice == "y" else "no"
-    return ask.options[int(choice)] if choice in map(str, range(len(ask.options))) else choice
 
 
 def _messages(conn: Connection, inbound: Inbound, chat: Chat) -> list[dict[str, object]]:

@@ -1,9 +1,12 @@
 """Several ids of one person or chat: a number and a business-scoped id, a group and the supergroup it became."""
 
+from dataclasses import replace
+
 from sqlalchemy import Connection, insert, select
 
 from sessions import inbox
 from sessions.db.schema import aliases
+from sessions.keys import Address
 
 
 def resolve(conn: Connection, platform: str, id: str) -> str:  # noqa: A002  # it is the platform's word
@@ -20,3 +23,8 @@ def join(conn: Connection, platform: str, alias: str, id: str) -> None:  # noqa:
     known, first = resolve(conn, platform, alias), resolve(conn, platform, id)
     if known != first:  # both are first ids, so this can close no circle
         conn.execute(insert(aliases), {"platform": platform, "alias": known, "id": first})
+
+
+def first_address(conn: Connection, address: Address) -> Address:
+    """The chat under the id that its key was made of."""
+    return replace(address, chat_id=resolve(conn, address.platform, address.chat_id))
