@@ -14,6 +14,7 @@ from gateway.app import App, open_app, running
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.conversation import Conversation, Outcome, leaving
 from gateway.cli.failures import Wrong
+from gateway.cli.words import why_it_failed
 from gateway.commands.base import label, last_words
 from gateway.config.load import load
 from gateway.home import prepare_home
@@ -129,7 +130,7 @@ async def _exchange(conversation: Conversation, text: str, show: Callable[[Outco
 
 def _print(outcome: Outcome) -> None:
     if outcome.run.status is RunStatus.ERROR:
-        click.echo(f"{outcome.run.error or say('run.failed')} {say('run.kept')}", err=True)
+        click.echo(why_it_failed(outcome.run), err=True)
     elif outcome.ask is not None:
         options = "".join(f"\n  {number}. {option}" for number, option in enumerate(outcome.ask.options, 1))
         click.echo(f"{outcome.ask.question}{options}")

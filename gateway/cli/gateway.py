@@ -12,7 +12,7 @@ from gateway import daemon
 from gateway.app import App, open_app, running
 from gateway.cli.context import Cli, pass_cli
 from gateway.config.load import Loaded, load
-from gateway.config.problems import BadConfig
+from gateway.config.problems import BadConfig, render_warning
 from gateway.home import prepare_home
 from gateway.observe import logging
 from gateway.observe.logging import get_logger
@@ -51,6 +51,8 @@ def run(cli: Cli) -> None:
     except BadConfig as error:
         click.echo(error.render(color=sys.stderr.isatty(), closing=STARTING), err=True)
         raise click.exceptions.Exit(2) from None
+    for warning in loaded.warnings:
+        click.echo(render_warning(warning, color=sys.stderr.isatty()), err=True)
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     folder = cli.home / "logs" if loaded.config.log.file else None
     logging.configure(loaded.config.log.level, folder, shown="warning" if on_terminal else "")

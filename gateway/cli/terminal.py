@@ -20,6 +20,7 @@ from rich.text import Text
 from gateway.cli.blocks import Blocks
 from gateway.cli.conversation import Conversation, Outcome
 from gateway.cli.failures import sentence
+from gateway.cli.words import why_it_failed
 from gateway.commands import COMMANDS
 from gateway.runs.live import Moment
 from gateway.texts import say
@@ -108,7 +109,7 @@ class Screen:
             if outcome.ask.options:
                 self._console.print()
         if outcome.run.status is RunStatus.ERROR:
-            self.dim(f"{outcome.run.error or say('run.failed')} {say('run.kept')}")
+            self.dim(why_it_failed(outcome.run))
 
     def _forget(self) -> None:
         self._blocks.clear()

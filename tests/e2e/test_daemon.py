@@ -99,6 +99,15 @@ async def hermes(home: Path, *arguments: str) -> tuple[int, str]:
     return process.returncode, said.decode()
 
 
+async def test_a_home_that_others_can_look_into_is_said(tmp_path: Path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+    configure(home)
+    async with running(home) as daemon:
+        said = await daemon.says("is running")
+        assert f"others on this machine can look into it\n        chmod 700 {home}" in said
+
+
 async def refused(home: Path) -> tuple[int, str]:
     daemon = await start(home)
     code = await daemon.ends()

@@ -1,0 +1,24 @@
+"""Small texts that commands print."""
+
+from typing import Any
+
+import pytest
+
+from gateway.cli.words import why_it_failed
+from gateway.texts import say
+from sessions.records import Run
+
+KEPT = say("run.kept")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("The key is not known", f"The key is not known. {KEPT}"),
+        ("It was silent. ", f"It was silent. {KEPT}"),
+        (None, say("run.failed")),
+    ],
+)
+def test_a_failure_is_whole_sentences_and_says_what_is_kept_once(error: str | None, told: str) -> None:
+    known: dict[str, Any] = dict.fromkeys(Run.__slots__)
+    assert why_it_failed(Run(**{**known, "error": error})) == told
