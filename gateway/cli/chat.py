@@ -12,9 +12,8 @@ from sqlalchemy import Connection
 
 from gateway.app import App, open_app, running
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.conversation import Conversation, Outcome, leaving
+from gateway.cli.conversation import Conversation, Outcome, leaving, why_it_failed
 from gateway.cli.failures import Wrong
-from gateway.cli.words import why_it_failed
 from gateway.commands.base import label, last_words
 from gateway.config.load import load
 from gateway.home import prepare_home

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from gateway.app import App
 from gateway.commands import Chat, Parsed, execute, parse
 from gateway.runs.live import Moment
+from gateway.texts import say
 from sessions import asks, runs, store
 from sessions.clock import now_ms
 from sessions.db.engine import Touch
@@ -180,3 +181,11 @@ def _outcome(conn: Connection, run_id: str) -> Outcome:
         return Outcome(run=run, ask=asks.open_of(conn, run_id))
     said = standing(conn, run_id, after_ask=_NO_MORE_ASKS).said if run.status is RunStatus.COMPLETED else None
     return Outcome(run=run, answer=(said.content or "") if said else "")
+
+
+def why_it_failed(run: Run) -> str:
+    """The run's own words, and that nothing is lost."""
+    if not run.error:
+        return say("run.failed")
+    error = run.error.strip()
+    return f"{error}{'' if error.endswith(('.', '!', '?', '…')) else '.'} {say('run.kept')}"

@@ -18,9 +18,8 @@ from rich.segment import Segment, SegmentLines
 from rich.text import Text
 
 from gateway.cli.blocks import Blocks
-from gateway.cli.conversation import Conversation, Outcome
+from gateway.cli.conversation import Conversation, Outcome, why_it_failed
 from gateway.cli.failures import sentence
-from gateway.cli.words import why_it_failed
 from gateway.commands import COMMANDS
 from gateway.runs.live import Moment
 from gateway.texts import say

@@ -4,9 +4,6 @@ import json
 import re
 from typing import Any
 
-from gateway.texts import say
-from sessions.records import Run
-
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -21,14 +18,6 @@ def one_line(text: str, width: int | None = None) -> str:
 
 def counted(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
-def why_it_failed(run: Run) -> str:
-    """The run's own words, and that nothing is lost."""
-    if not run.error:
-        return say("run.failed")
-    ended = run.error if run.error.rstrip().endswith((".", "!", "?", "…")) else f"{run.error.rstrip()}."
-    return f"{ended} {say('run.kept')}"
 
 
 def as_json(data: Any) -> str:

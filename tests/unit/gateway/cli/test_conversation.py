@@ -1,10 +1,10 @@
-"""Small texts that commands print."""
+"""What a conversation in the terminal says of its runs."""
 
 from typing import Any
 
 import pytest
 
-from gateway.cli.words import why_it_failed
+from gateway.cli.conversation import why_it_failed
 from gateway.texts import say
 from sessions.records import Run
 
