@@ -1,9 +1,11 @@
-"""What follows the journal at a small distance: the transcripts beside the database, and the search index in it."""
+"""What follows the journal at a small distance: the transcripts beside the database, the search index in it, what is out of date."""
 
 import asyncio
 from pathlib import Path
 
 from gateway.observe.logging import get_logger
+from sessions import inbox
+from sessions.clock import Clock, now_ms
 from sessions.db import Database, search
 from sessions.db.engine import Touch
 from sessions.transcripts import Transcripts
@@ -12,13 +14,18 @@ log = get_logger(__name__)
 
 MIRROR_SECONDS = 0.3
 INDEX_SECONDS = 0.5
+PRUNE_SECONDS = 3600
+NOTES_MS = 7 * 24 * 3600 * 1000
+"""How long a request that has made something is recognised when it is sent again."""
+_BATCH = 100
 
 
 class Upkeep:
     """`run` is one cancellable coroutine. `close` brings everything up to date."""
 
-    def __init__(self, home: Path, database: Database) -> None:
+    def __init__(self, home: Path, database: Database, *, clock: Clock = now_ms) -> None:
         self._database = database
+        self._clock = clock
         self._transcripts = Transcripts(home, database)
         self._loop = asyncio.get_running_loop()
         self._grown = asyncio.Event()
@@ -37,6 +44,7 @@ class Upkeep:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._mirror())
             group.create_task(self._index())
+            group.create_task(self._prune())
 
     async def _mirror(self) -> None:
         while True:
@@ -57,6 +65,16 @@ class Upkeep:
                     await asyncio.sleep(0)
             except Exception as error:  # noqa: BLE001  # the index is made whole by the next search at the latest
                 log.warning("index.behind", error=str(error))
+
+    async def _prune(self) -> None:
+        while True:
+            before = self._clock() - NOTES_MS
+            try:
+                while await self._database.write(inbox.prune_notes, before, _BATCH) == _BATCH:  # noqa: ASYNC110  # each round does a part
+                    await asyncio.sleep(0)
+            except Exception as error:  # noqa: BLE001  # nothing depends on it; the next round finds what is left
+                log.warning("notes.not_pruned", error=str(error))
+            await asyncio.sleep(PRUNE_SECONDS)
 
     async def close(self) -> None:
         self._unlisten()

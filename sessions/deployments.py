@@ -1,16 +1,17 @@
 """Deployments and their threads. A deployment is one isolated agent; a thread is a session of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from operator import itemgetter
 from typing import Any, Self
 
-from sqlalchemy import Connection, RowMapping, and_, case, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, delete, func, insert, or_, select, update
 
 from sessions import ids, inbox, runs, store
-from sessions.db.schema import deployments, events, messages, observations, sessions
+from sessions.db.schema import asks, deployments, events, messages, observations, sessions
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
-from sessions.records import Message, Role, RunStatus, Session, Source
+from sessions.records import Ask, Role, RunStatus, Session, Source
 
 MAIN = "dep_main"
 
@@ -43,6 +44,16 @@ class Thread:
     message_count: int
     created_at: int
     last_activity_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What a person or the agent has said."""
+
+    by_agent: bool
+    content: str
+    run_id: str | None
+    created_at: int
 
 
 def agent_of(deployment_id: str) -> str:
@@ -166,9 +177,9 @@ def thread(conn: Connection, deployment_id: str, thread_id: str) -> Thread:
 
 
 def _thread(conn: Connection, thread_id: str, parts: Sequence[Session]) -> Thread:
-    shown = case((_SHOWN, 1), else_=0)
-    query = select(func.coalesce(func.sum(shown), 0), func.max(messages.c.created_at))
-    count, last = conn.execute(query.where(messages.c.session_id.in_([part.id for part in parts]))).one()
+    shown = func.coalesce(func.sum(case((_SHOWN, 1), else_=0)), 0) + func.count(asks.c.id) + func.count(asks.c.answer)
+    query = select(shown, func.max(messages.c.created_at)).select_from(messages.outerjoin(asks, _ASKED))
+    count, last = conn.execute(query.where(_in(parts))).one()
     active = runs.active(conn, parts[0].session_key)
     return Thread(
         id=thread_id,
@@ -205,8 +216,32 @@ _SHOWN = and_(
     messages.c.role.in_([Role.USER, Role.ASSISTANT]), messages.c.tool_calls.is_(None), messages.c.content != ""
 )
 
+_ASKED = and_(
+    messages.c.role == Role.TOOL, asks.c.run_id == messages.c.run_id, asks.c.tool_call_id == messages.c.tool_call_id
+)
 
-def said(conn: Connection, parts: Sequence[Session]) -> list[Message]:
-    """What people and the agent said to each other, oldest first."""
-    query = select(messages).where(messages.c.session_id.in_([part.id for part in parts]), _SHOWN)
-    return [Message.from_row(row) for row in conn.execute(query.order_by(messages.c.id)).mappings()]
+
+def _in(parts: Sequence[Session]) -> ColumnElement[bool]:
+    return messages.c.session_id.in_([part.id for part in parts])
+
+
+def said(conn: Connection, parts: Sequence[Session]) -> list[Turn]:
+    """What people and the agent said to each other, oldest first. What was asked and answered stands where its call stands."""
+    written = select(messages).where(_in(parts), _SHOWN)
+    asked = select(asks, messages.c.id.label("place")).join(messages, _ASKED).where(_in(parts))
+    turns = [(int(row["id"]), _written(row)) for row in conn.execute(written).mappings()]
+    for row in conn.execute(asked).mappings():
+        turns += [(int(row["place"]), turn) for turn in _exchange(Ask.from_row(row))]
+    return [turn for _, turn in sorted(turns, key=itemgetter(0))]
+
+
+def _written(row: RowMapping) -> Turn:
+    by_agent = row["role"] == Role.ASSISTANT
+    return Turn(by_agent=by_agent, content=row["content"], run_id=row["run_id"], created_at=row["created_at"])
+
+
+def _exchange(ask: Ask) -> Iterator[Turn]:
+    yield Turn(by_agent=True, content=ask.text, run_id=ask.run_id, created_at=ask.created_at)
+    if ask.answer is not None:
+        at = ask.answered_at or ask.created_at
+        yield Turn(by_agent=False, content=ask.answer, run_id=ask.run_id, created_at=at)

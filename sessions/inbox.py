@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
-from sqlalchemy import Connection, RowMapping, func, select, text, update
+from sqlalchemy import Connection, RowMapping, delete, func, select, text, update
 
 from sessions.db.schema import inbox
 from sessions.db.sql import insert_once, param
@@ -59,6 +59,7 @@ class InboxRow:
     route: Route | None
     run_id: str | None
     fingerprint: str | None
+    created_at: int
     outcome: Outcome | None
 
     @classmethod
@@ -75,6 +76,7 @@ class InboxRow:
             route=Route.from_json(row["route"]) if row["route"] else None,
             run_id=row["run_id"],
             fingerprint=row["fingerprint"],
+            created_at=row["created_at"],
             outcome=Outcome(row["outcome"]) if row["outcome"] else None,
         )
 
@@ -188,3 +190,19 @@ def command(conn: Connection, dedup_key: str, session_key: str, now: int) -> boo
     """Note that a command is being executed in this transaction. False when it was already."""
     new = NewInbox(dedup_key=dedup_key, session_key=session_key, kind=InboxKind.COMMAND)
     return put(conn, new, now, outcome=Outcome.EXECUTED) is not None
+
+
+NOTES = "http"
+"""The session key of notes about requests that belong to no session: a deployment or a thread was made."""
+
+
+def prune_notes(conn: Connection, before: int, limit: int) -> int:
+    """Forget the oldest such notes. Returns how many; what was made can then be made again by a request that is sent again."""
+    old = select(inbox.c.id).where(
+        inbox.c.run_id.is_(None),  # the index for it knows few others
+        inbox.c.session_key == NOTES,
+        inbox.c.kind == InboxKind.COMMAND,
+        inbox.c.outcome == Outcome.EXECUTED,
+        inbox.c.created_at < before,
+    )
+    return conn.execute(delete(inbox).where(inbox.c.id.in_(old.order_by(inbox.c.id).limit(limit)))).rowcount

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sessions.clock import iso
 from sessions.db.engine import touch
 from sessions.db.schema import observations
+from sessions.db.sql import param
 from sessions.errors import Invalid, NotFound
 from sessions.records import Observation
 
@@ -87,14 +88,18 @@ def forget(conn: Connection, ns: str, number: int) -> None:
     touch(conn, "memory", ns)
 
 
+_OPEN = (
+    select(observations)
+    .where(observations.c.ns == param("of"), observations.c.closed_at.is_(None))
+    .order_by(observations.c.id.desc())
+)
+_NEWEST = _OPEN.limit(param("most"))
+
+
 def open_notes(conn: Connection, ns: str, *, limit: int | None = None) -> list[Observation]:
     """Oldest first; with a limit, the newest ones."""
-    query = (
-        select(observations)
-        .where(observations.c.ns == ns, observations.c.closed_at.is_(None))
-        .order_by(observations.c.id.desc())
-    )
-    return [Observation.from_row(row) for row in conn.execute(query.limit(limit)).mappings()][::-1]
+    rows = conn.execute(_OPEN, {"of": ns}) if limit is None else conn.execute(_NEWEST, {"of": ns, "most": limit})
+    return [Observation.from_row(row) for row in rows.mappings()][::-1]
 
 
 def replaced(conn: Connection, notes: Sequence[Observation]) -> dict[int, Observation]:

@@ -90,7 +90,7 @@ class Feed:
                 self._add(self._telling.new_in(moment.text))
             case "afresh":
                 self._telling.afresh()
-            case "tool":
+            case "said":
                 self._gap = self.said
                 self._telling.end_step()
             case _:
@@ -129,6 +129,16 @@ class Exchange(Protocol):
 
     @property
     def feed(self) -> Feed: ...
+
+    @property
+    def id(self) -> str:
+        """The same for a call that is sent again, where that is recognised."""
+        ...
+
+    @property
+    def came_at(self) -> int:
+        """When it came for the first time, in milliseconds."""
+        ...
 
     async def outcome(self) -> Outcome:
         """Waits for it. Raises ApiError when there will be none."""

@@ -1,7 +1,5 @@
 """`/v1/chat/completions` and `/v1/models`."""
 
-import hashlib
-import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any
@@ -55,7 +53,7 @@ async def complete(call: Call[ChatRequest, Nothing]) -> Answer | web.StreamRespo
         if call.body.stream:
             return await _stream(call, under_way, headers)
         outcome = await under_way.outcome()
-        return Answer(body=_whole(call, outcome), headers={**headers, **status_header(outcome)})
+        return Answer(body=_whole(call, under_way, outcome), headers={**headers, **status_header(outcome)})
 
 
 @asynccontextmanager
@@ -115,25 +113,18 @@ def _flat(content: Any) -> str:
     return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
 
 
-def _whole(call: Call[ChatRequest, Nothing], outcome: Outcome) -> ChatAnswer:
+def _whole(call: Call[ChatRequest, Nothing], under_way: Exchange, outcome: Outcome) -> ChatAnswer:
     message = AnswerMessage(
         content=outcome.text if outcome.text or not outcome.tool_calls else None,
         tool_calls=[dict(made) for made in outcome.tool_calls] or None,
     )
     return ChatAnswer(
-        id=_id(call),
-        created=call.desk.api.house.clock() // 1000,
+        id=f"chatcmpl-{under_way.id}",
+        created=under_way.came_at // 1000,
         model=call.body.model or call.desk.api.models()[0],
         choices=[Choice(message=message, finish_reason=outcome.finish_reason)],
         usage=_usage(outcome),
     )
-
-
-def _id(call: Call[Any, Any]) -> str:
-    """The same for a call that is sent again, where that is recognised: on a session."""
-    if session_id(call) is None:
-        return f"chatcmpl-{secrets.token_hex(12)}"
-    return f"chatcmpl-{hashlib.sha256(mark(call).key.encode()).hexdigest()[:24]}"
 
 
 def _usage(outcome: Outcome) -> Usage:
@@ -163,7 +154,7 @@ async def _stream(
 
 
 async def _write(call: Call[ChatRequest, Nothing], under_way: Exchange, stream: Stream) -> None:
-    chunk = _chunks(call)
+    chunk = _chunks(call, under_way)
     first: JSON = {"role": "assistant", "content": ""}
     async with aclosing(pieces(under_way, call.desk.api.pauses.keep_alive)) as coming:
         held_back = ""
@@ -203,12 +194,12 @@ async def _finish(
     await stream.write(b"".join([*parts, b"data: [DONE]\n\n"]), status_header(outcome))
 
 
-def _chunks(call: Call[ChatRequest, Nothing]) -> Callable[..., bytes]:
+def _chunks(call: Call[ChatRequest, Nothing], under_way: Exchange) -> Callable[..., bytes]:
     options = call.body.stream_options
     head: JSON = {
-        "id": _id(call),
+        "id": f"chatcmpl-{under_way.id}",
         "object": "chat.completion.chunk",
-        "created": call.desk.api.house.clock() // 1000,
+        "created": under_way.came_at // 1000,
         "model": call.body.model or call.desk.api.models()[0],
     }
     if options is not None and options.include_usage:

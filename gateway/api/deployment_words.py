@@ -7,8 +7,8 @@ from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema, model
 from gateway.api.contract import PARAMETERS, Asked, Words
 from gateway.api.file_words import Base64, FileUrl
 from sessions.clock import iso
-from sessions.deployments import Deployment, Thread
-from sessions.records import Message, Role, Run, RunStatus, StopReason
+from sessions.deployments import Deployment, Thread, Turn
+from sessions.records import Run, RunStatus, StopReason
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Prompt = Annotated[str, StringConstraints(max_length=100_000)]
@@ -151,13 +151,9 @@ class MessageRow(Words):
     created_at: Time
 
     @classmethod
-    def of(cls, message: Message) -> "MessageRow":
-        return cls(
-            role="user" if message.role is Role.USER else "agent",
-            content=message.content or "",
-            run_id=message.run_id,
-            created_at=iso(message.created_at),
-        )
+    def of(cls, turn: Turn) -> "MessageRow":
+        role = "agent" if turn.by_agent else "user"
+        return cls(role=role, content=turn.content, run_id=turn.run_id, created_at=iso(turn.created_at))
 
 
 class WholeThread(ThreadRow):

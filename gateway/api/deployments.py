@@ -149,7 +149,7 @@ def _whole(conn: Connection, found: Deployment, thread_id: str) -> WholeThread:
         **row_of(thread),
         deployment_id=found.id,
         created_at=iso(thread.created_at),
-        messages=[MessageRow.of(message) for message in said],
+        messages=[MessageRow.of(turn) for turn in said],
     )
 
 

@@ -211,7 +211,7 @@ class _Followed:
                 return "" if self.unheard else self.telling.new_in(moment.text)
             case "afresh":
                 self.telling.afresh()
-            case "tool":
+            case "said" | "tool":
                 self.unheard = False
                 self.telling.end_step()
             case _:

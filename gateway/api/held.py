@@ -1,6 +1,7 @@
 """Calls on a session that is held here: each is a row in the inbox, a run of its own, and goes on without its caller."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from gateway.agent.asking import JSON
-from gateway.api.asking import Feed, Outcome, Question
+from gateway.api.asking import Feed, FinishReason, Outcome, Question
 from gateway.api.contract import Call
 from gateway.api.desk import Desk
 from gateway.api.errors import ApiError, invalid, unavailable
@@ -20,7 +21,7 @@ from sessions.errors import NotFound
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import SessionKey
 from sessions.records import Run, RunStatus, StopReason
-from sessions.runs import Accepted, Opening
+from sessions.runs import Opening
 from sessions.runs.outcomes import Standing, of_call, standing
 
 HEADER = "X-Hermes-Session-Id"
@@ -50,6 +51,8 @@ class HeldExchange:
 
     def __init__(self, desk: Desk, dedup_key: str) -> None:
         self.feed = Feed()
+        self.id = hashlib.sha256(dedup_key.encode()).hexdigest()[:24]
+        self.came_at = 0
         self._desk = desk
         self._dedup_key = dedup_key
         self._changed = asyncio.Event()
@@ -110,8 +113,7 @@ def _outcome(found: Standing) -> Outcome:
     run = found.run
     silent = Outcome(text="", input_tokens=run.input_tokens, output_tokens=run.output_tokens)
     if found.asked is not None:
-        options = "".join(f"\n{number}. {option}" for number, option in enumerate(found.asked.options, 1))
-        return replace(silent, text=f"{found.asked.question}{options}", waiting=True)
+        return replace(silent, text=found.asked.text, waiting=True)
     if run.status is RunStatus.ERROR:
         raise _failed(run)
     said = found.said
@@ -120,8 +122,13 @@ def _outcome(found: Standing) -> Outcome:
         left = {call.tool_call_id for call in found.handed_over}
         calls = [call for call in said.tool_calls or () if call["id"] in left]
         return replace(silent, text=text, tool_calls=calls, finish_reason="tool_calls")
-    reason = "length" if run.stop_reason is StopReason.BUDGET else "stop"
-    return replace(silent, text=text, finish_reason=reason)
+    return replace(silent, text=text, finish_reason=_reason(found))
+
+
+def _reason(found: Standing) -> FinishReason:
+    if found.withheld:
+        return "content_filter"
+    return "length" if found.run.stop_reason is StopReason.BUDGET else "stop"
 
 
 def _failed(run: Run) -> ApiError:
@@ -139,27 +146,30 @@ async def held(call: Call[Any, Any], question: Question, session: str) -> AsyncG
     marked = mark(call, session)
     exchange = HeldExchange(desk, marked.key)
     try:
-        async with files(desk.api, key.namespace) as inbox_files:
+        async with files(call, key.namespace) as inbox_files:
             messages = [await _body(desk, message, inbox_files) for message in _news(question.messages)]
             options = _options(desk, question)
             new = _New(key=key, messages=messages, options=options, mark=marked)
             now, most = desk.api.house.clock(), desk.api.bounds.queue_per_session
-            accepted = await desk.api.database.write(_accept, new, now, most)
-            exchange.repeated = inbox_files.unwanted = not accepted.fresh
+            exchange.came_at, fresh = await desk.api.database.write(_accept, new, now, most)
+            exchange.repeated = inbox_files.unwanted = not fresh
         yield exchange
     finally:
         exchange.close()
 
 
-def _accept(conn: Connection, new: _New, now: int, most: int) -> Accepted:
+def _accept(conn: Connection, new: _New, now: int, most: int) -> tuple[int, bool]:
+    """When the call came first, and whether that is now."""
     key = str(new.key)
-    if new.mark.before(conn) is None:
-        if inbox.count_unread(conn, key) >= most:
-            raise ApiError(
-                429, f"{most} calls wait for this session already.", code="queue_full", headers={"Retry-After": "5"}
-            )
-        if all(message.get("role") == "tool" for message in new.messages):
-            _require_open_call(conn, key, new.messages)
+    before = new.mark.before(conn)
+    if before is not None:
+        return before.created_at, False
+    if inbox.count_unread(conn, key) >= most:
+        raise ApiError(
+            429, f"{most} calls wait for this session already.", code="queue_full", headers={"Retry-After": "5"}
+        )
+    if all(message.get("role") == "tool" for message in new.messages):
+        _require_open_call(conn, key, new.messages)
     row = NewInbox(
         dedup_key=new.mark.key,
         session_key=key,
@@ -168,7 +178,8 @@ def _accept(conn: Connection, new: _New, now: int, most: int) -> Accepted:
         options=new.options,
         fingerprint=new.mark.fingerprint,
     )
-    return runs.accept(conn, row, Opening(), now)
+    runs.accept(conn, row, Opening(), now)
+    return now, True
 
 
 def _require_open_call(conn: Connection, key: str, messages: Sequence[JSON]) -> None:

@@ -1,12 +1,14 @@
 """What is wrong with a request, and where, in words for whoever wrote it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from gateway.api.errors import ApiError, invalid
+
+_ADDRESSES = frozenset({"url", "file_url", "image_url"})
 
 
 def in_words(error: ValidationError, sent: bytes | Mapping[str, str]) -> ApiError:
@@ -16,9 +18,34 @@ def in_words(error: ValidationError, sent: bytes | Mapping[str, str]) -> ApiErro
         return invalid(f"The body is not valid JSON: {found[0]['msg'].removeprefix('Invalid JSON: ')}", code="bad_json")
     body = from_json(sent) if isinstance(sent, bytes) else sent
     where, first = max(((_where(each, body), each) for each in found), key=lambda one: len(one[0]))
-    param = ".".join(map(str, where))
+    param = _spelled(where)
     what = _what(first)
     return invalid(f"{param}: {what}" if param else what, code="invalid_value", param=param or None)
+
+
+def place_of(address: str, sent: bytes) -> str | None:
+    """Where the address of a file stands in what was sent."""
+    places = (where for where, text in _texts(from_json(sent)) if text == address and where[-1] in _ADDRESSES)
+    return next(map(_spelled, places), None)
+
+
+def _texts(body: Any, where: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    match body:
+        case str():
+            yield where, body
+        case dict():
+            for name, value in cast(dict[str, Any], body).items():
+                yield from _texts(value, (*where, name))
+        case list():
+            for number, value in enumerate(cast(list[Any], body)):
+                yield from _texts(value, (*where, number))
+        case _:
+            pass
+
+
+def _spelled(where: Sequence[int | str]) -> str:
+    """As client libraries write it: `messages[0].content[1].image_url.url`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where).removeprefix(".")
 
 
 def _where(error: ErrorDetails, body: Any) -> tuple[int | str, ...]:

@@ -17,7 +17,7 @@ from sessions.records import Run
 
 IDEMPOTENCY = "Idempotency-Key"
 RECOGNISED = {
-    IDEMPOTENCY: "The same key and body again: nothing happens twice, and the answer is that of the first time"
+    IDEMPOTENCY: "The same key and body again within a week: nothing happens twice, and the answer is that of the first time"
 }
 MOST_CHARACTERS = 256
 
@@ -67,7 +67,7 @@ def _once(conn: Connection, marked: Mark, change: Callable[[Connection, int], st
         return changed
     note = NewInbox(
         dedup_key=marked.key,
-        session_key=of.session_key if of else "http",
+        session_key=of.session_key if of else inbox.NOTES,
         kind=InboxKind.COMMAND,
         options={"changed": changed},
         fingerprint=marked.fingerprint,

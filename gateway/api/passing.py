@@ -1,6 +1,7 @@
 """Calls without a session: answered from what the caller sent, and forgotten."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -22,6 +23,8 @@ class PassingExchange:
 
     def __init__(self, desk: Desk, question: Question) -> None:
         self.feed = Feed()
+        self.id = secrets.token_hex(12)
+        self.came_at = desk.api.house.clock()
         self._desk = desk
         passed = Passed(
             messages=question.messages,

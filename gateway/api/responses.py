@@ -1,6 +1,5 @@
 """`/v1/responses`: the same calls in the words of the Responses API."""
 
-import secrets
 from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
@@ -40,7 +39,7 @@ async def respond(call: Call[ResponseRequest, Nothing]) -> Answer | web.StreamRe
         )
         raise ApiError(404, message, code="previous_response_not_found", param="previous_response_id")
     async with exchange(call, _question(body, call.desk.api.models())) as (under_way, headers):
-        writer = _Writer(call)
+        writer = _Writer(call, under_way)
         if body.stream:
             return await _stream(call, under_way, writer, headers)
         outcome = await under_way.outcome()
@@ -137,11 +136,11 @@ def _format(body: ResponseRequest) -> JSON | None:
 class _Writer:
     """Builds the answer, and numbers its events."""
 
-    def __init__(self, call: Call[ResponseRequest, Nothing]) -> None:
+    def __init__(self, call: Call[ResponseRequest, Nothing], under_way: Exchange) -> None:
         body = call.body
         self._empty = ResponseAnswer(
-            id=f"resp_{secrets.token_hex(12)}",
-            created_at=call.desk.api.house.clock() // 1000,
+            id=f"resp_{under_way.id}",
+            created_at=under_way.came_at // 1000,
             status="in_progress",
             instructions=body.instructions,
             max_output_tokens=body.max_output_tokens,
@@ -152,7 +151,7 @@ class _Writer:
             tools=[tool.model_dump(exclude_none=True) for tool in body.tools or ()],
             metadata=body.metadata or {},
         )
-        self._message_id = f"msg_{secrets.token_hex(12)}"
+        self._message_id = f"msg_{under_way.id}"
         self._number = 0
         self.text = ""
 

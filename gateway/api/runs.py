@@ -47,7 +47,7 @@ async def send_message(call: Call[NewMessage, Nothing]) -> Answer:
     if len(call.body.content.encode("utf-8", "replace")) > api.bounds.message_bytes:
         raise ApiError(413, f"A message may have {api.bounds.message_bytes:,} bytes of text.", code="too_large")
     marked = mark(call)
-    async with files(api, f"agent:{found.agent}") as inbox_files:
+    async with files(call, f"agent:{found.agent}") as inbox_files:
         new = _New(
             deployment=found,
             thread_id=call.body.thread_id,
@@ -79,10 +79,7 @@ def _time_reply(desk: Desk, run_id: str) -> None:
 
 
 async def _body(sent: NewMessage, inbox_files: Files) -> JSON:
-    uploads = [
-        Upload(source=one.url or one.data or "", name=one.name, mime=one.type, field=f"attachments.{number}.url")
-        for number, one in enumerate(sent.attachments or ())
-    ]
+    uploads = [Upload(source=one.url or one.data or "", name=one.name, mime=one.type) for one in sent.attachments or ()]
     taken = await inbox_files.take(uploads)
     content = "\n".join(filter(None, [sent.content, *taken.lines]))
     body: JSON = {"role": "user", "content": content, "sender": None}

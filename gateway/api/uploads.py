@@ -13,9 +13,11 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from gateway.agent.asking import JSON
+from gateway.api.contract import Call
 from gateway.api.desk import Api
 from gateway.api.errors import ApiError, invalid, too_large
 from gateway.api.file_words import is_data, split
+from gateway.api.mistakes import place_of
 from gateway.fetching import NotFetched
 from gateway.received import looks_like, put, told
 from sessions.errors import NotFound
@@ -26,12 +28,11 @@ _UNKNOWN = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """One file as it was sent. `mime`: what it is said to be. `source`: base64, a data: URL, or an http address, from `field`."""
+    """One file as it was sent. `mime`: what it is said to be. `source`: base64, a data: URL, or an http address."""
 
     source: str
     name: str = ""
     mime: str = ""
-    field: str = "url"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +46,10 @@ class Taken:
 class Files:
     """The files of one request, in the inbox of one workspace."""
 
-    def __init__(self, inbox: Path, api: Api) -> None:
+    def __init__(self, inbox: Path, call: Call[Any, Any]) -> None:
         self._inbox = inbox
-        self._api = api
+        self._api = call.desk.api
+        self._sent = call.raw
         self._written: list[Path] = []
         self._count = 0
         self.unwanted = False
@@ -82,7 +84,7 @@ class Files:
         try:
             self._api.fetcher.check(upload.source)
         except NotFetched as error:
-            raise invalid(str(error), code="bad_url", param=upload.field) from None
+            raise invalid(str(error), code="bad_url", param=place_of(upload.source, self._sent)) from None
         mime = upload.mime or mimetypes.guess_type(name)[0] or _UNKNOWN
         return {"kind": "file", "name": name, "mime": mime, "address": upload.source}
 
@@ -92,9 +94,9 @@ class Files:
 
 
 @asynccontextmanager
-async def files(api: Api, namespace: str) -> AsyncGenerator[Files]:
+async def files(call: Call[Any, Any], namespace: str) -> AsyncGenerator[Files]:
     """For as long as the message is at the door. What belongs to a message that is refused or `unwanted` does not stay."""
-    inbox_files = Files(api.house.workspace(namespace) / "inbox", api)
+    inbox_files = Files(call.desk.api.house.workspace(namespace) / "inbox", call)
     try:
         yield inbox_files
     except (ApiError, NotFound):
@@ -123,7 +125,7 @@ def of_part(part: JSON) -> Upload | None:
         case {"type": "file", "file": {"file_data": str(data), **more}}:
             return Upload(source=data, name=str(more.get("filename") or ""))
         case {"type": "file", "file": {"file_url": str(url), **more}}:
-            return Upload(source=url, name=str(more.get("filename") or ""), field="file_url")
+            return Upload(source=url, name=str(more.get("filename") or ""))
         case _:
             return None
 

@@ -111,6 +111,7 @@ class PassingWork:
             options=passed.sampling,
         )
         answer = await self._house.model().ask(request, self._on_token)
+        self._hear(Moment(self._id, "said"))
         await self._count(answer.usage)
         return answer
 
@@ -314,4 +315,6 @@ def _run(run_id: str, now: int) -> Run:
         updated_at=now,
         lease_owner=None,
         lease_until=None,
+        wake_at=None,
+        preview=None,
     )

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, select
 
 from sessions import inbox
 from sessions.db.schema import asks, messages
+from sessions.db.sql import param
 from sessions.records import Ask, Message, Role, Run, RunStatus
 from sessions.runs.finding import get
 from sessions.runs.journal import open_calls
@@ -31,26 +32,34 @@ class Standing:
         return bool(self.run.options.get("withheld"))
 
 
+_ASKED = select(asks).where(asks.c.run_id == param("run"), asks.c.id > param("after")).order_by(asks.c.id).limit(1)
+_SAID = (
+    select(messages)
+    .where(
+        messages.c.session_id == param("session"),
+        messages.c.run_id == param("run"),
+        messages.c.role == Role.ASSISTANT,
+    )
+    .order_by(messages.c.id.desc())
+    .limit(1)
+)
+
+
 def standing(conn: Connection, run_id: str, *, after_ask: int = 0) -> Standing:
     """How the run stands for a caller that came after this ask. Raises NotFound."""
     run = get(conn, run_id)
-    query = select(asks).where(asks.c.run_id == run_id, asks.c.id > after_ask).order_by(asks.c.id).limit(1)
-    row = conn.execute(query).mappings().first()
+    row = conn.execute(_ASKED, {"run": run_id, "after": after_ask}).mappings().first()
     if row is not None:
         return Standing(run=run, asked=Ask.from_row(row))
     if run.status is RunStatus.RUNNING:
         return Standing(run=run)
-    return Standing(run=run, said=_said(conn, run), handed_over=open_calls(conn, run))
+    said = _said(conn, run)
+    left = open_calls(conn, run) if said is not None and said.tool_calls else ()
+    return Standing(run=run, said=said, handed_over=left)
 
 
 def _said(conn: Connection, run: Run) -> Message | None:
-    query = (
-        select(messages)
-        .where(messages.c.session_id == run.session_id, messages.c.run_id == run.id, messages.c.role == Role.ASSISTANT)
-        .order_by(messages.c.id.desc())
-        .limit(1)
-    )
-    row = conn.execute(query).mappings().first()
+    row = conn.execute(_SAID, {"session": run.session_id, "run": run.id}).mappings().first()
     return Message.from_row(row) if row else None
 
 

@@ -22,6 +22,7 @@ from gateway.media import Media
 from gateway.observe.metrics import Metrics
 from gateway.runs.house import House, Profile
 from gateway.runs.worker import Worker, working
+from sessions.clock import Clock, now_ms
 from sessions.db import Database, open_database
 from sessions.records import Run, Session
 from tests.fakes.model_server import ModelServer, Script
@@ -85,9 +86,10 @@ async def gateway(
     database_url: str = "",
     model: ModelServer | None = None,
     fetcher: Fetcher | None = None,
+    wall: Clock = now_ms,
     **changes: Any,
 ) -> AsyncIterator[Gateway]:
-    """`changes` replace fields of Api. `works` False: nobody drives runs."""
+    """`changes` replace fields of Api. `works` False: nobody drives runs. `wall`: the clock that times are written with."""
     async with contextlib.AsyncExitStack() as stack:
         server = model or await stack.enter_async_context(ModelServer(script))
         settings = ModelSettings(base_url=server.url, name="big", api_key="sk-x", timeout_seconds=20)
@@ -106,6 +108,7 @@ async def gateway(
             profile=_profile,
             window=lambda _: Window(),
             settle_file=Media({}, limit=lambda: 1_000_000, fetch=fetcher.fetch).settle,
+            clock=wall,
             run_ended=metrics.run_ended,
             tool_ran=metrics.tool_ran,
         )

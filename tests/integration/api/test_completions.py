@@ -316,6 +316,23 @@ async def test_an_answer_that_was_cut_off_says_so(home: Path, session: str | Non
         assert gw.model.bodies[0]["max_tokens"] == 2
 
 
+async def test_an_answer_that_was_withheld_says_so_again_after_a_restart(home: Path) -> None:
+    filtered, again = Reply(text="I would", finish_reason="content_filter"), {"Idempotency_Key": "k"}
+    async with ModelServer([filtered, filtered]) as model:
+        async with gateway(home, model=model) as gw:
+            for headers in ({}, {"X_Hermes_Session_Id": "f", **again}):
+                assert await ending(gw, **headers) == ("I would", "content_filter")
+        async with gateway(home, model=model) as gw:
+            assert await ending(gw, X_Hermes_Session_Id="f", **again) == ("I would", "content_filter")
+            assert model.count == 2
+            assert (await ending(gw, X_Hermes_Session_Id="f"))[1] == "stop"
+
+
+async def ending(gw: Gateway, **headers: str) -> tuple[str, str]:
+    _, answer, _ = await gw.ask("POST", "/v1/chat/completions", {"messages": said("a tale")}, **headers)
+    return answer["choices"][0]["message"]["content"], answer["choices"][0]["finish_reason"]
+
+
 async def test_trouble_with_the_model_is_a_503_before_the_first_word(home: Path) -> None:
     failing = Failure(status=401, message="Incorrect API key", code="invalid_api_key")
     async with gateway(home, lambda _: failing) as gw:

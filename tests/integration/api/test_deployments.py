@@ -162,6 +162,42 @@ async def test_a_waiting_run_is_answered_after_a_restart(home: Path, way: str) -
             assert (await gw.ask("POST", f"{BASE}/{dep}/runs/{sent['run_id']}/steering", {"response": "x"}))[0] == 409
 
 
+async def test_a_thread_shows_what_was_asked_and_answered(home: Path, database_url: str) -> None:
+    both = (call("files", {"action": "list"}), call("ask_human", {"question": "Go?", "options": ["yes", "no"]}))
+    async with gateway(home, [calls(*both), "Gone."], database_url=database_url) as gw:
+        dep = (await made(gw))["deployment_id"]
+        sent = await send(gw, dep, "leave")
+        await settled(gw, dep, sent["run_id"])
+        asked = [("user", "leave"), ("agent", "Go?\n1. yes\n2. no")]
+        assert await told(gw, dep, sent["thread_id"], sent["run_id"]) == asked
+        await gw.ask("POST", f"{BASE}/{dep}/runs/{sent['run_id']}/steering", {"response": "yes"})
+        await settled(gw, dep, sent["run_id"])
+        answered = [*asked, ("user", "yes"), ("agent", "Gone.")]
+        assert await told(gw, dep, sent["thread_id"], sent["run_id"]) == answered
+
+
+async def test_a_question_that_nobody_answered_stays_in_its_thread(home: Path) -> None:
+    async with gateway(home, [calls(call("ask_human", {"question": "Go?"}))]) as gw:
+        dep = (await made(gw))["deployment_id"]
+        sent = await send(gw, dep, "leave")
+        await settled(gw, dep, sent["run_id"])
+        await gw.ask("POST", f"{BASE}/{dep}/runs/{sent['run_id']}/cancel")
+        turns = await told(gw, dep, sent["thread_id"], sent["run_id"])
+        assert turns == [("user", "leave"), ("agent", "Go?"), ("agent", "[stopped by the user]")]
+
+
+async def told(gw: Gateway, deployment: str, thread_id: str, run_id: str) -> list[tuple[str, str]]:
+    """Who said what in a thread that has one run; its row in the list counts the same."""
+    _, thread, _ = await gw.ask("GET", f"{BASE}/{deployment}/threads/{thread_id}")
+    _, listed, _ = await gw.ask("GET", f"{BASE}/{deployment}/threads")
+    counts = {row["thread_id"]: row["message_count"] for row in listed["data"]}
+    assert thread["message_count"] == counts[thread_id] == len(thread["messages"])
+    assert all(message["run_id"] == run_id for message in thread["messages"])
+    times = [message["created_at"] for message in thread["messages"]]
+    assert times == sorted(times)
+    return [(message["role"], message["content"]) for message in thread["messages"]]
+
+
 async def test_a_run_is_cancelled(home: Path) -> None:
     async with gateway(home, [Reply(text="never", before=asyncio.Event().wait)]) as gw:
         dep = (await made(gw))["deployment_id"]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,27 +88,49 @@ async def test_a_thread_or_run_that_is_not_there_has_no_events(home: Path) -> No
             assert (status, answer["error"]["code"]) == (404, "not_found")
 
 
+BROKEN = Reply(text="one two three four", chunks=("one ", "two ", "three ", "four"), drop_after=4)
+
+
+@pytest.mark.parametrize("tool", ["files", "one_that_is_not_there"])
 @pytest.mark.parametrize(
     ("second", "heard"),
     [("one two three four", "one two three four"), ("one two, no", "one two three \n\none two, no")],
     ids=["the same", "another"],
 )
-async def test_an_answer_that_starts_afresh_repeats_no_word(home: Path, second: str, heard: str) -> None:
-    look = calls(call("files", {"action": "list"}), text="Looking.")
-    broken = Reply(text="one two three four", chunks=("one ", "two ", "three ", "four"), drop_after=4)
-    async with gateway(home, [look, broken, second]) as gw, following(gw, "dep_main") as stream:
+async def test_an_answer_that_starts_afresh_repeats_no_word(home: Path, tool: str, second: str, heard: str) -> None:
+    script = [calls(call(tool, {"action": "list"}), text="Looking."), BROKEN, second]
+    async with gateway(home, script) as gw, following(gw, "dep_main") as stream:
         await gw.ask("POST", f"{MAIN}/messages", {"content": "count"})
         seen = await stream.until("run_status", status="completed")
-        body = {"messages": [{"role": "user", "content": "count"}], "stream": True}
-        words = "".join(data["text"] for _, kind, data in seen if kind == "token")
-        assert words == f"Looking.{heard}"
-        gw.model.script = [look, broken, second]
-        async with gw.http.post(
-            f"{gw.url}/v1/chat/completions", json=body, headers=gw.headers(X_Hermes_Session_Id="s")
-        ) as answer:
-            chunks = [json.loads(line[6:]) async for line in answer.content if line.startswith(b"data: {")]
-        told = [chunk["choices"][0]["delta"].get("content", "") for chunk in chunks]
-        assert "".join(told) == f"Looking.\n\n{heard}"
+        assert words(seen) == f"Looking.{heard}"
+        for session in ({}, {"X_Hermes_Session_Id": "s"}):
+            gw.model.script = list(script)
+            assert await streamed(gw, **session) == f"Looking.\n\n{heard}"
+
+
+async def test_an_answer_that_starts_afresh_after_another_repeats_no_word(home: Path) -> None:
+    asked = asyncio.Event()
+    script = [Reply(text="Counting.", before=asked.wait), BROKEN, "one two three four"]
+    async with gateway(home, script) as gw, following(gw, "dep_main") as stream:
+        _, first, _ = await gw.ask("POST", f"{MAIN}/messages", {"content": "count"})
+        async with asyncio.timeout(60):
+            while not gw.model.calls:
+                await asyncio.sleep(0.005)
+        _, second, _ = await gw.ask("POST", f"{MAIN}/messages", {"content": "to four"})
+        assert first["run_id"] == second["run_id"]
+        asked.set()
+        assert words(await stream.until("run_status", status="completed")) == "Counting.one two three four"
+
+
+def words(seen: list[tuple[int, str, dict[str, Any]]]) -> str:
+    return "".join(data["text"] for _, kind, data in seen if kind == "token")
+
+
+async def streamed(gw: Gateway, **headers: str) -> str:
+    body = {"messages": [{"role": "user", "content": "count"}], "stream": True}
+    async with gw.http.post(f"{gw.url}/v1/chat/completions", json=body, headers=gw.headers(**headers)) as answer:
+        chunks = [json.loads(line[6:]) async for line in answer.content if line.startswith(b"data: {")]
+    return "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
 
 
 @pytest.mark.parametrize(

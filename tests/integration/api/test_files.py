@@ -113,7 +113,7 @@ async def test_an_address_inside_is_refused_or_told_and_never_asked(home: Path) 
         ):
             status, answer = await send(gw, by_address(url))
             assert (status, answer["error"]["code"]) == (400, "bad_url")
-            assert answer["error"]["param"] == "attachments.0.url"
+            assert answer["error"]["param"] == "attachments[0].url"
         for count, url in enumerate((far.inside, far.url), 1):
             assert (await send(gw, by_address(url)))[0] == 202
             assert "report.pdf is not there: This address leads into a private network" in await asked(gw, count)
@@ -138,14 +138,14 @@ async def test_a_picture_is_what_it_looks_like(home: Path) -> None:
 @pytest.mark.parametrize(
     ("attachment", "param"),
     [
-        ({"name": "a", "type": "text/plain", "data": "not base64"}, "attachments.0.data"),
-        ({"name": "a", "type": "text/plain", "data": "QQ="}, "attachments.0.data"),
-        ({"name": "a", "type": "text/plain", "url": "data:text/plain;base64,Q"}, "attachments.0.url"),
-        ({"name": "a", "type": "text/plain", "url": "ftp://files.example/"}, "attachments.0.url"),
-        ({"name": "a", "type": "text/plain", "url": "https://x.example/" + "a" * 5_000}, "attachments.0.url"),
-        ({"name": "a", "type": "text/plain"}, "attachments.0"),
-        ({"name": "a", "type": "text/plain", "data": "QQ==", "url": "https://x.example/"}, "attachments.0"),
-        ({"name": "a", "type": "text", "data": "QQ=="}, "attachments.0.type"),
+        ({"name": "a", "type": "text/plain", "data": "not base64"}, "attachments[0].data"),
+        ({"name": "a", "type": "text/plain", "data": "QQ="}, "attachments[0].data"),
+        ({"name": "a", "type": "text/plain", "url": "data:text/plain;base64,Q"}, "attachments[0].url"),
+        ({"name": "a", "type": "text/plain", "url": "ftp://files.example/"}, "attachments[0].url"),
+        ({"name": "a", "type": "text/plain", "url": "https://x.example/" + "a" * 5_000}, "attachments[0].url"),
+        ({"name": "a", "type": "text/plain"}, "attachments[0]"),
+        ({"name": "a", "type": "text/plain", "data": "QQ==", "url": "https://x.example/"}, "attachments[0]"),
+        ({"name": "a", "type": "text", "data": "QQ=="}, "attachments[0].type"),
     ],
 )
 async def test_what_is_wrong_with_a_file_is_said(home: Path, attachment: dict[str, Any], param: str) -> None:
@@ -236,3 +236,19 @@ async def test_a_file_must_come_from_somewhere(home: Path) -> None:
         for file in ({}, {"file_id": "file-1"}, {"file_data": "%%%"}, {"file_url": "file:///etc/passwd"}):
             body = {"messages": said({"type": "file", "file": file})}
             assert (await gw.ask("POST", "/v1/chat/completions", body))[0] == 400
+
+
+async def test_a_call_says_where_a_bad_address_stands(home: Path) -> None:
+    bad, text = "http://127.0.0.1/a.pdf", {"type": "text", "text": "see http://127.0.0.1/a.pdf"}
+    words = {"type": "input_text", "text": bad}
+    refused = [
+        ("chat/completions", "messages", [text, {"type": "file", "file": {"file_url": bad}}], ".file.file_url"),
+        ("responses", "input", [words, {"type": "input_file", "file_url": bad}], ".file_url"),
+        ("chat/completions", "messages", [text, {"type": "image_url", "image_url": {"url": "ftp:"}}], ".image_url.url"),
+        ("responses", "input", [words, {"type": "input_image", "image_url": "ftp:"}], ".image_url"),
+    ]
+    async with gateway(home) as gw:
+        for path, field, parts, place in refused:
+            body = {field: [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]}
+            status, answer, _ = await gw.ask("POST", f"/v1/{path}", body, X_Hermes_Session_Id="s")
+            assert (status, answer["error"]["param"]) == (400, f"{field}[1].content[1]{place}")

@@ -2,14 +2,20 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 
 from gateway.api.contract import Door
 from gateway.api.once import IDEMPOTENCY
 from gateway.api.server import ENDPOINTS
+from gateway.upkeep import Upkeep
+from sessions import inbox
+from tests.conftest import HandClock
 from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.api.serving import CHATTER, Gateway, gateway
 
@@ -135,22 +141,32 @@ async def test_an_answer_by_call_that_is_sent_again_gets_the_same_words(home: Pa
         assert gw.model.count == 2
 
 
-async def test_an_answer_that_is_sent_again_keeps_its_id(home: Path) -> None:
-    async def id_of(*, key: str | None, session: str | None, stream: bool = False) -> str:
+@pytest.mark.parametrize(
+    ("path", "body", "prefix"),
+    [("/v1/chat/completions", CHAT, "chatcmpl-"), ("/v1/responses", {"input": "blue"}, "resp_")],
+)
+async def test_an_answer_that_is_sent_again_keeps_its_ids_and_its_time(
+    home: Path, clock: HandClock, path: str, body: dict[str, Any], prefix: str
+) -> None:
+    async def sent(*, key: str | None, session: str | None, stream: bool = False) -> dict[str, Any]:
+        clock.tick(5_000)
         named = {"Idempotency-Key": key, "X-Hermes-Session-Id": session}
-        sent = gw.headers() | {name: value for name, value in named.items() if value}
-        body = {**CHAT, "stream": stream}
-        async with gw.http.post(f"{gw.url}/v1/chat/completions", json=body, headers=sent) as answer:
+        headers = gw.headers() | {name: value for name, value in named.items() if value}
+        async with gw.http.post(gw.url + path, json={**body, "stream": stream}, headers=headers) as answer:
             assert answer.status == 200
-            return json.loads((await answer.text()).partition("\n")[0].removeprefix("data: "))["id"]
+            if not stream:
+                return await answer.json()
+            events = [line async for line in answer.content if line.startswith(b"data: {")]
+            last = json.loads(events[-1].removeprefix(b"data: "))
+            return last.get("response", last)
 
-    async with gateway(home) as gw:
+    async with gateway(home, wall=clock) as gw:
         for stream in (False, True):
-            first = await id_of(key=f"k{stream}", session="s", stream=stream)
-            assert first.startswith("chatcmpl-")
-            assert await id_of(key=f"k{stream}", session="s", stream=stream) == first
-        others = [await id_of(key=key, session=session) for key, session in [("k", "s"), (None, "s"), ("k", None)] * 2]
-        assert len(set(others)) == 5  # only the first of them is recognised
+            first = await sent(key=f"k{stream}", session="s", stream=stream)
+            assert first["id"].startswith(prefix)
+            assert await sent(key=f"k{stream}", session="s", stream=stream) == first
+        others = [await sent(key=key, session=session) for key, session in [("k", "s"), (None, "s"), ("k", None)] * 2]
+        assert len({other["id"] for other in others}) == 5  # only the first of them is recognised
 
 
 async def test_a_run_is_cancelled_once(home: Path) -> None:
@@ -166,6 +182,48 @@ async def test_a_thread_that_is_gone_is_not_made_again(home: Path) -> None:
         _, made, _ = await gw.ask("POST", f"{MAIN}/threads", {}, Idempotency_Key="k")
         assert (await gw.ask("DELETE", f"{MAIN}/threads/{made['thread_id']}"))[0] == 204
         assert (await gw.ask("POST", f"{MAIN}/threads", {}, Idempotency_Key="k"))[0] == 404
+
+
+DAY = 24 * 3600 * 1000
+
+
+async def test_what_was_made_is_remembered_for_a_week(home: Path, database_url: str, clock: HandClock) -> None:
+    async def made(key: str) -> str:
+        answers = [await gw.ask("POST", path, {}, Idempotency_Key=key) for path in (f"{MAIN}/threads", cancel)]
+        assert [status for status, _, _ in answers] == [201, 202]
+        return answers[0][1]["thread_id"]
+
+    async with gateway(home, database_url=database_url, wall=clock) as gw:
+        _, sent, _ = await gw.ask("POST", f"{MAIN}/messages", {"content": "hi"})
+        cancel = f"{MAIN}/runs/{sent['run_id']}/cancel"
+        await reached(gw, sent["run_id"], "completed")
+        old = await made("old")
+        clock.tick(6 * DAY)
+        new = await made("new")
+        clock.tick(DAY + 1)
+        async with kept_up(gw, clock), asyncio.timeout(60):
+            while await made("old") == old:
+                await asyncio.sleep(0.005)
+        assert await made("new") == new
+        assert await gw.database.read(notes_of, sent["run_id"]) == 2  # they go with their run
+
+
+def notes_of(conn: Connection, run_id: str) -> int:
+    return sum(
+        inbox.by_dedup_key(conn, f"http:owner:{MAIN}/runs/{run_id}/cancel:{key}") is not None for key in ("old", "new")
+    )
+
+
+@asynccontextmanager
+async def kept_up(gw: Gateway, clock: HandClock) -> AsyncIterator[None]:
+    upkeep = Upkeep(gw.house.home, gw.database, clock=clock)
+    task = asyncio.create_task(upkeep.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await upkeep.close()
 
 
 @pytest.mark.parametrize("key", ["", "with space", "é", "x" * 257])

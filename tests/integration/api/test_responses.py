@@ -71,9 +71,12 @@ async def test_function_tools_go_back_and_forth(home: Path, headers: dict[str, s
 
 
 @SESSIONS
+@pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_that_was_cut_off_says_so(home: Path, headers: dict[str, str], stream: bool) -> None:
-    async with gateway(home, [Reply(text="and then", finish_reason="length")]) as gw, client_of(gw) as client:
+async def test_an_answer_that_was_cut_off_says_so(
+    home: Path, headers: dict[str, str], finish: str, reason: str, stream: bool
+) -> None:
+    async with gateway(home, [Reply(text="and then", finish_reason=finish)]) as gw, client_of(gw) as client:
         fields: Any = {"model": "big", "input": "a tale", "max_output_tokens": 20, "extra_headers": headers}
         if stream:
             events = [event async for event in await client.responses.create(**fields, stream=True)]
@@ -81,7 +84,7 @@ async def test_an_answer_that_was_cut_off_says_so(home: Path, headers: dict[str,
             answer = events[-1].response
         else:
             answer = await client.responses.create(**fields)
-        assert (answer.status, answer.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+        assert (answer.status, answer.incomplete_details.reason) == ("incomplete", reason)
         assert (answer.output_text, answer.output[-1].status) == ("and then", "incomplete")
 
 
