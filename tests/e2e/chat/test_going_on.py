@@ -1,0 +1,108 @@
+"""Sessions of the terminal: resumed, shared, killed, deleted, and a storage in trouble."""
+
+import contextlib
+import os
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+from tests.e2e.chat.windows import HERMES, SlowModel, change, heard, piped, session_in, stored, until
+from tests.fakes.model_server import ModelServer
+
+
+def test_resuming_has_the_whole_history(open_window, configured: Path, model: tuple[ModelServer, SlowModel]):
+    server, _ = model
+    session = session_in(piped(configured, "chat", "-q", "my name is Ann").stderr)
+    window = open_window("-r", session[:15])
+    window.sees("You last said: “my name is Ann”")
+    window.types("who am I")
+    window.sees("You said who am I.")
+    answer = "You said **my name is Ann**.\n\n- one\n- two"
+    assert heard(server) == [("user", "my name is Ann"), ("assistant", answer), ("user", "who am I")]
+    window.presses("\x04")
+    window.ends()
+    assert piped(configured, "-c", said="and now\n").returncode == 0
+    assert [text for role, text in heard(server) if role == "user"] == ["my name is Ann", "who am I", "and now"]
+
+
+def test_a_second_process_in_the_same_session(open_window, configured: Path, model: tuple[ModelServer, SlowModel]):
+    _, slow = model
+    session = session_in(piped(configured, "chat", "-q", "hello").stderr)
+    window = open_window("-r", session)
+    window.types("slowly please")
+    window.sees("First part.")
+    environ = {**os.environ, "HERMES_HOME": str(configured)}
+    other = subprocess.Popen(
+        [HERMES, "-r", session], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ
+    )
+    with other:
+        assert other.stdin is not None
+        other.stdin.write("me too\n")
+        other.stdin.flush()
+        until(lambda: stored(configured, "SELECT count(*) FROM inbox WHERE body LIKE '%me too%'"))
+        slow.go_on.set()
+        told, _ = other.communicate(timeout=60)
+    assert "You said **me too**." in told
+    window.sees("You said me too.")
+
+
+def test_a_killed_chat_goes_on_when_it_is_resumed(open_window, configured: Path, model: tuple[ModelServer, SlowModel]):
+    _, slow = model
+    session = session_in(piped(configured, "chat", "-q", "hello").stderr)
+    window = open_window("-r", session)
+    window.types("slowly please")
+    window.sees("First part.")
+    os.kill(window.child.pid, 9)
+    slow.go_on.set()
+    again = open_window("-r", session)
+    again.sees("Second part.")
+    again.types("well")
+    again.sees("You said well.")
+
+
+def test_leaving_in_the_middle_does_not_hang_and_resuming_goes_on(open_window, model: tuple[ModelServer, SlowModel]):
+    _, slow = model
+    window = open_window()
+    window.types("slowly please")
+    window.sees("First part.")
+    window.sees("Ctrl-C stops")
+    window.presses("\x04")
+    end = window.ends()
+    assert window.child.exitstatus == 0
+    assert "The answer is not finished. Resuming goes on with it." in end
+    slow.go_on.set()
+    again = open_window("-r", session_in(end))
+    again.sees("Second part.")
+
+
+def test_a_deleted_session_does_not_blind_the_chat(open_window, configured: Path):
+    window = open_window()
+    window.types("hello")
+    window.sees("You said hello.")
+    until(lambda: stored(configured, "SELECT count(*) FROM runs WHERE status = 'running'") == 0)
+    with contextlib.closing(sqlite3.connect(configured / "state.db")) as conn:
+        session = conn.execute("SELECT id FROM sessions").fetchone()[0]
+    assert piped(configured, "sessions", "delete", session, "--yes").returncode == 0
+    time.sleep(1.2)  # the chat looks around every second; a slower one makes this test easier, never red
+    window.types("are you there")
+    window.sees("You said are you there.")
+    window.types("refuse this")  # only who still watches the runs sees how this one ends
+    window.sees("/retry")
+
+
+def test_trouble_with_the_storage_is_told_and_the_chat_goes_on(open_window, configured: Path):
+    window = open_window()
+    window.types("hello")
+    window.sees("• two")
+    change(configured, "CREATE TRIGGER broken BEFORE INSERT ON inbox BEGIN SELECT RAISE(ABORT, 'full'); END")
+    window.types("keep my words")
+    window.sees("full")
+    change(configured, "DROP TRIGGER broken")
+    window.presses("\r")  # what was typed stands there again
+    window.sees("You said keep my words.")
+    change(configured, "ALTER TABLE runs RENAME TO elsewhere")
+    window.sees("OperationalError")  # the watcher says so
+    change(configured, "ALTER TABLE elsewhere RENAME TO runs")
+    window.types("refuse this")
+    window.sees("/retry")
