@@ -2,11 +2,12 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from adapters.text.markdown import Block, Fence, Heading, Paragraph, Rule, Table, parse
+from adapters.text.blocks import Block, Fence, Heading, Paragraph, Rule, Table
+from adapters.text.markdown import parse
 from adapters.text.spans import Span, Style
 from adapters.text.split import Size, split, split_or_file
 from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece
@@ -71,18 +72,16 @@ class Layout:
         self._known: dict[int, tuple[Block, Marked, Size]] = {}  # the block beside it keeps its number its own
 
     def _look(self, block: Block) -> tuple[Block, Marked, Size]:
-        found = self._known.get(id(block))
-        if found is None:
-            text, marks = _lay(block)
-            size = Size(utf16_length(text) + 2, len(marks) + (block.quote > 0))
-            found = self._known[id(block)] = (block, (text, marks), size)
+        text, marks = _lay(block)
+        size = Size(utf16_length(text) + 2, len(marks) + (block.quote > 0))
+        found = self._known[id(block)] = (block, (text, marks), size)
         return found
 
     def of(self, block: Block) -> Marked:
-        return self._look(block)[1]
+        return (self._known.get(id(block)) or self._look(block))[1]
 
     def measure(self, block: Block) -> Size:
-        return self._look(block)[2]
+        return (self._known.get(id(block)) or self._look(block))[2]
 
 
 def utf16_length(text: str) -> int:
@@ -174,10 +173,10 @@ def _written(text: str, marks: list[Mark]) -> list[Entity]:
 
 
 def _lay(block: Block) -> Marked:
-    prefix = "  " * max(0, block.indent - 1) + (f"{block.marker} " if block.marker else "")
     text, marks = _body(block)
-    if not prefix:
+    if not block.indent:
         return text, marks
+    prefix = "  " * max(0, block.indent - 1) + (f"{block.marker} " if block.marker else "")
     by = len(prefix)
     return prefix + text, [(kind, start + by, end + by, more) for kind, start, end, more in marks]
 
@@ -201,14 +200,19 @@ def _body(block: Block) -> Marked:
 
 def _marks(spans: Sequence[Span]) -> list[Mark]:
     """Telegram allows nothing inside code, and no link inside a link: links win over code, code wins over bold and the like."""
+    if not spans:
+        return []
     alone = _without_inner(spans)
     codes = [span for span in alone if span.style is Style.CODE]
     marks: list[Mark] = []
+    behind = 0  # so many codes begin before this span and all later ones
     for span in alone:
-        if span.style in _ALONE or not codes:
+        while behind < len(codes) and codes[behind].start < span.start:
+            behind += 1
+        if span.style in _ALONE or behind == len(codes) or codes[behind].start >= span.end:
             marks.append((_SPAN_TYPES[span.style], span.start, span.end, span.url))
         else:
-            marks += _around(span, codes)
+            marks += _around(span, islice(codes, behind, None))
     return marks
 
 
@@ -224,9 +228,9 @@ def _without_inner(spans: Sequence[Span]) -> list[Span]:
     return kept
 
 
-def _around(span: Span, codes: Sequence[Span]) -> Iterator[Mark]:
+def _around(span: Span, codes: Iterable[Span]) -> Iterator[Mark]:
     kind, start = _SPAN_TYPES[span.style], span.start
-    for code in codes[bisect_left(codes, span.start, key=lambda code: code.start) :]:
+    for code in codes:
         if code.start >= span.end:
             break
         if start < code.start:

@@ -16,15 +16,24 @@ from adapters.text.spans import Line, Span, Style
 
 _MARK = re.compile(
     r"""
-    (?P<run>\*\*?(?!\*)|__?(?!_)|~~(?!~))
-  | `(?P<code>[^`]+)`(?!`)
-  | \[(?P<label>(?:[^\[\]\\<&\n`]++|`[^`\[\]\n]+`(?!`))*+)\]\((?P<url>[^\s()<>\\&\x00-\x1f\x7f]*)\)
-  | (?P<bracket>\[)(?=[^\[\]\\`<&]*(?:\](?!\()|\Z))  # such as [1] and [ ], where there are no definitions
-  | (?P<unfinished>\[)(?=[^\[\]\\`<&]*\]\()
-  | (?P<escape>\\[^\n])
-  | (?P<newline>\n[ \t]*)
-  | (?P<ticks>`+)
-  | (?P<doubtful>[*_\[]|~~~|!(?=\[)|\\(?=\n)|<(?=[^<>]*>)|&(?=\#?\w+;))
+    (?P<before>[^*_~`\[\\\n!<&]*+)
+    (?:
+        (?<![^ \t\n!-/:-@\[-`{-~])  # so it cannot close another
+        (?P<simple>(?P<sign>\*{1,3}+|~~)(?P<words>[^\W_](?:[^*_~`\[\]\\\n!<&]*[^\W_])?)(?P=sign)(?![*~]))
+      | (?P<run>\*\*?(?!\*)|__?(?!_)|~~(?!~))
+      | `(?P<code>[^`]+)`(?!`)
+      | <(?P<address>https?://[^\s<>]*)>
+      | (?P<picture>!)?\[(?P<label>(?:[^\[\]\\<&\n`]++|`[^`\[\]\n]+`(?!`))*+)\]\((?P<url>[^\s()<>\\&\x00-\x1f\x7f]*)\)
+      | (?P<bracket>\[)(?=[^\[\]\\`<&]*(?:\](?!\()|\Z))  # such as [1] and [ ], where there are no definitions
+      | (?P<unfinished>\[)(?=[^\[\]\\`<&]*\]\()
+      | (?P<escape>\\[^\n])
+      | (?P<newline>\n[ \t]*)
+      | (?P<ticks>`+)
+      | (?P<opening>(?:!?\[)+)
+      | (?P<doubtful>[*_]|~~~|\\(?=\n)|<(?=[^<>]*>)|&(?=\#?\w+;))
+      | (?P<other>[~!<&\\])
+      | \Z
+    )
     """,
     re.VERBOSE,
 )
@@ -33,9 +42,11 @@ _STYLES = {
     "**": Style.BOLD,
     "__": Style.BOLD,
     "*": Style.ITALIC,
+    "***": Style.ITALIC,  # and bold
     "_": Style.ITALIC,
     "~~": Style.STRIKE,
 }
+_CLOSING = {"ticks": "`", "unfinished": ")", "opening": "]("}
 _SPECIAL = re.compile(r"[*_~`\[\\\n!<&]")
 _OPEN_AT_ONCE = 20
 _WHITE, _PUNCTUATION, _OTHER = range(3)
@@ -61,47 +72,57 @@ def read(text: str, parser: MarkdownIt) -> tuple[str, tuple[Span, ...]] | None:
 
 def _read(text: str, line: Line, parser: MarkdownIt, *, plain: Sequence[int] = ()) -> list[int] | None:
     """Where marks stand that nothing closes. None when in doubt. The marks at `plain` are characters like any other."""
-    at = 0
     opened: list[_Opened] = []
     for mark in _MARK.finditer(text):
-        start, end = mark.span()
-        kind = mark.lastgroup
-        if start > at:
-            before = text[at:start]
+        start, end, kind = mark.end("before"), mark.end(), mark.lastgroup
+        if before := mark["before"]:
             line.write(before.rstrip(" ") if kind == "newline" else before)
-        at = end
         if kind == "run" and start not in plain:
-            if not _pair(text, start, end, line, opened):
-                return None
-        elif kind == "code":
-            begin = line.length
-            line.write(_code(mark["code"]))
-            line.mark(Style.CODE, begin)
+            certain = _pair(text, start, end, line, opened)
+        elif kind == "simple" or kind == "code":
+            certain = _whole(mark, line)
         elif kind == "url":
-            if not _link(mark["label"], mark["url"], line, parser):
-                return None
-        elif (shown := _shown(kind, text, start, end)) is not None:
-            line.write(shown)
+            certain = _link(mark, line, parser)
+        elif kind == "address":
+            certain = _address(mark["address"], line)
         else:
+            certain = _show(kind, text, start, end, line)
+        if not certain:
             return None
-    line.write(text[at:])
     return [mark.source for mark in opened]
 
 
-def _shown(kind: str | None, text: str, start: int, end: int) -> str | None:
-    """What is read when it marks nothing. None when in doubt."""
+def _whole(mark: re.Match[str], line: Line) -> bool:
+    """Marks that stand around something without any other."""
+    begin, sign = line.length, mark["sign"]
+    line.write(mark["words"] or _code(mark["code"]))
+    if sign == "***":
+        line.mark(Style.BOLD, begin)
+    line.mark(_STYLES[sign] if sign else Style.CODE, begin)
+    return True
+
+
+def _show(kind: str | None, text: str, start: int, end: int, line: Line) -> bool:
+    """What is read when it marks nothing. False when in doubt."""
+    shown = text[start:end]
     match kind:
-        case "run" | "bracket":
-            return text[start:end]
         case "newline":
-            return "\n"
-        case "escape":
-            return text[end - 1] if text[end - 1] in punctuation else text[start:end]
-        case "ticks" | "unfinished":
-            closing = "`" if kind == "ticks" else ")"
-            return text[start:end] if text.find(closing, end) < 0 else None
+            shown = "\n"
+        case "escape" if shown[1] in punctuation:
+            shown = shown[1]
+        case "run" | "bracket" | "escape" | "other" | "before":
+            pass
+        case "ticks" | "unfinished" | "opening" if _last(text, _CLOSING[kind]) < end:
+            pass
         case _:
-            return None
+            return False
+    line.write(shown)
+    return True
+
+
+@lru_cache(maxsize=len(_CLOSING))
+def _last(text: str, closing: str) -> int:
+    return text.rfind(closing)
 
 
 def _pair(text: str, start: int, end: int, line: Line, opened: list[_Opened]) -> bool:
@@ -145,13 +166,24 @@ def _code(content: str) -> str:
     return code[1:-1] if padded else code
 
 
-def _link(label: str, url: str, line: Line, parser: MarkdownIt) -> bool:
-    begin = line.length
-    if _read(label, line, parser) != []:
+def _address(address: str, line: Line) -> bool:
+    if not USUAL_URL.fullmatch(address) or "xn--" in address:  # which is shown in its own letters
         return False
+    begin = line.length
+    line.write(address)
+    line.link(begin, address)
+    return True
+
+
+def _link(mark: re.Match[str], line: Line, parser: MarkdownIt) -> bool:
+    label, url, begin = mark["label"], mark["url"], line.length
     if not USUAL_URL.fullmatch(url):
         url = parser.normalizeLink(url)
         if not parser.validateLink(url):
             return False
+    if not _SPECIAL.search(label):
+        line.write(label or (url if mark["picture"] else ""))
+    elif mark["picture"] or _read(label, line, parser) != []:
+        return False
     line.link(begin, url)
     return True

@@ -1,9 +1,9 @@
 """What is marked in a text, and how. Positions count characters."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from enum import StrEnum
-from itertools import takewhile
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -30,7 +30,9 @@ class Span(NamedTuple):
 
 def cut_spans(spans: Sequence[Span], start: int, end: int) -> tuple[Span, ...]:
     """The spans as they stand in `text[start:end]`."""
-    begun = takewhile(lambda span: span.start < end, spans)
+    begun = spans[: bisect_left(spans, end, key=itemgetter(0))]
+    if not start:
+        return tuple(s if s.end <= end else Span(s.start, end, s.style, s.url) for s in begun)
     return tuple(
         Span(max(s.start, start) - start, min(s.end, end) - start, s.style, s.url) for s in begun if s.end > start
     )
@@ -76,6 +78,7 @@ class Line:
         self.spans.insert(at, link)
 
     def read(self) -> tuple[str, tuple[Span, ...]]:
-        self.spans.sort(key=itemgetter(1), reverse=True)
-        self.spans.sort(key=itemgetter(0))
+        if len(self.spans) > 1:
+            self.spans.sort(key=itemgetter(1), reverse=True)
+            self.spans.sort(key=itemgetter(0))
         return "".join(self._parts), tuple(self.spans)

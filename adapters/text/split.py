@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from adapters.text.markdown import Block, Fence, Heading, Paragraph, Table, plain_text
+from adapters.text.blocks import Block, Fence, Heading, Paragraph, Table, plain_text
 from adapters.text.spans import Span, Style, cut_spans
 
 PIECES_AT_MOST = 5
@@ -82,8 +82,10 @@ def split(blocks: Sequence[Block], limit: Size, measure: Measure) -> Iterator[tu
 
 
 def _sum(blocks: Sequence[Block], measure: Measure) -> Size:
+    if len(blocks) == 1:
+        return measure(blocks[0])
     sizes = [measure(block) for block in blocks]
-    return Size(sum(size.units for size in sizes), sum(size.marks for size in sizes)) if len(sizes) != 1 else sizes[0]
+    return Size(sum([size.units for size in sizes]), sum([size.marks for size in sizes]))
 
 
 def _groups(blocks: Sequence[Block]) -> list[list[Block]]:

@@ -1,6 +1,7 @@
 import pytest
 
-from adapters.text.markdown import Block, Fence, Paragraph, parse, plain_text
+from adapters.text.blocks import Block, Fence, Paragraph, plain_text
+from adapters.text.markdown import parse
 from adapters.text.split import Size, split, split_or_file
 
 
