@@ -50,7 +50,8 @@ class Adapter(Protocol):
     pace: Pace
 
     async def run(self, deliver: Deliver) -> None:
-        """Receive until cancelled. Raises DeliveryError when the connection cannot go on; the supervisor starts it again."""
+        """Receive until cancelled. Raises DeliveryError when the connection cannot go on; the supervisor starts it again, later for
+        a TryLater that says so."""
         ...
 
     def render(self, outbound: Outbound) -> Sequence[Piece]:
@@ -66,8 +67,14 @@ class Adapter(Protocol):
 
 @runtime_checkable
 class ReportsLiveness(Protocol):
+    """Such a platform counts as connected when it talks to us, not before. Others do as soon as `run` begins."""
+
     def last_success(self) -> float | None:
         """Wall-clock seconds of the last proof that the platform talks to us; None before the first."""
+        ...
+
+    def on_success(self, tell: Callable[[], None]) -> None:
+        """`tell` is called at every such proof."""
         ...
 
 
@@ -86,11 +93,13 @@ class ShowsDrafts(Protocol):
         self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None
     ) -> str | None:
         """Show or change the preview. Returns the id to pass next time; None where previews vanish by themselves when the message
-        comes, so that nobody has to finish or erase them."""
+        comes, so that nobody has to finish or erase them. After an ambiguous TryLater from the first call no other preview is
+        begun: there may be one already, which nobody could erase."""
         ...
 
     async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:
-        """Turn the preview into the final message; None when it cannot become this one, which must be sent."""
+        """Turn the preview into the final message; None when it cannot become this one, which must be sent. Doing it again does
+        no harm."""
         ...
 
     async def erase_draft(self, address: Address, draft_id: str) -> None: ...
@@ -105,7 +114,9 @@ class Reacts(Protocol):
 
 @runtime_checkable
 class EditsMessages(Protocol):
-    async def edit(self, address: Address, message_id: str, piece: Piece) -> None: ...
+    async def edit(self, address: Address, message_id: str, piece: Piece) -> None:
+        """Doing it again does no harm."""
+        ...
 
 
 @runtime_checkable

@@ -7,10 +7,18 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
-from adapters.base import Adapter, EditsMessages, ShowsDrafts, TryLater, Unauthorized, Undeliverable
+from adapters.base import (
+    Adapter,
+    EditsMessages,
+    ShowsDrafts,
+    TryLater,
+    Unauthorized,
+    Undeliverable,
+)
 from gateway.observe.logging import get_logger
 from gateway.pacing import Pacer
 from gateway.runs.replies import closed_card
+from gateway.signs import Signs
 from gateway.texts import say
 from gateway.texts.times import when
 from sessions import asks, leases, outbox, runs
@@ -31,6 +39,10 @@ IN_HAND = 50
 """Chats that wait for their turn: as many as a platform takes in a second or two."""
 _BACKOFF = (1, 2, 5, 10, 30, 60, 120, 300)
 _GRACE_SECONDS = 10
+_UNAUTHORIZED_SECONDS = 30
+UNSURE_SECONDS = 30
+"""What may have arrived is sent again after this long, where the platform gives no sign of life."""
+_SIGN_SECONDS = 2
 
 T = TypeVar("T")
 
@@ -86,6 +98,7 @@ class Delivery:
         self._owner = leases.this_owner()
         self._claims = 0
         self._busy: dict[str, int] = {}  # chats, and how many claims there had been when each last asked for its next
+        self._signs = Signs(adapter)
         self._put_in = False  # this process put something in since the last claim
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -166,12 +179,12 @@ class Delivery:
             conn, self._platform, self._owner, self._clock(), lease_ms=LEASE_MS, busy_chats=list(self._busy)
         )
 
-    def _prepare(self, conn: Connection, row: OutRow) -> OutRow:
+    def _prepare(self, conn: Connection, row: OutRow, *, edits: bool) -> OutRow:
         if "closes" in row.body:
             row = replace(row, body=self._closing(conn, row))
         elif not row.rendered:
             row = outbox.split(conn, row, self._render(row, quote=_quotes(conn, row)), self._clock())
-        outbox.sending(conn, row.id)
+        (outbox.editing if edits else outbox.sending)(conn, row.id)
         return row
 
     def _render(self, row: OutRow, *, quote: bool = False) -> Sequence[Piece]:
@@ -226,32 +239,50 @@ class Delivery:
         if row.created_at < self._clock() - TOO_OLD_MS:
             await self._give_up(row, "it waited for more than a day")
             return None
+        if row.doubts and row.created_at < self._clock() - outbox.MAX_AGE_MS:
+            await self._give_up(row, row.last_error or "it may have arrived")
+            return None
+        draft = await self._preview(row)
+        if draft is None and not _is_edit(row) and self._signs.lacks(row):
+            await self._wait_for_a_sign(row)
+            return None
         await self._pacer.turn(row.address.address)
-        return await _to_the_end(self._attempt(row))
+        return await _to_the_end(self._attempt(row, draft))
 
-    async def _attempt(self, row: OutRow) -> OutRow | None:
+    async def _attempt(self, row: OutRow, draft: str | None) -> OutRow | None:
+        edits = draft is not None or _is_edit(row)
         try:
-            row = await self._database.write(self._prepare, row)
+            row = await self._database.write(self._prepare, row, edits=edits)
             await self._pacer.gate()
-            sent = await self._call(row)
+            sent = await self._call(row, draft)
         except TryLater as error:
-            await self._put_off(row, error)
+            await self._put_off(row, error, edits=edits)
         except Unauthorized as error:
             self.trouble = str(error)
-            await self._put_off(row, TryLater(str(error), after=60))
+            await self._put_off(row, TryLater(str(error), after=_UNAUTHORIZED_SECONDS))
         except Undeliverable as error:
             await self._give_up(row, str(error))
         except StateError:
             raise
         except Exception as error:  # a bug in rendering or the library: this message waits, and the others go on
             log.exception("outbox.failed", platform=self._platform, row=row.id)
-            await self._put_off(row, TryLater(f"{type(error).__name__}", after=60, ambiguous=True))
+            await self._put_off(row, TryLater(f"{type(error).__name__}", after=60, ambiguous=True), edits=edits)
         else:
-            return await self._succeeded(row, sent)
+            return await (self._attempt(row, None) if sent is None else self._succeeded(row, sent))
         return None
+
+    async def _preview(self, row: OutRow) -> str | None:
+        """The draft that this message may become."""
+        draft = await self._previews.take(row.run_id) if row.run_id and not row.part else None
+        return None if self._signs.edits_in_vain(row) else draft
+
+    async def _wait_for_a_sign(self, row: OutRow) -> None:
+        due = self._clock() + _SIGN_SECONDS * 1_000
+        await self._database.write(outbox.put_off, row.id, due, row.last_error or "", ambiguous=False)
 
     async def _succeeded(self, row: OutRow, sent: _Sent) -> OutRow | None:
         self.trouble = None
+        self._signs.forget(row)
         self._busy[row.chat] = self._claims
         more = await self._database.write(self._done, row, sent)
         log.info("outbox.sent", platform=self._platform, row=row.id, run_id=row.run_id)
@@ -260,17 +291,18 @@ class Delivery:
             await self._previews.clear(row.run_id)
         return more
 
-    async def _call(self, row: OutRow) -> _Sent:
+    async def _call(self, row: OutRow, draft: str | None) -> _Sent | None:
+        """None: the draft cannot become this message, which must be sent."""
         address = row.address.address
         edited = row.body.get("edits")
         if edited is not None:
             return await self._edit(row, address, str(edited))
-        draft = await self._previews.take(row.run_id) if row.run_id and not row.part else None
         if draft is not None and isinstance(self._adapter, ShowsDrafts):
             receipt = await self._adapter.finish_draft(address, draft, row.body)
-            if receipt is not None:
-                self._previews.became(row.run_id or "")
-                return _Sent(message_id=receipt.message_id, was_preview=True)
+            if receipt is None:
+                return None
+            self._previews.became(row.run_id or "")
+            return _Sent(message_id=receipt.message_id, was_preview=True)
         receipt = await self._adapter.send(address, row.body)
         return _Sent(message_id=receipt.message_id)
 
@@ -284,18 +316,29 @@ class Delivery:
                 log.debug("card.left", error=str(error))
         return _Sent(message_id=message_id)
 
-    async def _put_off(self, row: OutRow, error: TryLater) -> None:
+    async def _put_off(self, row: OutRow, error: TryLater, *, edits: bool = False) -> None:
+        in_doubt = error.ambiguous and not edits
         wait = error.after if error.after is not None else _BACKOFF[min(row.attempts, len(_BACKOFF) - 1)]
         if error.after:
             self._pacer.hold(error.after, row.address.address)
+        self._signs.failed(row, error, edits=edits)
+        if in_doubt and not self._signs.are_given:
+            wait = max(wait, UNSURE_SECONDS)
         due = self._clock() + int(wait * 1000)
-        await self._database.write(outbox.put_off, row.id, due, str(error), ambiguous=error.ambiguous)
+        await self._database.write(outbox.put_off, row.id, due, str(error), ambiguous=in_doubt)
         self._wake.set()
-        log.warning("outbox.retried", platform=self._platform, row=row.id, error=str(error), retry_in=wait)
+        if in_doubt and row.doubts:
+            await self._is_dead(row, str(error))
+        else:
+            log.warning("outbox.retried", platform=self._platform, row=row.id, error=str(error), retry_in=wait)
 
     async def _give_up(self, row: OutRow, why: str) -> None:
         await self._database.write(self._dead, row, why)
         self._wake.set()
+        await self._is_dead(row, why)
+
+    async def _is_dead(self, row: OutRow, why: str) -> None:
+        self._signs.forget(row)
         log.warning("outbox.dead", platform=self._platform, row=row.id, error=why)
         if row.run_id is not None:
             await self._previews.clear(row.run_id)
@@ -310,6 +353,10 @@ async def _to_the_end(work: Coroutine[None, None, T]) -> T:
         await asyncio.wait([task], timeout=_GRACE_SECONDS)
         task.cancel()
         raise
+
+
+def _is_edit(row: OutRow) -> bool:
+    return "edits" in row.body or "closes" in row.body
 
 
 def _quotes(conn: Connection, row: OutRow) -> bool:

@@ -1,13 +1,16 @@
 """Files that came with a message: fetched when their message is taken up, saved in the workspace, named to the model."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from adapters.base import Adapter, DeliveryError, FetchesMedia, TryLater
 from gateway.agent.asking import ModelError
 from gateway.fetching import Fetch, Fetcher, NotFetched
+from gateway.incoming import as_quoted
 from gateway.observe.logging import get_logger
 from gateway.received import in_words, put, safe_name, told
 from gateway.texts import say
@@ -15,7 +18,9 @@ from sessions.messages import Attachment, AttachmentKind
 
 log = get_logger(__name__)
 
-_TRIES = 3
+PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)
+PATIENCE_SECONDS = 60.0
+"""For as long as this all files of a platform are waited for together, however long it asks us to wait."""
 
 
 class Transcribes(Protocol):
@@ -32,13 +37,16 @@ class Media:
         limit: Callable[[], int],
         transcriber: Callable[[], Transcribes | None] = lambda: None,
         fetch: Fetch | None = None,
-        pause: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._adapters = adapters
         self._limit = limit
         self._transcriber = transcriber
         self._fetch_address = fetch or Fetcher().fetch
-        self._pause = pause
+        self._clock = clock
+        self._sleep = sleep
+        self._troubled: dict[str, float] = {}  # since when a platform has given nothing
 
     async def settle(self, attachment: Mapping[str, Any], inbox: Path) -> tuple[dict[str, Any], str]:
         """The attachment with where it is now (or that it is gone), and a line that tells the model. Never raises."""
@@ -56,7 +64,9 @@ class Media:
             return {**_without_address(attachment), "gone": True}, f"[file {name} is not there: {error}]"
         except (DeliveryError, OSError) as error:
             log.warning("media.gone", name=name, error=str(error))
-            line = say("limits.file_gone", name=name, platform=str(attachment.get("platform", "")).title())
+            platform = str(attachment.get("platform", "")).title()
+            not_now = isinstance(error, TryLater)
+            line = say("limits.file_not_now" if not_now else "limits.file_gone", name=name, platform=platform)
             return {**attachment, "gone": True}, f"[{line}]"
         settled = {**_without_address(attachment), "mime": mime, "path": str(path), "size": len(data)}
         return settled, await self._line(settled, path, data)
@@ -78,24 +88,45 @@ class Media:
             mime=str(attachment["mime"]),
             ref=str(attachment["ref"]),
         )
-        for left in range(_TRIES - 1, -1, -1):
+        return await self._patiently(str(adapter.platform), partial(adapter.fetch, wanted, limit))
+
+    async def _patiently(self, platform: str, fetch: Callable[[], Awaitable[bytes]]) -> bytes:
+        """In an outage the many files of one message wait together, not one after the other."""
+        for pause in (*PAUSES, None):
             try:
-                return await adapter.fetch(wanted, limit)
-            except TryLater:
-                if not left:
+                data = await fetch()
+            except TryLater as error:
+                wait = max(pause or 0, error.after or 0)
+                if pause is None or self._in_trouble(platform) + wait > PATIENCE_SECONDS:
                     raise
-                await asyncio.sleep(self._pause)
+                await self._sleep(wait)
+            else:
+                self._troubled.pop(platform, None)
+                return data
         raise AssertionError("unreachable")
+
+    def _in_trouble(self, platform: str) -> float:
+        """For how many seconds now. Trouble that nobody has met for a while is another one."""
+        now = self._clock()
+        since = self._troubled.get(platform, now)
+        self._troubled[platform] = since if now - since < 2 * PATIENCE_SECONDS else now
+        return now - self._troubled[platform]
 
     async def _line(self, attachment: Mapping[str, Any], path: Path, data: bytes) -> str:
         transcriber = self._transcriber() if attachment["kind"] == AttachmentKind.VOICE else None
         if transcriber is not None:
             try:
-                return await transcriber.transcribe(data, path.name)
+                return _heard(await transcriber.transcribe(data, path.name), attachment, path)
             except ModelError as error:
                 log.warning("voice.not_understood", error=str(error))
         kind = {AttachmentKind.IMAGE: "picture", AttachmentKind.VOICE: "voice message"}.get(attachment["kind"], "file")
         return told(kind, path, str(attachment.get("mime", "")), len(data))
+
+
+def _heard(said: str, attachment: Mapping[str, Any], path: Path) -> str:
+    """What somebody says in a message that was only replied to are not the words of the one who replied."""
+    whose = attachment.get("of")
+    return f"(what {whose} says in {path.name}:)\n{as_quoted(said)}" if whose else said
 
 
 def _without_address(attachment: Mapping[str, Any]) -> dict[str, Any]:

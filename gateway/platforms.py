@@ -15,6 +15,7 @@ from adapters.base import (
     DeliveryError,
     OffersCommands,
     ReportsLiveness,
+    TryLater,
     Unauthorized,
 )
 from gateway.commands import MENU
@@ -37,7 +38,9 @@ log = get_logger(__name__)
 
 _SEND_OFF_SECONDS = 8
 _BACKOFF = (1, 2, 5, 10, 30, 60)
-_UNAUTHORIZED_SECONDS = 300
+_UNAUTHORIZED = (30, 60, 120, 300)
+"""A token can be refused for a moment, too. A new one in the configuration counts at once."""
+_STEADY_SECONDS = 60
 _COMMANDS_AGAIN_SECONDS = 3_600
 _LOOK_SECONDS = 5
 
@@ -96,6 +99,8 @@ class Platform:
         self._database = database
         self.presence = Presence(adapter, pacer, live, keep=partial(database.write, runs.keep_preview))
         self._metrics = metrics
+        if isinstance(adapter, ReportsLiveness):
+            adapter.on_success(self._connected)
         self.delivery = Delivery(database, adapter, pacer, self.presence, timezone=timezone, sent=self._sent)
 
     def _sent(self, row: OutRow) -> None:
@@ -118,20 +123,28 @@ class Platform:
             await self.adapter.close()
 
     async def _supervise(self, work: Callable[[], Awaitable[None]], what: str) -> None:
-        failures = 0
+        failures, kind = 0, _BACKOFF
         while True:
-            began = time.monotonic()
-            wait: float = 0
-            try:
-                await work()
-            except Unauthorized:
-                wait = _UNAUTHORIZED_SECONDS
-            except (DeliveryError, StateError) as error:
-                log.debug("platform.interrupted", platform=self.name, what=what, error=str(error))
-            except Exception:  # one platform must never take the others down
-                log.exception("platform.failed", platform=self.name, what=what)
-            failures = 0 if time.monotonic() - began > 60 else failures + 1
-            await self._sleep(wait or _BACKOFF[min(failures, len(_BACKOFF) - 1)])
+            began, before = time.monotonic(), kind
+            kind, asked = await self._once(work, what)
+            goes_on = kind is before and time.monotonic() - began < _STEADY_SECONDS
+            failures = failures + 1 if goes_on else 1
+            await self._sleep(max(asked, kind[min(failures, len(kind)) - 1]))
+
+    async def _once(self, work: Callable[[], Awaitable[None]], what: str) -> tuple[tuple[int, ...], float]:
+        """How to wait until the next time, and how long at least."""
+        try:
+            await work()
+        except Unauthorized:
+            return _UNAUTHORIZED, 0
+        except TryLater as error:
+            log.debug("platform.interrupted", platform=self.name, what=what, error=str(error))
+            return _BACKOFF, error.after or 0
+        except (DeliveryError, StateError) as error:
+            log.debug("platform.interrupted", platform=self.name, what=what, error=str(error))
+        except Exception:  # one platform must never take the others down
+            log.exception("platform.failed", platform=self.name, what=what)
+        return _BACKOFF, 0
 
     async def send_off(self) -> None:
         """Before the end: what is ready goes out, if the platform takes it within some seconds."""
@@ -150,7 +163,8 @@ class Platform:
         try:
             if isinstance(self.adapter, ChecksSetup):
                 self.health.who = await self.adapter.check()
-            self._connected()
+            if not isinstance(self.adapter, ReportsLiveness):
+                self._connected()
             await self.adapter.run(self.deliver)
         except Unauthorized as error:
             self._lost(State.UNAUTHORIZED, str(error))

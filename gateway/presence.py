@@ -51,6 +51,7 @@ class _Shown:
     draft: str | None = None
     drawn: str | None = None
     drawn_at: float = 0.0
+    unsure: bool = False  # there may be a preview that nobody can name
     type_at: float = 0.0
     quiet_until: float = 0.0
     noted: list[Inbound] = field(default_factory=list[Inbound])
@@ -130,7 +131,7 @@ class Presence:
             return
         shown = _Shown(run_id=run.id, route=run.route, began=self._clock())
         if (before := self._shown.get(run.id)) is not None:  # it goes on, and so does what is shown of it
-            before.over, shown.draft, shown.drawn = True, before.draft, before.drawn
+            before.over, shown.draft, shown.drawn, shown.unsure = True, before.draft, before.drawn, before.unsure
             before.cleared.set()
         self._start(run.id, shown)
 
@@ -204,7 +205,7 @@ class Presence:
         stale = shown.drawn is not None and self._clock() > shown.drawn_at + getattr(
             adapter, "draft_renew_every", float("inf")
         )
-        if not isinstance(adapter, ShowsDrafts) or not wanted or (wanted == shown.drawn and not stale):
+        if not isinstance(adapter, ShowsDrafts) or not wanted or (wanted == shown.drawn and not stale) or shown.unsure:
             return
         if not self._pacer.turn_now(address, edit=True):
             return
@@ -212,7 +213,11 @@ class Presence:
             if shown.over:
                 return
             before = shown.draft
-            shown.draft = await adapter.draft(address, before, wanted, reply_to=self._quoted(shown))
+            try:
+                shown.draft = await adapter.draft(address, before, wanted, reply_to=self._quoted(shown))
+            except TryLater as error:
+                shown.unsure = error.ambiguous and before is None
+                raise
             shown.drawn, shown.drawn_at = wanted, self._clock()
             if shown.draft != before:
                 await self._note_preview(shown)
@@ -261,7 +266,8 @@ class Presence:
         shown.over = True
         shown.cleared.set()
         if not shown.ended:  # that was the answer to a part of it
-            self._start(run_id, _Shown(run_id=run_id, route=shown.route, began=self._clock(), noted=shown.noted))
+            rest = _Shown(run_id=run_id, route=shown.route, began=self._clock(), noted=shown.noted, unsure=shown.unsure)
+            self._start(run_id, rest)
         async with shown.calling:
             if shown.draft is not None and isinstance(self._adapter, ShowsDrafts):
                 await self._erase(self._adapter, shown, shown.draft)

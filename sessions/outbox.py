@@ -163,14 +163,18 @@ def came_between(conn: Connection, row: OutRow) -> bool:
     return conn.execute(_BETWEEN, values).first() is not None
 
 
-_SENDING = (
-    update(outbox).where(outbox.c.id == param("row")).values(state=OutState.SENDING, attempts=outbox.c.attempts + 1)
-)
+_TRYING = update(outbox).where(outbox.c.id == param("row")).values(attempts=outbox.c.attempts + 1)
+_SENDING = _TRYING.values(state=OutState.SENDING)
 
 
 def sending(conn: Connection, row_id: int) -> None:
     """From here on a crash leaves it open whether the message arrived."""
     conn.execute(_SENDING, {"row": row_id})
+
+
+def editing(conn: Connection, row_id: int) -> None:
+    """Doing it twice is the same as once, so there is no doubt after a crash."""
+    conn.execute(_TRYING, {"row": row_id})
 
 
 _SENT = (
@@ -192,7 +196,7 @@ def sent(conn: Connection, row_id: int, message_id: str, now: int) -> None:
 
 
 def put_off(conn: Connection, row_id: int, due_at: int, error: str, *, ambiguous: bool) -> None:
-    """Try again at `due_at`. `ambiguous`: the message may have arrived, which is risked once."""
+    """Try again at `due_at`. `ambiguous`: the message may have arrived, which is risked once: then it is a dead letter."""
     doubts = outbox.c.doubts + (1 if ambiguous else 0)
     state = case((doubts > 1, OutState.DEAD), (doubts == 1, OutState.UNKNOWN), else_=OutState.PENDING)
     conn.execute(
@@ -276,6 +280,12 @@ def send_again(conn: Connection, row_id: int, now: int) -> bool:
     if revived is not None:
         touch(conn, "outbox", revived)
     return revived is not None
+
+
+def unsent_files(conn: Connection) -> list[str]:
+    """The keys of messages with a file that wait, or are dead letters and may be sent again."""
+    key = outbox.c.dedup_key
+    return list(conn.scalars(select(key).where(key >= FILE, key < "file;", outbox.c.state != OutState.SENT)))
 
 
 def counts(conn: Connection) -> dict[tuple[str, str], int]:

@@ -42,6 +42,7 @@ from adapters.base import (
     ReportsLiveness,
     ShowsDrafts,
     ShowsTyping,
+    TryLater,
     Unauthorized,
     Undeliverable,
 )
@@ -71,6 +72,7 @@ _FORMATTING = (
     "entities_too",
 )  # in Telegram's words about text whose formatting it refuses
 _NO_PICTURE = ("photo_", "image_", "voice_")  # about what it does not take as a picture or a voice message
+_NO_EMPTY_DRAFT = ("text is empty", "text_empty", "text must be non-empty", "method not found")
 _EDITABLE = {"entities", "reply_markup", "link_preview_options"}
 _NOT_FOR_TELEGRAM = {"method", "text", "path", "content", "filename"}
 
@@ -123,6 +125,7 @@ class Telegram(
         )
         self._me: User | None = None
         self._last_success: float | None = None
+        self._tell_success: Callable[[], None] = lambda: None
         self._supergroups: dict[str, str] = {}
         self._offered: set[str] = set()
         self._shows_thinking = True
@@ -144,6 +147,9 @@ class Telegram(
     def last_success(self) -> float | None:
         return self._last_success
 
+    def on_success(self, tell: Callable[[], None]) -> None:
+        self._tell_success = tell
+
     async def check(self) -> str:
         me = await self._identify()
         return f"@{me.username} ({me.full_name})"
@@ -156,8 +162,8 @@ class Telegram(
         self._note_success()
         try:
             item = json.loads(body)
-        except ValueError:
-            log.warning("telegram.update_skipped", update_id=None, reason="the body is no JSON")
+        except (ValueError, RecursionError) as error:
+            log.warning("telegram.update_skipped", update_id=None, reason=type(error).__name__)
             return True
         await self._take(deliver, item)
         return True
@@ -188,12 +194,12 @@ class Telegram(
             await self._edit(address, message_id, _plain(piece))
 
     async def typing(self, address: Address) -> None:
-        """In a DM an empty draft, which is shown as thinking; where that is refused, and elsewhere, as typing."""
+        """In a DM an empty draft, which is shown as thinking; where Telegram does not know that, and elsewhere, as typing."""
         if address.kind is ChatKind.DM and self._shows_thinking:
             try:
                 await self._draft_in_dm(address, {"text": "", "entities": []})
-            except Refused:
-                self._shows_thinking = False
+            except Refused as refusal:  # which may be about this chat alone
+                self._shows_thinking = not _is_about_thinking(refusal)
             else:
                 return
         with self._calling(address):
@@ -222,11 +228,14 @@ class Telegram(
         return Receipt(message_id=draft_id)
 
     async def _draft_in_dm(self, address: Address, piece: Piece) -> None:
-        """The one draft of this chat, which the next message takes away."""
-        with self._calling(address):
-            await self._bot.send_message_draft(
-                **self._to(address), draft_id=1, text=piece["text"], api_kwargs={"entities": piece["entities"]}
-            )
+        """The one draft of this chat, which the next message takes away; so nothing is left of one that arrived unheard."""
+        try:
+            with self._calling(address):
+                await self._bot.send_message_draft(
+                    **self._to(address), draft_id=1, text=piece["text"], api_kwargs={"entities": piece["entities"]}
+                )
+        except TryLater as error:
+            raise TryLater(str(error), after=error.after) from None
 
     async def erase_draft(self, address: Address, draft_id: str) -> None:
         with suppress(Refused), self._calling(address):  # refused: somebody has already deleted it
@@ -352,6 +361,7 @@ class Telegram(
 
     def _note_success(self) -> None:
         self._last_success = self._clock()
+        self._tell_success()
 
 
 async def _upload(piece: Piece) -> InputFile:
@@ -370,6 +380,10 @@ def _scope(user_id: str) -> BotCommandScope:
 
 def _is_formatting(refusal: Refused) -> bool:
     return any(words in refusal.reason for words in _FORMATTING)
+
+
+def _is_about_thinking(refusal: Refused) -> bool:
+    return refusal.reason.startswith("not found") or any(words in refusal.reason for words in _NO_EMPTY_DRAFT)
 
 
 def _simpler(piece: Piece, refusal: Refused) -> Piece | None:

@@ -30,6 +30,10 @@ class Refused(Undeliverable):
         self.reason = reason.lower()
 
 
+class Contested(TryLater):
+    """Somebody else polls for this bot: nobody knows who gets what, until one of the two stops."""
+
+
 class Moved(TryLater):
     """The group became a supergroup. Sending again goes there."""
 
@@ -68,7 +72,7 @@ class Translation:
             case Forbidden() | BadRequest() | EndPointNotFound() | InvalidToken():
                 return Refused(f"Telegram refuses this: {said}", said)
             case Conflict():
-                return TryLater(
+                return Contested(
                     "Another program receives this bot's messages (409). Stop it, or give one of the two a token of its own."
                 )
             case NetworkError() if "too large" in said.lower():  # 413

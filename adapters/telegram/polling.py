@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import structlog
 
 from adapters.base import TryLater
-from adapters.telegram.errors import Translation
+from adapters.telegram.errors import Contested, Translation
 from adapters.telegram.transport import Connections
 
 PATIENCE = 5  # failures in a row, then the supervisor is told
@@ -49,6 +49,8 @@ class Poll:
                     for item in items:
                         await take(item)
                     offset = _behind(items, offset)
+                except Contested:  # waiting does not help, a human does
+                    raise
                 except TryLater as error:
                     failures, seconds = failures + 1, 0
                     await self._recover(error, failures)
@@ -62,7 +64,7 @@ class Poll:
         return answer if isinstance(answer, list) else []
 
     async def _recover(self, error: TryLater, failures: int) -> None:
-        """Waits and starts over on a fresh connection: one that hangs, or that a second poller broke, stays broken."""
+        """Waits and starts over on a fresh connection: one that hangs stays broken."""
         if failures > PATIENCE:
             raise error
         log.warning("telegram.poll_failed", reason=str(error), failures=failures)

@@ -61,6 +61,14 @@ async def until_dead(s: Scene, count: int) -> list[str]:
     return [row.last_error or "" for row in rows]
 
 
+async def until_tried(s: Scene, what: str, count: int) -> None:
+    """Until a message has so many `attempts` or `doubts` behind it."""
+    query = text(f"SELECT max({what}) FROM outbox")
+    async with asyncio.timeout(30):
+        while (await s.app.database.read(lambda conn: conn.execute(query).scalar_one()) or 0) < count:
+            await asyncio.sleep(0.01)
+
+
 def write_config(
     home: Path, server: TelegramServer, *, sections: dict[str, Any] | None = None, **telegram: Any
 ) -> None:

@@ -4,10 +4,12 @@ import asyncio
 import signal
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from gateway import delivery, platforms
 from gateway.platforms import State
-from tests.e2e.telegram.house import Scene, daemon, process, scene, settled, until_dead, write_config
+from tests.e2e.telegram.house import Scene, daemon, process, scene, settled, until_dead, until_tried, write_config
 from tests.fakes.telegram_server import TelegramServer
 
 
@@ -71,6 +73,62 @@ async def test_a_poll_that_fails_recovers_by_itself(home: Path) -> None:
         s.server.fail("getUpdates", drop="before")
         s.server.fail("getUpdates", status=409, description="Conflict: terminated by other getUpdates request")
         assert await s.answer_to("hello")
+
+
+CONFLICT = {"status": 409, "description": "Conflict: terminated by other getUpdates request"}
+
+
+async def test_a_second_poller_is_told_for_as_long_as_it_is_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platforms, "_BACKOFF", (0.05,))
+    async with scene(home) as s:
+        await s.answer_to("hello")
+        health, seen = s.serving.chats.running["telegram"].health, set[State]()
+        conflict = s.server.fail("getUpdates", times=10_000, **CONFLICT)
+        await s.server.until(lambda: health.state is State.LOST)
+        left = conflict.times
+
+        def asked_again() -> bool:
+            seen.add(health.state)
+            return conflict.times < left - 3
+
+        await s.server.until(asked_again)
+        assert seen == {State.LOST}
+        assert "Another program receives this bot's messages" in health.words
+        s.server.faults.clear()
+        await s.server.until(lambda: health.state is State.CONNECTED)
+        assert health.words == ""
+
+
+async def test_it_is_ready_once_it_has_been_given_what_came(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platforms, "_BACKOFF", (0.05,))
+    async with TelegramServer() as server:
+        server.fail("getUpdates", times=10_000, **CONFLICT)
+        async with daemon(home, server) as (_, served), aiohttp.ClientSession() as client:
+            health = served.chats.running["telegram"].health
+            await server.until(lambda: health.state is State.LOST)
+            assert (await client.get(f"{served.url}/readyz")).status == 503
+            server.faults.clear()
+            await server.until(lambda: health.was_up)
+            server.fail("getUpdates", times=10_000, **CONFLICT)
+            await server.until(lambda: health.state is State.LOST)
+            assert (await client.get(f"{served.url}/readyz")).status == 200
+
+
+async def test_an_outage_does_not_use_up_the_one_more_try(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "_BACKOFF", (0.05,))
+    monkeypatch.setattr(delivery, "_SIGN_SECONDS", 0.05)
+    async with scene(home) as s:
+        await s.answer_to("hello")
+        s.server.fail("sendMessage", drop="before", times=10_000)
+        polls = s.server.fail("getUpdates", drop="before", times=10_000)
+        s.says("still there?")
+        await until_tried(s, "doubts", 1)
+        left = polls.times
+        await s.server.until(lambda: polls.times < left - 1)
+        s.server.faults.clear()
+        assert len(await s.server.answered(s.dm.id, 2)) == 2
+        await settled(s.app.database)
+        assert len(s.server.answers(s.dm.id)) == 2
 
 
 async def test_two_hundred_chats_at_once_keep_to_the_limits(home: Path) -> None:

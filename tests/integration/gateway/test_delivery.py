@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event, text
 
-from adapters.base import Deliver, Pace, Undeliverable
-from gateway.delivery import IN_HAND, Delivery
+from adapters.base import Deliver, Pace, TryLater, Undeliverable
+from gateway import delivery
+from gateway.delivery import IN_HAND, UNSURE_SECONDS, Delivery
 from gateway.pacing import Pacer
 from sessions import outbox
 from sessions.clock import Clock, now_ms
@@ -31,6 +32,8 @@ class Chats:
         self.sent: list[tuple[str, str]] = []
         self.edited: list[tuple[str, str]] = []
         self.gone: set[str] = set()
+        self.unheard = False
+        self.tries = 0
         self.open = asyncio.Event()
         self.open.set()
 
@@ -41,6 +44,9 @@ class Chats:
         await self.open.wait()
         if address.chat_id in self.gone:
             raise Undeliverable("gone")
+        if self.unheard:
+            self.tries += 1
+            raise TryLater("no answer", ambiguous=True)
         self.sent.append((address.chat_id, piece["text"]))
         return Receipt(message_id=str(len(self.sent)))
 
@@ -53,6 +59,18 @@ class Chats:
         raise NotImplementedError
 
     async def close(self) -> None:
+        raise NotImplementedError
+
+
+class LivelyChats(Chats):
+    """It shows when it lives, whatever becomes of what it is sent."""
+
+    alive: float | None = None
+
+    def last_success(self) -> float | None:
+        return self.alive
+
+    def on_success(self, tell: object) -> None:
         raise NotImplementedError
 
 
@@ -78,8 +96,8 @@ class NoPreviews:
 async def delivering(
     database: Database, chats: Chats, previews: NoPreviews | None = None, clock: Clock = now_ms
 ) -> AsyncGenerator[None]:
-    delivery = Delivery(database, chats, Pacer(chats.pace), previews or NoPreviews(), clock=clock)
-    task = asyncio.create_task(delivery.run())
+    under_test = Delivery(database, chats, Pacer(chats.pace), previews or NoPreviews(), clock=clock)
+    task = asyncio.create_task(under_test.run())
     try:
         yield
     finally:
@@ -135,8 +153,8 @@ async def test_a_crowd_is_not_looked_at_again_for_every_message(sqlite: Database
 
 async def test_a_message_that_another_process_put_in_is_found(sqlite: Database) -> None:
     chats, previews = Chats(per_second=100_000), NoPreviews()
-    delivery = Delivery(sqlite, chats, Pacer(chats.pace), previews)
-    task = asyncio.create_task(delivery.run())
+    under_test = Delivery(sqlite, chats, Pacer(chats.pace), previews)
+    task = asyncio.create_task(under_test.run())
     await asyncio.sleep(0.05)
 
     def silently(conn: Connection) -> None:
@@ -144,7 +162,7 @@ async def test_a_message_that_another_process_put_in_is_found(sqlite: Database) 
         conn.info.pop("touched", None)
 
     await sqlite.write(silently)
-    delivery.wake()
+    under_test.wake()
     await until(lambda: chats.sent == [("1", "hello")])
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -168,7 +186,7 @@ async def test_previews_go_with_the_answer_whether_it_arrives_or_never_will(sqli
 async def test_a_card_is_closed_where_its_buttons_are_once_it_has_arrived(database: Database, clock: HandClock) -> None:
     chats, door = Chats(per_second=100_000), Door(database, clock)
     await door.comes("hello")
-    number = door.waits(DM_KEY, AskKind.QUESTION, card="Which?|red or blue")
+    number = door.waits(DM_KEY, AskKind.QUESTION, card="Which?|red or blue", delivered=False)
     await door.comes("red")
     async with delivering(database, chats, clock=clock):
         await until(lambda: chats.edited)
@@ -177,13 +195,63 @@ async def test_a_card_is_closed_where_its_buttons_are_once_it_has_arrived(databa
     assert door.closed() == [number]
 
 
+def tell(conn: Connection) -> tuple[str, int]:
+    """State and due time of the latest."""
+    state, due = conn.execute(text("SELECT state, due_at FROM outbox ORDER BY id DESC")).first() or ("", 0)
+    return state, due
+
+
+async def test_the_one_more_try_waits_for_a_sign_of_life_and_not_for_more_than_an_hour(
+    sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_BACKOFF", (0.01,))
+    monkeypatch.setattr(delivery, "_SIGN_SECONDS", 0.01)
+    chats, later = LivelyChats(per_second=100_000), 0
+
+    async def doubted(chat: str) -> None:
+        """Looked at again, and left for later, some times."""
+        chats.unheard, before = True, chats.tries
+        await sqlite.write(put, chat, "hello")
+        await until(lambda: chats.tries > before)
+        seen = set[int]()
+        async with asyncio.timeout(30):
+            while len(seen) < 3:
+                state, due = await sqlite.read(tell)
+                seen |= {due} if state == "unknown" else set()
+                await asyncio.sleep(0.005)
+        assert chats.tries == before + 1
+        chats.unheard = False
+
+    async with delivering(sqlite, chats, clock=lambda: now_ms() + later):
+        await doubted("1")
+        chats.alive = 2.0
+        await until(lambda: chats.sent == [("1", "hello")])
+        await doubted("2")
+        later = outbox.MAX_AGE_MS
+        async with asyncio.timeout(30):
+            while [letter.chat for letter in await sqlite.read(outbox.dead_letters)] != ["2"]:
+                await asyncio.sleep(0.005)
+    assert chats.sent == [("1", "hello")]
+
+
+async def test_where_no_sign_of_life_is_given_the_one_more_try_comes_later(sqlite: Database) -> None:
+    chats = Chats(per_second=100_000)
+    chats.unheard = True
+    async with delivering(sqlite, chats):
+        await sqlite.write(put, "1", "hello")
+        async with asyncio.timeout(30):
+            while (told := await sqlite.read(tell))[0] != "unknown":
+                await asyncio.sleep(0.01)
+    assert told[1] - now_ms() > (UNSURE_SECONDS - 10) * 1_000
+
+
 @pytest.mark.parametrize("lost", ["card", "edit"])
 async def test_a_card_that_cannot_be_closed_leaves_no_dead_letter(
     sqlite: Database, clock: HandClock, lost: str
 ) -> None:
     chats, door = Chats(per_second=100_000), Door(sqlite, clock)
     await door.comes("hello")
-    door.waits(DM_KEY, AskKind.QUESTION)
+    door.waits(DM_KEY, AskKind.QUESTION, delivered=False)
     if lost == "card":
         await sqlite.write(outbox.give_up_chat, "telegram", "7", "lost")
     async with delivering(sqlite, chats, clock=clock):

@@ -99,6 +99,21 @@ def test_what_was_being_sent_gets_one_more_try(database: Database) -> None:
     assert [row.state for row in database.read_now(outbox.dead_letters)] == [OutState.DEAD]
 
 
+def test_an_edit_that_was_cut_off_is_in_no_doubt(database: Database) -> None:
+    put(database, "a")
+
+    def die(conn: Connection) -> None:
+        (row,) = outbox.claim(conn, "telegram", "dead", NOW, lease_ms=1_000)
+        outbox.editing(conn, row.id)
+        outbox.release(conn, "telegram", ["dead"])
+        outbox.interrupted(conn, "telegram", NOW + 1)
+
+    for tried in (0, 1, 2):
+        (row,) = claim(database, NOW + tried, owner="dead")
+        assert (row.state, row.attempts, row.doubts) == (OutState.PENDING, tried, 0)
+        database.write_now(die)
+
+
 def test_and_none_after_an_hour(database: Database) -> None:
     put(database, "a", now=NOW - HOUR - 1)
     interrupt(database, NOW)

@@ -10,10 +10,14 @@ from adapters.base import TryLater, Undeliverable
 from gateway.agent.asking import ModelRefused
 from gateway.fetching import Fetched, NotFetched
 from gateway.media import Media
+from gateway.texts import say
+from sessions.keys import Platform
 
 
 class Shelf:
     """An adapter as far as fetching goes."""
+
+    platform = Platform.TELEGRAM
 
     def __init__(self, *answers: bytes | Exception) -> None:
         self._answers = list(answers)
@@ -37,13 +41,27 @@ class Ear:
         return self._heard
 
 
+class Time:
+    """Passes by sleeping."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 def a_file(name: str = "report.txt", **more: Any) -> dict[str, Any]:
     return {"platform": "telegram", "kind": "file", "name": name, "mime": "text/plain", "ref": "r", **more}
 
 
 def media(*answers: bytes | Exception, limit: int = 100, ear: Any = None) -> Media:
     adapters: Any = {"telegram": Shelf(*answers)}
-    return Media(adapters, limit=lambda: limit, transcriber=lambda: ear, pause=0)
+    time = Time()
+    return Media(adapters, limit=lambda: limit, transcriber=lambda: ear, clock=time, sleep=time.sleep)
 
 
 async def test_it_is_saved_for_the_owner_only_and_named(tmp_path: Path):
@@ -80,18 +98,45 @@ async def test_what_is_too_big_is_not_even_fetched(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "answers", [(Undeliverable("larger than said"),), (TryLater("away"), TryLater("away"), TryLater("away"))]
+    ("answers", "text"),
+    [((Undeliverable("larger than said"),), "limits.file_gone"), ((TryLater("away"),) * 6, "limits.file_not_now")],
 )
-async def test_what_is_gone_is_said(tmp_path: Path, answers: tuple[Exception, ...]):
+async def test_what_is_gone_is_said_and_what_is_away_is_said_otherwise(
+    tmp_path: Path, answers: tuple[Exception, ...], text: str
+):
     settled, line = await media(*answers).settle(a_file(), tmp_path)
     assert settled["gone"]
-    assert "report.txt" in line
-    assert "Telegram" in line
+    assert line == f"[{say(text, name='report.txt', platform='Telegram')}]"
 
 
-async def test_a_short_outage_is_waited_for(tmp_path: Path):
-    settled, _ = await media(TryLater("away"), b"figures").settle(a_file(), tmp_path)
+@pytest.mark.parametrize(
+    ("troubles", "waited"),
+    [
+        ((TryLater("away"),) * 5, 30),
+        ((TryLater("slowly", after=20),) * 3, 60),
+        ((TryLater("slowly", after=60),), 60),
+    ],
+)
+async def test_an_outage_is_waited_for_as_long_as_asked(tmp_path: Path, troubles: tuple[Exception, ...], waited: float):
+    time = Time()
+    adapters: Any = {"telegram": Shelf(*troubles, b"figures")}
+    shelf = Media(adapters, limit=lambda: 100, clock=time, sleep=time.sleep)
+    settled, _ = await shelf.settle(a_file(), tmp_path)
     assert Path(settled["path"]).read_bytes() == b"figures"
+    assert time.now == 1_000 + waited
+
+
+async def test_nobody_waits_for_longer_than_a_minute_however_many_files_there_are(tmp_path: Path):
+    time = Time()
+    adapters: Any = {
+        "telegram": Shelf(*(TryLater("slowly", after=25) for _ in range(20)), TryLater("x", after=90), b"x")
+    }
+    shelf = Media(adapters, limit=lambda: 100, clock=time, sleep=time.sleep)
+    assert all([(await shelf.settle(a_file(), tmp_path))[0]["gone"] for _ in range(10)])
+    assert time.now <= 1_060
+    time.now += 1_000
+    adapters["telegram"] = Shelf(TryLater("away"), b"figures")
+    assert "path" in (await shelf.settle(a_file(), tmp_path))[0], "that trouble is over"
 
 
 async def test_a_platform_that_is_switched_off_and_a_disk_that_takes_nothing(tmp_path: Path):

@@ -313,6 +313,31 @@ async def test_a_preview_that_is_refused_holds_up_nothing(group: Scene, error: E
     assert group.seen[-1] == (4.5, "answer")
 
 
+async def test_where_a_preview_may_have_been_left_no_second_one_is_begun(group: Scene) -> None:
+    group.begins()
+    await group.time.passes(1)
+    group.chat.trouble = [TryLater("no answer", ambiguous=True)]
+    group.says("Some words")
+    await group.time.passes(1)
+    group.says(" and more")
+    await group.time.passes(20)
+    assert [what for _, what in group.seen[:3]] == ["typing", "Some words", "typing"]
+    assert {what for _, what in group.seen[2:]} == {"typing"}
+    group.ends()
+    assert await group.delivers() is None
+
+
+async def test_a_preview_whose_change_got_no_answer_goes_on(group: Scene) -> None:
+    group.begins()
+    group.says("Some words")
+    await group.time.passes(5)
+    group.chat.trouble = [TryLater("no answer", ambiguous=True)]
+    group.says(" and more")
+    await group.time.passes(20)
+    group.ends()
+    assert await group.delivers() == "99"
+
+
 async def test_what_comes_in_meanwhile_gets_a_reaction_until_the_answer_is_there(group: Scene) -> None:
     group.begins()
     await group.time.passes(2)

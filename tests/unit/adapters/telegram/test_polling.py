@@ -38,17 +38,27 @@ async def test_a_flooded_poll_waits_as_long_as_it_is_told(server, gateway, ada, 
     assert gateway.pauses == [17]
 
 
-async def test_a_second_poller_is_named_once_patience_ends(server, gateway) -> None:
-    server.fail("getUpdates", times=99, status=409, description="Conflict: terminated by other getUpdates request")
-    with pytest.raises(TryLater, match="Another program receives this bot's messages"):
+async def test_an_outage_is_told_once_patience_ends(server, gateway) -> None:
+    server.fail("getUpdates", times=99, drop="before")
+    with pytest.raises(TryLater, match="cannot be reached"):
         await gateway.start()
     assert len(gateway.pauses) == PATIENCE
+    assert gateway.adapter.last_success() is None
+
+
+async def test_a_second_poller_is_named_at_once(server, gateway) -> None:
+    server.fail("getUpdates", status=409, description="Conflict: terminated by other getUpdates request")
+    with pytest.raises(TryLater, match="Another program receives this bot's messages"):
+        await gateway.start()
+    assert gateway.pauses == []
     assert gateway.adapter.last_success() is None
 
 
 async def test_one_conflict_is_overcome(server, gateway, ada, dm) -> None:
     server.fail("getUpdates", status=409, description="Conflict: terminated by other getUpdates request")
     server.user_says(dm, ada, "x")
+    with pytest.raises(TryLater):
+        await gateway.start()
     gateway.start()
     await gateway.received()
     first, second = server.polled_from[:2]
@@ -78,12 +88,14 @@ async def test_a_token_that_is_revoked_while_running_stops_it(server, gateway, d
 
 
 async def test_liveness_is_the_time_of_the_last_answer(server, gateway, ada, dm) -> None:
+    told: list[float | None] = []
+    gateway.adapter.on_success(lambda: told.append(gateway.adapter.last_success()))
     gateway.start()
     await gateway.until(gateway.adapter.last_success)
     gateway.now = 2000.0
     server.user_says(dm, ada, "x")
     await gateway.received()
-    assert gateway.adapter.last_success() == 2000.0
+    assert gateway.adapter.last_success() == told[-1] == 2000.0
 
 
 async def test_it_can_be_cancelled_and_started_again(server, gateway, ada, dm) -> None:

@@ -1,5 +1,8 @@
 """Drafts, typing, reactions and edits. The real client library against a Bot API at the wire."""
 
+import pytest
+
+from adapters.base import TryLater
 from sessions.messages import Button
 from tests.fakes.telegram_server import TelegramServer
 from tests.unit.adapters.telegram.wire import Gateway, address_of, outbound
@@ -43,6 +46,25 @@ async def test_thinking_is_an_empty_draft_and_where_that_is_refused_typing(serve
     await gateway.adapter.typing(address_of(dm))
     await gateway.adapter.typing(address_of(dm))
     assert (dm.actions, dm.drafts) == (["typing", "typing"], [""])
+
+
+@pytest.mark.parametrize(
+    ("status", "description"),
+    [(403, "Forbidden: bot was blocked by the user"), (400, "Bad Request: chat not found")],
+)
+async def test_one_chat_that_takes_no_draft_leaves_the_others_theirs(server, gateway, dm, status, description) -> None:
+    server.fail("sendMessageDraft", status=status, description=description)
+    await gateway.adapter.typing(address_of(dm))
+    await gateway.adapter.typing(address_of(dm))
+    assert (dm.actions, dm.drafts) == (["typing"], [""])
+
+
+async def test_a_draft_that_may_have_arrived_is_in_doubt_only_where_it_would_stay(server, gateway, dm) -> None:
+    for chat, in_doubt in ((dm, False), (server.group(), True)):
+        server.fail("*", drop="after")
+        with pytest.raises(TryLater) as raised:
+            await gateway.adapter.draft(address_of(chat), None, "text")
+        assert raised.value.ambiguous is in_doubt
 
 
 async def test_a_preview_that_cannot_become_the_answer_is_left_to_be_erased(server, gateway) -> None:

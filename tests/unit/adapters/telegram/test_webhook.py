@@ -31,7 +31,8 @@ async def test_webhook_mode(server, gateway, ada, dm) -> None:
     headers, body = server.webhook_request()
     assert await adapter.receive(headers, body, gateway.deliver)
     assert gateway.inbox[0].text == "hello"
-    assert await adapter.receive(headers, b"no json", gateway.deliver)
+    for unreadable in (b"no json", b"[" * 100_000, b"[1]"):
+        assert await adapter.receive(headers, unreadable, gateway.deliver)
     for wrong in ({}, {"X-Telegram-Bot-Api-Secret-Token": "gehein"}, {"X-Telegram-Bot-Api-Secret-Token": "é"}):
         assert not await adapter.receive(wrong, body, gateway.deliver)
     assert len(gateway.inbox) == 1

@@ -1,0 +1,106 @@
+"""How long a platform is left alone after it failed, and when it counts as connected."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from adapters.base import Adapter, Deliver, OffersCommands, Pace, ReportsLiveness, TryLater, Unauthorized
+from gateway.observe.metrics import Metrics
+from gateway.platforms import Platform, State
+from gateway.runs.live import Live
+from sessions.keys import Address, Sender
+from sessions.keys import Platform as Name
+from sessions.messages import Outbound, Piece, Receipt
+from tests.integration.gateway.door import Door
+
+
+class Line(Adapter):
+    """A platform on which connecting goes as it was told beforehand, and which then stays."""
+
+    platform = Name.TELEGRAM
+    pace = Pace(per_second=30, dm=0, group=0, edit=0)
+
+    def __init__(self, *troubles: Exception) -> None:
+        self._troubles = list(troubles)
+
+    async def run(self, deliver: Deliver) -> None:
+        if self._troubles:
+            raise self._troubles.pop(0)
+        await asyncio.Event().wait()
+
+    def render(self, outbound: Outbound) -> Sequence[Piece]:
+        raise NotImplementedError
+
+    async def send(self, address: Address, piece: Piece) -> Receipt:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass
+
+
+class LivelyLine(Line, ReportsLiveness):
+    def last_success(self) -> float | None:
+        return None
+
+    def on_success(self, tell: Callable[[], None]) -> None:
+        self.succeed = tell
+
+
+class MenuLine(Line, OffersCommands):
+    def __init__(self, *troubles: Exception) -> None:
+        super().__init__()
+        self._refusals = list(troubles)
+        self.offered = asyncio.Event()
+
+    async def offer_commands(self, commands: Sequence[tuple[str, str]], users: Sequence[Sender]) -> None:
+        if self._refusals:
+            raise self._refusals.pop(0)
+        self.offered.set()
+
+
+@asynccontextmanager
+async def running(door: Door, line: Line) -> AsyncGenerator[tuple[Platform, list[float]]]:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await asyncio.sleep(0)
+
+    platform = Platform(line, database=door.database, intake=door.intake, live=Live(), metrics=Metrics(), sleep=sleep)
+    task = asyncio.create_task(platform.run())
+    try:
+        async with asyncio.timeout(30):
+            yield platform, slept
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(ready: Callable[[], object]) -> None:
+    while not ready():
+        await asyncio.sleep(0.005)
+
+
+async def test_a_refused_token_is_tried_again_soon_and_then_ever_later(quick: Door) -> None:
+    async with running(quick, Line(TryLater("away"), *[Unauthorized("no")] * 5)) as (platform, slept):
+        await until(lambda: platform.health.state is State.CONNECTED)
+    assert slept == [1, 30, 60, 120, 300, 300]
+
+
+async def test_what_is_asked_to_wait_waits_as_long(quick: Door) -> None:
+    line = MenuLine(TryLater("slowly", after=61), TryLater("away"), TryLater("slowly", after=0))
+    async with running(quick, line) as (_, slept):
+        await line.offered.wait()
+    assert slept[:3] == [61, 2, 5]
+
+
+async def test_a_platform_that_reports_liveness_is_connected_when_it_lives(quick: Door) -> None:
+    line = LivelyLine(TryLater("not now"))
+    async with running(quick, line) as (platform, slept):
+        await until(lambda: slept)
+        for _ in range(3):  # connected again, as far as the adapter can say, and nothing has come of it
+            await asyncio.sleep(0.005)
+        assert (platform.health.state, platform.health.words) == (State.LOST, "not now")
+        assert not platform.health.was_up
+        line.succeed()
+        assert (platform.health.state, platform.health.words) == (State.CONNECTED, "")
