@@ -1,20 +1,61 @@
-"""A tap on a button: whether it may decide, what it decides, and what is said when it decides nothing."""
+"""What a conversation waits for: which message or tap answers it, and what is said to those that do not."""
+
+from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
 from gateway.commands import Chat
 from gateway.observe.logging import get_logger
+from gateway.runs.replies import as_asked
 from gateway.texts import say
 from gateway.texts.times import when
-from sessions import aliases, asks, inbox, runs
+from sessions import aliases, asks, inbox, outbox, runs
 from sessions.keys import SessionKey
 from sessions.messages import Inbound
-from sessions.records import Ask, AskKind
+from sessions.records import Ask, AskKind, Run, RunStatus
 
 log = get_logger(__name__)
 
 _NUMBER = 18
 """Digits that fit into a row's number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """`answered`: by this message."""
+
+    run: Run
+    ask: Ask
+    answered: bool
+
+
+def waiting_for(conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool) -> Waiting | None:
+    """None: for nothing. An answer comes from where it was asked, in a group as a reply to the question or a mention, and from
+    somebody who may give it."""
+    run = runs.active(conn, chat.session_key)
+    ask = asks.open_of(conn, run.id) if run is not None and run.status is RunStatus.WAITING else None
+    if run is None or ask is None:
+        return None
+    may = allowed or ask.kind is AskKind.QUESTION
+    answered = may and runs.may_answer(conn, run, chat.route) and not _replies_to_another(conn, inbound, run, ask)
+    return Waiting(run=run, ask=ask, answered=answered)
+
+
+def _replies_to_another(conn: Connection, inbound: Inbound, run: Run, ask: Ask) -> bool:
+    if not inbound.by_reply or inbound.quote is None:
+        return False
+    return inbound.quote.message_id not in runs.card_names(conn, run, ask)
+
+
+def tell_held_up(conn: Connection, inbound: Inbound, chat: Chat, waiting: Waiting) -> None:
+    """To somebody whose message is kept until the answer is there. Who is where it was asked sees the question again."""
+    run, ask = waiting.run, waiting.ask
+    if runs.same_place(conn, run.route, chat.route) and _replies_to_another(conn, inbound, run, ask):
+        body = {"text": say("ask.waiting", question=as_asked(ask))}
+        runs.remind(conn, run, ask, body, chat.now, route=chat.route, why=inbound.dedup_key)
+    elif chat.route is not None:
+        key, body = f"held_up:{inbound.dedup_key}", {"text": say("ask.held_up")}
+        outbox.put(conn, chat.route, body, chat.now, dedup_key=key, session_key=chat.session_key)
 
 
 def decide(conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool) -> str:
@@ -29,7 +70,8 @@ def decide(conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool) -> 
         return ""
     if ask.kind is AskKind.APPROVAL and not allowed:
         return say("people.not_allowed")
-    if runs.answer(conn, ask.run_id, _choice(ask, choice), chat.user, chat.now, ask_id=ask.id):
+    approved = choice == "y" if ask.kind is AskKind.APPROVAL else None
+    if runs.answer(conn, ask.run_id, _choice(ask, choice), chat.user, chat.now, ask_id=ask.id, approved=approved):
         return ""
     return _too_late(ask, chat)
 

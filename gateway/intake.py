@@ -7,29 +7,27 @@ from sqlalchemy import Connection
 
 from gateway import strangers
 from gateway.access import Access, Paired, Rules, Verdict
-from gateway.commands import Chat, Parsed, execute, parse
-from gateway.commands.registry import find
-from gateway.decisions import decide
-from gateway.incoming import body, printable, words
+from gateway.commands import Chat, Command, Parsed, execute, find, parse
+from gateway.decisions import decide, tell_held_up, waiting_for
+from gateway.incoming import body, printable, shortened, unmistakable, words
 from gateway.observe.logging import get_logger
 from gateway.texts import say
-from sessions import aliases, asks, inbox, outbox, overheard, people, runs
+from gateway.wordings import Wordings
+from sessions import aliases, inbox, outbox, overheard, people, runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.db.engine import Touch
 from sessions.inbox import NewInbox
 from sessions.keys import Address, ChatKind
 from sessions.messages import Inbound, InboundKind
-from sessions.records import AskKind, Route, RunStatus
+from sessions.records import Ask, AskKind, Route, RunStatus
 from sessions.runs import Accepted, Opening
 
 log = get_logger(__name__)
 
-_ENDING = frozenset({"retry", "undo"})
-"""Commands that end what is at work on their way, which /stop leaves to allowed users."""
 _MINUTE_MS = 60_000
-ALBUM_MS = 1_000
-"""So far apart the files of an album may come and still be looked at together."""
+MORE_MS = 1_000
+"""So far apart the files of an album, or the parts of a long text, may come and still be looked at together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +66,7 @@ class Intake:
         self._noted = noted
         self._accepted = accepted
         self._clock = clock
+        self._wordings = Wordings()
         self._paired: Mapping[str, Paired] | None = None
         self._unlisten = database.listen(self._hear)
 
@@ -90,7 +89,7 @@ class Intake:
 
     async def deliver(self, inbound: Inbound) -> None:
         """Returns once whatever has to be kept is on disk. Raises StateError when it could not be kept: do not acknowledge then."""
-        inbound = printable(inbound)
+        inbound = _as_meant(printable(inbound))
         access = await self.access(inbound.address.platform)
         verdict = access.judge(inbound)
         if verdict in {Verdict.IGNORED, Verdict.STRANGER}:
@@ -111,9 +110,12 @@ class Intake:
             case InboundKind.JOINED:
                 await self._database.write(self._hello, inbound, access)
                 return
+            case _ if self._wordings.is_unchanged(inbound):
+                return
             case _:
                 pass
         joined = await self._database.write(self._take, inbound, access, verdict)
+        self._wordings.note(inbound)
         self._accepted(inbound.address.platform)
         if joined is not None:
             await self._noted(inbound, joined)
@@ -153,10 +155,7 @@ class Intake:
         if parsed is not None:
             self._command(conn, inbound, chat, parsed, allowed=verdict is Verdict.ALLOWED)
             return None
-        if verdict is not Verdict.ALLOWED and _waits(conn, key, AskKind.APPROVAL):
-            self._once(conn, inbound, chat, say("people.not_allowed"))
-            return None
-        return self._message(conn, inbound, chat)
+        return self._message(conn, inbound, chat, allowed=verdict is Verdict.ALLOWED)
 
     def _chat(self, inbound: Inbound, key: str) -> Chat:
         return Chat(
@@ -164,16 +163,21 @@ class Intake:
             now=self._clock(),
             user=inbound.sender.name or inbound.sender.id,
             route=Route(address=inbound.address, reply_to=inbound.message_id),
-            opening=Opening(user_id=inbound.sender.id, wait_ms=ALBUM_MS if inbound.album else 0),
+            opening=Opening(user_id=inbound.sender.id, wait_ms=MORE_MS if inbound.album or inbound.cut_off else 0),
             timezone=self._timezone,
             default_model=self._default_model(),
         )
 
-    def _message(self, conn: Connection, inbound: Inbound, chat: Chat) -> str | None:
+    def _message(self, conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool = True) -> str | None:
         if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
             self._refuse(conn, inbound, chat, refusal)
             return None
-        accepted = _accept(conn, chat, inbound.dedup_key, _messages(conn, inbound, chat))
+        waiting = waiting_for(conn, inbound, chat, allowed=allowed)
+        answers = waiting is None or waiting.answered
+        messages = _messages(conn, inbound, chat, waiting.ask if waiting and answers else None)
+        accepted = _accept(conn, chat, inbound.dedup_key, messages, answers=answers)
+        if waiting is not None and not answers and accepted.fresh:
+            tell_held_up(conn, inbound, chat, waiting)
         event = "message.accepted" if accepted.fresh else "message.duplicate"
         log.info(event, session_key=chat.session_key, run_id=accepted.run_id, dedup_key=inbound.dedup_key)
         return accepted.run_id if accepted.fresh and accepted.joined else None
@@ -198,18 +202,20 @@ class Intake:
     def _command(self, conn: Connection, inbound: Inbound, chat: Chat, parsed: Parsed, *, allowed: bool) -> None:
         if not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
             return
+        command = find(parsed.name)
         if parsed.name == strangers.START:
             self._started(conn, inbound, chat, parsed.argument)
-        elif not allowed and self._is_for_allowed(conn, chat, parsed.name):
+        elif not allowed and command is not None and self._is_for_allowed(conn, chat, command, parsed.argument):
             self._reply(conn, inbound, chat, say("people.not_allowed"))
         else:
             self._reply(conn, inbound, chat, execute(conn, chat, parsed))
+            if command is not None and command.begins and parsed.argument:
+                key = f"{inbound.dedup_key}:words"
+                self._message(conn, replace(inbound, text=parsed.argument, dedup_key=key), chat)
 
-    def _is_for_allowed(self, conn: Connection, chat: Chat, name: str) -> bool:
-        command = find(name)
-        if command is None:
-            return False
-        return command.for_allowed or (command.name in _ENDING and runs.active(conn, chat.session_key) is not None)
+    def _is_for_allowed(self, conn: Connection, chat: Chat, command: Command, argument: str) -> bool:
+        at_work = runs.active(conn, chat.session_key) is not None
+        return command.is_for_allowed(argument, at_work=at_work)
 
     def _started(self, conn: Connection, inbound: Inbound, chat: Chat, code: str) -> None:
         """Clients send /start by themselves: a greeting in a DM, one line once in a group."""
@@ -232,10 +238,11 @@ class Intake:
             outbox.put(conn, chat.route, out, chat.now, dedup_key=key, session_key=chat.session_key)
 
     def _overhear(self, conn: Connection, inbound: Inbound, chat: Chat) -> None:
+        said = unmistakable(shortened(words(inbound), overheard.MAX_CHARACTERS))
         if inbound.kind is InboundKind.EDIT:
-            overheard.amend(conn, chat.session_key, inbound.message_id, words(inbound))
+            overheard.amend(conn, chat.session_key, inbound.message_id, said)
         elif inbound.kind is InboundKind.MESSAGE and inbound.text:
-            overheard.hear(conn, chat.session_key, inbound.message_id, chat.user, words(inbound), chat.now)
+            overheard.hear(conn, chat.session_key, inbound.message_id, chat.user, said, chat.now)
 
     def _edited(self, conn: Connection, inbound: Inbound, chat: Chat) -> None:
         """Unread: as if it had been written so. Being worked on: told to the agent. Answered: said so, in a DM."""
@@ -249,10 +256,11 @@ class Intake:
             inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now)
             return
         active = runs.active(conn, chat.session_key)
-        if active is not None and active.status is RunStatus.RUNNING and parse(inbound.text) is None:
+        if active is not None and _parsed(inbound) is None:
             note = "(this replaces an earlier message of mine, which I edited)"
-            _accept(conn, chat, inbound.dedup_key, [{**body(inbound), "content": f"{content}\n{note}"}])
-        elif inbound.address.kind is ChatKind.DM:
+            edited = {**body(inbound), "content": f"{content}\n{note}"}
+            _accept(conn, chat, inbound.dedup_key, [edited], answers=False)
+        elif active is None and inbound.address.kind is ChatKind.DM:
             self._once(conn, inbound, chat, say("limits.edited_late"))
 
     def _stranger(self, conn: Connection, inbound: Inbound, pair: bool) -> None:
@@ -264,8 +272,18 @@ class Intake:
 
 
 def _parsed(inbound: Inbound) -> Parsed | None:
-    """What somebody else has written is no command of the one who passes it on."""
-    return None if inbound.forwarded_from else parse(inbound.text)
+    """What somebody else has written is no command of the one who passes it on, and with files it is something to look at."""
+    return None if inbound.forwarded_from or inbound.attachments else parse(inbound.text)
+
+
+def _as_meant(inbound: Inbound) -> Inbound:
+    """A command that names no bot is meant for us if it is one of ours."""
+    if not inbound.for_any_bot:
+        return inbound
+    parsed = None if inbound.forwarded_from else parse(inbound.text)
+    if parsed is not None and (parsed.name == strangers.START or find(parsed.name) is not None):
+        return inbound
+    return replace(inbound, mentioned=False, mentions_other=parsed is not None)
 
 
 def _hello_key(address: Address) -> str:
@@ -295,20 +313,17 @@ def _as_first_known(conn: Connection, inbound: Inbound) -> Inbound:
     return replace(inbound, address=address, sender=replace(inbound.sender, id=known))
 
 
-def _waits(conn: Connection, session_key: str, kind: AskKind | None = None) -> bool:
+def _waits(conn: Connection, session_key: str) -> bool:
     """In a group, only a mention or a reply answers a question."""
     active = runs.active(conn, session_key)
-    if active is None or active.status is not RunStatus.WAITING:
-        return False
-    ask = asks.open_of(conn, active.id) if kind is not None else None
-    return kind is None or (ask is not None and ask.kind is kind)
+    return active is not None and active.status is RunStatus.WAITING
 
 
-def _messages(conn: Connection, inbound: Inbound, chat: Chat) -> list[dict[str, object]]:
+def _messages(conn: Connection, inbound: Inbound, chat: Chat, answered: Ask | None) -> list[dict[str, object]]:
     """An answer is the person's own words; that it was a reply says nothing more, and yes has to stay yes."""
-    if not inbound.forwarded_from and _waits(conn, chat.session_key, AskKind.APPROVAL):
-        return [{**body(inbound), "content": inbound.text}]
-    if _waits(conn, chat.session_key):
+    if answered is not None and answered.kind is AskKind.APPROVAL and not inbound.forwarded_from:
+        return [{**body(replace(inbound, quote=None)), "content": inbound.text}]
+    if answered is not None:
         return [body(replace(inbound, quote=None))]
     return [*_earlier(conn, inbound, chat), body(inbound)]
 
@@ -320,6 +335,9 @@ def _earlier(conn: Connection, inbound: Inbound, chat: Chat) -> list[dict[str, o
     return [{"content": f"[{name}] {text}", "sender": name} for name, text in overheard.take(conn, chat.session_key)]
 
 
-def _accept(conn: Connection, chat: Chat, dedup_key: str, messages: list[dict[str, object]]) -> Accepted:
-    new = NewInbox(dedup_key=dedup_key, session_key=chat.session_key, messages=messages, route=chat.route)
+def _accept(
+    conn: Connection, chat: Chat, dedup_key: str, messages: list[dict[str, object]], *, answers: bool = True
+) -> Accepted:
+    key, route = chat.session_key, chat.route
+    new = NewInbox(dedup_key=dedup_key, session_key=key, messages=messages, route=route, answers=answers)
     return runs.accept(conn, new, chat.opening, chat.now)

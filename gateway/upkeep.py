@@ -3,8 +3,9 @@
 import asyncio
 from pathlib import Path
 
+from gateway.agent.tools import sending
 from gateway.observe.logging import get_logger
-from sessions import inbox
+from sessions import inbox, outbox
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, search
 from sessions.db.engine import Touch
@@ -25,6 +26,7 @@ class Upkeep:
 
     def __init__(self, home: Path, database: Database, *, clock: Clock = now_ms) -> None:
         self._database = database
+        self._outgoing = home / "outgoing"
         self._clock = clock
         self._transcripts = Transcripts(home, database)
         self._loop = asyncio.get_running_loop()
@@ -72,8 +74,10 @@ class Upkeep:
             try:
                 while await self._database.write(inbox.prune_notes, before, _BATCH) == _BATCH:  # noqa: ASYNC110  # each round does a part
                     await asyncio.sleep(0)
+                unsent = await self._database.read(outbox.unsent_files)
+                await asyncio.to_thread(sending.prune, self._outgoing, unsent, self._clock() / 1000 - PRUNE_SECONDS)
             except Exception as error:  # noqa: BLE001  # nothing depends on it; the next round finds what is left
-                log.warning("notes.not_pruned", error=str(error))
+                log.warning("upkeep.not_pruned", error=str(error))
             await asyncio.sleep(PRUNE_SECONDS)
 
     async def close(self) -> None:

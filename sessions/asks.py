@@ -8,6 +8,11 @@ from sqlalchemy import Connection, insert, select, update
 from sessions.db.schema import asks
 from sessions.records import Ask, AskKind
 
+_YES = frozenset(
+    ["yes", "y", "ok", "okay", "sure", "yep", "yeah", "approve", "approved", "allow", "fine", "go", "go ahead", "go on"]
+)
+_YES_PLEASE = frozenset(["do it", "yes please", "please do", "all right", "alright"])
+
 
 def put(
     conn: Connection,
@@ -58,12 +63,22 @@ def open_of(conn: Connection, run_id: str) -> Ask | None:
     return Ask.from_row(row) if row else None
 
 
-def answer(conn: Connection, ask_id: int, text: str, by: str, now: int) -> None:
+def answer(conn: Connection, ask: Ask, text: str, by: str, now: int, *, approved: bool | None = None) -> None:
+    """`approved`: what was decided; None: the words tell."""
+    if ask.kind is AskKind.QUESTION:
+        approved = None
+    elif approved is None:
+        approved = says_yes(text)
     conn.execute(
         update(asks)
-        .where(asks.c.id == ask_id, asks.c.answered_at.is_(None))
-        .values(answered_at=now, answer=text, answered_by=by)
+        .where(asks.c.id == ask.id, asks.c.answered_at.is_(None))
+        .values(answered_at=now, answer=text, answered_by=by, approved=approved)
     )
+
+
+def says_yes(text: str) -> bool:
+    """Yes-words approve only when the message is nothing else."""
+    return text.strip().strip(".! ").casefold() in _YES | _YES_PLEASE
 
 
 def close_open(conn: Connection, run_id: str, now: int) -> None:

@@ -35,7 +35,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewInbox:
-    """`messages` is what goes into the journal; `options` is for the run that a queued row starts."""
+    """`messages` is what goes into the journal; `options` is for the run that a queued row starts. `answers`: it may be the answer that a
+    run waits for; otherwise it is kept until that is there."""
 
     dedup_key: str
     session_key: str
@@ -45,6 +46,7 @@ class NewInbox:
     route: Route | None = None
     options: Mapping[str, Any] | None = None
     fingerprint: str | None = None
+    answers: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

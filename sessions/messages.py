@@ -30,12 +30,13 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """The message that a user replied to."""
+    """The message that a user replied to. `attachments` are its files, but for our own."""
 
     message_id: str
     text: str = ""
     sender_name: str = ""
     from_us: bool = False
+    attachments: tuple[Attachment, ...] = ()
 
 
 class InboundKind(StrEnum):
@@ -64,9 +65,12 @@ class Inbound:
     kind: InboundKind = InboundKind.MESSAGE
     mentioned: bool = True
     mentions_other: bool = False
+    by_reply: bool = False  # the one sign is that it replies to a message of the bot
+    for_any_bot: bool = False  # the one sign that it is meant for the bot is a command that names none
     quote: Quote | None = None
     forwarded_from: str = ""  # whose words these are when the sender only passed them on
     attachments: tuple[Attachment, ...] = ()
+    cut_off: bool = False  # it is as long as a message can be, so the rest probably comes in another
     album: str = ""  # files that were sent together, and come one by one, share this name
     chat_title: str = ""
     sent_at: int = 0

@@ -1,4 +1,8 @@
-"""What was said in a group without meaning the bot: kept as context for when it is meant, never answered."""
+"""What was said in a group without meaning the bot: kept as context for when it is meant, never answered.
+
+A line that has been taken along stays as a row without words, until newer ones push it out, so that it is known when the platform
+sends it again and when an edit makes it a message for the bot.
+"""
 
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.sql import ColumnElement
@@ -7,14 +11,16 @@ from sessions.db.schema import overheard
 
 KEPT = 30
 MAX_CHARACTERS = 1_000
+"""What is longer is heard shortened."""
 
 
 def hear(conn: Connection, session_key: str, message_id: str, sender: str, text: str, now: int) -> None:
+    """`text` is not empty."""
     values = {
         "session_key": session_key,
         "message_id": message_id,
         "sender": sender,
-        "text": text[:MAX_CHARACTERS],
+        "text": text,
         "created_at": now,
     }
     if conn.scalar(select(overheard.c.id).where(*_one(session_key, message_id)).limit(1)) is not None:
@@ -27,8 +33,8 @@ def hear(conn: Connection, session_key: str, message_id: str, sender: str, text:
 
 
 def amend(conn: Connection, session_key: str, message_id: str, text: str) -> None:
-    """The user edited it."""
-    conn.execute(update(overheard).where(*_one(session_key, message_id)).values(text=text[:MAX_CHARACTERS]))
+    """The user edited it. What was taken along already stays as it was."""
+    conn.execute(update(overheard).where(*_one(session_key, message_id), overheard.c.text != "").values(text=text))
 
 
 def forget(conn: Connection, session_key: str, message_id: str) -> bool:
@@ -42,8 +48,8 @@ def _one(session_key: str, message_id: str) -> tuple[ColumnElement[bool], Column
 
 def take(conn: Connection, session_key: str) -> list[tuple[str, str]]:
     """(sender, text) of what was heard since the last time, oldest first; it is context of a message now."""
-    mine = overheard.c.session_key == session_key
-    rows = conn.execute(select(overheard.c.sender, overheard.c.text).where(mine).order_by(overheard.c.id)).all()
+    mine = (overheard.c.session_key == session_key, overheard.c.text != "")
+    rows = conn.execute(select(overheard.c.sender, overheard.c.text).where(*mine).order_by(overheard.c.id)).all()
     if rows:
-        conn.execute(delete(overheard).where(mine))
+        conn.execute(update(overheard).where(*mine).values(sender="", text=""))
     return [(sender, text) for sender, text in rows]

@@ -230,6 +230,7 @@ class Ask:
     answered_at: int | None
     answer: str | None
     answered_by: str | None
+    approved: bool | None  # what was decided, whatever the words were; None for a question, and before
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:

@@ -7,6 +7,7 @@ from telegram import (
     Checklist,
     Contact,
     Dice,
+    ExternalReplyInfo,
     Location,
     Message,
     MessageOrigin,
@@ -27,8 +28,8 @@ _OPAQUE = ("story", "game", "paid_media", "invoice", "giveaway", "giveaway_winne
 _PICTURES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
 
 
-def attachments(message: Message) -> Iterator[Attachment]:
-    number = message.message_id
+def attachments(message: Message | ExternalReplyInfo) -> Iterator[Attachment]:
+    number = message.message_id or 0  # of a message in another chat it may be secret
     photos = message.photo or (message.live_photo.photo if message.live_photo else ())
     if photos:
         photo = max(photos, key=lambda size: size.width * size.height)
@@ -50,7 +51,7 @@ def attachments(message: Message) -> Iterator[Attachment]:
             )
 
 
-def _files(message: Message) -> Iterator[tuple[AttachmentKind, Any, tuple[str, str], str]]:
+def _files(message: Message | ExternalReplyInfo) -> Iterator[tuple[AttachmentKind, Any, tuple[str, str], str]]:
     """Kind, file, and how it is called and what it is where nobody says."""
     yield AttachmentKind.VIDEO, message.video or message.animation, ("video", ".mp4"), "video/mp4"
     yield AttachmentKind.VIDEO, message.video_note, ("video", ".mp4"), "video/mp4"
@@ -82,8 +83,8 @@ def in_words(message: Message) -> str:
         case Message(poll=Poll(question=question, options=options)):
             return f"[poll: {question} ({' / '.join(option.text for option in options)})]"
         case Message(checklist=Checklist(title=title, tasks=tasks)):
-            done = "\n".join(f"[{'x' if task.completion_date else ' '}] {task.text}" for task in tasks)
-            return f"[checklist {title}]\n{done}"
+            done = "\n".join(f"- [{'x' if task.completion_date else ' '}] {task.text}" for task in tasks)
+            return f"Checklist {title}:\n{done}"
         case _:
             return ""
 

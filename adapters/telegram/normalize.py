@@ -10,6 +10,7 @@ from telegram import (
     ChatMember,
     ChatMemberRestricted,
     ChatMemberUpdated,
+    ExternalReplyInfo,
     Message,
     MessageEntity,
     Update,
@@ -21,6 +22,8 @@ from adapters.telegram.contents import attachments, in_words, is_unreadable, ori
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind, Quote
 
+_NEARLY_FULL = 4_000
+"""UTF-16 units. Clients cut what is longer than a message can be somewhere before its end."""
 _KINDS = {
     ChatType.PRIVATE: ChatKind.DM,
     ChatType.GROUP: ChatKind.GROUP,
@@ -53,7 +56,7 @@ def _said(message: Message, me: User, key: str, kind: InboundKind) -> Iterator[I
     sender = _sender(message)
     if sender is None or message.is_automatic_forward or sender.id == str(me.id):
         return
-    if kind is InboundKind.EDIT and message.location is not None:  # a live location says where it is all the time
+    if kind is InboundKind.EDIT and (message.location or message.checklist):  # it moves, or its tasks are ticked off
         return
     files = tuple(attachments(message))
     reading = _read(message, me)
@@ -62,7 +65,8 @@ def _said(message: Message, me: User, key: str, kind: InboundKind) -> Iterator[I
         return
     quote = _quote(message, me)
     private = message.chat.type == ChatType.PRIVATE
-    mentioned = private or reading.mentioned or (quote is not None and quote.from_us)
+    addressed = private or reading.mentioned or (quote is not None and quote.from_us)
+    mentioned = addressed or reading.for_any_bot
     yield Inbound(
         dedup_key=key,
         address=_address(message.chat, message),
@@ -72,9 +76,12 @@ def _said(message: Message, me: User, key: str, kind: InboundKind) -> Iterator[I
         kind=kind,
         mentioned=mentioned,
         mentions_other=reading.mentions_other and not mentioned,
+        for_any_bot=not addressed and reading.for_any_bot,
+        by_reply=not private and not reading.mentioned and addressed,
         quote=quote,
         forwarded_from=origin(message.forward_origin, me),
         attachments=files,
+        cut_off=len((message.text or "").encode("utf-16-le", "surrogatepass")) // 2 > _NEARLY_FULL,
         album=message.media_group_id or "",
         chat_title=message.chat.title or "",
         sent_at=int((message.edit_date or message.date).timestamp() * 1000),
@@ -162,14 +169,26 @@ def _quote(message: Message, me: User) -> Quote | None:
         from_us = replied.from_user is not None and replied.from_user.id == me.id
         name = author.name if author else replied.from_user.full_name if replied.from_user else ""
         text = part or replied.text or replied.caption or in_words(replied) or _named(replied)
-        return Quote(message_id=str(replied.message_id), text=text, sender_name=name, from_us=from_us)
+        return Quote(
+            message_id=str(replied.message_id),
+            text=text,
+            sender_name=name,
+            from_us=from_us,
+            attachments=() if from_us else tuple(attachments(replied)),
+        )
     if message.external_reply is not None:
         elsewhere = message.external_reply
-        return Quote(message_id=str(elsewhere.message_id or ""), text=part, sender_name=origin(elsewhere.origin, me))
+        whose = origin(elsewhere.origin, me)
+        return Quote(
+            message_id=str(elsewhere.message_id or ""),
+            text=part or _named(elsewhere),
+            sender_name=whose,
+            attachments=() if whose == "you" else tuple(attachments(elsewhere)),
+        )
     return None
 
 
-def _named(message: Message) -> str:
+def _named(message: Message | ExternalReplyInfo) -> str:
     file = next(attachments(message), None)
     return f"[{file.kind}]" if file else ""
 
@@ -177,18 +196,19 @@ def _named(message: Message) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
     text: str
-    mentioned: bool
-    mentions_other: bool
+    mentioned: bool = False
+    mentions_other: bool = False
+    for_any_bot: bool = False
 
 
 def _read(message: Message, me: User) -> _Reading:
     """The text without our own mentions, and whom it is addressed to."""
     text = message.text or message.caption or ""
     if not text:
-        return _Reading(text="", mentioned=False, mentions_other=False)
+        return _Reading(text="")
     units = text.encode("utf-16-le", "surrogatepass")
     ours: list[slice] = []
-    other = general_command = False
+    other = for_any_bot = False
     for entity in message.entities or message.caption_entities:
         place = slice(2 * entity.offset, 2 * (entity.offset + entity.length))
         named = units[place].decode("utf-16-le", "replace")
@@ -202,14 +222,16 @@ def _read(message: Message, me: User) -> _Reading:
                 mine, other = _is_me(bot, me), other or not _is_me(bot, me)
                 place = slice(place.start + 2 * len(command), place.stop)
             case MessageEntity.BOT_COMMAND:
-                general_command = general_command or entity.offset == 0
+                for_any_bot = for_any_bot or entity.offset == 0
                 continue
             case _:
                 continue
         if mine:
             ours.append(place)
     left = _without(units, ours) if ours else text
-    return _Reading(text=left or text, mentioned=bool(ours) or (general_command and not other), mentions_other=other)
+    return _Reading(
+        text=left or text, mentioned=bool(ours), mentions_other=other, for_any_bot=for_any_bot and not other
+    )
 
 
 def _is_me(name: str, me: User) -> bool:

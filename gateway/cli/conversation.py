@@ -11,7 +11,7 @@ import click
 from sqlalchemy import Connection
 
 from gateway.app import App
-from gateway.commands import Chat, Parsed, execute, parse
+from gateway.commands import Chat, Parsed, execute, find, parse
 from gateway.runs.live import Moment
 from gateway.texts import say
 from sessions import asks, runs, store
@@ -165,6 +165,9 @@ def _chosen(conn: Connection, key: str, text: str) -> str:
 def _obey(conn: Connection, chat: Chat, parsed: Parsed) -> Reply:
     before = runs.active(conn, chat.session_key)
     text = execute(conn, chat, parsed)
+    command = find(parsed.name)
+    if command is not None and command.begins and parsed.argument:
+        _say(conn, chat.session_key, secrets.token_hex(8), parsed.argument)
     after = runs.active(conn, chat.session_key)
     same = before is not None and after is not None and before.id == after.id
     changed = after is not None and not (same and before and before.status is after.status)

@@ -1,6 +1,6 @@
 """What can be said to the house in a chat with a leading slash. They act at once, also while a run is active."""
 
 from gateway.commands.base import Chat, Command, Parsed, parse
-from gateway.commands.registry import COMMANDS, MENU, execute, hint
+from gateway.commands.registry import COMMANDS, MENU, execute, find, hint
 
-__all__ = ["COMMANDS", "MENU", "Chat", "Command", "Parsed", "execute", "hint", "parse"]
+__all__ = ["COMMANDS", "MENU", "Chat", "Command", "Parsed", "execute", "find", "hint", "parse"]

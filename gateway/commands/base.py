@@ -32,14 +32,22 @@ Function = Callable[[Connection, Chat, str], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """`usage` is what follows the name. `for_allowed`: not for everybody present in an open group."""
+    """`usage` is what follows the name. `for_allowed`: not for everybody present in an open group, and with `shows_alone` only when
+    something follows the name, with `ends` only when that would end what is at work. `begins`: what follows the name is said in the
+    conversation that the command opens."""
 
     name: str
     about: str
     function: Function
     usage: str = ""
     for_allowed: bool = False
+    shows_alone: bool = False
+    ends: bool = False
+    begins: bool = False
     aliases: tuple[str, ...] = ()
+
+    def is_for_allowed(self, argument: str, *, at_work: bool) -> bool:
+        return self.for_allowed and bool(argument or not self.shows_alone) and (at_work or not self.ends)
 
 
 @dataclass(frozen=True, slots=True)

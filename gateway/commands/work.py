@@ -42,21 +42,21 @@ def _busy(conn: Connection, chat: Chat, run: Run) -> str:
 
 
 def approve(conn: Connection, chat: Chat, _: str) -> str:
-    return _decide(conn, chat, "yes")
+    return _decide(conn, chat, "yes", approved=True)
 
 
 def deny(conn: Connection, chat: Chat, reason: str) -> str:
-    return _decide(conn, chat, reason or "no")
+    return _decide(conn, chat, reason or "no", approved=False)
 
 
-def _decide(conn: Connection, chat: Chat, answer: str) -> str:
+def _decide(conn: Connection, chat: Chat, answer: str, *, approved: bool) -> str:
     active = runs.active(conn, chat.session_key)
     ask = asks.open_of(conn, active.id) if active else None
     if active is None or ask is None or ask.kind is not AskKind.APPROVAL:
         return say("ask.nothing")
-    runs.answer(conn, active.id, answer, chat.user, chat.now, ask_id=ask.id)
+    runs.answer(conn, active.id, answer, chat.user, chat.now, ask_id=ask.id, approved=approved)
     return say(
-        "ask.approved_by" if answer == "yes" else "ask.denied_by",
+        "ask.approved_by" if approved else "ask.denied_by",
         who=chat.user,
         when=when(chat.now, chat.now, chat.timezone),
     )

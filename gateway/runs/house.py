@@ -55,6 +55,10 @@ class House:
     def skills(self) -> Path:
         return self.home / "skills"
 
+    @property
+    def outgoing(self) -> Path:
+        return self.home / "outgoing"
+
 
 def folder_name(ns: str) -> str:
     """A namespace as the name of one folder, readable and never leading out of its parent."""

@@ -180,6 +180,7 @@ class PassingWork:
             database=self._house.database,
             workspace=Path("/nonexistent"),
             skills=Path("/nonexistent"),
+            outgoing=Path("/nonexistent"),
             clock=self._house.clock,
             idem_key=self._id,
             run_id=self._id,

@@ -11,10 +11,6 @@ NO_REPLY = "NO_REPLY"
 _CARD_LINES, _CARD_CHARACTERS = 12, 800
 _LABEL = 40
 _ANSWER = 200
-_YES = frozenset(
-    ["yes", "y", "ok", "okay", "sure", "yep", "yeah", "approve", "approved", "allow", "fine", "go", "go ahead", "go on"]
-)
-_YES_PLEASE = frozenset(["do it", "yes please", "please do", "all right", "alright"])
 
 
 def reply_body(text: str, route: Route) -> Mapping[str, Any] | None:
@@ -67,7 +63,7 @@ def _outcome(ask: Ask, moment: str) -> str:
         said = ask.answer.removeprefix(f"[{who}] ")  # in groups, words begin with whose they are
         answer = said if len(said) <= _ANSWER else f"{said[:_ANSWER]}…"
         return say("ask.answered", who=who, answer=answer)
-    return say("ask.approved_by" if approved(ask.answer) else "ask.denied_by", who=who, when=moment)
+    return say("ask.approved_by" if ask.approved else "ask.denied_by", who=who, when=moment)
 
 
 def _left_out(exact: str, shown: str) -> str:
@@ -76,8 +72,3 @@ def _left_out(exact: str, shown: str) -> str:
     if lines <= 0 and characters <= 0:
         return ""
     return f"\n… {f'{lines} more lines' if lines > 0 else f'{characters} more characters'}: /status shows all"
-
-
-def approved(answer: str) -> bool:
-    """Yes-words approve only when the message is nothing else."""
-    return answer.strip().strip(".! ").casefold() in _YES | _YES_PLEASE

@@ -23,7 +23,7 @@ from gateway.runs.interruptions import told
 from gateway.runs.live import Moment
 from gateway.runs.look import Look, look_at
 from gateway.runs.pictures import looked_at
-from gateway.runs.replies import approval_card, approved, question_card, reply_body
+from gateway.runs.replies import approval_card, question_card, reply_body
 from gateway.texts import say
 from sessions import asks, outbox, runs, store
 from sessions.errors import LeaseLost, Unusable
@@ -282,6 +282,7 @@ class RunWork:
             database=self._house.database,
             workspace=self._house.workspace(session.ns),
             skills=self._house.skills,
+            outgoing=self._house.outgoing,
             clock=self._house.clock,
             idem_key=call.idem_key or "",
             run_id=self._run.id,
@@ -309,7 +310,7 @@ class RunWork:
         args_hash: str | None = None,
     ) -> None:
         self._parked = await self._write(
-            runs.park,
+            _parked,
             self._run,
             call,
             question,
@@ -340,7 +341,7 @@ class RunWork:
                 call, exact, options=("approve", "deny"), kind=AskKind.APPROVAL, card=card, args_hash=digest
             )
             return None
-        if approved(ask.answer or ""):
+        if ask.approved:
             return _APPROVED
         return Result(content=f"[denied by {ask.answered_by or 'the user'}: {ask.answer or 'no reason given'}]")
 
@@ -353,6 +354,17 @@ class RunWork:
     @property
     def draining(self) -> bool:
         return self._draining()
+
+
+def _parked(conn: Connection, run: Run, call: Message, question: str, now: int, **more: Any) -> bool:
+    """Whoever is held up by that in another place hears of it."""
+    if not runs.park(conn, run, call, question, now, **more):
+        return False
+    for row in runs.held_up(conn, run):
+        if row.route is not None:
+            key = f"held_up:{row.dedup_key}"
+            outbox.put(conn, row.route, {"text": say("ask.held_up")}, now, dedup_key=key, session_key=row.session_key)
+    return True
 
 
 def _is_waiting(attachment: Mapping[str, Any]) -> bool:

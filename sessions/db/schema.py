@@ -183,6 +183,7 @@ asks = Table(
     Column("answered_at", BigInteger),
     Column("answer", Prose),
     Column("answered_by", Prose),
+    Column("approved", Boolean),
     UniqueConstraint("run_id", "tool_call_id"),
     sqlite_autoincrement=True,
 )

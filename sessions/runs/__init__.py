@@ -9,9 +9,10 @@ from sessions.runs.claims import claim, keep_alive, release
 from sessions.runs.ends import fail, finish, hand_over, stop
 from sessions.runs.finding import active, counts, get, in_flight
 from sessions.runs.journal import handed_over, has_unread, open_calls
+from sessions.runs.places import same_place
 from sessions.runs.previews import keep_preview, with_previews
 from sessions.runs.steps import answered, fold, tool_done, tool_started
-from sessions.runs.waiting import answer, park, remind, unanswered
+from sessions.runs.waiting import answer, card_names, held_up, may_answer, park, remind, unanswered
 from sessions.runs.words import MAX_TAKEOVERS, Accepted, Opening, Said
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "active",
     "answer",
     "answered",
+    "card_names",
     "claim",
     "counts",
     "fail",
@@ -32,14 +34,17 @@ __all__ = [
     "hand_over",
     "handed_over",
     "has_unread",
+    "held_up",
     "in_flight",
     "keep_alive",
     "keep_preview",
+    "may_answer",
     "open_calls",
     "open_session",
     "park",
     "release",
     "remind",
+    "same_place",
     "source_of",
     "start_again",
     "stop",

@@ -14,7 +14,7 @@ from sessions.keys import SessionKey
 from sessions.records import Route, Run, RunStatus, Session, Source
 from sessions.runs.finding import active, get
 from sessions.runs.journal import tell_status
-from sessions.runs.waiting import answer_with_row
+from sessions.runs.waiting import answer_with_row, may_answer
 from sessions.runs.words import Accepted, Opening
 
 
@@ -56,7 +56,7 @@ def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accep
     if row_id is None:
         return _doubled(conn, new.dedup_key)
     touch(conn, "inbox", new.session_key)
-    if current is not None and current.status is RunStatus.WAITING and new.kind is InboxKind.MESSAGE:
+    if current is not None and new.kind is InboxKind.MESSAGE and new.answers and may_answer(conn, current, new.route):
         answer_with_row(conn, current, row_id, new.messages, new.dedup_key, now)
         return Accepted(fresh=True, run_id=current.id, status=RunStatus.RUNNING)
     if new.mode is InboxMode.QUEUE:

@@ -12,6 +12,7 @@ from sessions.errors import LeaseLost
 from sessions.inbox import InboxMode, InboxRow, Outcome
 from sessions.records import Message, MessageState, NewMessage, Role, Run, RunKind, RunStatus
 from sessions.runs.finding import get
+from sessions.runs.places import same_place
 from sessions.runs.words import Said
 
 GONE_ON = "[no result: the caller went on without it]"
@@ -34,7 +35,7 @@ def foldable(conn: Connection, run: Run) -> list[InboxRow]:
     if run.kind is RunKind.FAREWELL:
         return []
     waiting = inbox.unread(conn, run.session_key)
-    return [row for row in waiting if row.run_id == run.id or _joins(row, run)]
+    return [row for row in waiting if row.run_id == run.id or _joins(conn, row, run)]
 
 
 def has_unread(conn: Connection, run: Run) -> bool:
@@ -42,11 +43,10 @@ def has_unread(conn: Connection, run: Run) -> bool:
     return bool(foldable(conn, run))
 
 
-def _joins(row: InboxRow, run: Run) -> bool:
+def _joins(conn: Connection, row: InboxRow, run: Run) -> bool:
     if row.mode is not InboxMode.FOLD or row.run_id is not None or run.kind is not RunKind.CHAT:
         return False
-    ours = run.route.address if run.route else None
-    return ours == (row.route.address if row.route else None)
+    return same_place(conn, run.route, row.route)
 
 
 def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> list[int]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Text, cast, exists, select, update
+from sqlalchemy import Connection, Text, and_, cast, exists, or_, select, update
 
 from sessions import asks, events, inbox, outbox
 from sessions.db.engine import touch
@@ -12,10 +12,11 @@ from sessions.db.schema import MESSAGE_OPEN, RUN_ACTIVE, messages, runs, session
 from sessions.db.schema import asks as asks_table
 from sessions.db.schema import outbox as outbox_table
 from sessions.errors import NotFound
-from sessions.inbox import InboxKind, InboxMode, Outcome
-from sessions.records import Ask, AskKind, Message, Run, RunStatus
+from sessions.inbox import InboxKind, InboxMode, InboxRow, Outcome
+from sessions.records import Ask, AskKind, Message, Route, Run, RunStatus
 from sessions.runs.finding import get
 from sessions.runs.journal import close_call, foldable, own, tell_status
+from sessions.runs.places import same_place
 
 FILES = "[files that came with the answer]"
 _ONCE_MORE = ":again"
@@ -68,15 +69,24 @@ def park(
     return True
 
 
-def answer(conn: Connection, run_id: str, text: str, by: str, now: int, *, ask_id: int | None = None) -> bool:
-    """A human has answered. False when the run does not wait (any more), or for another ask."""
+def answer(
+    conn: Connection,
+    run_id: str,
+    text: str,
+    by: str,
+    now: int,
+    *,
+    ask_id: int | None = None,
+    approved: bool | None = None,
+) -> bool:
+    """A human has answered. False when the run does not wait (any more), or for another ask. `approved`: see `asks.answer`."""
     session_key = get(conn, run_id).session_key
     inbox.serialize(conn, session_key)
     run = get(conn, run_id)
     ask = asks.open_of(conn, run_id)
     if run.status is not RunStatus.WAITING or ask is None or (ask_id is not None and ask.id != ask_id):
         return False
-    answer_waiting(conn, run, text, by, now)
+    answer_waiting(conn, run, text, by, now, approved=approved)
     return True
 
 
@@ -98,16 +108,39 @@ def _answer_with_queued(conn: Connection, run: Run, now: int) -> None:
     """A call that was queued behind this run is the next one, so it answers; otherwise it would wait for ever."""
     waiting = inbox.unread(conn, run.session_key)
     row = next((row for row in waiting if row.kind is InboxKind.MESSAGE and row.run_id is None), None)
-    if row is not None and row.mode is InboxMode.QUEUE:
+    if row is not None and row.mode is InboxMode.QUEUE and same_place(conn, run.route, row.route):
         answer_with_row(conn, get(conn, run.id), row.id, row.messages, row.dedup_key, now)
 
 
-def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int) -> int:
+def may_answer(conn: Connection, run: Run, route: Route | None) -> bool:
+    """Whether a message from there is the answer. Nobody approves by a word what they cannot have read yet."""
+    if run.status is not RunStatus.WAITING or not same_place(conn, run.route, route):
+        return False
+    ask = asks.open_of(conn, run.id)
+    is_unseen = run.route is not None and ask is not None and not card_names(conn, run, ask)
+    return ask is not None and not (ask.kind is AskKind.APPROVAL and is_unseen)
+
+
+def held_up(conn: Connection, run: Run) -> list[InboxRow]:
+    """What came from other places, and is taken up when the run no longer waits."""
+    unread = inbox.unread(conn, run.session_key)
+    return [row for row in unread if row.route is not None and not same_place(conn, run.route, row.route)]
+
+
+def card_names(conn: Connection, run: Run, ask: Ask) -> list[str]:
+    """What the platform calls the messages that put this question, as far as they have arrived."""
+    key, dedup = _card_key(run, ask), outbox_table.c.dedup_key
+    under = or_(dedup == key, and_(dedup >= f"{key}:", dedup < f"{key};"))
+    found = conn.scalars(select(outbox_table.c.platform_ids).where(under, outbox_table.c.platform_ids.is_not(None)))
+    return [json.loads(names)[0] for names in found]
+
+
+def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int, *, approved: bool | None = None) -> int:
     """Returns the number of the ask that this has answered."""
     ask = asks.open_of(conn, run.id)
     if ask is None:
         raise NotFound(f"Run {run.id} waits for nothing.")
-    asks.answer(conn, ask.id, answer, by, now)
+    asks.answer(conn, ask, answer, by, now, approved=approved)
     close_card(conn, run, ask, now)
     row = conn.execute(
         select(messages.c.id)
@@ -150,12 +183,21 @@ def unanswered(conn: Connection, before: int) -> list[tuple[Run, Ask]]:
     return [(get(conn, ask.run_id), ask) for ask in map(Ask.from_row, rows)]
 
 
-def remind(conn: Connection, run: Run, ask: Ask, body: Mapping[str, Any], now: int) -> None:
-    """Put it into the chat once more, once; not when it was answered in the meantime."""
-    open_now = asks.open_of(conn, run.id)
-    if run.route is not None and open_now is not None and open_now.id == ask.id:
-        key = f"{_card_key(run, ask)}{_ONCE_MORE}"
-        outbox.put(conn, run.route, body, now, dedup_key=key, session_key=run.session_key)
+def remind(
+    conn: Connection,
+    run: Run,
+    ask: Ask,
+    body: Mapping[str, Any],
+    now: int,
+    *,
+    route: Route | None = None,
+    why: str = "",
+) -> None:
+    """Put it into the chat once more, once for each reason; not when it was answered in the meantime."""
+    to, open_now = route or run.route, asks.open_of(conn, run.id)
+    if to is not None and open_now is not None and open_now.id == ask.id:
+        key = f"{_card_key(run, ask)}{f':{why}' if why else _ONCE_MORE}"
+        outbox.put(conn, to, body, now, dedup_key=key, session_key=run.session_key)
 
 
 def _card_key(run: Run, ask: Ask) -> str:

@@ -30,7 +30,11 @@ async def files(place: Place, arguments: Files) -> str:
     With send, the person you talk to gets a file of any kind in the chat."""
     if arguments.action != "send":
         return await asyncio.to_thread(_act, place.workspace, arguments)
-    body = await asyncio.to_thread(enclosed, inside(place.workspace, arguments.path), arguments.content or "")
+    file = inside(place.workspace, arguments.path)
+    try:
+        body = await asyncio.to_thread(enclosed, file, arguments.content or "", place)
+    except OSError as error:
+        raise ToolError(f"{arguments.path}: {error.strerror}") from error
     if not await place.database.write(send, place, body):
         raise ToolError(f"this conversation is in no chat that takes files; tell where it is instead: {arguments.path}")
     return f"{arguments.path} is on its way into the chat."

@@ -29,12 +29,14 @@ class ToolError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a tool works: whose memory, which files, and the key under which a repeated call is recognised."""
+    """Where a tool works: whose memory, which files, where copies wait for being sent, and the key under which a repeated call is
+    recognised."""
 
     session: Session
     database: Database
     workspace: Path
     skills: Path
+    outgoing: Path
     clock: Clock
     idem_key: str
     run_id: str

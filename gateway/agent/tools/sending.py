@@ -1,6 +1,9 @@
-"""A file of the workspace goes into the chat: through the outbox like everything else, before what is said after it."""
+"""A file of the workspace goes into the chat as it is now: through the outbox like everything else, before what is said after it."""
 
+import hashlib
 import mimetypes
+import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -15,8 +18,8 @@ MAX_BYTES = 50_000_000
 MAX_CAPTION = 1_000
 
 
-def enclosed(file: Path, caption: str) -> JSON:
-    """The message that carries it. Raises ToolError. Blocks."""
+def enclosed(file: Path, caption: str, place: Place) -> JSON:
+    """The message that carries a copy of it. Raises ToolError and OSError. Blocks."""
     if not file.is_file():
         raise ToolError(f"there is no file {file.name}; the action list shows what there is")
     size = file.stat().st_size
@@ -24,8 +27,26 @@ def enclosed(file: Path, caption: str) -> JSON:
         raise ToolError(f"{file.name} has {size:,} bytes; 1 to {MAX_BYTES:,} can be sent")
     mime = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     kind = AttachmentKind.IMAGE if mime.startswith("image/") else AttachmentKind.FILE
-    attachment = {"kind": kind, "name": file.name, "mime": mime, "size": size, "path": str(file)}
+    path = _copied(file, place.outgoing / _name_of(_key(place)))
+    attachment = {"kind": kind, "name": file.name, "mime": mime, "size": size, "path": str(path)}
     return {"text": caption[:MAX_CAPTION], "attachments": [attachment]}
+
+
+def _copied(file: Path, folder: Path) -> Path:
+    """The agent may go on writing to the file, and the chat may be slow."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    copy = folder / file.name
+    shutil.copyfile(file, copy)
+    copy.chmod(0o600)
+    return copy
+
+
+def _key(place: Place) -> str:
+    return f"{outbox.FILE}{place.idem_key}"
+
+
+def _name_of(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:24]
 
 
 def send(conn: Connection, place: Place, body: JSON) -> bool:
@@ -36,6 +57,14 @@ def send(conn: Connection, place: Place, body: JSON) -> bool:
         return False
     if run.route is None:
         return False
-    key = f"{outbox.FILE}{place.idem_key}"
-    outbox.put(conn, run.route, body, place.clock(), dedup_key=key, session_key=run.session_key, run_id=run.id)
+    now = place.clock()
+    outbox.put(conn, run.route, body, now, dedup_key=_key(place), session_key=run.session_key, run_id=run.id)
     return True
+
+
+def prune(outgoing: Path, unsent: Collection[str], before: float) -> None:
+    """Copies that were made before that time (in seconds) and that no message waits for. Blocks."""
+    waiting = {_name_of(key) for key in unsent}
+    for folder in outgoing.iterdir() if outgoing.is_dir() else ():
+        if folder.name not in waiting and folder.stat().st_mtime < before:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -123,3 +123,10 @@ def test_after_new_the_next_message_begins_another_session(home: Path) -> None:
     assert "New conversation." in ended.stdout
     assert "hello again" in ended.stdout
     assert stored(home, "SELECT count(*) FROM sessions WHERE message_count = 2") == 2
+
+
+def test_what_follows_new_is_said_in_the_new_session(home: Path) -> None:
+    ended = piped(home, said="hello\n/new\nhello again\n/new and a third\n")
+    assert ended.returncode == 0, ended.stderr
+    assert "and a third" in ended.stdout
+    assert stored(home, "SELECT count(*) FROM sessions WHERE message_count = 2") == 3

@@ -144,6 +144,15 @@ async def test_the_pictures_of_an_album_are_looked_at_together(home: Path) -> No
         assert model.count == 2
 
 
+async def test_a_text_that_was_too_long_for_one_message_is_answered_as_a_whole(home: Path) -> None:
+    async with answering(home, "all of it") as (s, model):
+        for part in ("a" * 4_096, "b" * 4_096, "and the end"):
+            s.says(part)
+        assert await s.server.answered(s.dm.id) == ["all of it"]
+        assert model.count == 1
+        assert model.calls[-1].messages[-1]["content"].endswith("and the end")
+
+
 def pictures(messages: list[dict[str, Any]]) -> int:
     parts = [part for message in messages if isinstance(message["content"], list) for part in message["content"]]
     return sum(part["type"] == "image_url" for part in parts)

@@ -1,11 +1,14 @@
 """Files that the agent sends: into the right place, before the words that follow, and no false belief when one does not arrive."""
 
+import time
 from pathlib import Path
 
 import pytest
 
+from gateway.agent.tools import sending
 from gateway.texts import say
-from tests.e2e.telegram.house import answering, scene, until_dead
+from sessions import outbox
+from tests.e2e.telegram.house import answering, scene, settled, until_dead
 from tests.fakes.model_replies import Reply, call, calls
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 100
@@ -74,3 +77,36 @@ async def test_one_that_telegram_refuses_is_said_in_the_chat(home: Path) -> None
         await s.server.until(lambda: say("limits.file_not_sent") in s.server.answers(s.dm.id))
         (why,) = await until_dead(s, 1)
         assert "larger" in why
+
+
+async def test_what_is_sent_is_the_file_as_it_was_then(home: Path) -> None:
+    lay(home, "report.csv", b"first")
+    again = calls(
+        call("files", {"action": "send", "path": "report.csv"}, id="a"),
+        call("files", {"action": "write", "path": "report.csv", "content": "second"}, id="b"),
+        call("files", {"action": "send", "path": "report.csv"}, id="c"),
+        call("files", {"action": "delete", "path": "report.csv"}, id="d"),
+    )
+    async with answering(home, again, "Both.") as (s, _):
+        s.server.rate_limit("sendDocument", retry_after=1)
+        s.says("send me both")
+        await s.server.until(lambda: "Both." in s.server.answers(s.dm.id))
+        sent = [bytes(call["document"]) for call in s.server.called("sendDocument")]
+        assert sent[-2:] == [b"first", b"second"]
+
+
+async def test_copies_are_kept_as_long_as_a_message_waits_for_them(home: Path) -> None:
+    lay(home, "report.csv", b"apples,3\n")
+    async with answering(home, sends("report.csv"), "There it is.", sends("report.csv"), "Again.") as (s, _):
+        s.server.fail("sendDocument", status=413, description="Request Entity Too Large")
+        s.says("send me the report")
+        await until_dead(s, 1)
+        s.says("again")
+        await s.server.until(lambda: "Again." in s.server.answers(s.dm.id))
+        await settled(s.app.database)
+        unsent = await s.app.database.read(outbox.unsent_files)
+        assert len(list((home / "outgoing").iterdir())) == 2
+        sending.prune(home / "outgoing", unsent, before=0)
+        assert len(list((home / "outgoing").iterdir())) == 2
+        sending.prune(home / "outgoing", unsent, before=time.time() + 9)
+        assert len(list((home / "outgoing").iterdir())) == len(unsent) == 1

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, text
 
 from gateway.access import Rules
 from gateway.intake import Bounds, Intake
-from sessions import asks, runs
+from sessions import asks, outbox, runs
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind
@@ -20,6 +20,7 @@ DM_KEY, GROUP_KEY = "agent:main:telegram:dm", "agent:main:telegram:group:-100"
 OPEN = Rules(allowed_users=frozenset({"7"}), first_allowed="7", allowed_chats=frozenset({"-100"}))
 NAMES = {"7": "Ann", "8": "Bob", "66": "Eve"}
 CARD = "May I?"
+CARD_ID = "55"
 CALL = {"id": "call_1", "type": "function", "function": {"name": "process", "arguments": "{}"}}
 
 
@@ -93,8 +94,8 @@ class Door:
     def keys(self) -> list[str]:
         return self.rows("SELECT session_key FROM runs ORDER BY created_at, id")
 
-    def waits(self, key: str, kind: AskKind = AskKind.APPROVAL, card: str = CARD) -> str:
-        """The active run of this key now waits for a human; returns the number of the question."""
+    def waits(self, key: str, kind: AskKind = AskKind.APPROVAL, card: str = CARD, *, delivered: bool = True) -> str:
+        """The active run of this key now waits for a human, who has the card; returns the number of the question."""
 
         def park(conn: Connection) -> str:
             now = self.clock()
@@ -106,9 +107,16 @@ class Door:
             assert runs.park(conn, run, call, "rm -rf *", now, options=options, kind=kind, args_hash="h", card=body)
             ask = asks.open_of(conn, run.id)
             assert ask is not None
+            if delivered:
+                outbox.sent(conn, conn.scalar(text("SELECT max(id) FROM outbox")), CARD_ID, now)
             return str(ask.id)
 
         return self.database.write_now(park)
+
+    def arrives(self, said: str | None = None, name: str = CARD_ID) -> None:
+        """What was put into the outbox last, or says this, is in the chat now."""
+        row = next(row for row in reversed(self._outgoing()) if said is None or row.body.get("text") == said)
+        self.database.write_now(outbox.sent, row.id, name, self.clock())
 
     def answer(self, number: str) -> str | None:
         ask = self.database.read_now(asks.get, int(number))

@@ -6,9 +6,10 @@ from sqlalchemy import Connection
 from gateway.access import Rules
 from gateway.texts import say
 from sessions import asks, runs
+from sessions.keys import Address, DmScope, Platform
 from sessions.messages import Quote
 from sessions.records import AskKind, RunStatus
-from tests.integration.gateway.door import DM_KEY, GROUP, GROUP_KEY, Door, tap
+from tests.integration.gateway.door import CARD, DM_KEY, GROUP, GROUP_KEY, MOVED, Door, tap
 
 
 async def test_an_approval_is_not_given_by_words_of_somebody_who_is_only_present(door: Door):
@@ -18,7 +19,7 @@ async def test_an_approval_is_not_given_by_words_of_somebody_who_is_only_present
     await tap(door, f"a:{number}:y", GROUP, user="8")
     assert door.status(GROUP_KEY) is RunStatus.WAITING
     assert door.answer(number) is None
-    assert door.sent() == [say("people.not_allowed")] * 2
+    assert door.sent() == [say("ask.held_up"), say("people.not_allowed")]
     await door.comes("yes", GROUP, quote=Quote(message_id="55", text="May I do this?", from_us=True))
     assert door.answer(number) == "yes"
 
@@ -118,3 +119,56 @@ async def test_what_is_forwarded_approves_nothing(quick: Door):
     number = quick.waits(DM_KEY)
     await quick.comes("yes", forwarded_from="Bob")
     assert quick.answer(number) == "(forwarded from Bob)\nyes"
+
+
+async def test_words_approve_only_what_can_have_been_read(door: Door):
+    await door.comes("hello")
+    number = door.waits(DM_KEY, delivered=False)
+    await door.comes("ok")
+    assert door.answer(number) is None
+    door.arrives(said=CARD)
+    await door.comes("ok")
+    assert door.answer(number) == "ok"
+    assert door.rows("SELECT count(*) FROM inbox WHERE outcome IS NULL") == [1]
+
+
+async def test_in_a_group_an_answer_is_a_reply_to_the_question_or_a_mention(door: Door):
+    await door.comes("hello", GROUP)
+    number = door.waits(GROUP_KEY, AskKind.QUESTION)
+    old = Quote(message_id="7", text="An old answer", from_us=True)
+    asked = await door.comes("what did you mean by that?", GROUP, user="8", quote=old, by_reply=True)
+    assert door.answer(number) is None
+    (again,) = door.sent()
+    assert again == say("ask.waiting", question="rm -rf *")
+    door.arrives(said=again, name="99")
+    once_more = Quote(message_id="99", text=again, from_us=True)
+    await door.comes("the red one", GROUP, quote=once_more, by_reply=True)
+    assert door.answer(number) == "[Ann] the red one"
+    assert asked.text in door.rows("SELECT body FROM inbox WHERE outcome IS NULL")[0]
+
+
+async def test_what_is_said_in_another_topic_answers_nothing_and_is_kept(door: Door):
+    topic = Address(platform=Platform.TELEGRAM, kind=GROUP, chat_id="-100", thread_id="12")
+    await door.comes("hello", GROUP)
+    number = door.waits(GROUP_KEY, AskKind.QUESTION)
+    await door.comes("what is two and two", GROUP, user="8", address=topic)
+    assert door.answer(number) is None
+    assert door.sent() == [say("ask.held_up")]
+    assert "two and two" in door.rows("SELECT body FROM inbox WHERE outcome IS NULL")[0]
+
+
+async def test_what_somebody_else_says_in_private_answers_nothing(door: Door):
+    door.rules = Rules(allowed_users=frozenset({"7", "8"}), first_allowed="7", dm_scope=DmScope.SHARED)
+    await door.comes("hello")
+    number = door.waits(DM_KEY, AskKind.QUESTION)
+    await door.comes("my number is 1234", user="8")
+    assert door.answer(number) is None
+    assert "rm -rf" not in "".join(door.sent())
+
+
+async def test_an_answer_from_the_supergroup_that_the_group_became_is_one(door: Door):
+    await door.comes("hello", GROUP)
+    number = door.waits(GROUP_KEY, AskKind.QUESTION)
+    await door.comes("-200", GROUP, kind_of=MOVED)
+    await door.comes("the red one", GROUP, chat="-200")
+    assert door.answer(number) == "[Ann] the red one"

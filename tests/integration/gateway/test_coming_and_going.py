@@ -53,7 +53,7 @@ async def test_what_is_forwarded_is_no_command_and_says_whose_it_is(quick: Door)
     await quick.comes("/stop everything", forwarded_from="Bob [admin]")
     await quick.comes("", forwarded_from="Bob", attachments=())
     bodies = quick.rows("SELECT body FROM inbox ORDER BY id")
-    assert "(forwarded from Bob (admin))\\n/stop everything" in bodies[0]
+    assert "(forwarded from Bob ‹admin›)\\n/stop everything" in bodies[0]
     assert quick.sent()[0] == say("limits.kind_unknown")
 
 

@@ -26,7 +26,7 @@ from sessions.db.engine import Touch
 from sessions.db.schema import inbox, outbox
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import Address, ChatKind, Platform
-from sessions.records import Ask, Message, Role, Route, Run, RunStatus
+from sessions.records import Ask, Message, OutState, Role, Route, Run, RunStatus
 from sessions.runs import Accepted, Opening
 from tests.fakes.model_server import ModelServer, Script
 
@@ -100,6 +100,11 @@ class Desk:
 
     async def sent(self) -> list[dict[str, Any]]:
         return await self.database.read(_sent)
+
+    async def arrive(self) -> None:
+        """Everything that was to be sent has arrived in the chats."""
+        names = {"state": OutState.SENT, "platform_ids": '["55"]'}
+        await self.database.write(lambda conn: conn.execute(outbox.update().values(names)) and None)
 
     async def outcomes(self) -> list[str | None]:
         return await self.database.read(lambda conn: [row.outcome for row in conn.execute(select(inbox))])

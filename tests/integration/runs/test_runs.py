@@ -1,6 +1,7 @@
 """What people see of a run: steering, tools, limits, approvals, stops, and models that fail."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,8 +244,37 @@ async def test_a_deed_waits_for_its_approval_and_is_done_once(home: Path, deed, 
 async def test_only_a_bare_yes_approves(home: Path, deed, deeds: list[str], answer: str, done: bool):
     async with desk(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
         await it.say("do it")
-        await it.say(answer)
+        await it.arrive()
+        assert (await it.say(answer)).status is not RunStatus.WAITING
         assert bool(deeds) is done
+
+
+async def test_the_reason_of_a_denial_approves_nothing(home: Path, deed, deeds: list[str]):
+    async with desk(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
+        run = await it.say("do it")
+        assert (await it.command("/deny ok")).startswith("Denied by Ann")
+        await it.settled(run.id)
+        assert deeds == []
+        assert of_role(await it.messages(), Role.TOOL)[-1] == "[denied by Ann: ok]"
+
+
+async def test_who_is_held_up_by_a_question_elsewhere_hears_of_it_and_is_answered_after_that(home: Path):
+    gate = Gate()
+    topics = [replace(GROUP, address=replace(GROUP.address, thread_id=number)) for number in ("11", "12")]
+    ask = calls(call("ask_human", {"question": "Which?"}), before=gate)
+    async with desk(home, [ask, "thanks", "four"]) as it:
+        run_id = (await it.accept("choose", route=topics[0])).run_id
+        await gate.reached.wait()
+        await it.accept("what is two and two", route=topics[1])
+        gate.open.set()
+        await it.settled(run_id)
+        assert [body["text"] for body in await it.sent()] == ["Which?", say("ask.held_up")]
+        assert (await it.say("what is three and three", route=topics[1])).status is RunStatus.WAITING
+        await it.say("red", route=topics[0])
+        async with asyncio.timeout(30):
+            while (await it.sent())[-1]["text"] != "four":
+                await asyncio.sleep(0.01)
+        assert ("tool", "red") in await it.said()
 
 
 async def test_a_second_decision_changes_nothing(home: Path, deed, deeds: list[str]):

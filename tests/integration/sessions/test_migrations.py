@@ -128,6 +128,7 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
         for statement in (
             "DROP INDEX runs_previews",
             "ALTER TABLE runs DROP COLUMN preview",
+            "ALTER TABLE asks DROP COLUMN approved",
             "UPDATE alembic_version SET version_num = '0001'",
         ):
             conn.execute(text(statement))

@@ -117,7 +117,7 @@ def test_files(content: dict[str, Any], kind: AttachmentKind, name: str, mime: s
         ({"poll": POLL}, "[poll: Lunch? (Soup / Salad)]"),
         (
             {"checklist": {"title": "Trip", "tasks": [{"id": 1, "text": "pack", "completion_date": 5}]}},
-            "[checklist Trip]\n[x] pack",
+            "Checklist Trip:\n- [x] pack",
         ),
     ],
 )
@@ -130,6 +130,11 @@ def test_a_live_location_is_told_once() -> None:
     assert one(location={**PLACE, "live_period": 900}).text
     moved = message(location={**PLACE, "live_period": 900}, edit_date=1_700_000_060)
     assert read(edited_message=moved) == []
+
+
+def test_a_checklist_is_told_once_however_much_is_ticked_off() -> None:
+    ticked = {"title": "Trip", "tasks": [{"id": 1, "text": "pack", "completion_date": 5}]}
+    assert read(edited_message=message(checklist=ticked, edit_date=1_700_000_060)) == []
 
 
 @pytest.mark.parametrize("content", [{"story": {"chat": CHANNEL, "id": 1}}, {"not_yet_invented": {"a": 1}}])

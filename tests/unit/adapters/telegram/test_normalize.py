@@ -75,6 +75,23 @@ def test_whom_a_group_message_is_for(text: str, left: str, mentioned: bool, othe
     assert (inbound.text, inbound.mentioned, inbound.mentions_other) == (left, mentioned, other)
 
 
+@pytest.mark.parametrize(
+    ("text", "for_any_bot"),
+    [
+        ("/stop", True),
+        ("/weather Berlin", True),
+        ("/new@hermes_bot", False),
+        ("/new @hermes_bot", False),
+        ("hi", False),
+    ],
+)
+def test_a_command_that_names_no_bot_says_so(text: str, for_any_bot: bool) -> None:
+    assert one(GROUP, text=text).for_any_bot is for_any_bot
+    assert one(text=text).for_any_bot is False
+    ours = message(GROUP, text="mine", **{"from": BOT})
+    assert one(GROUP, text=text, reply_to_message=ours).for_any_bot is False
+
+
 def test_a_mention_in_a_caption() -> None:
     photo = [{**FILE, "width": 1, "height": 1}]
     inbound = one(GROUP, photo=photo, caption="@hermes_bot look", caption_entities=auto_entities("@hermes_bot look"))
@@ -105,6 +122,24 @@ def test_a_reply_quotes_what_it_answers() -> None:
     quote = one(GROUP, text="x", reply_to_message=captioned).quote
     assert quote is not None
     assert quote.text == "look"
+
+
+def test_a_reply_brings_the_files_of_what_it_answers_but_not_our_own() -> None:
+    photo = {"photo": [{**FILE, "width": 1, "height": 1}]}
+    quote = one(GROUP, text="x", reply_to_message=message(GROUP, **photo)).quote
+    ours = one(GROUP, text="x", reply_to_message=message(GROUP, **photo, **{"from": BOT})).quote
+    assert quote is not None
+    assert ours is not None
+    assert [(file.name, file.ref) for file in quote.attachments] == [("photo-5.jpg", "f")]
+    assert (ours.text, ours.attachments) == ("[image]", ())
+
+
+@pytest.mark.parametrize(("author", "count"), [(ADA, 1), (BOT, 0)])
+def test_so_does_a_reply_to_another_chat(author: dict[str, Any], count: int) -> None:
+    origin = {"type": "user", "sender_user": author, "date": 1}
+    quote = one(text="x", external_reply={"origin": origin, "voice": {**FILE, "duration": 1}}).quote
+    assert quote is not None
+    assert (quote.text, len(quote.attachments)) == ("[voice]", count)
 
 
 def test_a_reply_to_the_bot_is_for_it() -> None:

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.runs.house import folder_name
-from gateway.runs.replies import approval_card, approved, closed_card, question_card, reply_body
+from gateway.runs.replies import approval_card, closed_card, question_card, reply_body
 from gateway.texts import say
+from sessions.asks import says_yes
 from sessions.keys import Address, ChatKind, Platform
 from sessions.records import Ask, AskKind, Route
 
@@ -66,6 +67,7 @@ def closed(kind: AskKind, question: str, answer: str | None, by: str | None = "A
         answered_at=1,
         answer=answer,
         answered_by=by,
+        approved=says_yes(answer or "") if kind is AskKind.APPROVAL else None,
     )
     return closed_card(ask, "12:30")
 
@@ -97,12 +99,12 @@ def test_a_closed_question_shows_the_answer_and_whose_it_is():
 
 @pytest.mark.parametrize("answer", ["yes", " Yes. ", "OK", "go ahead", "please do"])
 def test_words_that_approve(answer: str):
-    assert approved(answer)
+    assert says_yes(answer)
 
 
 @pytest.mark.parametrize("answer", ["", "no", "yes, but later", "ok?", "yesterday", "not ok"])
 def test_words_that_do_not(answer: str):
-    assert not approved(answer)
+    assert not says_yes(answer)
 
 
 @given(ns=st.text(min_size=1, max_size=400))

@@ -32,6 +32,7 @@ def place(home: Path, sqlite: Database, clock) -> Place:
         database=sqlite,
         workspace=home / "workspace" / "owner",
         skills=home / "skills",
+        outgoing=home / "outgoing",
         clock=clock,
         idem_key="k",
         run_id="r",

@@ -1,0 +1,92 @@
+"""Whose commands are carried out, and what is no command."""
+
+import pytest
+
+from gateway.access import Rules
+from gateway.texts import say
+from sessions.messages import Attachment, AttachmentKind
+from sessions.records import RunStatus
+from tests.integration.gateway.door import DM_KEY, GROUP, GROUP_KEY, OPEN, Door
+
+PHOTO = Attachment(kind=AttachmentKind.IMAGE, name="photo-5.jpg", mime="image/jpeg", ref="f")
+ATTENTIVE = Rules(
+    allowed_users=OPEN.allowed_users, first_allowed="7", allowed_chats=OPEN.allowed_chats, require_mention=False
+)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("/new", "/new hello", "/reset", "/resume", "/forget 1", "/stop", "/approve", "/deny no"),
+        *("/model huge", "/undo", "/retry"),
+    ],
+)
+async def test_in_an_open_group_commands_that_change_something_stay_with_the_allowed(quick: Door, said: str):
+    await quick.comes("hello", GROUP)
+    number = quick.waits(GROUP_KEY)
+    await quick.comes(said, GROUP, user="8")
+    assert quick.sent() == [say("people.not_allowed")]
+    assert quick.status(GROUP_KEY) is RunStatus.WAITING
+    assert quick.answer(number) is None
+
+
+@pytest.mark.parametrize("said", ["/help", "/status", "/sessions", "/memory", "/usage", "/model", "/title mine"])
+async def test_in_an_open_group_everybody_may_talk_and_ask(quick: Door, said: str):
+    await quick.comes("hello", GROUP, user="8")
+    await quick.comes(said, GROUP, user="8")
+    assert quick.keys() == [GROUP_KEY]
+    assert say("people.not_allowed") not in quick.sent()
+    assert len(quick.sent()) == 1
+
+
+async def test_who_is_allowed_changes_the_model_in_a_group(quick: Door):
+    await quick.comes("/model huge", GROUP)
+    assert "huge" in quick.sent()[0]
+    assert quick.rows("SELECT count(*) FROM sessions WHERE model_config LIKE '%huge%' OR model = 'huge'") == [1]
+
+
+@pytest.mark.parametrize("rules", [OPEN, ATTENTIVE], ids=["when mentioned", "always"])
+@pytest.mark.parametrize("said", ["/weather Berlin", "/ban @spammer"])
+async def test_a_command_of_no_name_that_is_none_of_ours_is_left_to_other_bots(quick: Door, rules: Rules, said: str):
+    quick.rules = rules
+    await quick.comes(said, GROUP, user="8", for_any_bot=True)
+    assert quick.sent() == []
+    assert quick.keys() == []
+    await quick.comes("which command was that", GROUP)
+    assert f"[Bob] {said}" in quick.rows("SELECT body FROM inbox")[0]
+
+
+async def test_a_path_is_no_mention(quick: Door):
+    await quick.comes("/etc/hosts is broken", GROUP, for_any_bot=True)
+    assert (quick.sent(), quick.keys()) == ([], [])
+
+
+@pytest.mark.parametrize(("said", "answer"), [("/status", "status.fresh"), ("/start", "people.group_hello")])
+async def test_our_commands_are_ours_without_a_name(quick: Door, said: str, answer: str):
+    await quick.comes(said, GROUP, for_any_bot=True)
+    assert quick.sent() == [say(answer)]
+
+
+async def test_an_unknown_command_for_us_gets_a_hint(quick: Door):
+    await quick.comes("/staus", GROUP)
+    assert quick.sent() == [say("command.unknown", command="/staus", near="/status")]
+
+
+@pytest.mark.parametrize("for_any_bot", [False, True])
+async def test_a_message_with_files_is_no_command(quick: Door, for_any_bot: bool):
+    await quick.comes("/new please tell me what this is", GROUP, attachments=(PHOTO,), for_any_bot=for_any_bot)
+    assert quick.sent() == []
+    (body,) = quick.rows("SELECT body FROM inbox")
+    assert "/new please tell me what this is" in body
+    assert "photo-5.jpg" in body
+
+
+async def test_what_follows_new_is_the_first_message_of_the_new_conversation(door: Door):
+    await door.comes("hello")
+    for _ in range(2):
+        await door.comes("/new plan a trip\nto Rome", dedup_key="new")
+    assert door.sent() == [say("session.new")]
+    assert door.keys() == [DM_KEY, DM_KEY]
+    assert "plan a trip\\nto Rome" in door.rows("SELECT body FROM inbox ORDER BY id")[-1]
+    assert door.rows("SELECT count(*) FROM sessions WHERE ended_at IS NULL") == [1]
+    assert door.status(DM_KEY) is RunStatus.RUNNING
