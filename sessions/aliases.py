@@ -6,13 +6,15 @@ from sqlalchemy import Connection, insert, select
 
 from sessions import inbox
 from sessions.db.schema import aliases
+from sessions.db.sql import param
 from sessions.keys import Address
+
+_EARLIER = select(aliases.c.id).where(aliases.c.platform == param("on"), aliases.c.alias == param("later"))
 
 
 def resolve(conn: Connection, platform: str, id: str) -> str:  # noqa: A002  # it is the platform's word
     """The first id of whoever this is; the id itself when it was never joined with another."""
-    query = select(aliases.c.id).where(aliases.c.platform == platform)
-    while (earlier := conn.scalar(query.where(aliases.c.alias == id))) is not None:
+    while (earlier := conn.scalar(_EARLIER, {"on": platform, "later": id})) is not None:
         id = earlier  # noqa: A001
     return id
 
