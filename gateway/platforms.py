@@ -97,7 +97,7 @@ class Platform:
         self._beside: set[asyncio.Task[None]] = set()
         pacer = Pacer(adapter.pace)
         self._database = database
-        self.presence = Presence(adapter, pacer, live, keep=partial(database.write, runs.keep_preview))
+        self.presence = Presence(adapter, pacer, live, keep=partial(database.write, runs.keep_shown))
         self._metrics = metrics
         if isinstance(adapter, ReportsLiveness):
             adapter.on_success(self._connected)
@@ -110,7 +110,7 @@ class Platform:
 
     async def run(self) -> None:
         try:
-            self.presence.restore(await self._database.read(runs.with_previews), now_ms())
+            self.presence.restore(await self._database.read(runs.still_shown), now_ms())
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._supervise(self._receive, "receiving"))
                 group.create_task(self._supervise(self.delivery.run, "sending"))

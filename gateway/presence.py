@@ -11,7 +11,7 @@ from gateway.pacing import Pacer
 from gateway.runs.live import Live, Moment
 from gateway.texts import say
 from sessions.errors import StateError
-from sessions.keys import ChatKind
+from sessions.keys import Address, ChatKind, Sender
 from sessions.messages import Inbound
 from sessions.records import Route, Run, RunStatus
 
@@ -29,14 +29,13 @@ LEFT_SECONDS = 60.0
 REFUSED_SECONDS = 5.0
 """How long nothing is shown after the platform has not taken it."""
 _TICK = 0.25
-Keep = Callable[[str, str | None], Awaitable[None]]
-
-
-async def _nowhere(_: str, __: str | None) -> None:
-    pass
-
-
 _PROGRESS = frozenset({"session_search", "memory", "web_fetch", "process", "schedule"})
+
+Keep = Callable[[str, str | None, Sequence[str]], Awaitable[None]]
+
+
+async def _nowhere(_: str, __: str | None, ___: Sequence[str]) -> None:
+    pass
 
 
 @dataclass(slots=True)
@@ -101,7 +100,10 @@ class Presence:
             if (shown := self._shown.get(run.id)) is None:
                 began = self._clock() - (now - run.created_at) / 1000
                 shown = self._shown[run.id] = _Shown(run_id=run.id, route=run.route, began=began, over=True)
+                shown.noted += [_known(run.route.address, name) for name in run.noted]
             shown.draft = shown.draft or run.preview
+            if shown.draft is None:  # nothing that the answer could still take the place of
+                shown.cleared.set()
             if shown.over and run.status is not RunStatus.RUNNING:
                 self._end(run.id, shown)
 
@@ -132,6 +134,7 @@ class Presence:
         shown = _Shown(run_id=run.id, route=run.route, began=self._clock())
         if (before := self._shown.get(run.id)) is not None:  # it goes on, and so does what is shown of it
             before.over, shown.draft, shown.drawn, shown.unsure = True, before.draft, before.drawn, before.unsure
+            shown.noted = before.noted
             before.cleared.set()
         self._start(run.id, shown)
 
@@ -159,10 +162,17 @@ class Presence:
             await self._until_cleared(shown)
         if self._shown.get(run_id) is shown and not shown.taken:
             await self.clear(run_id)
-        for inbound in shown.noted:
+        await self._take_off(shown)
+
+    async def _take_off(self, shown: _Shown) -> None:
+        """Our signs, once nobody works on the run any more."""
+        bearing, shown.noted[:] = list(shown.noted), []
+        for inbound in bearing:
             while not self._pacer.turn_now(inbound.address):
                 await self._sleep(_TICK)
             await self._react(inbound, None)
+        if bearing:
+            await self._keep_shown(shown)
 
     async def _until_cleared(self, shown: _Shown) -> None:
         left = asyncio.ensure_future(self._sleep(LEFT_SECONDS))
@@ -220,11 +230,11 @@ class Presence:
                 raise
             shown.drawn, shown.drawn_at = wanted, self._clock()
             if shown.draft != before:
-                await self._note_preview(shown)
+                await self._keep_shown(shown)
 
-    async def _note_preview(self, shown: _Shown) -> None:
+    async def _keep_shown(self, shown: _Shown) -> None:
         try:
-            await self._keep(shown.run_id, shown.draft)
+            await self._keep(shown.run_id, shown.draft, [inbound.message_id for inbound in shown.noted])
         except StateError as error:
             log.warning("preview.not_noted", run_id=shown.run_id, error=str(error))
 
@@ -280,14 +290,18 @@ class Presence:
             log.debug("draft.left", error=str(error))
         else:
             shown.draft = None
-            await self._note_preview(shown)
+            await self._keep_shown(shown)
 
     def stopped(self, run_ids: Sequence[str]) -> None:
         """Nothing will come that could take the place of their previews."""
         for run_id in run_ids:
             if (shown := self._shown.get(run_id)) is not None:
                 shown.ended = True
-                self._beside(self.clear(run_id))
+                self._beside(self._stop(run_id, shown))
+
+    async def _stop(self, run_id: str, shown: _Shown) -> None:
+        await self.clear(run_id)
+        await self._take_off(shown)
 
     async def noted(self, inbound: Inbound, run_id: str) -> None:
         """The message is read and will be taken into account."""
@@ -303,6 +317,7 @@ class Presence:
         async with shown.calling:
             if not shown.over:
                 shown.noted.append(inbound)
+                await self._keep_shown(shown)
                 await self._react(inbound, READ)
 
     async def _react(self, inbound: Inbound, emoji: str | None) -> None:
@@ -311,3 +326,8 @@ class Presence:
                 await self._adapter.react(inbound.address, inbound.message_id, emoji)
             except DeliveryError as error:  # not permitted here: then nothing
                 log.debug("reaction.refused", error=str(error))
+
+
+def _known(address: Address, message_id: str) -> Inbound:
+    """As much of a message as it takes to find it."""
+    return Inbound(dedup_key="", address=address, sender=Sender(id=""), message_id=message_id)

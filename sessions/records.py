@@ -199,6 +199,7 @@ class Run:
     lease_until: int | None
     wake_at: int | None
     preview: str | None
+    noted: tuple[str, ...]
     away_ms: int = 0  # how long nobody had worked on it when it was claimed; stands in no row
 
     @classmethod
@@ -209,6 +210,7 @@ class Run:
         values["stop_reason"] = StopReason(row["stop_reason"]) if row["stop_reason"] else None
         values["route"] = Route.from_json(row["route"]) if row["route"] else None
         values["options"] = json.loads(row["options"]) if row["options"] else {}
+        values["noted"] = tuple(json.loads(row["noted"])) if row["noted"] else ()
         return cls(**values)
 
 

@@ -318,4 +318,5 @@ def _run(run_id: str, now: int) -> Run:
         lease_until=None,
         wake_at=None,
         preview=None,
+        noted=(),
     )

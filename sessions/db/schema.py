@@ -134,7 +134,7 @@ inbox = Table(
 
 RUN_ACTIVE = text("status IN ('running', 'waiting_on_human') AND kind <> 'farewell'")
 RUN_RUNNING = text("status = 'running'")
-RUN_PREVIEW = text("preview IS NOT NULL")
+RUN_SHOWN = text("(preview IS NOT NULL OR noted IS NOT NULL)")
 
 runs = Table(
     "runs",
@@ -162,9 +162,10 @@ runs = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("preview", Text),
+    Column("noted", Text),
     _partial("runs_active", "session_key", unique=True, where=RUN_ACTIVE),
     _partial("runs_running", "status", where=RUN_RUNNING),
-    _partial("runs_previews", "id", where=RUN_PREVIEW),
+    _partial("runs_shown", "id", where=RUN_SHOWN),
     Index("runs_by_session", "session_id"),
 )
 

@@ -10,7 +10,7 @@ from sessions.runs.ends import fail, finish, hand_over, stop
 from sessions.runs.finding import active, counts, get, in_flight
 from sessions.runs.journal import handed_over, has_unread, open_calls
 from sessions.runs.places import same_place
-from sessions.runs.previews import keep_preview, with_previews
+from sessions.runs.previews import keep_preview, keep_shown, still_shown
 from sessions.runs.steps import answered, fold, tool_done, tool_started
 from sessions.runs.waiting import answer, card_names, held_up, may_answer, park, remind, unanswered
 from sessions.runs.words import MAX_TAKEOVERS, Accepted, Opening, Said
@@ -38,6 +38,7 @@ __all__ = [
     "in_flight",
     "keep_alive",
     "keep_preview",
+    "keep_shown",
     "may_answer",
     "open_calls",
     "open_session",
@@ -47,9 +48,9 @@ __all__ = [
     "same_place",
     "source_of",
     "start_again",
+    "still_shown",
     "stop",
     "tool_done",
     "tool_started",
     "unanswered",
-    "with_previews",
 ]

@@ -1,12 +1,17 @@
-"""The message in a chat that an answer grows in. What it is called is kept, so that none stays behind when the process dies."""
+"""What a chat is shown of a run before its answer is there: the message that it grows in, and a sign on those that were read meanwhile.
+It is kept by name, so that nothing of it stays behind when the process dies."""
+
+import json
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, exists, select, update
 
-from sessions.db.schema import RUN_PREVIEW, outbox, runs
+from sessions.db.schema import RUN_SHOWN, outbox, runs
 from sessions.db.sql import param
 from sessions.records import OutState, Run
 
 _KEEP = update(runs).where(runs.c.id == param("run")).values(preview=param("name"))
+_KEEP_ALL = _KEEP.values(noted=param("read"))
 
 
 def keep_preview(conn: Connection, run_id: str, name: str | None) -> None:
@@ -14,7 +19,12 @@ def keep_preview(conn: Connection, run_id: str, name: str | None) -> None:
     conn.execute(_KEEP, {"run": run_id, "name": name})
 
 
-def with_previews(conn: Connection) -> list[Run]:
-    """Those whose preview may still be seen. Not where the answer is a dead letter: it may have taken the preview's place."""
+def keep_shown(conn: Connection, run_id: str, preview: str | None, noted: Sequence[str]) -> None:
+    """`noted`: the messages that bear our sign."""
+    conn.execute(_KEEP_ALL, {"run": run_id, "name": preview, "read": json.dumps(list(noted)) if noted else None})
+
+
+def still_shown(conn: Connection) -> list[Run]:
+    """Those of which something may still be seen. Not where the answer is a dead letter: it may have taken the preview's place."""
     dead = exists().where(outbox.c.run_id == runs.c.id, outbox.c.state == OutState.DEAD)
-    return [Run.from_row(row) for row in conn.execute(select(runs).where(RUN_PREVIEW, ~dead)).mappings()]
+    return [Run.from_row(row) for row in conn.execute(select(runs).where(RUN_SHOWN, ~dead)).mappings()]

@@ -155,4 +155,4 @@ async def test_after_kill_9_the_answer_takes_the_place_of_the_preview_that_was_t
 
 async def noted(database: Database) -> int:
     """Previews that the next start would look for."""
-    return len(await database.read(runs.with_previews))
+    return len(await database.read(runs.still_shown))

@@ -126,8 +126,9 @@ def test_an_older_database_is_upgraded_with_its_data(fresh: tuple[Path, str], la
 def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Path, str]) -> None:
     def as_it_was(conn: Connection) -> None:
         for statement in (
-            "DROP INDEX runs_previews",
+            "DROP INDEX runs_shown",
             "ALTER TABLE runs DROP COLUMN preview",
+            "ALTER TABLE runs DROP COLUMN noted",
             "ALTER TABLE asks DROP COLUMN approved",
             "UPDATE alembic_version SET version_num = '0001'",
         ):

@@ -147,7 +147,13 @@ class Scene:
 
 def a_run(address: Address) -> Run:
     known: dict[str, Any] = dict.fromkeys(Run.__slots__)
-    known |= {"id": "r", "kind": RunKind.CHAT, "status": RunStatus.RUNNING, "route": Route(address=address)}
+    known |= {
+        "id": "r",
+        "kind": RunKind.CHAT,
+        "status": RunStatus.RUNNING,
+        "route": Route(address=address),
+        "noted": (),
+    }
     return Run(**known)
 
 
@@ -418,3 +424,28 @@ async def test_the_answer_of_a_run_that_took_long_is_new_after_a_restart_too(gro
     group.presence.restore([left], now=120_000)
     assert await group.delivers() is None
     assert [what for _, what in group.seen] == ["answer", "erased 41"]
+
+
+async def test_signs_of_an_earlier_process_are_taken_off_with_the_answer(group: Scene) -> None:
+    group.presence.restore([replace(a_run(GROUP), noted=("8", "9"), created_at=0)], now=5_000)
+    group.begins()
+    group.ends()
+    await group.delivers()
+    await group.time.passes(10)
+    assert [what for _, what in group.seen] == ["answer", "8 off", "9 off"]
+
+
+async def test_a_sign_is_taken_off_when_the_run_is_stopped(group: Scene) -> None:
+    group.begins()
+    await group.hears("8")
+    await group.time.passes(2)
+    group.presence.stopped(["r"])
+    group.ends()
+    await group.time.passes(5)
+    assert [what for _, what in group.seen if what != "typing"] == ["8 👀", "8 off"]
+
+
+async def test_signs_of_an_earlier_process_on_a_run_that_is_over_go_at_once(group: Scene) -> None:
+    group.presence.restore([replace(a_run(GROUP), status=RunStatus.COMPLETED, noted=("8",), created_at=0)], now=5_000)
+    await group.time.passes(2)
+    assert group.seen == [(0.0, "8 off")]

@@ -1,4 +1,4 @@
-"""The preview of a run's answer, by the name that its platform gave it; a decision beside the words that it was given in."""
+"""What a chat is shown of a run: the preview of its answer, the messages marked as read. A decision beside the words it was given in."""
 
 from alembic import op
 
@@ -8,5 +8,6 @@ down_revision = "0001"
 
 def upgrade() -> None:
     op.execute("ALTER TABLE runs ADD COLUMN preview text")
-    op.execute("CREATE INDEX runs_previews ON runs (id) WHERE preview IS NOT NULL")
+    op.execute("ALTER TABLE runs ADD COLUMN noted text")
+    op.execute("CREATE INDEX runs_shown ON runs (id) WHERE preview IS NOT NULL OR noted IS NOT NULL")
     op.execute("ALTER TABLE asks ADD COLUMN approved boolean")
