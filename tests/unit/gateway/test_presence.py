@@ -1,160 +1,16 @@
 """What a chat sees while the agent works, second by second."""
 
-import asyncio
-from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
-from adapters.base import Deliver, Pace, Reacts, ShowsDrafts, ShowsTyping, TryLater, Undeliverable
-from gateway.pacing import Pacer
-from gateway.presence import LEFT_SECONDS, READ, SOON_SECONDS, Presence
-from gateway.runs.live import Live, Moment
-from sessions.keys import Address, ChatKind, Platform, Sender
-from sessions.messages import Inbound, Outbound, Piece, Receipt
-from sessions.records import Route, Run, RunKind, RunStatus
-
-DM = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7")
-GROUP = Address(platform=Platform.TELEGRAM, kind=ChatKind.GROUP, chat_id="-1")
-
-
-class Time:
-    """Passes when told. Whoever sleeps wakes when it is time, and does what it has to do before any more time passes."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        future = asyncio.get_running_loop().create_future()
-        self._sleepers.append((self.now + seconds, future))
-        await future
-
-    async def passes(self, seconds: float = 0.0) -> None:
-        end = self.now + seconds
-        await settle()
-        while due := [sleeper for sleeper in self._sleepers if sleeper[0] <= end and not sleeper[1].done()]:
-            first = min(due, key=lambda sleeper: sleeper[0])
-            self._sleepers.remove(first)
-            self.now = max(self.now, first[0])
-            first[1].set_result(None)
-            await settle()
-        self.now = end
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-class Chat(ShowsTyping, ShowsDrafts, Reacts):
-    """A platform that writes down what is shown, and when."""
-
-    platform = Platform.TELEGRAM
-    pace = Pace(per_second=30, dm=1, group=1, edit=1.5, group_per_minute=20)
-    typing_every = 4.0
-    draft_renew_every = 20.0
-
-    def __init__(self, time: Time) -> None:
-        self._time = time
-        self.seen: list[tuple[float, str]] = []
-        self.trouble: list[Exception] = []
-
-    async def _see(self, what: str) -> None:
-        await asyncio.sleep(0)
-        self.seen.append((round(self._time.now - 100, 2), what))
-        if self.trouble:
-            raise self.trouble.pop(0)
-
-    async def typing(self, address: Address) -> None:
-        await self._see("typing")
-
-    async def draft(
-        self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None
-    ) -> str | None:
-        await self._see(text)
-        return None if address.kind is ChatKind.DM else draft_id or "99"
-
-    async def erase_draft(self, address: Address, draft_id: str) -> None:
-        await self._see(f"erased {draft_id}")
-
-    async def react(self, address: Address, message_id: str, emoji: str | None) -> None:
-        await self._see(f"{message_id} {emoji or 'off'}")
-
-    async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:
-        raise NotImplementedError
-
-    async def run(self, deliver: Deliver) -> None:
-        raise NotImplementedError
-
-    def render(self, outbound: Outbound) -> Sequence[Piece]:
-        raise NotImplementedError
-
-    async def send(self, address: Address, piece: Piece) -> Receipt:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        raise NotImplementedError
-
-
-class Scene:
-    def __init__(self, address: Address) -> None:
-        self.time = Time()
-        self.chat = Chat(self.time)
-        self.pacer = Pacer(self.chat.pace, clock=self.time, sleep=self.time.sleep)
-        self.live = Live()
-        self.presence = Presence(self.chat, self.pacer, self.live, clock=self.time, sleep=self.time.sleep)
-        self.address = address
-
-    def begins(self) -> None:
-        self.live.tell(Moment("r", "begun", run=a_run(self.address)))
-
-    def says(self, text: str) -> None:
-        self.live.tell(Moment("r", "token", text))
-
-    def ends(self) -> None:
-        self.live.tell(Moment("r", "ended"))
-
-    async def hears(self, message_id: str) -> None:
-        inbound = Inbound(dedup_key="k", address=self.address, sender=Sender(id="7"), message_id=message_id)
-        await self.presence.noted(inbound, "r")
-
-    async def delivers(self) -> str | None:
-        """The answer, as the delivery sends it. Returns the preview that it took the place of."""
-        await self.waits_for(self.pacer.turn(self.address))
-        draft = await self.presence.take("r")
-        await self.chat._see("answer")  # the double's own
-        if draft is not None:
-            self.presence.became("r")
-        await self.waits_for(self.presence.clear("r"))
-        return draft
-
-    async def waits_for(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        await settle()
-        while not task.done():
-            await self.time.passes(0.05)
-
-    @property
-    def seen(self) -> list[tuple[float, str]]:
-        return self.chat.seen
-
-
-def a_run(address: Address) -> Run:
-    known: dict[str, Any] = dict.fromkeys(Run.__slots__)
-    known |= {
-        "id": "r",
-        "kind": RunKind.CHAT,
-        "status": RunStatus.RUNNING,
-        "route": Route(address=address),
-        "noted": (),
-    }
-    return Run(**known)
+from adapters.base import TryLater, Undeliverable
+from gateway.presence import LEFT_SECONDS, READ, SOON_SECONDS
+from gateway.runs.live import Moment
+from sessions.keys import Address, Platform
+from sessions.records import Route
+from tests.unit.gateway.scenes import DM, GROUP, Scene, a_run
 
 
 @pytest.fixture
@@ -403,38 +259,6 @@ async def test_closing_ends_everything(dm: Scene) -> None:
     assert len(dm.seen) == 1
 
 
-async def test_a_preview_of_an_earlier_process_that_nothing_took_is_taken_away(group: Scene) -> None:
-    left = replace(a_run(GROUP), status=RunStatus.COMPLETED, preview="41", created_at=0)
-    group.presence.restore([left], now=5_000)
-    await group.time.passes(LEFT_SECONDS - 1)
-    assert group.seen == []
-    await group.time.passes(2)
-    assert [what for _, what in group.seen] == ["erased 41"]
-
-
-async def test_a_run_that_goes_on_goes_on_in_the_preview_that_was_there(group: Scene) -> None:
-    group.presence.restore([replace(a_run(GROUP), preview="41", created_at=0)], now=5_000)
-    group.begins()
-    group.ends()
-    assert await group.delivers() == "41"
-
-
-async def test_the_answer_of_a_run_that_took_long_is_new_after_a_restart_too(group: Scene) -> None:
-    left = replace(a_run(GROUP), status=RunStatus.COMPLETED, preview="41", created_at=0)
-    group.presence.restore([left], now=120_000)
-    assert await group.delivers() is None
-    assert [what for _, what in group.seen] == ["answer", "erased 41"]
-
-
-async def test_signs_of_an_earlier_process_are_taken_off_with_the_answer(group: Scene) -> None:
-    group.presence.restore([replace(a_run(GROUP), noted=("8", "9"), created_at=0)], now=5_000)
-    group.begins()
-    group.ends()
-    await group.delivers()
-    await group.time.passes(10)
-    assert [what for _, what in group.seen] == ["answer", "8 off", "9 off"]
-
-
 async def test_a_sign_is_taken_off_when_the_run_is_stopped(group: Scene) -> None:
     group.begins()
     await group.hears("8")
@@ -443,9 +267,3 @@ async def test_a_sign_is_taken_off_when_the_run_is_stopped(group: Scene) -> None
     group.ends()
     await group.time.passes(5)
     assert [what for _, what in group.seen if what != "typing"] == ["8 👀", "8 off"]
-
-
-async def test_signs_of_an_earlier_process_on_a_run_that_is_over_go_at_once(group: Scene) -> None:
-    group.presence.restore([replace(a_run(GROUP), status=RunStatus.COMPLETED, noted=("8",), created_at=0)], now=5_000)
-    await group.time.passes(2)
-    assert group.seen == [(0.0, "8 off")]
