@@ -13,7 +13,8 @@ Kind = Literal["begun", "token", "afresh", "said", "tool", "tool_done", "ended"]
 @dataclass(frozen=True, slots=True)
 class Moment:
     """`begun`: work on the run begins (or goes on), with the run. `token`: text grew by this. `afresh`: what was shown is void.
-    `said`: the words of this step are whole. `tool`: this tool begins; `tool_done`: it has ended. `ended`: nobody works on the run any more: it is over, or it waits."""
+    `said`: the words of this step are whole. `tool`: this tool begins; `tool_done`: it has ended. `ended`: nobody works on the run any
+    more: it is over, or it waits."""
 
     run_id: str
     kind: Kind

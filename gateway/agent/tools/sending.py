@@ -28,16 +28,18 @@ def enclosed(file: Path, caption: str, place: Place) -> JSON:
     mime = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     kind = AttachmentKind.IMAGE if mime.startswith("image/") else AttachmentKind.FILE
     path = _copied(file, place.outgoing / _name_of(_key(place)))
-    attachment = {"kind": kind, "name": file.name, "mime": mime, "size": size, "path": str(path)}
+    attachment = {"kind": kind, "name": file.name, "mime": mime, "size": path.stat().st_size, "path": str(path)}
     return {"text": caption[:MAX_CAPTION], "attachments": [attachment]}
 
 
 def _copied(file: Path, folder: Path) -> Path:
-    """The agent may go on writing to the file, and the chat may be slow."""
+    """The agent may go on writing to the file, and the chat may be slow. A repeated call finds the copy of the first."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    copy = folder / file.name
-    shutil.copyfile(file, copy)
-    copy.chmod(0o600)
+    copy, part = folder / file.name, folder / ".part"
+    if not copy.exists():
+        shutil.copyfile(file, part)
+        part.chmod(0o600)
+        part.replace(copy)
     return copy
 
 

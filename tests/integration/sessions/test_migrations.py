@@ -11,12 +11,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, insert, inspect, select, text
 
-from sessions import store
+from sessions import asks, store
 from sessions.db import Database, migrate, open_database
 from sessions.db.schema import HEAD, meta, metadata
 from sessions.errors import NewerSchema
 from sessions.keys import SessionKey
-from sessions.records import NewMessage, Role, Source
+from sessions.records import AskKind, NewMessage, Role, Source
 
 ROOT = Path(__file__).parents[3]
 
@@ -123,6 +123,9 @@ def test_an_older_database_is_upgraded_with_its_data(fresh: tuple[Path, str], la
     database.close()
 
 
+DECISIONS = ((AskKind.APPROVAL, "yes"), (AskKind.APPROVAL, "no"), (AskKind.QUESTION, "yes"))
+
+
 def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Path, str]) -> None:
     def as_it_was(conn: Connection) -> None:
         for statement in (
@@ -134,11 +137,20 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
         ):
             conn.execute(text(statement))
 
+    def decide(conn: Connection) -> None:
+        for number, (kind, answer) in enumerate(DECISIONS):
+            call = str(number)
+            ask = asks.put(conn, "r", call, "?", 1, options=(), kind=kind, args_hash=None)
+            asks.answer(conn, ask, answer, "Ann", 2)
+
     database = with_data(*fresh)
+    database.write_now(decide)
     database.write_now(as_it_was)
     database.close()
     database = open_database(*fresh)
     assert database.read_now(differences) == []
+    decided = [database.read_now(asks.of_call, "r", str(number)) for number in range(len(DECISIONS))]
+    assert [ask and ask.approved for ask in decided] == [True, False, None]
     assert [session.message_count for session in database.read_now(store.recent)] == [1]
     database.close()
 

@@ -6,12 +6,7 @@ import pytest
 
 from gateway.presence import LEFT_SECONDS
 from sessions.records import RunStatus
-from tests.unit.gateway.scenes import DM, GROUP, Scene, a_run
-
-
-@pytest.fixture
-async def dm() -> Scene:
-    return Scene(DM)
+from tests.unit.gateway.scenes import GROUP, Scene, a_run
 
 
 @pytest.fixture

@@ -11,3 +11,4 @@ def upgrade() -> None:
     op.execute("ALTER TABLE runs ADD COLUMN noted text")
     op.execute("CREATE INDEX runs_shown ON runs (id) WHERE preview IS NOT NULL OR noted IS NOT NULL")
     op.execute("ALTER TABLE asks ADD COLUMN approved boolean")
+    op.execute("UPDATE asks SET approved = (answer = 'yes') WHERE kind = 'approval' AND answer IS NOT NULL")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.agent.asking import JSON
-from gateway.agent.tools import files, skill
+from gateway.agent.tools import files, sending, skill
 from gateway.agent.tools.registry import Arguments, Asking, Place, Tool, Toolbox
 from sessions import store
 from sessions.db import Database
@@ -282,3 +282,13 @@ async def test_a_question_is_asked_with_its_options(place: Place):
     asked = await use(place, "ask_human", question="Which?", options=["x" * 200, "b"])
     assert asked == Asking(question="Which?", options=("x" * 100, "b"))
     assert "wrong arguments" in str(await use(place, "ask_human", question=""))
+
+
+def test_a_repeated_call_sends_what_the_first_one_took(place: Place) -> None:
+    place.workspace.mkdir(parents=True)
+    file = place.workspace / "report.csv"
+    file.write_text("first")
+    (taken,) = sending.enclosed(file, "", place)["attachments"]
+    file.write_text("and second")
+    assert sending.enclosed(file, "", place)["attachments"] == [taken]
+    assert (Path(taken["path"]).read_text(), Path(taken["path"]).stat().st_mode & 0o777) == ("first", 0o600)
