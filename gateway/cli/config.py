@@ -65,14 +65,21 @@ def check(cli: Cli, wants_json: bool) -> None:
     what = str(cli.home / YAML) if (cli.home / YAML).exists() else f"There is no {cli.home / YAML}; the defaults"
     verb = "is" if (cli.home / YAML).exists() else "are"
     click.echo(f"{what} {verb} good" + (f", {counted(len(loaded.warnings), 'warning')}." if loaded.warnings else "."))
+    if (service := _sources(cli).service).unit:
+        unread = f" Not read, only root may: {', '.join(sorted(service.unreadable))}." if service.unreadable else ""
+        click.echo(f"Checked with the environment and the credentials of {service.unit}.{unread}")
+
+
+def _sources(cli: Cli) -> Sources:
+    return Sources.of(cli.home, cli.environ).as_the_service_sees_it(cli.home)
 
 
 def _loaded(cli: Cli, wants_json: bool) -> "Loaded":
-    from gateway.config.load import load
+    from gateway.config.load import load_sources
 
     check_home(cli.home)
     try:
-        return load(cli.home, cli.environ)
+        return load_sources(cli.home, _sources(cli))
     except BadConfig as bad:
         _refuse(bad, wants_json=wants_json)
 
@@ -118,7 +125,7 @@ def set_key(cli: Cli, key: str, value: str) -> None:
     text = _asked(key) if value == "-" else value
     prepare_home(cli.home)
     try:
-        made = edit(Sources.of(cli.home, cli.environ), key, text)
+        made = edit(_sources(cli), key, text)
     except BadConfig as bad:
         _refuse(bad, closing=UNCHANGED)
     made.write(cli.home)

@@ -9,7 +9,11 @@ _CHECKED_OUT = File(__file__).parents[2] / "config.example.yaml"
 
 
 def write_private(path: File, text: str) -> None:
-    """Replace the file at once, with mode 0600. A link keeps pointing where it does. Raises OSError."""
+    """Replace the file at once. A link keeps pointing where it does. Raises OSError.
+
+    A file that is there keeps its owner, and its mode unless everybody could read it. A new one gets mode 0600 and, written by root, the owner of its folder: the
+    service of another user has to read what an admin writes.
+    """
     target = path.resolve()
     try:
         _replace(target, text)
@@ -26,10 +30,20 @@ def _replace(target: File, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+            _take_on_rights(file.fileno(), target)
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _take_on_rights(handle: int, target: File) -> None:
+    existing = target.stat() if target.exists() else None
+    if existing is not None and not existing.st_mode & 0o007:
+        os.fchmod(handle, existing.st_mode & 0o777)
+    if os.geteuid() == 0:
+        owner = existing or target.parent.stat()
+        os.fchown(handle, owner.st_uid, owner.st_gid)
 
 
 def example() -> str:

@@ -43,7 +43,12 @@ class Loaded:
 
 def load(home: File, environ: Mapping[str, str]) -> Loaded:
     """Raises BadConfig with everything that is wrong. A home without files is a good configuration."""
-    loaded = read(Sources.of(home, environ))
+    return load_sources(home, Sources.of(home, environ))
+
+
+def load_sources(home: File, sources: Sources) -> Loaded:
+    """As `load`, of what was read from the home already."""
+    loaded = read(sources)
     return replace(loaded, warnings=(*_of_the_home(home), *loaded.warnings))
 
 

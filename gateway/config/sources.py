@@ -6,10 +6,11 @@ Nothing here needs pydantic, because `hermes sessions list` needs no more than `
 import io
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path as File
 
 from gateway.config.problems import Place, Problem
+from gateway.config.service import ServiceView, service_view
 
 YAML, DOTENV = "config.yaml", ".env"
 PREFIX = "HERMES_"
@@ -32,6 +33,7 @@ class Sources:
     yaml: str = field(default="", repr=False)
     dotenv: str = field(default="", repr=False)
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    service: ServiceView = field(default_factory=ServiceView, repr=False)
     problems: tuple[Problem, ...] = ()
 
     @classmethod
@@ -40,13 +42,20 @@ class Sources:
         yaml, dotenv = (_text(home / name, problems) for name in (YAML, DOTENV))
         return cls(yaml=yaml, dotenv=dotenv, environ=environ, problems=tuple(problems))
 
+    def as_the_service_sees_it(self, home: File) -> "Sources":
+        """For an admin's shell: with the environment and the credentials of the unit that runs this home, if there is one."""
+        view = ServiceView() if "CREDENTIALS_DIRECTORY" in self.environ else service_view(home)
+        return replace(self, environ=view.environ, service=view) if view.unit else self
+
     def variables(self) -> dict[str, str]:
         """The environment, and `.env` below it."""
         from_file = {setting.name: setting.value for setting in read_dotenv(self.dotenv)[0]}
         return {**from_file, **self.environ}
 
     def credential(self, name: str) -> str | None:
-        """What systemd put into a file of that name."""
+        """What systemd puts, or will put, into a file of that name."""
+        if self.service.unit:
+            return self.service.credential(name)
         folder = self.environ.get("CREDENTIALS_DIRECTORY")
         try:
             return (File(folder) / name).read_text("utf-8").rstrip("\r\n") if folder else None

@@ -1,5 +1,7 @@
 """One key is changed and nothing else."""
 
+import os
+
 import pytest
 
 from gateway.config.edit import edit
@@ -154,3 +156,19 @@ def test_a_link_stays_one(home):
     assert (home / "config.yaml").is_symlink()
     assert real.read_text() == "log: {level: debug}\n"
     assert list(home.glob(".config*")) == []
+
+
+def test_a_file_keeps_its_mode_and_its_owner(home):
+    (home / "config.yaml").write_text(FILE)
+    (home / "config.yaml").chmod(0o640)
+    owned = os.geteuid() == 0
+    if owned:
+        os.chown(home, 4242, 4243)
+        os.chown(home / "config.yaml", 4242, 4243)
+
+    edit(Sources.of(home, {}), "platforms.telegram.token", "new").write(home)
+
+    assert (home / "config.yaml").stat().st_mode & 0o777 == 0o640
+    assert (home / ".env").stat().st_mode & 0o777 == 0o600
+    for name in ("config.yaml", ".env") if owned else ():
+        assert ((home / name).stat().st_uid, (home / name).stat().st_gid) == (4242, 4243), name

@@ -1,0 +1,107 @@
+"""What systemd gives to the gateway's service, for an admin who checks its home from a shell.
+
+In the service, `$CREDENTIALS_DIRECTORY` holds the credentials. In an admin's shell there is none, and a `${NAME}` that the service
+knows would count as set nowhere. So the unit files that name this home are read: `Environment=`, `EnvironmentFile=`, `LoadCredential=`
+and `SetCredential=`.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path as File
+
+_NOT_READABLE = "credential_of_the_service_" + "x" * 32
+UNIT_FOLDERS = tuple(File(name) for name in ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceView:
+    """What the service of a home sees. `unreadable`: credentials that are set, but that this user may not read."""
+
+    unit: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    credentials: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    unreadable: frozenset[str] = frozenset()
+
+    def credential(self, name: str) -> str | None:
+        """The value; where this user may not read it, a text that stands for it, so that it does not count as missing."""
+        return _NOT_READABLE if name in self.unreadable else self.credentials.get(name)
+
+
+def service_view(home: File) -> ServiceView:
+    """The first unit whose `HERMES_HOME` is `home`; an empty view where there is none."""
+    folders = UNIT_FOLDERS
+    units = {file.name: file for folder in reversed(folders) for file in _files(folder, "*.service")}
+    for name in sorted(units):
+        view = _view(name, _settings(units[name], name, folders))
+        at = view.environ.get("HERMES_HOME")
+        if at and File(at).resolve() == home.resolve():
+            return view
+    return ServiceView()
+
+
+def _files(folder: File, pattern: str) -> list[File]:
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
+
+
+def _settings(unit: File, name: str, folders: tuple[File, ...]) -> list[tuple[str, str]]:
+    """The assignments of `[Service]`, those of drop-ins last. Units of others are left out after one look."""
+    own = _text(unit)
+    if "HERMES_HOME" not in own and "hermes" not in name:
+        return []
+    drop_ins = [file for folder in reversed(folders) for file in _files(folder / f"{name}.d", "*.conf")]
+    return [pair for text in (own, *map(_text, drop_ins)) for pair in _assignments(text)]
+
+
+def _text(file: File) -> str:
+    try:
+        return file.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _assignments(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.replace("\\\n", " ").splitlines():
+        key, separator, value = line.strip().partition("=")
+        if separator and not key.startswith(("#", ";")):
+            yield key.strip(), value.strip()
+
+
+def _view(unit: str, settings: list[tuple[str, str]]) -> ServiceView:
+    environ: dict[str, str] = {}
+    credentials: dict[str, str] = {}
+    unreadable: set[str] = set()
+    for key, value in settings:
+        match key:
+            case "Environment":
+                environ |= dict(_variables(value))
+            case "EnvironmentFile":
+                for line in _text(File(value.removeprefix("-"))).splitlines():
+                    environ |= dict(_variables(line)) if not line.lstrip().startswith("#") else {}
+            case "SetCredential":
+                name, _, text = value.partition(":")
+                credentials[name] = text
+            case "LoadCredential" | "LoadCredentialEncrypted":
+                name, _, path = value.partition(":")
+                text = _text(File(path)).rstrip("\r\n") if key == "LoadCredential" and path else ""
+                if text:
+                    credentials[name] = text
+                else:
+                    unreadable.add(name)
+            case _:
+                pass
+    return ServiceView(unit=unit, environ=environ, credentials=credentials, unreadable=frozenset(unreadable))
+
+
+def _variables(line: str) -> Iterator[tuple[str, str]]:
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        return
+    for word in words:
+        name, separator, value = word.partition("=")
+        if separator:
+            yield name, value
