@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
@@ -48,6 +48,7 @@ class Chats:
         self.running: dict[str, Platform] = {}
         self.adapters: dict[str, Adapter] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._owner_codes: dict[str, str] = {}
 
     async def follow(self, config: Config) -> None:
         """Start, stop and restart until what runs is what is configured."""
@@ -61,12 +62,11 @@ class Chats:
 
     async def _offer_ownership(self, name: str) -> None:
         """A platform that knows nobody yet: whoever presents this code first is its owner."""
+        self._owner_codes.pop(name, None)
         access = await self._intake.access(name)
-        if access.rules.allowed_users or access.paired.users:
-            return
-        code = await self._app.database.write(people.owner_code, name, now_ms())
-        how = f"send the bot: /start {code.replace('-', '')}"
-        log.warning("platform.nobody_allowed", platform=name, how_to_become_owner=how)
+        if not access.rules.allowed_users and not access.paired.users:
+            code = await self._app.database.write(people.owner_code, name, now_ms())
+            self._owner_codes[name] = code.replace("-", "")
 
     def _start(self, name: str, section: PlatformSection, config: Config) -> None:
         try:
@@ -96,14 +96,21 @@ class Chats:
         for name in list(self._tasks):
             await self.stop(name)
 
-    async def lines(self) -> list[str]:
-        """One line each for the start screen: who we are there, if that is known soon."""
-        meeting = [asyncio.ensure_future(platform.known.wait()) for platform in self.running.values()]
+    async def lines(self, names: Collection[str] | None = None) -> list[str]:
+        """For the start screen: who we are on each platform, if that is known soon, and how to become its owner if it has none."""
+        shown = {name: platform for name, platform in self.running.items() if names is None or name in names}
+        meeting = [asyncio.ensure_future(platform.known.wait()) for platform in shown.values()]
         if meeting:
             _, late = await asyncio.wait(meeting, timeout=MEET_SECONDS)
             for task in late:
                 task.cancel()
-        return [f"{name:<9} {_in_words(platform)}" for name, platform in self.running.items()]
+        return [line for name, platform in shown.items() for line in self._lines(name, platform)]
+
+    def _lines(self, name: str, platform: Platform) -> Iterator[str]:
+        yield f"{name:<9} {_in_words(platform)}"
+        if code := self._owner_codes.get(name):
+            bot = platform.health.who.partition(" ")[0] or "the bot"
+            yield f"{'':<9} Send {bot}: /start {code} and you are its owner. The code is valid for a day."
 
     def states(self) -> dict[str, dict[str, Any]]:
         """For /readyz and the status."""
@@ -141,18 +148,20 @@ class Serving:
     url: str
     key_hint: str
 
-    async def reload(self, loaded: Loaded) -> None:
-        """Take over a configuration that is good. Nothing that is under way is dropped."""
+    async def reload(self, loaded: Loaded) -> list[str]:
+        """Take over a configuration that is good. Nothing that is under way is dropped. Returns the lines of platforms that it started."""
         old = self.app.settings.config
         changes = diff(old, loaded.config)
         await self.app.take_over(loaded)
         for name in list(self.chats.running):
             if _settings_of(name, old) != _settings_of(name, loaded.config):
                 await self.chats.stop(name)
+        before = set(self.chats.running)
         await self.chats.follow(loaded.config)
         self.app.metrics.config_reloaded(taken=True)
         late = [change.path for change in changes if change.path.startswith(_NEEDS_RESTART)]
         log.info("config.reloaded", changed=[change.path for change in changes], after_restart=late)
+        return await self.chats.lines(set(self.chats.running) - before)
 
 
 @contextlib.asynccontextmanager

@@ -137,7 +137,8 @@ async def _reload(cli: Cli, served: Serving, signals: daemon.Signals) -> None:
         signals.reload.clear()
         seen = now
         try:
-            await served.reload(await asyncio.to_thread(load, cli.home, cli.environ))
+            for line in await served.reload(await asyncio.to_thread(load, cli.home, cli.environ)):
+                click.echo(line)
         except BadConfig as error:
             served.app.metrics.config_reloaded(taken=False)
             log.error("config.refused", problems=len(error.problems))

@@ -1,6 +1,7 @@
 """What people see in their chats."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from gateway.agent.asking import Answer, ModelRequest, OnToken
+from gateway.config.load import load
 from sessions import people
 from sessions.clock import now_ms
 from tests.e2e.telegram.house import daemon, scene
@@ -195,3 +197,20 @@ async def test_a_message_during_a_run_gets_a_reaction_and_is_taken_into_account(
         await s.server.until(lambda: second.reaction is None)
         assert first.reaction is None
         assert "and also this" in await s.app.database.read(_contents)
+
+
+async def test_the_first_screen_says_how_to_become_the_owner(home: Path) -> None:
+    async with scene(home, allowed_users=[]) as s:
+        lines = await s.serving.chats.lines()
+        code = re.search(r"Send @hermes_bot: /start (\w{8}) and you are its owner", "\n".join(lines))
+        assert code, lines
+        assert "You are the owner now" in await s.answer_to(f"/start {code[1]}")
+
+
+async def test_a_platform_that_a_reload_starts_says_it_too(home: Path) -> None:
+    async with scene(home, allowed_users=[]) as s:
+        again = await s.serving.reload(load(home, {"HERMES_PLATFORMS__TELEGRAM__REQUIRE_MENTION": "false"}))
+        assert again == []  # nothing was restarted
+        await s.serving.reload(load(home, {"HERMES_PLATFORMS__TELEGRAM__ENABLED": "false"}))
+        lines = await s.serving.reload(load(home, {}))
+        assert "you are its owner" in "\n".join(lines)
