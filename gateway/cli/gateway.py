@@ -54,8 +54,9 @@ def run(cli: Cli) -> None:
     for warning in loaded.warnings:
         click.echo(render_warning(warning, color=sys.stderr.isatty()), err=True)
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    folder = cli.home / "logs" if loaded.config.log.file else None
-    logging.configure(loaded.config.log.level, folder, shown="warning" if on_terminal else "")
+    settings = loaded.config.log
+    folder = cli.home / "logs" if settings.file else None
+    logging.configure(settings.level, folder, shown="warning" if on_terminal else "", form=settings.format)
     with daemon.only_one(cli.home):
         asyncio.run(_serve(cli, loaded, new=new, on_terminal=on_terminal))
 

@@ -171,6 +171,8 @@ class LogSection(Section):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """debug: every step. info: three lines for each answer. warning and error: trouble only."""
+    format: Literal["console", "json"] = "console"
+    """console: lines for people; under systemd with the journal's priorities. json: one object a line, for programs."""
     file: bool = False
     """true: also into logs/ in the home, seven files of 10 MB. false: to standard error only."""
 

@@ -3,10 +3,11 @@
 import contextlib
 import logging
 import logging.handlers
+import os
 import sys
-from collections.abc import Generator, MutableMapping
+from collections.abc import Generator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gateway.observe.redaction import redact
 
@@ -43,11 +44,19 @@ def _redact_line(_: Any, __: str, line: str) -> str:
     return redact(line)
 
 
-def configure(level: str = "info", folder: Path | None = None, *, shown: str = "", colors: bool | None = None) -> None:
+def configure(
+    level: str = "info",
+    folder: Path | None = None,
+    *,
+    shown: str = "",
+    colors: bool | None = None,
+    form: Literal["console", "json"] = "console",
+) -> None:
     """To standard error (`shown`: only from this level on), and into `folder` when one is given: seven files of 10 MB.
 
-    Libraries log from WARNING on.
+    Libraries log from WARNING on. Where standard error is the journal, each line begins with its priority and has no time of its own.
     """
+    journal = _is_journal(sys.stderr, os.environ)
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -66,36 +75,76 @@ def configure(level: str = "info", folder: Path | None = None, *, shown: str = "
         cache_logger_on_first_use=False,
     )
     colored = sys.stderr.isatty() if colors is None else colors
+    look = "json" if form == "json" else "journal" if journal else "colored" if colored else "plain"
     root = logging.getLogger()
-    root.handlers = [_handler(logging.StreamHandler(), shared, colored=colored)]
+    root.handlers = [_handler(logging.StreamHandler(), shared, look, priorities=journal)]
     root.handlers[0].setLevel(shown.upper() or logging.NOTSET)
     if folder is not None:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        file = logging.handlers.RotatingFileHandler(
-            folder / "hermes.log", maxBytes=10_000_000, backupCount=6, encoding="utf-8"
-        )
-        root.addHandler(_handler(file, shared, colored=False))
+        root.addHandler(_handler(_private_file(folder), shared, "json" if form == "json" else "plain"))
     root.setLevel(logging.WARNING)
     for name in ("gateway", "adapters", "sessions"):
         logging.getLogger(name).setLevel(level.upper())
 
 
-class _Formatter(structlog.stdlib.ProcessorFormatter):
-    """Renders a line once, for all handlers; one that rotates asks twice."""
+def _is_journal(stream: Any, environ: Mapping[str, str]) -> bool:
+    """systemd names the device and the inode of the stream that it gave to us."""
+    try:
+        stat = os.fstat(stream.fileno())
+    except (AttributeError, OSError, ValueError):
+        return False
+    return environ.get("JOURNAL_STREAM") == f"{stat.st_dev}:{stat.st_ino}"
 
-    def __init__(self, processors: list[Any], shared: list[Any], look: str) -> None:
+
+def _private_file(folder: Path) -> logging.Handler:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / "hermes.log"
+    path.touch(mode=0o600)
+    return logging.handlers.RotatingFileHandler(path, maxBytes=10_000_000, backupCount=6, encoding="utf-8")
+
+
+class _Formatter(structlog.stdlib.ProcessorFormatter):
+    """Renders a line once, for all handlers; one that rotates asks twice. `priorities`: for the journal, in front of every line."""
+
+    def __init__(self, processors: list[Any], shared: list[Any], look: str, *, priorities: bool) -> None:
         super().__init__(processors=processors, foreign_pre_chain=shared)
         self._slot = f"rendered_{look}"
+        self._priorities = priorities
 
     def format(self, record: logging.LogRecord) -> str:
         line: str | None = record.__dict__.get(self._slot)
         if line is None:
             line = record.__dict__[self._slot] = super().format(record)
-        return line
+        if not self._priorities:
+            return line
+        mark = f"<{_priority(record.levelno)}>"
+        return "\n".join(f"{mark}{part}" for part in line.split("\n"))
 
 
-def _handler(handler: logging.Handler, shared: list[Any], *, colored: bool) -> logging.Handler:
-    renderer = structlog.dev.ConsoleRenderer(colors=colored, exception_formatter=structlog.dev.plain_traceback)
-    processors: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer, _redact_line]
-    handler.setFormatter(_Formatter(processors, shared, "colored" if colored else "plain"))
+def _priority(level: int) -> int:
+    """syslog's number: 7 debug, 6 info, 4 warning, 3 error, 2 critical."""
+    return next(number for floor, number in ((50, 2), (40, 3), (30, 4), (20, 6), (0, 7)) if level >= floor)
+
+
+def _handler(handler: logging.Handler, shared: list[Any], look: str, *, priorities: bool = False) -> logging.Handler:
+    processors: list[Any] = [
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        *_renderers(look),
+        _redact_line,
+    ]
+    handler.setFormatter(_Formatter(processors, shared, look, priorities=priorities))
     return handler
+
+
+def _renderers(look: str) -> list[Any]:
+    if look == "json":
+        return [structlog.processors.JSONRenderer(ensure_ascii=False, default=str)]
+    console = structlog.dev.ConsoleRenderer(
+        colors=look == "colored", exception_formatter=structlog.dev.plain_traceback, timestamp_key="timestamp"
+    )
+    return [_without_time, console] if look == "journal" else [console]
+
+
+def _without_time(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The journal has its own."""
+    event.pop("timestamp", None)
+    return event

@@ -48,7 +48,21 @@ class RunWork:
         self._seen: Look | None = None
         self._parked = False
         self._has_told = run.fence == 1  # of an interruption; the first claim is none
+        self._last_answer: Answer | None = None
         self.cut_off = False
+
+    def facts(self) -> dict[str, Any]:
+        """For the log line about the end of the run: chat, model, seconds since it was asked, tokens of all its steps."""
+        run, answer = self._seen.run if self._seen else self._run, self._last_answer
+        usage = (answer.usage.input_tokens, answer.usage.output_tokens) if answer else (0, 0)
+        address = run.route.address if run.route else None
+        return {
+            "chat": f"{address.platform}:{address.chat_id}" if address else run.kind.value,
+            "model": answer.model if answer else "",
+            "seconds": round(max(0, self._house.clock() - run.created_at) / 1000, 3),
+            "input_tokens": run.input_tokens + usage[0],
+            "output_tokens": run.output_tokens + usage[1],
+        }
 
     # --- looking ---
 
@@ -95,7 +109,7 @@ class RunWork:
         seen = self._look
         request = await self._request(seen, shrink)
         began = time.monotonic()
-        answer = await self._house.model().ask(request, self._on_token)
+        answer = self._last_answer = await self._house.model().ask(request, self._on_token)
         self._house.live.tell(Moment(self._run.id, "said"))
         took = round(time.monotonic() - began, 3)
         log.debug(

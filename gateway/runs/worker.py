@@ -141,7 +141,7 @@ class Worker:
             return await self._fail(run, work, f"{type(error).__name__}: {error}", say("run.failed"))
         if ended in {Ended.FINISHED, Ended.OVER_BUDGET, Ended.HANDED_OVER}:
             self._house.run_ended("budget" if ended is Ended.OVER_BUDGET or work.cut_off else "done")
-        log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value)
+        log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value, **work.facts())
         return ended
 
     async def _fail(self, run: Run, work: RunWork, error: str, notice: str) -> Ended:

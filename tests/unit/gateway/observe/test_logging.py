@@ -1,6 +1,7 @@
 """Whoever logs: one line for each event, and no secret in it."""
 
 import io
+import json
 import logging
 import re
 from collections.abc import Generator
@@ -115,3 +116,49 @@ def test_log_files_are_private_and_have_no_colours(lines, tmp_path: Path):
     structlog.get_logger("gateway.x").error("x")
     assert "\x1b" not in lines()
     assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o700
+
+
+def test_json_is_one_object_a_line_without_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    screen = io.StringIO()
+    monkeypatch.setattr("sys.stderr", screen)
+    hide([SECRET])
+    configure("info", tmp_path / "logs", form="json")
+
+    structlog.get_logger("gateway.x").info("run.finished", tokens=3, said=f"key {SECRET}")
+    try:
+        raise ValueError("Zoë")
+    except ValueError:
+        structlog.get_logger("gateway.x").exception("run.failed")
+
+    finished, failed = [json.loads(line) for line in screen.getvalue().splitlines()]
+    assert (finished["event"], finished["tokens"], finished["level"]) == ("run.finished", 3, "info")
+    assert SECRET not in finished["said"]
+    assert "ValueError: Zoë" in failed["exception"]
+    assert (tmp_path / "logs" / "hermes.log").read_text() == screen.getvalue()
+    assert (tmp_path / "logs" / "hermes.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_lines_for_the_journal_begin_with_their_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with (tmp_path / "journal").open("w") as stream:
+        stat = (tmp_path / "journal").stat()
+        monkeypatch.setenv("JOURNAL_STREAM", f"{stat.st_dev}:{stat.st_ino}")
+        monkeypatch.setattr("sys.stderr", stream)
+        configure("info")
+        logger = structlog.get_logger("gateway.x")
+        logger.info("run.finished", run_id="r1")
+        logger.warning("two\nlines")
+        stream.flush()
+
+        lines = (tmp_path / "journal").read_text().splitlines()
+
+    assert [line[:3] for line in lines] == ["<6>", "<4>", "<4>"]
+    assert lines[0].startswith("<6>[info")
+
+
+def test_another_stream_than_the_journals_has_no_priorities(monkeypatch: pytest.MonkeyPatch):
+    screen = io.StringIO()
+    monkeypatch.setenv("JOURNAL_STREAM", "8:1")
+    monkeypatch.setattr("sys.stderr", screen)
+    configure("info", colors=False)
+    structlog.get_logger("gateway.x").info("run.finished")
+    assert TIME.match(screen.getvalue())
