@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from adapters.base import Adapter, DeliveryError, ReceivesWebhooks
-from adapters.registry import Unavailable, build, manifest
+from adapters.registry import REGISTERED, Unavailable, build, manifest
 from gateway.access import Rules
 from gateway.agent.model import ModelSettings, Transcriber
 from gateway.api.desk import Api, Readiness, Receive
@@ -52,7 +52,7 @@ class Chats:
 
     async def follow(self, config: Config) -> None:
         """Start, stop and restart until what runs is what is configured."""
-        wanted = {name: section for name, section in config.platforms.by_name().items() if section.enabled}
+        wanted = {name: section for name, section in _enabled(config).items() if name in REGISTERED}
         for name in set(self.running) - set(wanted):
             await self.stop(name)
         for name, section in wanted.items():
@@ -124,6 +124,10 @@ class Chats:
                 "last_success": _time(health.last_success),
             }
         return found
+
+
+def _enabled(config: Config) -> dict[str, PlatformSection]:
+    return {name: section for name, section in config.platforms.by_name().items() if section.enabled}
 
 
 def _time(seconds: float | None) -> str | None:
@@ -251,7 +255,7 @@ def _models(app: App) -> Sequence[str]:
 
 def _readiness(config: Config, chats: Chats) -> Readiness:
     """A platform counts as up once it was connected; a later outage is told, and makes nobody restart us."""
-    enabled = [name for name, section in config.platforms.by_name().items() if section.enabled]
+    enabled = [name for name in _enabled(config) if name in REGISTERED]
     up = {name for name, platform in chats.running.items() if platform.health.was_up}
     waiting = [name for name in enabled if name not in up]
     return Readiness(waiting=waiting, parts=chats.states())

@@ -19,7 +19,7 @@ from gateway.config.keys import is_section, plain
 from gateway.config.marks import TWICE, Node, NotYaml, locate, read_yaml
 from gateway.config.model import Config
 from gateway.config.problems import BadConfig, Place, Problem, dotted, parse_path
-from gateway.config.sources import DOTENV, YAML, Sources, read_dotenv
+from gateway.config.sources import DOTENV, YAML, Sources, misspelt, read_dotenv, settings
 from gateway.config.tree import Tree
 from gateway.home import is_open
 
@@ -70,6 +70,7 @@ def read(sources: Sources) -> Loaded:
         raise _bad([*unreadable, _no_mapping(document.root)], (), masked)
     tree = Tree(sources, document.root)
     config, wrong = _checked(tree.root)
+    wrong += _hidden(sources, document.root, wrong)
     surprises = _with_limits(document.problems, wrong)
     told = [*(one for one in surprises if one.said != TWICE), *tree.problems]
     told += _untold(wrong, told)
@@ -77,6 +78,7 @@ def read(sources: Sources) -> Loaded:
         told += _untold((_located(finding, tree.root) for finding in rules.broken(config)), told)
     problems = [*unreadable, *(one for one in surprises if one.said == TWICE), *told]
     warnings = [_located(finding, tree.root) for finding in rules.doubtful(config)]
+    warnings += misspelt(sources, Config.model_fields)
     if problems:
         raise _bad(problems, warnings, masked)
     return Loaded(config=config, warnings=masked.shown(warnings), variables=sources.variables(), root=tree.root)
@@ -126,6 +128,15 @@ def _checked(root: Node) -> tuple[Config, list[Problem]]:
     for one in wrong:
         _drop(data, one["loc"])
     return Config.model_validate(data), [explained(one, root) for one in wrong]
+
+
+def _hidden(sources: Sources, root: Node, known: list[Problem]) -> list[Problem]:
+    """Mistakes of the file in keys that a variable replaces: without the variable, the file would be refused."""
+    if not settings(sources):
+        return []
+    alone = Tree(replace(sources, environ={}, dotenv=""), root, references=False)
+    told = {(problem.place, problem.path) for problem in known}
+    return [problem for problem in _checked(alone.root)[1] if (problem.place, problem.path) not in told]
 
 
 def _drop(data: Any, location: tuple[str | int, ...]) -> None:

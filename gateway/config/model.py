@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, SecretStr, StringConstraints, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from gateway.agent.tools import BUILT
 from gateway.config.platforms import NO_SECRET, PlatformsSection
 from gateway.config.section import Id, Section, TimeZone, Url
 
@@ -52,7 +53,7 @@ class AgentSection(Section):
         "You are Hermes, a helpful assistant. Answer plainly and briefly. Say so when you do not know something."
     )
     """Who the agent is and how it speaks. It is sent with every request."""
-    tools: list[Tool] = Field(default_factory=lambda: [tool for tool in get_args(Tool) if tool != "process"])
+    tools: list[Tool] = Field(default_factory=lambda: [tool for tool in get_args(Tool) if tool in BUILT])
     """What the agent can do by itself. process runs commands on this machine, each after your approval; it is off unless listed."""
 
 

@@ -5,7 +5,7 @@ Nothing here needs pydantic, because `hermes sessions list` needs no more than `
 
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as File
 
@@ -139,6 +139,18 @@ def settings(sources: Sources) -> list[Setting]:
         if _means_key(name):
             found.append(Setting(name=name, value=value, place=Place(source=f"environment {name}")))
     return found
+
+
+def misspelt(sources: Sources, sections: Collection[str]) -> Iterator[Problem]:
+    """Variables such as HERMES_API_PORT, which set nothing: a section is followed by two underscores."""
+    from_file = [(setting.name, setting.place) for setting in read_dotenv(sources.dotenv)[0]]
+    from_shell = [(name, Place(source=f"environment {name}")) for name in sorted(sources.environ)]
+    for name, place in (*from_file, *from_shell):
+        rest = name.removeprefix(PREFIX).lower() if name.startswith(PREFIX) and "__" not in name else ""
+        section = next((one for one in sections if rest.startswith(f"{one}_")), None)
+        if section:
+            meant = f"{PREFIX}{section}__{rest.removeprefix(section)[1:]}".upper()
+            yield Problem(place=place, path="", said=f"{name} sets nothing", hint="", suggestion=meant)
 
 
 def _means_key(name: str) -> bool:

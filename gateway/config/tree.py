@@ -15,11 +15,12 @@ _BROKEN = re.compile(r"(?<!\$)\$\{(?![A-Za-z_][A-Za-z0-9_.-]*\})[^}\s]{0,40}\}?"
 
 
 class Tree:
-    """`root` is what is checked; `problems` are the references that lead nowhere."""
+    """`root` is what is checked; `problems` are the references that lead nowhere. Without `references` they are left out of it."""
 
-    def __init__(self, sources: Sources, root: Node) -> None:
+    def __init__(self, sources: Sources, root: Node, *, references: bool = True) -> None:
         self.problems: list[Problem] = []
         self._sources = sources
+        self._references = references
         self._variables = sources.variables()
         self.root = replace(root, data={}) if root.data is None else root
         for setting in settings(sources):
@@ -53,6 +54,8 @@ class Tree:
                 yield name, replace(entry, value=value)
 
     def _text(self, node: Node, text: str, path: Path) -> Node:
+        if not self._references:
+            return _UNSET
         used = self._in_use(path)
         for name in REFERENCE.findall(text):
             if not lookup(self._sources, self._variables, name):

@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
+from adapters.registry import REGISTERED
 from gateway.config.files import example, schema
 from gateway.config.keys import fields, takes
 from gateway.config.load import read
@@ -52,7 +53,11 @@ def test_it_is_good_with_everything_switched_on():
 
 
 def test_it_documents_every_key():
-    known = {path for path, _ in fields()}
+    known = {
+        path
+        for path, _ in fields()
+        if path[:1] != ("platforms",) or path[1:2] in {(), *((name,) for name in REGISTERED)}
+    }
 
     assert known - written(read_yaml(uncommented(), "").root) == set()
 

@@ -162,3 +162,28 @@ def test_a_file_of_a_hundred_lines_is_read_in_no_time(loaded):
     loaded(yaml)
 
     assert cpu_seconds(lambda: loaded(yaml)) < 0.05 * slowness()
+
+
+def test_a_variable_does_not_hide_a_mistake_of_the_file(refused):
+    bad = refused("api: {port: many}\nmodel: {api_key: '${NOWHERE}'}\n", HERMES_API__PORT="9000")
+
+    assert [(problem.place.source, problem.path) for problem in bad.problems] == [("config.yaml", "api.port")]
+
+
+def test_a_mistake_of_the_variable_is_told_too(refused):
+    bad = refused("api: {port: many}\n", HERMES_API__PORT="none")
+
+    assert {problem.place.source for problem in bad.problems} == {"config.yaml", "environment HERMES_API__PORT"}
+
+
+@pytest.mark.parametrize("where", ["environment", ".env"])
+def test_a_variable_with_one_underscore_is_a_warning(loaded, where):
+    found = loaded(HERMES_API_PORT="9000") if where == "environment" else loaded("", "HERMES_API_PORT=9000\n")
+
+    (warning,) = found.warnings
+    assert "HERMES_API_PORT sets nothing" in warning.said
+    assert warning.suggestion == "HERMES_API__PORT"
+
+
+def test_variables_of_others_are_none_of_ours(loaded):
+    assert loaded(HERMES_HOME="/x", HERMES_DEBUG="1", HERMES_APIS_X="1").warnings == ()
