@@ -5,6 +5,8 @@ read as plain dictionaries: its typed objects would cost most of a call's time a
 """
 
 import asyncio
+import os
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -126,11 +128,18 @@ class _Endpoint:
             error = error.__cause__
         if isinstance(error, TimeoutError):
             return self._silent()
-        why = " ".join(without_secrets(str(error), self._settings.api_key).split()) or type(error).__name__
+        why = " ".join(without_secrets(_reason(error), self._settings.api_key).split()) or type(error).__name__
         return Trouble(f"{self._settings.host} cannot be reached: {why}", Verdict.AGAIN)
 
     def _refusal(self, model: str, status: int, body: object, headers: Mapping[str, str]) -> Trouble:
         return refusal(self._settings.host, model, self._settings.api_key, status, body, headers)
+
+
+def _reason(error: BaseException) -> str:
+    """In words: `connection refused` for `[Errno 111] Connect call failed ('127.0.0.1', 9)`."""
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return re.sub(r"\[Errno -?\d+\] ", "", str(error))
 
 
 class _Shown:

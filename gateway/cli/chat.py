@@ -32,8 +32,8 @@ LEAVING_SECONDS = 1.0  # nobody watches a shell hang; what is cut off goes on wh
 
 @click.command()
 @click.option("-q", "--query", "question", metavar="TEXT", help="Ask one question, print the answer, and leave.")
-@click.option("-c", "--continue", "newest", is_flag=True, help="Go on in the newest session of the terminal.")
-@click.option("-r", "--resume", metavar="ID", help="Go on in this session; the beginning of its id is enough.")
+@click.option("-c", "--continue", "newest", is_flag=True, help="Continue the newest session of the terminal.")
+@click.option("-r", "--resume", metavar="ID", help="Continue this session; the beginning of its id is enough.")
 @pass_cli
 def chat(cli: Cli, question: str | None, newest: bool, resume: str | None) -> None:
     """Talk in the terminal. Lines from a pipe are said one after the other."""

@@ -16,7 +16,9 @@ COMMANDS = {
         module="gateway.cli.sessions", name="sessions", help="List, search, export and delete stored conversations."
     ),
     "gateway": Later(module="gateway.cli.gateway", name="gateway", help="Run the daemon that answers in your chats."),
-    "pair": Later(module="gateway.cli.pair", name="pair", help="Say who may talk to the agent."),
+    "pair": Later(
+        module="gateway.cli.pair", name="pair", help="List, approve and remove people who may talk to the agent."
+    ),
     "outbox": Later(
         module="gateway.cli.outbox",
         name="outbox",
@@ -53,8 +55,8 @@ def _print_versions(ctx: click.Context, _: click.Parameter, asked: bool) -> None
 
 
 @click.group(cls=Root, later=COMMANDS, invoke_without_command=True)
-@click.option("-c", "--continue", "newest", is_flag=True, help="Chat on in the newest session of the terminal.")
-@click.option("-r", "--resume", metavar="ID", help="Chat on in this session; the beginning of its id is enough.")
+@click.option("-c", "--continue", "newest", is_flag=True, help="Continue the newest session of the terminal.")
+@click.option("-r", "--resume", metavar="ID", help="Continue this session; the beginning of its id is enough.")
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_versions, help="Print it.")
 @click.pass_context
 def hermes(ctx: click.Context, newest: bool, resume: str | None) -> None:

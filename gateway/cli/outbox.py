@@ -21,7 +21,7 @@ def outbox() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one array.")
 @pass_cli
 def list_(cli: Cli, as_json: bool) -> None:
-    """The dead letters, newest first."""
+    """List the undelivered messages, newest first."""
     with opened_if_there(cli) as database:
         rows = database.read_now(box.dead_letters) if database else []
     if as_json:
@@ -38,7 +38,7 @@ def list_(cli: Cli, as_json: bool) -> None:
         click.echo(json.dumps(facts, ensure_ascii=False, indent=1))
         return
     if not rows:
-        click.echo("Everything was delivered, or is on its way.")
+        click.echo("No undelivered messages.")
     for row in rows:
         text = " ".join(str(row.body.get("text", "")).split())[:60]
         click.echo(
@@ -50,8 +50,8 @@ def list_(cli: Cli, as_json: bool) -> None:
 @click.argument("number", type=click.IntRange(1, 2**63 - 1))
 @pass_cli
 def send(cli: Cli, number: int) -> None:
-    """Put the dead letter of this NUMBER back; the running gateway sends it."""
+    """Send the undelivered message of this NUMBER again."""
     with opened(cli) as database:
         if not database.write_now(box.send_again, number, now_ms()):
-            raise Failed(f"There is no dead letter {number}. `hermes outbox list` shows them.")
-    click.echo("It will be sent by the running gateway.")
+            raise Failed(f"There is no undelivered message {number}. `hermes outbox list` shows them.")
+    click.echo("The running gateway sends it again.")

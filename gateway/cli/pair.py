@@ -14,18 +14,18 @@ from sessions.people import Person
 
 @click.group()
 def pair() -> None:
-    """Say who may talk to the agent."""
+    """List, approve and remove people who may talk to the agent."""
 
 
 @pair.command("list")
 @pass_cli
 def list_(cli: Cli) -> None:
-    """Who was let in, and who waits."""
+    """List who has access, and who waits for approval."""
     with opened_if_there(cli) as database:
         everybody = database.read_now(people.everybody) if database else []
         waiting = database.read_now(people.pending, now_ms()) if database else []
     if not everybody and not waiting:
-        click.echo("Nobody was paired, and nobody waits. People get a code when they write to the bot.")
+        click.echo("Nobody has been approved, and nobody waits. People get a code when they write to the bot.")
     for person in everybody:
         click.echo(f"{person.platform}:{person.user_id}  {person.name}{'  (owner)' if person.owner else ''}")
     for asked in waiting:
@@ -39,7 +39,7 @@ def list_(cli: Cli) -> None:
 @click.argument("code")
 @pass_cli
 def approve(cli: Cli, code: str) -> None:
-    """Let the person in who was given this CODE."""
+    """Give access to the person who has this CODE."""
     with opened(cli) as database:
         now = now_ms()
 
@@ -50,16 +50,14 @@ def approve(cli: Cli, code: str) -> None:
             return person
 
         person = database.write_now(let_in)
-    click.echo(f"{person.name or person.user_id} ({person.platform}:{person.user_id}) may talk to the agent now.")
+    click.echo(f"{person.name or person.user_id} ({person.platform}:{person.user_id}) has access now.")
 
 
 @pair.command()
 @click.argument("user")
 @pass_cli
 def revoke(cli: Cli, user: str) -> None:
-    """Take it back from USER, an id as `hermes pair list` shows it."""
+    """Remove USER's access. USER is an id as `hermes pair list` shows it."""
     with opened(cli) as database:
         for person in database.write_now(people.revoke, user):
-            click.echo(
-                f"{person.name or person.user_id} ({person.platform}:{person.user_id}) may not talk to the agent any more."
-            )
+            click.echo(f"{person.name or person.user_id} ({person.platform}:{person.user_id}) has no access any more.")

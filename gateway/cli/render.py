@@ -136,7 +136,7 @@ def _facts(session: Session, parts: Sequence[Session]) -> Iterator[str]:
     yield ""
     for name, value in _facts_by_name(session, parts).items():
         if value:
-            yield f"  {click.style(f'{name:<10}', dim=True)} {one_line(value)}"
+            yield f"  {click.style(f'{name:<12}', dim=True)} {one_line(value)}"
 
 
 def _facts_by_name(session: Session, parts: Sequence[Session]) -> dict[str, str | None]:
@@ -150,12 +150,12 @@ def _facts_by_name(session: Session, parts: Sequence[Session]) -> dict[str, str 
         "Settings": session.model_config,
         "Prompt": session.system_prompt and one_line(session.system_prompt, _RESULT),
         "Started": when(session.started_at) + " UTC",
-        "Last word": when(session.last_user_at) if session.last_user_at is not None else None,
+        "Last message": when(session.last_user_at) if session.last_user_at is not None else None,
         "Ended": ended if session.ended_at is not None else None,
         "Messages": f"{session.message_count:,}, {counted(session.tool_call_count, 'tool call')}",
         "Tokens": f"{session.input_tokens:,} in, {session.output_tokens:,} out",
         "Continues": parts[place - 1].id if place else None,
-        "Goes on in": parts[place + 1].id if place + 1 < len(parts) else None,
+        "Continued in": parts[place + 1].id if place + 1 < len(parts) else None,
     }
 
 

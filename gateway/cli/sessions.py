@@ -166,7 +166,7 @@ def stats(cli: Cli, as_json: bool) -> None:
 @click.argument("title", nargs=-1, required=True)
 @pass_cli
 def rename(cli: Cli, session_id: str, title: tuple[str, ...]) -> None:
-    """Give a session another title; an empty one takes it away."""
+    """Give a session another title; an empty title removes it."""
     wanted = words.one_line(" ".join(title))
     with stored.opened_for(cli, session_id, to_change=True) as database:
         renamed, kept = database.write_now(_rename, session_id, wanted)

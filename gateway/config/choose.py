@@ -58,7 +58,7 @@ def choose_model(config: Config, environ: Mapping[str, str], ollama_answers: Cal
 
 
 def _practice() -> ChosenModel:
-    why = "works offline and says so; it is no real AI"
+    why = "built-in demo, offline, not a real AI"
     return ChosenModel(provider="practice", base_url="", api_key="", name="practice", why=why)
 
 

@@ -27,7 +27,7 @@ class ModelSection(Section):
     """Which model thinks, and what may be asked of it. Without a name, the gateway looks for a model by itself."""
 
     provider: Literal["openai", "practice"] = "openai"
-    """openai: any endpoint that speaks Chat Completions. practice: built in, needs no network, and is no real AI."""
+    """openai: any endpoint that speaks Chat Completions. practice: a built-in demo, works offline, is not a real AI."""
     base_url: Url = "https://api.openai.com/v1"
     """The endpoint. Everything that is said goes there."""
     api_key: SecretStr = NO_SECRET

@@ -250,7 +250,7 @@ def test_on_a_terminal_typing_gets_an_answer_and_two_times_ctrl_c_ends_it(tmp_pa
     for expected in (
         "is running",
         r"Home +\S+ +new, only you can read it",
-        "Model +practice +works offline",
+        "Model +practice +built-in demo, offline, not a real AI",
         r"API +http://127\.0\.0\.1:\d+ +key in",
         "Chats +none yet",
         "Try now",

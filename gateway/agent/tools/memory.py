@@ -35,7 +35,7 @@ async def memory(place: Place, arguments: Memory) -> str:
             case "forget":
                 number = _number(arguments.text or arguments.replaces)
                 await place.database.write(notes.forget, place.session.ns, number)
-                return f"Forgotten: o{number}."
+                return f"Removed note no. {number}."
             case "list":
                 found = await place.database.read(notes.open_notes, place.session.ns, limit=SHOWN)
                 return "\n".join(notes.render(note, None) for note in found) or "There are no notes yet."
@@ -56,13 +56,17 @@ async def _save(place: Place, arguments: Memory) -> str:
         replaces=replaces,
         session_id=place.session.id,
     )
-    return f"Saved as o{note.id}."
+    return f"Noted (no. {note.id})."
 
 
 def _number(text: str | int | None) -> int:
     digits = str(text or "").strip().removeprefix("o")
     if not digits.isdecimal():
-        raise ToolError("which note? Give its number, for example o57; the action list shows them")
+        raise ToolError(
+            f"I have no note about {text}. The action list shows the notes with their numbers."
+            if text
+            else "Say which note: its number. The action list shows them."
+        )
     return int(digits)
 
 

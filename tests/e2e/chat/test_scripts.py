@@ -113,7 +113,7 @@ def test_a_number_chooses_an_option(configured: Path):
 def test_the_practice_model_answers_whatever_is_chosen(home: Path):
     (home / "config.yaml").write_text("model: {provider: practice}\n")
     said = piped(home, "chat", "-q", "/model foo").stdout
-    assert "the practice model answers on here" in said
+    assert "The practice model keeps answering" in said
     assert "From now on" not in said
 
 

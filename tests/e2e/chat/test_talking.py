@@ -16,7 +16,7 @@ def test_a_conversation_in_the_terminal(open_window, configured: Path, model: tu
     assert "**" not in window.shown
 
     window.types("note tea")
-    window.sees("The tool said Saved as o1.")
+    window.sees("The tool said Noted (no. 1).")
     assert window.is_dim("· memory")
 
     window.presses("\x1b[200~first line\nsecond line\x1b[201~\r")

@@ -165,14 +165,14 @@ def test_a_query_without_a_word_is_wrong_usage(stocked, run):
 SHOWN = f"""\
 {CLI_ID}  “The garden app”
 
-  Source     cli
-  Key        agent:main:cli:{CLI_ID}
-  Agent      main
-  Model      anthropic/claude-opus-4.6
-  Started    2025-03-05 09:15 UTC
-  Last word  2025-03-05 09:15
-  Messages   4, 1 tool call
-  Tokens     0 in, 0 out
+  Source       cli
+  Key          agent:main:cli:{CLI_ID}
+  Agent        main
+  Model        anthropic/claude-opus-4.6
+  Started      2025-03-05 09:15 UTC
+  Last message 2025-03-05 09:15
+  Messages     4, 1 tool call
+  Tokens       0 in, 0 out
 
 2025-03-05 09:15:24  user
   How do we deploy the garden app?
@@ -198,12 +198,12 @@ def test_show_lets_no_message_drive_the_terminal(stocked, run):
 
     assert "deployed �]0;owned� it" in shown
     assert "\x1b" not in shown
-    assert "Ended      2025-03-05 10:17 (idle)" in shown
+    assert "Ended        2025-03-05 10:17 (idle)" in shown
 
 
 def test_show_names_the_other_parts(stocked, run):
-    assert f"Goes on in {LATER_ID}" in run("show", LONG_ID).stdout
-    assert f"Continues  {LONG_ID}" in run("show", LATER_ID).stdout
+    assert f"Continued in {LATER_ID}" in run("show", LONG_ID).stdout
+    assert f"Continues    {LONG_ID}" in run("show", LATER_ID).stdout
 
 
 def test_show_as_json_is_the_exported_object(stocked, run):

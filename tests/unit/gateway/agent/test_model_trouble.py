@@ -119,7 +119,7 @@ async def test_a_slow_but_steady_answer_is_not_cut():
 async def test_nobody_listens():
     time = Time()
     model = OpenAIModel(ModelSettings(base_url="http://127.0.0.1:9/v1", name="m"), patience=time.patience())
-    with pytest.raises(ModelUnreachable, match=r"127\.0\.0\.1:9 cannot be reached"):
+    with pytest.raises(ModelUnreachable, match=r"127\.0\.0\.1:9 cannot be reached: connection refused"):
         await model.ask(ModelRequest(messages=HELLO))
     assert len(time.slept) == 3
     await model.aclose()

@@ -64,7 +64,7 @@ def test_then_an_ollama_then_practice():
 
     assert str(ollama).startswith("qwen3:8b at 127.0.0.1 (Ollama)")
     assert ollama.base_url == "http://127.0.0.1:11434/v1"
-    assert str(choose_model(config(), {}, lambda: None)) == "practice   works offline and says so; it is no real AI"
+    assert str(choose_model(config(), {}, lambda: None)) == "practice   built-in demo, offline, not a real AI"
 
 
 def test_practice_can_be_asked_for():

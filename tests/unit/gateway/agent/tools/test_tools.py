@@ -120,18 +120,18 @@ def test_a_toolbox_leaves_out_what_it_does_not_know_and_what_it_must_not_offer()
 
 async def test_notes_are_kept_replaced_and_forgotten(place: Place):
     assert await use(place, "memory", action="list") == "There are no notes yet."
-    assert await use(place, "memory", action="save", text="Lives in Oslo", cause="a job") == "Saved as o1."
-    assert await use(place, "memory", action="save", text="Lives in Bergen", replaces="o1") == "Saved as o2."
+    assert await use(place, "memory", action="save", text="Lives in Oslo", cause="a job") == "Noted (no. 1)."
+    assert await use(place, "memory", action="save", text="Lives in Bergen", replaces="o1") == "Noted (no. 2)."
     listed = await use(place, "memory", action="list")
     assert "Bergen" in listed
     assert "Oslo" not in listed
-    assert await use(place, "memory", action="forget", text="o2") == "Forgotten: o2."
+    assert await use(place, "memory", action="forget", text="o2") == "Removed note no. 2."
     assert await use(place, "memory", action="list") == "There are no notes yet."
 
 
 async def test_the_same_note_twice_is_one(place: Place):
-    assert await use(place, "memory", action="save", text="Likes tea") == "Saved as o1."
-    assert await use(place, "memory", action="save", text=" Likes  tea ") == "Saved as o1."
+    assert await use(place, "memory", action="save", text="Likes tea") == "Noted (no. 1)."
+    assert await use(place, "memory", action="save", text=" Likes  tea ") == "Noted (no. 1)."
 
 
 async def test_notes_never_leave_their_namespace(place: Place, elsewhere: Place):
@@ -145,8 +145,8 @@ async def test_notes_never_leave_their_namespace(place: Place, elsewhere: Place)
     ("arguments", "told"),
     [
         ({"action": "save"}, "1 to 2000 characters"),
-        ({"action": "forget"}, "which note?"),
-        ({"action": "forget", "text": "the first"}, "which note?"),
+        ({"action": "forget"}, "Say which note"),
+        ({"action": "forget", "text": "the first"}, "I have no note about the first."),
         ({"action": "save", "text": "x" * 2_001}, "at most 2000"),
         ({"action": "dance"}, "action: "),
     ],
