@@ -19,6 +19,10 @@ class Unusable(StateError):
     """The database or the home cannot be used as it is: damaged, unreadable, read-only, full, of another program."""
 
 
+class Unavailable(Unusable):
+    """It cannot be used for now: its disk is full, its server is away, another program holds it. The same call works again later."""
+
+
 class ReadOnly(Unusable):
     """It can be read, and nothing more."""
 

@@ -10,8 +10,10 @@ from sqlalchemy import Connection, insert, select, update
 from sessions import store
 from sessions.db.engine import touch
 from sessions.db.schema import messages, sessions
+from sessions.db.sql import insert_or_ignore
 from sessions.errors import Invalid
 from sessions.ids import is_session_id
+from sessions.inbox import serialize
 from sessions.keys import InvalidKey, SessionKey
 from sessions.records import EndReason, MessageState, Role, Session, Source
 
@@ -153,13 +155,14 @@ def parse_lines(lines: Iterable[str]) -> Iterator[ImportedSession]:
 
 def import_session(conn: Connection, new: ImportedSession) -> bool:
     """False when a session of this id exists: it stays as it is. One that was active stays so unless its key has another by now."""
-    if conn.scalar(select(sessions.c.id).where(sessions.c.id == new.id)) is not None:
-        return False
     key = SessionKey.parse(new.session_key)
+    serialize(conn, new.session_key)
     values = new.model_dump(exclude={"messages", "settings", "ns"})
     if new.ended_at is None and store.active(conn, new.session_key) is not None:
         values |= {"ended_at": new.last_user_at or new.started_at, "end_reason": EndReason.USER}
-    conn.execute(insert(sessions), {**values, "model_config": new.settings, "ns": new.ns or key.namespace})
+    row = {**values, "model_config": new.settings, "ns": new.ns or key.namespace}
+    if not insert_or_ignore(conn, sessions, row):
+        return False
     rows = [_row(new.id, message) for message in new.messages]
     for start in range(0, len(rows), _BATCH):
         conn.execute(insert(messages), rows[start : start + _BATCH])

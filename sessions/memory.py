@@ -10,6 +10,7 @@ from sessions.db.engine import touch
 from sessions.db.schema import observations
 from sessions.db.sql import param
 from sessions.errors import Invalid, NotFound
+from sessions.inbox import serialize
 from sessions.records import Observation
 
 KINDS = ("fact", "preference", "decision", "event")
@@ -35,6 +36,7 @@ def note(
         raise Invalid(f"A note holds 1 to {MAX_TEXT} characters; this one has {len(text)}.")
     if kind not in KINDS:
         raise Invalid(f"kind is one of {', '.join(KINDS)}, not {kind!r}.")
+    serialize(conn, f"memory of {ns}")
     same = _find(conn, observations.c.ns == ns, observations.c.text == text, observations.c.closed_at.is_(None))
     if same is not None:
         return same

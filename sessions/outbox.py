@@ -114,15 +114,23 @@ def _place(columns: Any) -> Any:
 
 
 _RENDERED = (
-    update(outbox).where(outbox.c.id == param("row")).values(body=param("piece"), rendered=True).returning(outbox)
+    update(outbox)
+    .where(outbox.c.id == param("row"), ~outbox.c.rendered)
+    .values(body=param("piece"), rendered=True)
+    .returning(outbox)
 )
 _PIECE = insert(outbox)
 
 
 def split(conn: Connection, row: OutRow, pieces: Sequence[Mapping[str, Any]], now: int) -> OutRow:
-    """Replace a message by the calls that deliver it, in its place. Returns the first."""
+    """Replace a message by the calls that deliver it, in its place. Returns the first.
+
+    Whoever held the row before, and has split it, stays right.
+    """
     bodies = [json.dumps(piece, ensure_ascii=False) for piece in pieces]
-    first = conn.execute(_RENDERED, {"row": row.id, "piece": bodies[0]}).mappings().one()
+    first = conn.execute(_RENDERED, {"row": row.id, "piece": bodies[0]}).mappings().first()
+    if first is None:
+        return OutRow.from_row(conn.execute(select(outbox).where(outbox.c.id == row.id)).mappings().one())
     shared = {
         "platform": row.platform,
         "chat": row.chat,

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.sql import ColumnElement
 
 from sessions.db.schema import overheard
+from sessions.inbox import serialize
 
 KEPT = 30
 MAX_CHARACTERS = 1_000
@@ -23,6 +24,7 @@ def hear(conn: Connection, session_key: str, message_id: str, sender: str, text:
         "text": text,
         "created_at": now,
     }
+    serialize(conn, session_key)
     if conn.scalar(select(overheard.c.id).where(*_one(session_key, message_id)).limit(1)) is not None:
         return  # the platform sent it twice
     conn.execute(insert(overheard), values)

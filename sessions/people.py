@@ -9,6 +9,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from sessions.db.engine import touch
 from sessions.db.schema import pairings, people
 from sessions.errors import NotFound
+from sessions.inbox import serialize
 from sessions.keys import Address
 from sessions.records import Route
 
@@ -48,6 +49,7 @@ def _hashed(code: str) -> str:
 
 def ask_in(conn: Connection, platform: str, user_id: str, name: str, address: Address, now: int) -> str | None:
     """A code for a stranger to show to the owner; None when one is pending for them, or too many are."""
+    _serialize(conn, platform)
     _expire(conn, now)
     waiting = (
         conn.execute(select(pairings.c.user_id).where(pairings.c.platform == platform, pairings.c.user_id != _OWNER))
@@ -61,6 +63,7 @@ def ask_in(conn: Connection, platform: str, user_id: str, name: str, address: Ad
 
 def owner_code(conn: Connection, platform: str, now: int) -> str:
     """A code for whoever sets the gateway up; the earlier one stops working."""
+    _serialize(conn, platform)
     conn.execute(delete(pairings).where(pairings.c.platform == platform, pairings.c.user_id == _OWNER))
     return _put(conn, platform, _OWNER, "", "", now, 24 * VALID_MS)
 
@@ -78,6 +81,11 @@ def _put(conn: Connection, platform: str, user_id: str, name: str, address: str,
     conn.execute(insert(pairings), {"code_hash": _hashed(code), **values})
     touch(conn, "people", platform)
     return code
+
+
+def _serialize(conn: Connection, platform: str) -> None:
+    """Codes are counted and owners chosen by one transaction at a time."""
+    serialize(conn, f"people of {platform}")
 
 
 def _expire(conn: Connection, now: int) -> None:
@@ -130,6 +138,7 @@ def redeem_owner_code(conn: Connection, platform: str, code: str, user_id: str, 
 
 def admit(conn: Connection, platform: str, user_id: str, name: str, now: int) -> Person:
     """The first person of a platform becomes its owner, where the configuration names none."""
+    _serialize(conn, platform)
     known = conn.execute(select(people).where(people.c.platform == platform, people.c.user_id == user_id)).first()
     if known is None:
         first = conn.scalar(select(func.count()).select_from(people).where(people.c.platform == platform)) == 0

@@ -1,18 +1,11 @@
 """What all runs of a day have used."""
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select
 
 from sessions.db.schema import spending
-from sessions.db.sql import param
+from sessions.db.sql import insert_or_add, param
 
 _OF_DAY = select(spending.c.input_tokens, spending.c.output_tokens).where(spending.c.day == param("of"))
-_ADD = (
-    update(spending)
-    .where(spending.c.day == param("of"))
-    .values(
-        input_tokens=spending.c.input_tokens + param("read"), output_tokens=spending.c.output_tokens + param("written")
-    )
-)
 
 
 def of_day(conn: Connection, day: str) -> tuple[int, int]:
@@ -22,5 +15,5 @@ def of_day(conn: Connection, day: str) -> tuple[int, int]:
 
 
 def add(conn: Connection, day: str, input_tokens: int, output_tokens: int) -> None:
-    if conn.execute(_ADD, {"of": day, "read": input_tokens, "written": output_tokens}).rowcount == 0:
-        conn.execute(insert(spending), {"day": day, "input_tokens": input_tokens, "output_tokens": output_tokens})
+    """Works for any number of transactions at once; the first of a day makes the row."""
+    insert_or_add(conn, spending, {"day": day}, {"input_tokens": input_tokens, "output_tokens": output_tokens})

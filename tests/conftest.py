@@ -1,5 +1,6 @@
 """What many tests start from: a home, a database in both kinds, a clock that the test moves."""
 
+import contextlib
 import signal
 import tempfile
 import warnings
@@ -64,6 +65,17 @@ class PostgresServer:
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
             conn.exec_driver_sql(sql)
         engine.dispose()
+
+    @contextlib.contextmanager
+    def away(self) -> Generator[None]:
+        """Stopped, with every connection cut, until the block is left; then it is started again on the same files and socket."""
+        address = self.url()
+        self._server.stop()
+        try:
+            yield
+        finally:
+            self._server.start()
+        assert self.url() == address
 
     def stop(self) -> None:
         self._server.cleanup()

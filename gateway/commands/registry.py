@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 from gateway.commands import conversation, work
 from gateway.commands.base import Chat, Command, Parsed
 from gateway.texts import say
+from sessions import inbox
 
 
 def _help(_: Connection, __: Chat, ___: str) -> str:
@@ -71,7 +72,10 @@ def find(name: str) -> Command | None:
 def execute(conn: Connection, chat: Chat, parsed: Parsed) -> str:
     """The answer; empty when the command answers by what it does. An unknown name gets a hint."""
     command = find(parsed.name)
-    return hint(parsed.name) if command is None else command.function(conn, chat, parsed.argument)
+    if command is None:
+        return hint(parsed.name)
+    inbox.serialize(conn, chat.session_key)  # a message that arrives now must not see half of what the command does
+    return command.function(conn, chat, parsed.argument)
 
 
 def hint(name: str) -> str:

@@ -5,7 +5,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -26,16 +26,14 @@ from gateway.runs.pictures import looked_at
 from gateway.runs.replies import approval_card, question_card, reply_body
 from gateway.texts import say
 from sessions import asks, outbox, runs, store
-from sessions.errors import LeaseLost, Unusable
+from sessions.db.waiting import WaitingDatabase
+from sessions.errors import LeaseLost, Unavailable
 from sessions.records import AskKind, Message, MessageState, Run, StopReason
 from sessions.runs import Said
 
 log = get_logger(__name__)
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _CUT_OFF = "[not executed: the answer was cut off by the output limit; write less, or in several steps]"
-_RETRY_SECONDS = (0.5, 1, 2, 5, 10, 30)
 
 
 class RunWork:
@@ -44,6 +42,7 @@ class RunWork:
     def __init__(self, house: House, run: Run, *, draining: Callable[[], bool] = lambda: False) -> None:
         self._house = house
         self._run = run
+        self._database = WaitingDatabase(house.database, self._log_wait)
         self._draining = draining
         self._seen: Look | None = None
         self._parked = False
@@ -68,7 +67,7 @@ class RunWork:
 
     async def look(self) -> Situation:
         day = self._day() if self._house.limits().per_day else ""
-        self._seen = seen = await self._house.database.read(look_at, self._run.id, day)
+        self._seen = seen = await self._database.read(look_at, self._run.id, day)
         if seen.run.fence != self._run.fence:  # stopped at its very start: the model is not asked in vain
             raise LeaseLost(f"Run {self._run.id} was stopped or taken over.")
         if not self._has_told:
@@ -83,7 +82,7 @@ class RunWork:
         if line is not None and run.route is not None:
             body, key = {"text": line, "silent": True}, f"{run.id}:restarted:{run.fence}"
             now = self._house.clock()
-            await self._write(outbox.put, run.route, body, now, dedup_key=key, session_key=run.session_key)
+            await self._database.write(outbox.put, run.route, body, now, dedup_key=key, session_key=run.session_key)
 
     @property
     def _look(self) -> Look:
@@ -167,7 +166,7 @@ class RunWork:
             content = "\n".join(
                 part for part in [message.content or "", *(line for _, line in settled)] if part.strip()
             )
-            await self._write(store.set_attachments, message.id, content, [one for one, _ in settled])
+            await self._database.write(store.set_attachments, message.id, content, [one for one, _ in settled])
         await self.look()
 
     def _on_token(self, text: str) -> None:
@@ -183,10 +182,10 @@ class RunWork:
     # --- the journal ---
 
     async def fold(self) -> None:
-        await self._write(runs.fold, self._run, self._house.clock())
+        await self._database.write(runs.fold, self._run, self._house.clock())
 
     async def answered(self, answer: Answer) -> None:
-        await self._write(self._commit_answer, self._said(answer), answer.finish_reason == "length")
+        await self._database.write(self._commit_answer, self._said(answer), answer.finish_reason == "length")
 
     def _commit_answer(self, conn: Connection, said: Said, cut_off: bool) -> None:
         now = self._house.clock()
@@ -210,7 +209,7 @@ class RunWork:
     async def finish(self, answer: Answer) -> bool:
         self.cut_off = answer.finish_reason == "length"
         route = self._look.run.route
-        return await self._write(
+        return await self._database.write(
             runs.finish,
             self._run,
             self._said(answer),
@@ -221,7 +220,7 @@ class RunWork:
 
     async def end_over_budget(self, limit: str) -> None:
         text = say("budget.run", limit=limit)
-        await self._write(
+        await self._database.write(
             runs.finish,
             self._run,
             Said(text=text),
@@ -232,22 +231,15 @@ class RunWork:
         )
 
     async def hand_over(self) -> None:
-        await self._write(runs.hand_over, self._run, self._house.clock())
+        await self._database.write(runs.hand_over, self._run, self._house.clock())
+
+    def _log_wait(self, error: Unavailable, pause: float) -> None:
+        log.warning("database.unavailable", run_id=self._run.id, error=str(error), retry_in=pause)
 
     async def fail(self, error: str, notice: str | None) -> None:
         """End the run in error; never raises for a run that is over."""
         body = {"text": notice} if notice else None
-        await self._write(runs.fail, self._run, error, self._house.clock(), notice=body)
-
-    async def _write(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What was paid for waits in memory until the database takes it."""
-        for pause in _RETRY_SECONDS:
-            try:
-                return await self._house.database.write(work, *args, **kwargs)
-            except Unusable as error:
-                log.warning("database.unusable", run_id=self._run.id, error=str(error), retry_in=pause)
-                await asyncio.sleep(pause)
-        return await self._house.database.write(work, *args, **kwargs)
+        await self._database.write(runs.fail, self._run, error, self._house.clock(), notice=body)
 
     # --- the tools ---
 
@@ -272,7 +264,7 @@ class RunWork:
         if tool.needs_approval and (refusal := await self._approval(call, arguments)) is not _APPROVED:
             return refusal
         if not tool.reads_only:
-            await self._write(runs.tool_started, self._run, call.id, self._house.clock())
+            await self._database.write(runs.tool_started, self._run, call.id, self._house.clock())
         self._house.live.tell(Moment(self._run.id, "tool", tool.name))
         began = time.monotonic()
         outcome = await tool.run(self._place(call), arguments)
@@ -287,13 +279,13 @@ class RunWork:
 
     async def done(self, call: Message, result: Result) -> None:
         now = self._house.clock()
-        await self._write(runs.tool_done, self._run, call.id, result.content, now, state=result.state)
+        await self._database.write(runs.tool_done, self._run, call.id, result.content, now, state=result.state)
 
     def _place(self, call: Message) -> Place:
         session = self._look.session
         return Place(
             session=session,
-            database=self._house.database,
+            database=self._database,
             workspace=self._house.workspace(session.ns),
             skills=self._house.skills,
             outgoing=self._house.outgoing,
@@ -323,7 +315,7 @@ class RunWork:
         card: Mapping[str, Any],
         args_hash: str | None = None,
     ) -> None:
-        self._parked = await self._write(
+        self._parked = await self._database.write(
             _parked,
             self._run,
             call,
@@ -337,7 +329,7 @@ class RunWork:
         if (
             not self._parked
         ):  # something came in: it may be the answer already, so it is folded in and the model decides again
-            await self._write(self._withdraw, call)
+            await self._database.write(self._withdraw, call)
 
     def _withdraw(self, conn: Connection, call: Message) -> None:
         now = self._house.clock()
@@ -347,7 +339,7 @@ class RunWork:
     async def _approval(self, call: Message, arguments: str) -> Result | None:
         """`_APPROVED` when this very call was approved; None when it is being asked; else what the model is told."""
         digest = hashlib.sha256(f"{call.tool_name}\0{arguments}".encode()).hexdigest()
-        ask = await self._house.database.read(asks.of_call, self._run.id, call.tool_call_id or "")
+        ask = await self._database.read(asks.of_call, self._run.id, call.tool_call_id or "")
         if ask is None or ask.answered_at is None or ask.args_hash != digest:
             exact = f"{call.tool_name} {arguments}"
             card = approval_card(exact)

@@ -116,7 +116,19 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-class Database:
+class ReadsAndWrites(Protocol):
+    """What most of the house needs of a database."""
+
+    async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Returns once it is on disk."""
+        ...
+
+    async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Sees one consistent state. Must not write."""
+        ...
+
+
+class Database(ReadsAndWrites):
     def __init__(self, backend: Backend, listeners: list[Listener]) -> None:
         self._backend = backend
         self._listeners = listeners

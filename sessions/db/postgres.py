@@ -11,11 +11,16 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Operati
 
 from sessions.db.engine import Job, Listener, Outcome, Touch, settle, take_touched, tell
 from sessions.db.schema import message_search, metadata
-from sessions.errors import Unusable
+from sessions.errors import Unavailable, Unusable
 
 _POOL = 5
 _TRIES = 5
-_SERIALIZATION = {"40001", "40P01"}  # two transactions met: the loser simply runs again
+_MET = {"40001", "40P01", "23505"}
+"""Two transactions met: serialization failure, deadlock, a row that both wanted to insert. The loser runs again, and sees the winner's."""
+_AWAY = {"53100", "53200", "53300", "57P01", "57P02", "57P03", "57P05"}
+"""Disk full, out of memory, too many connections; shutting down, crashed, starting up, session ended by the server."""
+_CONNECTING = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": 30_000}
+"""A server whose machine has vanished is noticed, instead of being waited for by the kernel's rules, for hours."""
 _LOCK = 0x4845524D4553
 
 
@@ -27,6 +32,7 @@ def make_engine(url: str) -> Engine:
             pool_size=_POOL,
             max_overflow=_POOL,
             pool_pre_ping=True,
+            connect_args={name: value for name, value in _CONNECTING.items() if name not in parsed.query},
             hide_parameters=True,  # messages' texts are among them
         )
     except (ArgumentError, NoSuchModuleError) as error:
@@ -38,12 +44,22 @@ def make_engine(url: str) -> Engine:
 
 
 def explain(error: Exception) -> Exception:
-    if isinstance(error, OperationalError) and (error.connection_invalidated or error.statement is None):
-        why = str(error.orig).splitlines()[0].rstrip(".")
-        return Unusable(
-            f"The database cannot be reached: {why}. Check that its server runs, and that database.url is right."
-        )
-    return error
+    if not isinstance(error, DBAPIError) or not _is_away(error):
+        return error
+    why = next(iter(str(error.orig).splitlines()), "connection lost").rstrip(".")
+    return Unavailable(
+        f"The database cannot be reached: {why}. Check that its server runs, and that database.url is right."
+    )
+
+
+def _is_away(error: DBAPIError) -> bool:
+    if error.connection_invalidated or _sqlstate(error)[:2] == "08" or _sqlstate(error) in _AWAY:
+        return True
+    return isinstance(error, OperationalError) and error.statement is None  # while connecting
+
+
+def _sqlstate(error: DBAPIError) -> str:
+    return getattr(error.orig, "sqlstate", None) or ""
 
 
 def lock(conn: Connection) -> None:
@@ -93,7 +109,7 @@ class Postgres:
                         result = job.run(conn)
                     return (job, result, None), take_touched(conn)
             except DBAPIError as error:
-                again = getattr(error.orig, "sqlstate", None) in _SERIALIZATION or error.connection_invalidated
+                again = _sqlstate(error) in _MET or error.connection_invalidated
                 if not again or tries == _TRIES:
                     raise
         raise AssertionError("unreachable")

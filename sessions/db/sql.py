@@ -17,10 +17,32 @@ def insert_once(conn: Connection, table: Table, values: dict[str, Any]) -> int |
     return conn.execute(_inserting_once(conn.dialect.name, table), values).scalar()
 
 
+def insert_or_ignore(conn: Connection, table: Table, values: dict[str, Any]) -> bool:
+    """False when a row with the same primary key is there, also when another transaction has put it in this very moment."""
+    key = list(table.primary_key)
+    inserting = _insert(conn.dialect.name)(table).on_conflict_do_nothing(index_elements=key).returning(*key)
+    return conn.execute(inserting, values).first() is not None
+
+
+def insert_or_add(conn: Connection, table: Table, values: dict[str, Any], amounts: dict[str, int]) -> None:
+    """Insert the row of this primary key with these amounts; where it is there, add the amounts to what it holds."""
+    conn.execute(_adding(conn.dialect.name, table, tuple(amounts)), {**values, **amounts})
+
+
+@lru_cache
+def _adding(dialect: str, table: Table, names: tuple[str, ...]) -> Any:
+    inserting = _insert(dialect)(table)
+    sums = {name: table.c[name] + inserting.excluded[name] for name in names}
+    return inserting.on_conflict_do_update(index_elements=list(table.primary_key), set_=sums)
+
+
+def _insert(dialect: str) -> Any:
+    return import_module(f"sqlalchemy.dialects.{dialect}").insert  # only the one in use: each takes its memory
+
+
 @lru_cache
 def _inserting_once(dialect: str, table: Table) -> Any:
-    insert = import_module(f"sqlalchemy.dialects.{dialect}").insert  # only the one in use: each takes its memory
-    return insert(table).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(table.c.id)
+    return _insert(dialect)(table).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(table.c.id)
 
 
 class Prose(TypeDecorator[str]):

@@ -24,6 +24,7 @@ def source_of(key: SessionKey) -> Source:
 
 def open_session(conn: Connection, session_key: str, opening: Opening, now: int) -> Session:
     """The active session of this key, or a new one."""
+    inbox.serialize(conn, session_key)  # two at once must not both open one
     found = store.active(conn, session_key)
     if found is not None:
         return found

@@ -4,6 +4,7 @@ from sqlalchemy import Connection, update
 
 from sessions.db.engine import touch
 from sessions.db.schema import sessions
+from sessions.inbox import serialize
 from sessions.keys import SessionKey
 from sessions.records import EndReason, Session
 from sessions.store.finding import active, chain, get
@@ -26,6 +27,7 @@ def end(conn: Connection, session_id: str, reason: EndReason, now: int) -> bool:
 def reopen(conn: Connection, session: Session, now: int) -> Session:
     """Go back to this conversation: its newest part is active again, the key's current session ends, and it counts as activity."""
     last = chain(conn, session)[-1]
+    serialize(conn, last.session_key)
     current = active(conn, last.session_key)
     if current is not None and current.id != last.id:
         end(conn, current.id, EndReason.USER, now)

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.agent.asking import JSON
 from sessions.clock import Clock
-from sessions.db.engine import Database
+from sessions.db.engine import ReadsAndWrites
 from sessions.records import Session
 
 
@@ -33,7 +33,7 @@ class Place:
     recognised."""
 
     session: Session
-    database: Database
+    database: ReadsAndWrites
     workspace: Path
     skills: Path
     outgoing: Path

@@ -141,11 +141,12 @@ async def desk(
     limits: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     working: bool = True,
+    url: str = "",
     **server: Any,
 ) -> AsyncIterator[Desk]:
     async with AsyncExitStack() as stack:
         fake = await stack.enter_async_context(ModelServer(script, **server))
-        database = open_database(home)
+        database = open_database(home, url)
         stack.callback(database.close)
         chosen = {"base_url": fake.url, "name": "fake-model", "api_key": "sk-fake-key-1234567890", **(settings or {})}
         model = OpenAIModel(ModelSettings(**chosen), patience=Patience(sleep=_patient, jitter=lambda: 0.0))
