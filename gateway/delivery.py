@@ -1,7 +1,8 @@
 """Sends what the outbox holds, each chat in order, within the platform's limits, until the platform has it or it is a dead letter."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -15,11 +16,11 @@ from adapters.base import (
     Unauthorized,
     Undeliverable,
 )
+from gateway import undelivered
 from gateway.observe.logging import get_logger
 from gateway.pacing import Pacer
+from gateway.probes import Probes
 from gateway.runs.replies import closed_card
-from gateway.signs import Signs
-from gateway.texts import say
 from gateway.texts.times import when
 from sessions import asks, leases, outbox, runs
 from sessions.clock import Clock, now_ms
@@ -27,7 +28,7 @@ from sessions.db import Database
 from sessions.db.engine import Touch
 from sessions.errors import StateError
 from sessions.keys import Address, ChatKind
-from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece
+from sessions.messages import Piece
 from sessions.records import OutRow
 
 log = get_logger(__name__)
@@ -40,9 +41,6 @@ IN_HAND = 50
 _BACKOFF = (1, 2, 5, 10, 30, 60, 120, 300)
 _GRACE_SECONDS = 10
 _UNAUTHORIZED_SECONDS = 30
-UNSURE_SECONDS = 30
-"""What may have arrived is sent again after this long, where the platform gives no sign of life."""
-_SIGN_SECONDS = 2
 
 T = TypeVar("T")
 
@@ -73,6 +71,10 @@ class Previews(Protocol):
         ...
 
 
+async def _nobody() -> str | None:
+    return None
+
+
 class Delivery:
     """One per platform. `run` is one cancellable coroutine; what it was sending then is looked at by the next start."""
 
@@ -86,7 +88,10 @@ class Delivery:
         timezone: str = "UTC",
         clock: Clock = now_ms,
         sent: Callable[[OutRow], None] = lambda _: None,
+        owner_key: Callable[[], Awaitable[str | None]] = _nobody,
     ) -> None:
+        """`sent` is told of each message that has arrived. `owner_key` names the conversation in which the owner is told of those that
+        never will."""
         self._database = database
         self._adapter = adapter
         self._platform = str(adapter.platform)
@@ -98,12 +103,14 @@ class Delivery:
         self._owner = leases.this_owner()
         self._claims = 0
         self._busy: dict[str, int] = {}  # chats, and how many claims there had been when each last asked for its next
-        self._signs = Signs(adapter)
+        self._probes = Probes(adapter)
+        self._owner_key = owner_key
         self._put_in = False  # this process put something in since the last claim
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.trouble: str | None = None
         """Why nothing can be sent, in words for the operator."""
+        self.trouble_since = 0.0
 
     def _hear(self, touched: frozenset[Touch]) -> None:
         if ("outbox", self._platform) in touched:
@@ -118,7 +125,7 @@ class Delivery:
     async def run(self) -> None:
         unlisten = self._database.listen(self._hear)
         try:
-            await self._database.write(self._recover)
+            await self._database.write(self._recover, await self._owner_key())
             async with asyncio.TaskGroup() as group:
                 while True:
                     self._wake.clear()
@@ -169,10 +176,12 @@ class Delivery:
 
     # --- transactions ---
 
-    def _recover(self, conn: Connection) -> None:
+    def _recover(self, conn: Connection, owner_key: str | None) -> None:
         dead = [owner for owner in outbox.owners(conn, self._platform) if owner == self._owner or leases.is_dead(owner)]
         outbox.release(conn, self._platform, dead)
-        outbox.interrupted(conn, self._platform, self._clock())
+        now = self._clock()
+        for row in outbox.interrupted(conn, self._platform, now):
+            undelivered.tell(conn, row, row.last_error or "", now, owner_key=owner_key)
 
     def _claim(self, conn: Connection) -> list[OutRow]:
         return outbox.claim(
@@ -189,7 +198,7 @@ class Delivery:
 
     def _render(self, row: OutRow, *, quote: bool = False) -> Sequence[Piece]:
         """Markdown can be something and show nothing, such as the definition of a link; then it is shown as it stands."""
-        wanted = _outbound(row, quote=quote)
+        wanted = outbox.outbound(row, quote=quote)
         pieces = self._adapter.render(wanted)
         if not pieces and wanted.text.strip():
             pieces = self._adapter.render(replace(wanted, text=f"```\n{wanted.text.replace('```', '` ` `')}\n```"))
@@ -215,10 +224,9 @@ class Delivery:
         more = outbox.claim(conn, self._platform, self._owner, now, lease_ms=LEASE_MS, limit=1, chat=row.chat)
         return more[0] if more else None
 
-    def _dead(self, conn: Connection, row: OutRow, why: str) -> None:
+    def _dead(self, conn: Connection, row: OutRow, why: str, owner_key: str | None, gone: bool) -> None:
         outbox.give_up(conn, row.id, why)
-        if row.dedup_key.startswith(outbox.FILE):  # the agent believes, and says, that it was sent
-            outbox.follow(conn, row.dedup_key, {"text": say("limits.file_not_sent")}, self._clock())
+        undelivered.tell(conn, row, why, self._clock(), owner_key=owner_key, chat_is_gone=gone)
 
     # --- one chat ---
 
@@ -243,10 +251,11 @@ class Delivery:
             await self._give_up(row, row.last_error or "it may have arrived")
             return None
         draft = await self._preview(row)
-        if draft is None and not _is_edit(row) and self._signs.lacks(row):
-            await self._wait_for_a_sign(row)
-            return None
         await self._pacer.turn(row.address.address)
+        if self._probes.needs_probe(row):
+            if not await self._gets_through(row):
+                return None
+            await self._pacer.turn(row.address.address)
         return await _to_the_end(self._attempt(row, draft))
 
     async def _attempt(self, row: OutRow, draft: str | None) -> OutRow | None:
@@ -258,10 +267,9 @@ class Delivery:
         except TryLater as error:
             await self._put_off(row, error, edits=edits)
         except Unauthorized as error:
-            self.trouble = str(error)
             await self._put_off(row, TryLater(str(error), after=_UNAUTHORIZED_SECONDS))
         except Undeliverable as error:
-            await self._give_up(row, str(error))
+            await self._give_up(row, str(error), gone=True)
         except StateError:
             raise
         except Exception as error:  # a bug in rendering or the library: this message waits, and the others go on
@@ -274,15 +282,37 @@ class Delivery:
     async def _preview(self, row: OutRow) -> str | None:
         """The draft that this message may become."""
         draft = await self._previews.take(row.run_id) if row.run_id and not row.part else None
-        return None if self._signs.edits_in_vain(row) else draft
+        return None if self._probes.edits_in_vain(row) else draft
 
-    async def _wait_for_a_sign(self, row: OutRow) -> None:
-        due = self._clock() + _SIGN_SECONDS * 1_000
-        await self._database.write(outbox.put_off, row.id, due, row.last_error or "", ambiguous=False)
+    async def _gets_through(self, row: OutRow) -> bool:
+        """Whether the chat takes calls now. If not, the row is left for later: the message itself is not risked."""
+        try:
+            await self._pacer.gate()
+            await self._probes.probe(row)
+        except (TryLater, Unauthorized) as error:
+            after = error.after if isinstance(error, TryLater) else None
+            self._troubled(str(error))
+            due = self._clock() + round((after or _UNAUTHORIZED_SECONDS) * 1_000)
+            await self._database.write(outbox.put_off, row.id, due, row.last_error or str(error), ambiguous=False)
+            self._wake.set()
+            return False
+        self._works()
+        return True
+
+    def _troubled(self, why: str) -> None:
+        if self.trouble is None:
+            log.error("platform.not_sending", platform=self._platform, error=why)
+            self.trouble_since = time.time()
+        self.trouble = why
+
+    def _works(self) -> None:
+        if self.trouble is not None:
+            log.info("platform.sending", platform=self._platform)
+        self.trouble = None
 
     async def _succeeded(self, row: OutRow, sent: _Sent) -> OutRow | None:
-        self.trouble = None
-        self._signs.forget(row)
+        self._works()
+        self._probes.forget(row)
         self._busy[row.chat] = self._claims
         more = await self._database.write(self._done, row, sent)
         log.info("outbox.sent", platform=self._platform, row=row.id, run_id=row.run_id)
@@ -321,24 +351,23 @@ class Delivery:
         wait = error.after if error.after is not None else _BACKOFF[min(row.attempts, len(_BACKOFF) - 1)]
         if error.after:
             self._pacer.hold(error.after, row.address.address)
-        self._signs.failed(row, error, edits=edits)
-        if in_doubt and not self._signs.are_given:
-            wait = max(wait, UNSURE_SECONDS)
+        else:
+            self._troubled(str(error))
+        self._probes.failed(row, error, edits=edits)
+        if in_doubt and row.doubts >= outbox.FURTHER_TRIES:
+            await self._give_up(row, str(error))
+            return
+        if in_doubt:
+            wait = max(wait, self._probes.pause(row.doubts + 1))
         due = self._clock() + int(wait * 1000)
         await self._database.write(outbox.put_off, row.id, due, str(error), ambiguous=in_doubt)
         self._wake.set()
-        if in_doubt and row.doubts:
-            await self._is_dead(row, str(error))
-        else:
-            log.warning("outbox.retried", platform=self._platform, row=row.id, error=str(error), retry_in=wait)
+        log.warning("outbox.retried", platform=self._platform, row=row.id, error=str(error), retry_in=wait)
 
-    async def _give_up(self, row: OutRow, why: str) -> None:
-        await self._database.write(self._dead, row, why)
+    async def _give_up(self, row: OutRow, why: str, *, gone: bool = False) -> None:
+        await self._database.write(self._dead, row, why, await self._owner_key(), gone)
         self._wake.set()
-        await self._is_dead(row, why)
-
-    async def _is_dead(self, row: OutRow, why: str) -> None:
-        self._signs.forget(row)
+        self._probes.forget(row)
         log.warning("outbox.dead", platform=self._platform, row=row.id, error=why)
         if row.run_id is not None:
             await self._previews.clear(row.run_id)
@@ -362,18 +391,3 @@ def _is_edit(row: OutRow) -> bool:
 def _quotes(conn: Connection, row: OutRow) -> bool:
     """In a group it says who is answered; alone with somebody only where something came in between."""
     return row.address.address.kind is not ChatKind.DM or outbox.came_between(conn, row)
-
-
-def _outbound(row: OutRow, *, quote: bool) -> Outbound:
-    body: Mapping[str, Any] = row.body
-    return Outbound(
-        address=row.address.address,
-        text=str(body.get("text", "")),
-        reply_to=row.address.reply_to if quote else None,
-        buttons=tuple(Button(label=b["label"], data=b["data"]) for b in body.get("buttons", ())),
-        attachments=tuple(
-            Attachment(kind=AttachmentKind(a["kind"]), name=a["name"], mime=a["mime"], size=a["size"], path=a["path"])
-            for a in body.get("attachments", ())
-        ),
-        silent=bool(body.get("silent", False)),
-    )

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
@@ -30,7 +30,7 @@ from sessions import runs
 from sessions.clock import now_ms
 from sessions.db import Database
 from sessions.errors import StateError
-from sessions.keys import Sender
+from sessions.keys import Address, ChatKind, Sender
 from sessions.messages import Inbound, InboundKind
 from sessions.records import OutRow
 
@@ -48,6 +48,7 @@ _LOOK_SECONDS = 5
 class State(StrEnum):
     STARTING = "starting"
     CONNECTED = "connected"
+    NOT_SENDING = "not_sending"  # messages come in, and none can be sent
     LOST = "lost"
     UNAUTHORIZED = "unauthorized"
 
@@ -101,12 +102,28 @@ class Platform:
         self._metrics = metrics
         if isinstance(adapter, ReportsLiveness):
             adapter.on_success(self._connected)
-        self.delivery = Delivery(database, adapter, pacer, self.presence, timezone=timezone, sent=self._sent)
+        self.delivery = Delivery(
+            database,
+            adapter,
+            pacer,
+            self.presence,
+            timezone=timezone,
+            sent=self._sent,
+            owner_key=self._owner_key,
+        )
 
     def _sent(self, row: OutRow) -> None:
         self._metrics.message(self.name, "out")
         if row.run_id is not None:
             self._metrics.replied(self.name, max(0.0, (now_ms() - row.created_at) / 1000))
+
+    async def _owner_key(self) -> str | None:
+        """Of the owner's own conversation with the bot; None as long as nobody is the owner."""
+        access = await self._intake.access(self.name)
+        if access.owner is None:
+            return None
+        address = Address(platform=self.adapter.platform, kind=ChatKind.DM, chat_id=access.owner)
+        return str(access.key(address, Sender(id=access.owner)))
 
     async def run(self) -> None:
         try:
@@ -220,9 +237,14 @@ class Platform:
             await self._sleep(_LOOK_SECONDS)
 
     def look(self) -> Health:
-        """The state now, silence included."""
+        """The state now: what receiving says, and where that works, what sending says."""
         if isinstance(self.adapter, ReportsLiveness):
             self.health.last_success = self.adapter.last_success()
             if self.health.last_success is not None:
                 self._metrics.platform_seen(self.name, self.health.last_success)
-        return self.health
+        found = self.health
+        if found.state is State.CONNECTED and self.delivery.trouble is not None:
+            words = f"Messages come in, and none can be sent: {self.delivery.trouble}"
+            found = replace(found, state=State.NOT_SENDING, words=words, since=self.delivery.trouble_since)
+        self._metrics.platform_up(self.name, up=found.state is State.CONNECTED)
+        return found

@@ -141,7 +141,7 @@ def _in_words(platform: Platform) -> str:
             return f"this is {health.who}" if health.who else "connected"
         case State.STARTING:
             return "connecting"
-        case State.LOST | State.UNAUTHORIZED:
+        case State.LOST | State.UNAUTHORIZED | State.NOT_SENDING:
             return health.words
 
 

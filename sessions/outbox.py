@@ -10,10 +10,14 @@ from sqlalchemy import Connection, and_, bindparam, case, exists, func, insert, 
 from sessions.db.engine import touch
 from sessions.db.schema import OUT_OPEN, outbox, runs
 from sessions.db.sql import insert_once, param
+from sessions.messages import Attachment, AttachmentKind, Button, Outbound
 from sessions.records import OutRow, OutState, Route
 
 MAX_AGE_MS = 3_600_000
 """A message whose first sending may have arrived is not tried again after this long."""
+
+FURTHER_TRIES = 3
+"""How often it is tried again before that."""
 
 FILE = "file:"
 """How the keys of messages begin that carry a file of the agent."""
@@ -204,9 +208,9 @@ def sent(conn: Connection, row_id: int, message_id: str, now: int) -> None:
 
 
 def put_off(conn: Connection, row_id: int, due_at: int, error: str, *, ambiguous: bool) -> None:
-    """Try again at `due_at`. `ambiguous`: the message may have arrived, which is risked once: then it is a dead letter."""
+    """Try again at `due_at`. `ambiguous`: the message may have arrived; what may have arrived too often is undeliverable."""
     doubts = outbox.c.doubts + (1 if ambiguous else 0)
-    state = case((doubts > 1, OutState.DEAD), (doubts == 1, OutState.UNKNOWN), else_=OutState.PENDING)
+    state = case((doubts > FURTHER_TRIES, OutState.DEAD), (doubts > 0, OutState.UNKNOWN), else_=OutState.PENDING)
     conn.execute(
         update(outbox)
         .where(outbox.c.id == row_id)
@@ -228,13 +232,13 @@ def give_up_chat(conn: Connection, platform: str, chat: str, error: str) -> int:
     return conn.execute(waiting.values(state=OutState.DEAD, last_error=error)).rowcount
 
 
-def interrupted(conn: Connection, platform: str, now: int) -> None:
-    """At start: what a dead process was sending may have arrived. One more try, and none after an hour."""
+def interrupted(conn: Connection, platform: str, now: int) -> list[OutRow]:
+    """At start: what a dead process was sending may have arrived. Returns what is not tried again: it was tried too often, or is too old."""
     old = outbox.c.created_at < now - MAX_AGE_MS
-    hopeless = or_(old, outbox.c.doubts > 0)
+    hopeless = or_(old, outbox.c.doubts >= FURTHER_TRIES)
     cut_off = and_(outbox.c.state == OutState.SENDING, outbox.c.lease_until < now)
     forgotten = and_(outbox.c.state == OutState.UNKNOWN, old)
-    conn.execute(
+    changed = conn.execute(
         update(outbox)
         .where(outbox.c.platform == platform, OUT_OPEN, or_(cut_off, forgotten))
         .values(
@@ -244,7 +248,9 @@ def interrupted(conn: Connection, platform: str, now: int) -> None:
             lease_owner=None,
             lease_until=None,
         )
-    )
+        .returning(outbox)
+    ).mappings()
+    return [row for row in map(OutRow.from_row, changed) if row.state is OutState.DEAD]
 
 
 def release(conn: Connection, platform: str, owner_is_dead: Sequence[str]) -> None:
@@ -303,3 +309,19 @@ def counts(conn: Connection) -> dict[tuple[str, str], int]:
         (platform, state): count
         for platform, state, count in conn.execute(query.group_by(outbox.c.platform, outbox.c.state))
     }
+
+
+def outbound(row: OutRow, *, quote: bool) -> Outbound:
+    """What the row asks an adapter to send, before it is rendered."""
+    body: Mapping[str, Any] = row.body
+    return Outbound(
+        address=row.address.address,
+        text=str(body.get("text", "")),
+        reply_to=row.address.reply_to if quote else None,
+        buttons=tuple(Button(label=b["label"], data=b["data"]) for b in body.get("buttons", ())),
+        attachments=tuple(
+            Attachment(kind=AttachmentKind(a["kind"]), name=a["name"], mime=a["mime"], size=a["size"], path=a["path"])
+            for a in body.get("attachments", ())
+        ),
+        silent=bool(body.get("silent", False)),
+    )

@@ -41,6 +41,7 @@ async def readyz(call: Call[Nothing, Nothing]) -> Answer:
 
 async def metrics(call: Call[Nothing, Nothing]) -> web.StreamResponse:
     api = call.desk.api
+    api.readiness()  # looks at every platform, and notes what it finds
     numbers = await api.database.read(gauges.look)
     text = await asyncio.to_thread(api.metrics.expose, numbers, api.house.clock())
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})

@@ -61,6 +61,7 @@ class Metrics:
         self._platform = Gauge(
             "hermes_platform_last_success_timestamp_seconds", "Last sign of life", ["platform"], registry=registry
         )
+        self._up = Gauge("hermes_platform_up", "1: messages come in and can be sent", ["platform"], registry=registry)
         self._lag = Gauge("hermes_event_loop_lag_seconds", "How late the event loop is", registry=registry)
         self._reloaded = Gauge("hermes_config_last_reload_successful", "1: the last one was taken", registry=registry)
         self._reloaded.set(1)
@@ -94,6 +95,9 @@ class Metrics:
 
     def platform_seen(self, platform: str, at: float) -> None:
         self._platform.labels(platform).set(at)
+
+    def platform_up(self, platform: str, *, up: bool) -> None:
+        self._up.labels(platform).set(1 if up else 0)
 
     def expose(self, gauges: Gauges, now_ms: int) -> bytes:
         """The text that is scraped, with these numbers from the database. Takes milliseconds: not on the event loop."""

@@ -7,7 +7,7 @@ tail and doing the next thing.
 from sessions.runs.admission import accept, open_session, source_of, start_again
 from sessions.runs.claims import claim, keep_alive, release
 from sessions.runs.ends import fail, finish, hand_over, stop
-from sessions.runs.finding import active, counts, get, in_flight
+from sessions.runs.finding import active, counts, get, in_flight, last_route
 from sessions.runs.journal import handed_over, has_unread, open_calls
 from sessions.runs.places import same_place
 from sessions.runs.previews import keep_preview, keep_shown, still_shown
@@ -39,6 +39,7 @@ __all__ = [
     "keep_alive",
     "keep_preview",
     "keep_shown",
+    "last_route",
     "may_answer",
     "open_calls",
     "open_session",

@@ -7,8 +7,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway import delivery, platforms
+from gateway import delivery, platforms, probes
 from gateway.platforms import State
+from gateway.texts import say
 from tests.e2e.telegram.house import Scene, daemon, process, scene, settled, until_dead, until_tried, write_config
 from tests.fakes.telegram_server import TelegramServer
 
@@ -31,13 +32,25 @@ async def test_a_send_that_surely_failed_is_made_again(home: Path, drop: str) ->
         assert len(s.server.answers(s.dm.id)) == 1
 
 
-async def test_a_send_that_may_have_arrived_is_repeated_once_at_most(home: Path) -> None:
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "_BACKOFF", (0.05,))
+    monkeypatch.setattr(probes, "PROBE_PAUSES", (0.05,))
+    monkeypatch.setattr(probes, "TRY_PAUSES", (0.05,))
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_send_that_may_have_arrived_is_repeated_three_times_at_most_and_then_said_to_be_missing(
+    home: Path,
+) -> None:
     async with scene(home) as s:
-        s.server.fail("sendMessage", drop="after", times=2)
+        s.server.fail("sendMessage", drop="after", times=4)
         s.says("hello")
-        await s.server.answered(s.dm.id, 2)
+        *answers, last = await s.server.answered(s.dm.id, 5)
         await until_dead(s, 1)
-        assert len(s.server.answers(s.dm.id)) == 2
+        await settled(s.app.database)
+        assert (len(answers), len(set(answers)), last) == (4, 1, say("limits.answer_not_sent"))
+        assert len(s.server.answers(s.dm.id)) == 5
 
 
 async def test_a_platform_that_asks_to_wait_is_waited_for(home: Path) -> None:
@@ -75,6 +88,7 @@ async def test_a_poll_that_fails_recovers_by_itself(home: Path) -> None:
         assert await s.answer_to("hello")
 
 
+_SENDING = ("sendMessage", "sendMessageDraft", "sendChatAction")
 CONFLICT = {"status": 409, "description": "Conflict: terminated by other getUpdates request"}
 
 
@@ -114,21 +128,25 @@ async def test_it_is_ready_once_it_has_been_given_what_came(home: Path, monkeypa
             assert (await client.get(f"{served.url}/readyz")).status == 200
 
 
-async def test_an_outage_does_not_use_up_the_one_more_try(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "_BACKOFF", (0.05,))
-    monkeypatch.setattr(delivery, "_SIGN_SECONDS", 0.05)
-    async with scene(home) as s:
+@pytest.mark.usefixtures("quick")
+async def test_polls_that_succeed_are_no_sign_that_sending_works_again(home: Path) -> None:
+    async with scene(home) as s, aiohttp.ClientSession() as client:
         await s.answer_to("hello")
-        s.server.fail("sendMessage", drop="before", times=10_000)
-        polls = s.server.fail("getUpdates", drop="before", times=10_000)
+        faults = [s.server.fail(name, drop="before", times=10_000) for name in _SENDING]
         s.says("still there?")
         await until_tried(s, "doubts", 1)
-        left = polls.times
-        await s.server.until(lambda: polls.times < left - 1)
+        probed = sum(fault.times for fault in faults)
+        await s.server.until(lambda: sum(fault.times for fault in faults) < probed - 5)
+        ready = await client.get(f"{s.serving.url}/readyz")
+        state = (await ready.json())["parts"]["telegram"]
+        assert (ready.status, state["state"]) == (200, "not_sending")
+        assert "none can be sent" in state["words"]
+        assert faults[0].times == 10_000 - 1
         s.server.faults.clear()
         assert len(await s.server.answered(s.dm.id, 2)) == 2
         await settled(s.app.database)
         assert len(s.server.answers(s.dm.id)) == 2
+        assert s.serving.chats.states()["telegram"]["state"] == "connected"
 
 
 async def test_two_hundred_chats_at_once_keep_to_the_limits(home: Path) -> None:

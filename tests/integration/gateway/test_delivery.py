@@ -9,9 +9,10 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 
 from adapters.base import Deliver, Pace, TryLater, Undeliverable
-from gateway import delivery
-from gateway.delivery import IN_HAND, UNSURE_SECONDS, Delivery
+from gateway import delivery, probes
+from gateway.delivery import IN_HAND, Delivery
 from gateway.pacing import Pacer
+from gateway.texts import say
 from sessions import outbox
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
@@ -33,6 +34,7 @@ class Chats:
         self.edited: list[tuple[str, str]] = []
         self.gone: set[str] = set()
         self.unheard = False
+        self.refused = 0
         self.tries = 0
         self.open = asyncio.Event()
         self.open.set()
@@ -44,6 +46,9 @@ class Chats:
         await self.open.wait()
         if address.chat_id in self.gone:
             raise Undeliverable("gone")
+        if self.refused:
+            self.refused -= 1
+            raise TryLater("connection refused")
         if self.unheard:
             self.tries += 1
             raise TryLater("no answer", ambiguous=True)
@@ -62,16 +67,17 @@ class Chats:
         raise NotImplementedError
 
 
-class LivelyChats(Chats):
-    """It shows when it lives, whatever becomes of what it is sent."""
+class TypingChats(Chats):
+    """It can show that the bot is typing, when it can be reached at all."""
 
-    alive: float | None = None
+    typing_every = 4.0
+    silent = False
+    probes = 0
 
-    def last_success(self) -> float | None:
-        return self.alive
-
-    def on_success(self, tell: object) -> None:
-        raise NotImplementedError
+    async def typing(self, address: Address) -> None:
+        self.probes += 1
+        if self.silent:
+            raise TryLater("no answer")
 
 
 class NoPreviews:
@@ -94,12 +100,12 @@ class NoPreviews:
 
 @asynccontextmanager
 async def delivering(
-    database: Database, chats: Chats, previews: NoPreviews | None = None, clock: Clock = now_ms
-) -> AsyncGenerator[None]:
-    under_test = Delivery(database, chats, Pacer(chats.pace), previews or NoPreviews(), clock=clock)
+    database: Database, chats: Chats, previews: NoPreviews | None = None, clock: Clock = now_ms, **more: Any
+) -> AsyncGenerator[Delivery]:
+    under_test = Delivery(database, chats, Pacer(chats.pace), previews or NoPreviews(), clock=clock, **more)
     task = asyncio.create_task(under_test.run())
     try:
-        yield
+        yield under_test
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -201,40 +207,103 @@ def tell(conn: Connection) -> tuple[str, int]:
     return state, due
 
 
-async def test_the_one_more_try_waits_for_a_sign_of_life_and_not_for_more_than_an_hour(
-    sqlite: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits between tries for longer than it takes to look at the outbox."""
     monkeypatch.setattr(delivery, "_BACKOFF", (0.01,))
-    monkeypatch.setattr(delivery, "_SIGN_SECONDS", 0.01)
-    chats, later = LivelyChats(per_second=100_000), 0
+    for name in ("PROBE_PAUSES", "TRY_PAUSES", "BLIND_PAUSES"):
+        monkeypatch.setattr(probes, name, (0.01,))
 
-    async def doubted(chat: str) -> None:
-        """Looked at again, and left for later, some times."""
-        chats.unheard, before = True, chats.tries
-        await sqlite.write(put, chat, "hello")
-        await until(lambda: chats.tries > before)
-        seen = set[int]()
-        async with asyncio.timeout(30):
-            while len(seen) < 3:
-                state, due = await sqlite.read(tell)
-                seen |= {due} if state == "unknown" else set()
-                await asyncio.sleep(0.005)
-        assert chats.tries == before + 1
-        chats.unheard = False
 
+async def states(database: Database) -> list[str]:
+    query = text("SELECT state FROM outbox ORDER BY id")
+    return await database.read(lambda conn: list(conn.scalars(query)))
+
+
+async def until_states(database: Database, *wanted: str) -> None:
+    async with asyncio.timeout(30):
+        while await states(database) != list(wanted):
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_may_have_arrived_is_not_risked_again_before_the_chat_takes_a_harmless_call(database: Database):
+    chats = TypingChats(per_second=100_000)
+    chats.unheard = chats.silent = True
+    async with delivering(database, chats) as under_test:
+        await database.write(put, "1", "hello")
+        await until(lambda: chats.probes >= 3)
+        assert chats.tries == 1
+        assert under_test.trouble == "no answer"
+        chats.unheard = chats.silent = False
+        await until_states(database, "sent")
+        assert chats.sent == [("1", "hello")]
+        assert under_test.trouble is None
+
+
+@pytest.mark.usefixtures("quick")
+async def test_nor_more_than_an_hour_after_it_was_said(sqlite: Database):
+    chats, later = TypingChats(per_second=100_000), 0
+    chats.unheard = chats.silent = True
     async with delivering(sqlite, chats, clock=lambda: now_ms() + later):
-        await doubted("1")
-        chats.alive = 2.0
-        await until(lambda: chats.sent == [("1", "hello")])
-        await doubted("2")
+        await sqlite.write(put, "1", "hello")
+        await until(lambda: chats.probes >= 2)
+        chats.unheard = chats.silent = False
         later = outbox.MAX_AGE_MS
+        await until_states(sqlite, "dead", "sent")
+    assert chats.sent == [("1", say("limits.answer_not_sent"))]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_where_other_calls_get_through_it_is_tried_three_times_more_and_then_people_hear_of_it(
+    database: Database,
+):
+    chats, owner = TypingChats(per_second=100_000), "agent:main:telegram:dm"
+    await Door(database, HandClock()).comes("hello")  # the owner has a chat of their own
+
+    async def owner_key() -> str | None:
+        return owner
+
+    chats.unheard = True
+    async with delivering(database, chats, owner_key=owner_key):
+        await database.write(put, "1", "hello")
+        await until(lambda: chats.tries == 1 + outbox.FURTHER_TRIES)
+        chats.unheard = False
+        await until_states(database, "dead", "sent", "sent")
+    not_delivered = say("limits.not_delivered", chat="1", why="no answer")
+    assert sorted(chats.sent) == [("1", say("limits.answer_not_sent")), ("7", not_delivered)]
+    assert chats.tries == 1 + outbox.FURTHER_TRIES
+
+
+@pytest.mark.usefixtures("quick")
+async def test_the_owner_hears_once_an_hour_of_a_chat_that_is_gone_and_the_chat_nothing(sqlite: Database):
+    chats = TypingChats(per_second=100_000)
+    await Door(sqlite, HandClock()).comes("hello")
+
+    async def owner_key() -> str | None:
+        return "agent:main:telegram:dm"
+
+    chats.gone = {"1"}
+    async with delivering(sqlite, chats, owner_key=owner_key):
+        for said in ("one", "two"):
+            await sqlite.write(put, "1", said)
         async with asyncio.timeout(30):
-            while [letter.chat for letter in await sqlite.read(outbox.dead_letters)] != ["2"]:
+            while sorted(await states(sqlite)) != ["dead", "dead", "sent"]:
                 await asyncio.sleep(0.005)
-    assert chats.sent == [("1", "hello")]
+    assert chats.sent == [("7", say("limits.not_delivered", chat="1", why="gone"))]
 
 
-async def test_where_no_sign_of_life_is_given_the_one_more_try_comes_later(sqlite: Database) -> None:
+@pytest.mark.usefixtures("quick")
+async def test_what_never_reached_the_wire_is_tried_as_often_as_it_takes(sqlite: Database):
+    chats = TypingChats(per_second=100_000)
+    chats.refused = 20
+    async with delivering(sqlite, chats):
+        await sqlite.write(put, "1", "hello")
+        await until_states(sqlite, "sent")
+    assert (chats.refused, chats.probes) == (0, 0)
+
+
+async def test_where_there_is_no_harmless_call_the_next_try_comes_later(sqlite: Database) -> None:
     chats = Chats(per_second=100_000)
     chats.unheard = True
     async with delivering(sqlite, chats):
@@ -242,7 +311,7 @@ async def test_where_no_sign_of_life_is_given_the_one_more_try_comes_later(sqlit
         async with asyncio.timeout(30):
             while (told := await sqlite.read(tell))[0] != "unknown":
                 await asyncio.sleep(0.01)
-    assert told[1] - now_ms() > (UNSURE_SECONDS - 10) * 1_000
+    assert told[1] - now_ms() > (probes.BLIND_PAUSES[0] - 10) * 1_000
 
 
 @pytest.mark.parametrize("lost", ["card", "edit"])

@@ -72,29 +72,31 @@ def test_put_off_comes_back_when_due_and_keeps_its_place(database: Database) -> 
     assert texts(claim(database, NOW + 5_000)) == ["a"]
 
 
-def test_a_doubt_is_risked_once(database: Database) -> None:
+def test_a_doubt_is_risked_three_times(database: Database) -> None:
     put(database, "a")
-    for state in (OutState.UNKNOWN, OutState.DEAD):
+    for state in (OutState.UNKNOWN, OutState.UNKNOWN, OutState.UNKNOWN, OutState.DEAD):
         (row,) = claim(database)
         database.write_now(outbox.put_off, row.id, NOW, "timed out", ambiguous=True)
         assert list(database.read_now(outbox.counts)) == [("telegram", state)]
 
 
-def interrupt(database: Database, now: int) -> None:
+def interrupt(database: Database, now: int) -> list[OutRow]:
     def die(conn: Connection) -> None:
         (row,) = outbox.claim(conn, "telegram", "dead", now, lease_ms=0)
         outbox.sending(conn, row.id)
 
     database.write_now(die)
-    database.write_now(outbox.interrupted, "telegram", now + 1)
+    return database.write_now(outbox.interrupted, "telegram", now + 1)
 
 
-def test_what_was_being_sent_gets_one_more_try(database: Database) -> None:
+def test_what_was_being_sent_gets_three_more_tries(database: Database) -> None:
     put(database, "a")
-    interrupt(database, NOW)
-    (row,) = claim(database, NOW + 2)
-    assert row.state is OutState.UNKNOWN
-    interrupt(database, NOW + 2_000)
+    for times in range(outbox.FURTHER_TRIES):
+        assert interrupt(database, NOW + times * 10) == []
+        (row,) = claim(database, NOW + times * 10 + 2, owner="dead")
+        assert row.state is OutState.UNKNOWN
+    (dead,) = interrupt(database, NOW + 2_000)
+    assert dead.id == row.id
     assert claim(database, NOW + 10_000) == []
     assert [row.state for row in database.read_now(outbox.dead_letters)] == [OutState.DEAD]
 

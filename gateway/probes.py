@@ -1,0 +1,67 @@
+"""Whether messages to a chat get through: what may have arrived is sent again only after a harmless call to the same chat has succeeded."""
+
+from collections import Counter
+
+from adapters.base import Adapter, DeliveryError, ShowsTyping, TryLater, Unauthorized
+from sessions.records import OutRow, OutState
+
+EDITS = 3
+"""How often a preview is tried to be made the answer, while the chat takes other calls; then the answer is a new message."""
+PROBE_PAUSES = (2, 5, 10, 20, 30, 60)
+"""Seconds until a chat is probed again that took no call. The last one is repeated."""
+TRY_PAUSES = (2, 15, 60)
+"""Seconds until a message is sent again that may have arrived, although the chat takes other calls."""
+BLIND_PAUSES = (30, 60, 300)
+"""The same on a platform that has no harmless call."""
+
+
+class Probes:
+    """Of one platform. Rows that an earlier process left in doubt need a probe too."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter if isinstance(adapter, ShowsTyping) else None
+        self._unanswered = Counter[int]()
+        """Row → how many probes have failed since it got no answer. Also rows of edits, which are never in doubt."""
+        self._edits_failed = Counter[int]()
+
+    def needs_probe(self, row: OutRow) -> bool:
+        doubted = row.state is OutState.UNKNOWN or row.doubts > 0 or row.id in self._unanswered
+        return doubted and self._adapter is not None
+
+    async def probe(self, row: OutRow) -> None:
+        """Returns when the chat takes calls. Raises TryLater, with the pause until the next probe, or Unauthorized."""
+        if self._adapter is None:
+            return
+        failed = self._unanswered[row.id]
+        try:
+            await self._adapter.typing(row.address.address)
+        except TryLater as error:
+            self._unanswered[row.id] += 1
+            pause = PROBE_PAUSES[min(failed, len(PROBE_PAUSES) - 1)]
+            raise TryLater(str(error), after=max(error.after or 0, pause)) from error
+        except Unauthorized:
+            raise
+        except DeliveryError:  # refused: somebody has heard the call, so a message is heard too
+            pass
+        self._unanswered[row.id] = 0
+
+    def failed(self, row: OutRow, error: TryLater, *, edits: bool) -> None:
+        """The message, or the edit, got no answer, or the platform asks to try it later."""
+        chat_takes_calls = not error.ambiguous or row.id in self._unanswered
+        if edits and chat_takes_calls:
+            self._edits_failed[row.id] += 1
+        if error.ambiguous:
+            self._unanswered[row.id] = 0
+
+    def edits_in_vain(self, row: OutRow) -> bool:
+        """Edits for this row fail again and again while the chat takes other calls."""
+        return self._edits_failed[row.id] >= EDITS
+
+    def pause(self, doubts: int) -> float:
+        """Seconds until the next try of a message that has so many doubts behind it."""
+        pauses = BLIND_PAUSES if self._adapter is None else TRY_PAUSES
+        return pauses[min(doubts, len(pauses)) - 1]
+
+    def forget(self, row: OutRow) -> None:
+        self._unanswered.pop(row.id, None)
+        self._edits_failed.pop(row.id, None)

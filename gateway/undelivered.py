@@ -1,0 +1,35 @@
+"""Messages that will never arrive: the chat hears of it where it can, and so does the owner."""
+
+from sqlalchemy import Connection
+
+from gateway.texts import say
+from sessions import outbox, runs
+from sessions.records import OutRow
+
+NOTICE = "undelivered:"
+HOUR_MS = 3_600_000
+
+
+def tell(
+    conn: Connection, row: OutRow, why: str, now: int, *, owner_key: str | None, chat_is_gone: bool = False
+) -> None:
+    """Of a row that has become undeliverable its chat is told, unless it is gone, and the owner in their own chat, at most once an
+    hour for each chat. A notice that does not arrive has no notice of its own."""
+    if row.dedup_key.startswith(NOTICE) or row.dedup_key.endswith(":then") or row.body.get("silent"):
+        return
+    if row.dedup_key.startswith(outbox.FILE):  # the agent believes, and says, that it was sent
+        outbox.follow(conn, row.dedup_key, {"text": say("limits.file_not_sent")}, now)
+    elif not chat_is_gone:
+        key = f"{NOTICE}{row.run_id or row.id}"  # one for all pieces of an answer
+        text = say("limits.answer_not_sent")
+        outbox.put(conn, row.address, {"text": text}, now, dedup_key=key, session_key=row.session_key)
+    _tell_owner(conn, row, why, now, owner_key)
+
+
+def _tell_owner(conn: Connection, row: OutRow, why: str, now: int, owner_key: str | None) -> None:
+    route = runs.last_route(conn, owner_key) if owner_key is not None else None
+    if route is None or owner_key is None or route.address.chat_id == row.chat:
+        return
+    key = f"{NOTICE}{row.platform}:{row.chat}:{now // HOUR_MS}"
+    text = say("limits.not_delivered", chat=row.chat, why=why)
+    outbox.put(conn, route, {"text": text}, now, dedup_key=key, session_key=owner_key)
