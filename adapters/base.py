@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from sessions.keys import Address, Platform, Sender
+from sessions.keys import Address, Sender
 from sessions.messages import Attachment, Inbound, Outbound, Piece, Receipt
 
 Deliver = Callable[[Inbound], Awaitable[None]]
@@ -46,7 +46,7 @@ class Pace:
 class Adapter(Protocol):
     """`render` is pure. `send` makes exactly one call, never retries, and raises only the DeliveryError family."""
 
-    platform: Platform
+    platform: str  # the name of its section in the configuration
     pace: Pace
 
     async def run(self, deliver: Deliver) -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from pydantic import SecretStr
+
 from gateway.agent.context import Window
 from gateway.agent.model import ModelSettings, OpenAIModel
 from gateway.agent.practice import PracticeModel
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
+from gateway.config.changes import leaves
 from gateway.config.choose import ChosenModel, ask_ollama, choose_model
 from gateway.config.load import Loaded
 from gateway.config.model import Config
@@ -228,21 +231,5 @@ def machine_timezone() -> str:
 
 
 def _secrets(config: Config) -> list[str]:
-    platforms = config.platforms
-    return [
-        secret.get_secret_value()
-        for secret in (
-            config.model.api_key,
-            config.voice.api_key,
-            *(key.key for key in config.api.keys),
-            platforms.telegram.token,
-            platforms.telegram.webhook_secret,
-            platforms.discord.token,
-            platforms.slack.bot_token,
-            platforms.slack.app_token,
-            platforms.slack.signing_secret,
-            platforms.whatsapp.access_token,
-            platforms.whatsapp.app_secret,
-            platforms.whatsapp.verify_token,
-        )
-    ]
+    """Every value of a secret key, found by its type."""
+    return [value.get_secret_value() for _, value in leaves(config) if isinstance(value, SecretStr)]

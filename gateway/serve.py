@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
 from adapters.base import Adapter, DeliveryError, ReceivesWebhooks
-from adapters.registry import REGISTERED, Unavailable, build, manifest
+from adapters.registry import Unavailable, build, is_built, manifest
+from adapters.registry import settings as adapter_settings
+from adapters.section import PlatformSection
 from gateway.access import Rules
 from gateway.agent.model import ModelSettings, Transcriber
 from gateway.api.desk import Api, Readiness, Receive
@@ -20,7 +22,6 @@ from gateway.app import App, Settings
 from gateway.config.changes import diff
 from gateway.config.load import Loaded
 from gateway.config.model import Config
-from gateway.config.platforms import PlatformSection
 from gateway.intake import Bounds, Intake
 from gateway.media import Media
 from gateway.observe.logging import get_logger
@@ -29,8 +30,7 @@ from gateway.reminders import reminding
 from sessions import people
 from sessions.clock import iso, now_ms
 from sessions.errors import Invalid
-from sessions.keys import DmScope, whatsapp_id
-from sessions.keys import Platform as PlatformName
+from sessions.keys import DmScope
 from sessions.messages import Inbound
 
 log = get_logger(__name__)
@@ -52,7 +52,7 @@ class Chats:
 
     async def follow(self, config: Config) -> None:
         """Start, stop and restart until what runs is what is configured."""
-        wanted = {name: section for name, section in _enabled(config).items() if name in REGISTERED}
+        wanted = {name: section for name, section in _enabled(config).items() if is_built(name)}
         for name in set(self.running) - set(wanted):
             await self.stop(name)
         for name, section in wanted.items():
@@ -70,7 +70,7 @@ class Chats:
 
     def _start(self, name: str, section: PlatformSection, config: Config) -> None:
         try:
-            adapter = build(name, _adapter_settings(name, section, config))
+            adapter = build(name, section, webhook_url=_webhook_url(name, config))
         except (Unavailable, DeliveryError) as error:
             raise Invalid(str(error)) from error
         platform = Platform(
@@ -255,7 +255,7 @@ def _models(app: App) -> Sequence[str]:
 
 def _readiness(config: Config, chats: Chats) -> Readiness:
     """A platform counts as up once it was connected; a later outage is told, and makes nobody restart us."""
-    enabled = [name for name in _enabled(config) if name in REGISTERED]
+    enabled = [name for name in _enabled(config) if is_built(name)]
     up = {name for name, platform in chats.running.items() if platform.health.was_up}
     waiting = [name for name in enabled if name not in up]
     return Readiness(waiting=waiting, parts=chats.states())
@@ -307,7 +307,7 @@ def _bounds(config: Config) -> Bounds:
 
 def rules_of(config: Config, name: str) -> Rules:
     section = config.platforms.by_name()[name]
-    one_spelling: Callable[[str], str] = whatsapp_id if name == PlatformName.WHATSAPP else str
+    one_spelling = manifest(name).normal_user_id
     allowed = [one_spelling(user) for user in section.allowed_users]
     named = [user for user in allowed if user != "*"]
     return Rules(
@@ -325,16 +325,12 @@ def rules_of(config: Config, name: str) -> Rules:
 
 def _settings_of(name: str, config: Config) -> Mapping[str, Any] | None:
     """What its adapter was made of; other changes of its section count without a new one."""
-    section = config.platforms.by_name()[name]
-    return _adapter_settings(name, section, config) if section.enabled else None
+    section = config.platforms.by_name().get(name)
+    return None if section is None else adapter_settings(name, section, webhook_url=_webhook_url(name, config))
 
 
-def _adapter_settings(name: str, section: PlatformSection, config: Config) -> Mapping[str, Any]:
-    """What the adapter's own configuration wants, as plain values; what is empty has the adapter's default."""
-    plain = {key: getattr(value, "get_secret_value", lambda value=value: value)() for key, value in section}
-    if config.api.public_url:
-        plain["webhook_url"] = f"{config.api.public_url.rstrip('/')}/webhooks/{name}"
-    return {key: plain[key] for key in manifest(name).config_keys if plain.get(key)}
+def _webhook_url(name: str, config: Config) -> str:
+    return f"{config.api.public_url.rstrip('/')}/webhooks/{name}" if config.api.public_url else ""
 
 
 def _transcriber(settings: Settings) -> Transcriber | None:

@@ -39,7 +39,7 @@ def erase(
 def _delete(conn: Connection, session_id: str) -> set[str]:
     """Returns what may have been typed at the terminal's prompt: answers to questions are results of tools."""
     said: set[str] = set()
-    if store.get(conn, session_id).source is Source.CLI:
+    if store.get(conn, session_id).source == Source.CLI:
         texts = conn.scalars(select(messages.c.content).where(messages.c.session_id == session_id))
         said = {text for text in texts if text}
     store.delete_session(conn, session_id)

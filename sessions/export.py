@@ -15,7 +15,7 @@ from sessions.errors import Invalid
 from sessions.ids import is_session_id
 from sessions.inbox import serialize
 from sessions.keys import InvalidKey, SessionKey
-from sessions.records import EndReason, MessageState, Role, Session, Source
+from sessions.records import EndReason, MessageState, Role, Session
 
 _SESSION_FIELDS = (
     "id",
@@ -72,7 +72,7 @@ def _message(row: Any) -> dict[str, Any]:
     return line
 
 
-def conversations(conn: Connection, *, source: Source | None = None, session: Session | None = None) -> list[str]:
+def conversations(conn: Connection, *, source: str | None = None, session: Session | None = None) -> list[str]:
     """Ids to export, oldest first: one conversation with all its parts, or everything (of one source)."""
     if session is not None:
         return [part.id for part in store.chain(conn, session)]
@@ -109,7 +109,7 @@ class ImportedMessage(_Line):
 class ImportedSession(_Line):
     id: str
     session_key: str
-    source: Source
+    source: str
     user_id: str | None = None
     agent: str = "main"
     model: str | None = None

@@ -7,6 +7,8 @@ from typing import Self
 
 
 class Platform(StrEnum):
+    """Our own platforms. Other packages bring more: wherever a platform is named, any word of small letters may stand."""
+
     TELEGRAM = "telegram"
     DISCORD = "discord"
     SLACK = "slack"
@@ -33,7 +35,7 @@ class InvalidKey(ValueError):
 class Address:
     """A place on a platform that can be answered to. `chat_id` and `thread_id` are the platform's own ids."""
 
-    platform: Platform
+    platform: str
     kind: ChatKind
     chat_id: str
     thread_id: str | None = None
@@ -61,7 +63,8 @@ _AGENT = re.compile(r"[A-Za-z0-9_-]+")
 _PHONE = re.compile(
     r"(?:whatsapp:)?\+?([0-9().\s/-]*[0-9][0-9().\s/-]*)(?::[0-9]+)?(?:@(?:s\.whatsapp\.net|c\.us))?", re.ASCII
 )
-_PLATFORMS = frozenset(Platform)
+_PLATFORM = re.compile(r"[a-z][a-z0-9_-]*")
+_NO_PLATFORM = frozenset({"api", "thread", "cli", "job", "response"})
 
 
 def whatsapp_id(raw: str) -> str:
@@ -105,7 +108,7 @@ class SessionKey:
     @classmethod
     def of(cls, address: Address, sender: Sender, rules: KeyRules) -> Self:
         """The key of a message on a chat platform."""
-        whatsapp = address.platform is Platform.WHATSAPP
+        whatsapp = address.platform == Platform.WHATSAPP
         thread = (
             _part(address.thread_id, "thread id") if rules.thread_sessions and address.thread_id is not None else None
         )
@@ -160,14 +163,14 @@ class SessionKey:
                 pass
             case _:
                 raise InvalidKey(f"{text!r} is no session key; one looks like agent:main:telegram:dm")
-        if scope in _PLATFORMS:
+        if scope not in _NO_PLATFORM and _PLATFORM.fullmatch(scope):
             return cls._parse_platform(agent, scope, rest)
         if scope == "api":
             name, _, session_id = rest.partition(":")
             return cls.api(name, session_id, agent=agent)
         if scope in {"thread", "cli", "job"}:
             return cls(agent=agent, scope=scope, chat_id=_part(_decode(rest), f"the {scope}'s id"))
-        raise InvalidKey(f"{text!r}: {scope!r} is none of {', '.join([*Platform, 'api', 'thread', 'cli', 'job'])}")
+        raise InvalidKey(f"{text!r}: {scope!r} is neither a platform nor one of api, thread, cli, job")
 
     @classmethod
     def _parse_platform(cls, agent: str, platform: str, rest: str) -> Self:
@@ -198,9 +201,9 @@ class SessionKey:
         return cls(agent=agent, scope=platform, kind=kind, chat_id=chat, thread_id=thread, user_id=user)
 
     @property
-    def platform(self) -> Platform | None:
+    def platform(self) -> str | None:
         """None for sessions that no chat platform carries."""
-        return Platform(self.scope) if self.scope in _PLATFORMS else None
+        return None if self.kind is None else self.scope
 
     @property
     def namespace(self) -> str:

@@ -8,10 +8,12 @@ from typing import Any, Self
 
 from sqlalchemy import RowMapping
 
-from sessions.keys import Address, ChatKind, Platform
+from sessions.keys import Address, ChatKind
 
 
 class Source(StrEnum):
+    """Where a session was opened. A platform of another package is a source of its own name."""
+
     CLI = "cli"
     TELEGRAM = "telegram"
     DISCORD = "discord"
@@ -69,7 +71,7 @@ class StopReason(StrEnum):
 class Session:
     id: str
     session_key: str
-    source: Source
+    source: str
     user_id: str | None
     agent: str
     model: str | None
@@ -90,7 +92,6 @@ class Session:
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
-        values["source"] = Source(row["source"])
         values["end_reason"] = EndReason(row["end_reason"]) if row["end_reason"] else None
         return cls(**values)
 
@@ -170,7 +171,7 @@ class Route:
     @classmethod
     def from_json(cls, text: str) -> Self:
         platform, kind, chat_id, thread_id, reply_to = json.loads(text)
-        address = Address(platform=Platform(platform), kind=ChatKind(kind), chat_id=chat_id, thread_id=thread_id)
+        address = Address(platform=platform, kind=ChatKind(kind), chat_id=chat_id, thread_id=thread_id)
         return cls(address=address, reply_to=reply_to)
 
 

@@ -1,6 +1,6 @@
 """Telegram. This file says what there is; the client library is imported by `adapter` alone."""
 
-from adapters.registry import Manifest
+from adapters.registry import Manifest, Needed
 from sessions.keys import Platform
 
 MANIFEST = Manifest(
@@ -11,4 +11,13 @@ MANIFEST = Manifest(
     config_keys=("token", "mode", "webhook_secret", "webhook_url", "api_base"),
     sdk="telegram",
     extra="telegram",
+    needed=(
+        Needed(key="token", why="write the bot's token, or enabled: false"),
+        Needed(
+            key="webhook_secret",
+            why="mode webhook needs it: without it anybody could write as Telegram",
+            mode="webhook",
+        ),
+    ),
+    webhook_mode="webhook",
 )

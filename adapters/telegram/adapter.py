@@ -92,7 +92,7 @@ class Telegram(
     ChecksSetup,
     ReportsLiveness,
 ):
-    platform = Platform.TELEGRAM
+    platform: str = Platform.TELEGRAM
     pace = Pace(per_second=30, dm=1, group=1, edit=1.5, group_per_minute=20)
     typing_every = 4.0
     draft_renew_every = 20.0  # a draft in a DM fades after 30 s
@@ -110,11 +110,13 @@ class Telegram(
         self._config = config
         self._clock = clock
         self._sleep = sleep
-        self._translation = Translation(config.token)
+        self._translation = Translation(config.token.get_secret_value())
         base = config.api_base.rstrip("/")
         self._calls, self._polls = Connections(base, 16), Connections(base, 1)
         with self._translation():
-            self._bot = Bot(config.token, f"{base}/bot", f"{base}/file/bot", self._calls, self._polls)
+            self._bot = Bot(
+                config.token.get_secret_value(), f"{base}/bot", f"{base}/file/bot", self._calls, self._polls
+            )
         self._poll = Poll(
             self._bot.base_url,
             self._polls,
@@ -156,7 +158,7 @@ class Telegram(
 
     async def receive(self, headers: Mapping[str, str], body: bytes, deliver: Deliver) -> bool:
         given = next((value for name, value in headers.items() if name.lower() == SECRET_HEADER), "")
-        secret = self._config.webhook_secret
+        secret = self._config.webhook_secret.get_secret_value()
         if not secret or not hmac.compare_digest(given.encode(), secret.encode()):
             return False
         self._note_success()
@@ -292,7 +294,9 @@ class Telegram(
             with self._translation():
                 if present != config.webhook_url:
                     await self._bot.set_webhook(
-                        config.webhook_url, secret_token=config.webhook_secret, allowed_updates=ALLOWED_UPDATES
+                        config.webhook_url,
+                        secret_token=config.webhook_secret.get_secret_value(),
+                        allowed_updates=ALLOWED_UPDATES,
                     )
             self._note_success()
             await self._sleep(_WEBHOOK_CHECK)

@@ -1,17 +1,30 @@
-"""What the Telegram adapter has to know. The gateway builds it from its own configuration."""
+"""The keys of `platforms.telegram`, besides those that every platform has."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, SecretStr, model_validator
+
+from adapters.section import NO_SECRET, Url
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TelegramConfig:
-    token: str = field(repr=False)
+class TelegramConfig(BaseModel):
+    """What the adapter has to know."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+
+    token: SecretStr = NO_SECRET
+    """The bot's token from @BotFather. Who has it can read and write as the bot."""
     mode: Literal["polling", "webhook"] = "polling"
-    webhook_secret: str = field(default="", repr=False)
+    """polling: the gateway asks Telegram, nothing needs to be reachable. webhook: Telegram calls api.public_url."""
+    webhook_secret: SecretStr = NO_SECRET
+    """Needed for webhook mode: proves that a call comes from Telegram. Letters, digits, _ and - only."""
     webhook_url: str = ""
-    api_base: str = "https://api.telegram.org"
+    """Where Telegram is told to call."""
+    api_base: Url = "https://api.telegram.org"
+    """Where the Bot API is."""
 
-    def __post_init__(self) -> None:
-        if self.mode == "webhook" and not (self.webhook_secret and self.webhook_url):
+    @model_validator(mode="after")
+    def _webhook_is_complete(self) -> Self:
+        if self.mode == "webhook" and not (self.webhook_secret.get_secret_value() and self.webhook_url):
             raise ValueError("Telegram's webhook mode needs webhook_secret and webhook_url")
+        return self

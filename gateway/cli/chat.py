@@ -68,7 +68,7 @@ def _choose(conn: Connection, newest: bool, resume: str | None) -> tuple[Session
     session: Session | None = None
     if resume is not None:
         session = store.resolve(conn, resume)
-        if session.source is not Source.CLI:
+        if session.source != Source.CLI:
             raise Invalid(
                 f"{session.id} lives on {session.source}; go on there. `hermes sessions show {session.id}` shows it."
             )

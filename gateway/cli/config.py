@@ -120,7 +120,7 @@ def set_key(cli: Cli, key: str, value: str) -> None:
     A VALUE of - is read from the terminal or from standard input, so that a secret is in no history. Secrets go to .env.
     """
     from gateway.config.edit import edit
-    from gateway.config.excerpts import without_tokens
+    from gateway.config.masking import without_tokens
 
     text = _asked(key) if value == "-" else value
     prepare_home(cli.home)

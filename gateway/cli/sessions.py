@@ -25,12 +25,19 @@ _ONLY_NOT = re.compile(r"[\s(]*NOT\s")
 NOTHING_YET = "No sessions yet. `hermes` starts one."
 
 
-def _source(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Source | None:
-    return None if value is None else Source(value)
+class _SourceName(click.Choice[str]):
+    """Our own sources are offered; the names of platforms that other packages bring are looked up when one is asked for."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            from adapters.registry import of_others
+
+            self.choices = (*self.choices, *of_others())
+        return super().convert(value, param, ctx)
 
 
 from_source: Callable[..., Any] = click.option(
-    "--source", type=click.Choice([str(source) for source in Source]), callback=_source, help="Only from there."
+    "--source", type=_SourceName([str(source) for source in Source]), help="Only from there."
 )
 json_wanted: Callable[..., Any] = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 surely: Callable[..., Any] = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -49,7 +56,7 @@ def sessions() -> None:
 @click.option("--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="How many at most.")
 @json_wanted
 @pass_cli
-def list_sessions(cli: Cli, source: Source | None, limit: int, as_json: bool) -> None:
+def list_sessions(cli: Cli, source: str | None, limit: int, as_json: bool) -> None:
     """List the newest sessions. Times are UTC."""
     with stored.opened_if_there(cli) as database:
         found = [] if database is None else database.read_now(store.recent, source=source, limit=limit)
@@ -67,7 +74,7 @@ def list_sessions(cli: Cli, source: Source | None, limit: int, as_json: bool) ->
 @click.option("--limit", type=click.IntRange(1, MOST), default=10, show_default=True, help="How many at most.")
 @json_wanted
 @pass_cli
-def search(cli: Cli, query: tuple[str, ...], source: Source | None, limit: int, as_json: bool) -> None:
+def search(cli: Cli, query: tuple[str, ...], source: str | None, limit: int, as_json: bool) -> None:
     """Find words in all messages: any of them, a "phrase", a prefix*, AND, OR, NOT."""
     from sessions.db import search as index
 
@@ -183,7 +190,7 @@ def _rename(conn: Connection, prefix: str, title: str) -> tuple[str, str]:
 @from_source
 @click.option("--session-id", metavar="ID", help="Only this conversation, with all its parts.")
 @pass_cli
-def export_sessions(cli: Cli, file: str, source: Source | None, session_id: str | None) -> None:
+def export_sessions(cli: Cli, file: str, source: str | None, session_id: str | None) -> None:
     """Write sessions to FILE, one JSON object per line; - is standard output."""
     from gateway.cli import transfer
 
@@ -197,7 +204,7 @@ def export_sessions(cli: Cli, file: str, source: Source | None, session_id: str 
         click.echo(f"{words.counted(written, 'session')} written to {file}.")
 
 
-def _chosen(conn: Connection, source: Source | None, session_id: str | None) -> list[str]:
+def _chosen(conn: Connection, source: str | None, session_id: str | None) -> list[str]:
     from sessions.export import conversations
 
     if session_id is None:
@@ -251,7 +258,7 @@ def delete(cli: Cli, session_id: str, yes: bool) -> None:
 @surely
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @pass_cli
-def prune(cli: Cli, older_than: int, source: Source | None, yes: bool, dry_run: bool) -> None:
+def prune(cli: Cli, older_than: int, source: str | None, yes: bool, dry_run: bool) -> None:
     """Delete sessions that ended long ago."""
     _need_terminal(yes or dry_run)
     with stored.opened_if_there(cli, to_change=not dry_run) as database:
@@ -270,7 +277,7 @@ def prune(cli: Cli, older_than: int, source: Source | None, yes: bool, dry_run: 
         _erase(cli, database, old)
 
 
-def _ended_before(conn: Connection, moment: int, source: Source | None) -> list[Session]:
+def _ended_before(conn: Connection, moment: int, source: str | None) -> list[Session]:
     """Conversations that ended before this moment. One that goes on in a part that is newer, or open, stays whole."""
     ended = [store.get(conn, session_id) for session_id in store.ended_before(conn, moment, source=source)]
     ids = {session.id for session in ended}

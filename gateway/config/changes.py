@@ -6,10 +6,10 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
-from gateway.config.excerpts import MASK, without_tokens
+from adapters.section import Section
+from gateway.config.masking import MASK, without_tokens
 from gateway.config.model import Config
 from gateway.config.problems import Path, dotted
-from gateway.config.section import Section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

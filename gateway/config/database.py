@@ -1,11 +1,13 @@
 """The address of the database without the rest of the configuration."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path as File
 
 from gateway.config.sources import REFERENCE, Sources, lookup
 
 _VARIABLE = "HERMES_DATABASE__URL"
+_WRITTEN = re.compile(r"""\burl["']?:[ \t]*(?!["']{2}|#)\S""")
 
 
 def database_url(home: File, environ: Mapping[str, str]) -> str:
@@ -17,12 +19,13 @@ def database_url(home: File, environ: Mapping[str, str]) -> str:
 
 
 def _from_yaml(text: str) -> str:
-    if "database" not in text:
+    """Parses nothing where no address is written: most commands should not wait for a YAML reader."""
+    if _WRITTEN.search(text) is None:
         return ""
-    from gateway.config.marks import NotYaml, locate, read_yaml
+    from gateway.config.yaml_nodes import NotYaml, read_yaml
 
     try:
-        node, _, exact = locate(read_yaml(text, "").root, ("database", "url"))
+        written = read_yaml(text, "").value(("database", "url"))
     except NotYaml:
         return ""
-    return node.data if exact and isinstance(node.data, str) else ""
+    return written if isinstance(written, str) else ""

@@ -2,21 +2,21 @@
 
 import io
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path as File
 from typing import Any, cast
 
 from gateway.config.files import write_private
-from gateway.config.inserting import in_place
-from gateway.config.keys import Takes, from_text, known_beside, takes
-from gateway.config.load import read
-from gateway.config.marks import NotYaml, locate, read_yaml
+from gateway.config.insertion import in_place
+from gateway.config.load import read, schema_of
 from gateway.config.problems import BadConfig, Path, Place, Problem, dotted, nearest, parse_path
+from gateway.config.schema_info import SchemaInfo, Takes, from_text
 from gateway.config.sources import DOTENV, REFERENCE, YAML, Sources, dotenv_parts
+from gateway.config.yaml_nodes import Document, NotYaml, read_yaml
 
 _MEND = "`hermes config check` says what is wrong; mend that first"
+_OLD_YAML = re.compile(r"(?i)y|n|yes|no|on|off|[-+]?\d[\d:]*(\.\d*)?")
 _HEAD = "# yaml-language-server: $schema=./config.schema.json\n"
 
 
@@ -40,53 +40,63 @@ class Edit:
 def edit(sources: Sources, key: str, value: str) -> Edit:
     """`key` set to `value`. Raises BadConfig if there is no such key, or if the result could not be used."""
     path = parse_path(key)
-    wanted = takes(path)
+    document = _readable(sources)
+    schema = schema_of(document, sources) if path[:1] != ("platforms",) else _schema_with(document, sources, path)
+    wanted = schema.takes(path)
     if not path or wanted is None or wanted.section is not None:
-        raise BadConfig([_no_such_key(key, path, wanted)])
-    if sources.problems:
-        raise BadConfig(sources.problems)
-    _readable(sources)
-    made = _with_secret(sources, path, value) if wanted.secret and value and not REFERENCE.fullmatch(value) else None
+        raise BadConfig([_no_such_key(key, path, wanted, schema)])
+    plain_secret = wanted.secret and value and not REFERENCE.fullmatch(value)
+    made = _with_secret(sources, document, path, value) if plain_secret else None
     variable, dotenv = made or (None, sources.dotenv)
     yaml = _with_value(sources.yaml, path, f"${{{variable}}}" if variable else from_text(value, wanted))
     read(replace(sources, yaml=yaml, dotenv=dotenv))
     return Edit(yaml=yaml, dotenv=dotenv, lines=_new_lines(sources.yaml, yaml), variable=variable)
 
 
-def _readable(sources: Sources) -> None:
+def _readable(sources: Sources) -> Document:
     """A file with two truths for one key, or that is no YAML, cannot be edited; the list says what is wrong."""
+    if sources.problems:
+        raise BadConfig(sources.problems)
     try:
-        broken = read_yaml(sources.yaml, YAML).problems
+        document = read_yaml(sources.yaml, YAML)
     except NotYaml as error:
-        broken = [error.problem]
-    if broken:
+        raise BadConfig([error.problem]) from None
+    if document.problems:
         read(sources)
+    return document
 
 
-def _no_such_key(key: str, path: Path, wanted: Takes | None) -> Problem:
+def _schema_with(document: Document, sources: Sources, path: Path) -> SchemaInfo:
+    """The platform that is about to be written for the first time is known, too."""
+    data = cast(dict[str, Any], document.data) if isinstance(document.data, dict) else {}
+    named: dict[str, Any] = {"platforms": dict.fromkeys(map(str, path[1:2])) | (data.get("platforms") or {})}
+    return schema_of(replace(document, data=named), sources)
+
+
+def _no_such_key(key: str, path: Path, wanted: Takes | None, schema: SchemaInfo) -> Problem:
     if path and wanted is not None:
-        hint = f"name a key below it: {', '.join(known_beside((*path, '')))}"
+        hint = f"name a key below it: {', '.join(schema.beside((*path, '')))}"
         return Problem(place=Place(source="config set"), path=key, said="is a section", hint=hint)
-    known = next((keys for end in range(len(path), -1, -1) if (keys := known_beside(path[:end]))), ())
-    wrong = next((str(part) for end, part in enumerate(path, 1) if takes(path[:end]) is None), key)
+    known = next((keys for end in range(len(path), -1, -1) if (keys := schema.beside(path[:end]))), ())
+    wrong = next((str(part) for end, part in enumerate(path, 1) if schema.takes(path[:end]) is None), key)
     suggestion = nearest(wrong, known)
     hint = "" if suggestion else f"allowed: {', '.join(known)}"
     return Problem(place=Place(source="config set"), path=key, said="unknown key", hint=hint, suggestion=suggestion)
 
 
-def _with_secret(sources: Sources, path: Path, value: str) -> tuple[str, str]:
+def _with_secret(sources: Sources, document: Document, path: Path, value: str) -> tuple[str, str]:
     """The variable that holds the secret, and the `.env` with it."""
-    variable = _variable(sources, path)
+    variable = _variable(document, path)
     quoted = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     line = f"{variable}={quoted}"
     others = "".join(part.text for part in dotenv_parts(sources.dotenv) if part.name != variable)
     return variable, others + ("\n" if others and not others.endswith("\n") else "") + line + "\n"
 
 
-def _variable(sources: Sources, path: Path) -> str:
+def _variable(document: Document, path: Path) -> str:
     """The one that the file names already, else one after the key: TELEGRAM_TOKEN, MODEL_API_KEY, API_KEYS_0_KEY."""
-    node, _, exact = locate(read_yaml(sources.yaml, YAML).root, path)
-    if exact and isinstance(node.data, str) and (match := REFERENCE.fullmatch(node.data)):
+    written = document.value(path)
+    if isinstance(written, str) and (match := REFERENCE.fullmatch(written)):
         return match[1]
     words = [str(part) for part in path if part != "platforms"]
     return re.sub(r"\W", "_", "_".join(words)).upper()
@@ -119,8 +129,8 @@ def _with_value(text: str, path: Path, value: Any) -> str:
 
 def _known(text: str, path: Path) -> int:
     """How many parts of the path are in the file."""
-    root = read_yaml(text, YAML).root
-    return next((end for end in range(len(path)) if not locate(root, path[: end + 1])[2]), len(path))
+    places = read_yaml(text, YAML).places
+    return next((end for end in range(len(path)) if path[: end + 1] not in places), len(path))
 
 
 def _put(root: Any, path: Path, value: Any) -> None:
@@ -166,13 +176,12 @@ def _quoted(value: Any) -> Any:
 
 
 def _needs_quotes(text: str) -> bool:
-    """PyYAML decides, because it is what reads the file: for it `no` and `10:30` are no texts."""
+    """The reader decides; and what older readers of YAML take for a switch or a time is quoted, too."""
     try:
-        node = read_yaml(f"key: {text}", "")
+        found = read_yaml(f"key: {text}", "")
     except NotYaml:
         return True
-    entries = cast(Mapping[str, Any], node.root.data)
-    return bool(node.problems) or entries["key"].value.data != text
+    return bool(found.problems) or found.data != {"key": text} or _OLD_YAML.fullmatch(text) is not None
 
 
 def _new_lines(old: str, new: str) -> tuple[tuple[int, str], ...]:

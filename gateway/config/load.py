@@ -1,26 +1,22 @@
-"""Reading the configuration: environment over `.env` over `config.yaml` over defaults.
-
-The merge is done here over nodes with marks, not by a settings library: those merge plain data, and whoever has lost the marks
-cannot say line and column any more.
-"""
+"""Reading the configuration: environment over `.env` over `config.yaml` over defaults; everything that is wrong in one list."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as File
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 
 from gateway.config import rules
-from gateway.config.excerpts import Masked
-from gateway.config.explain import explained
-from gateway.config.keys import is_section, plain
-from gateway.config.marks import TWICE, Node, NotYaml, locate, read_yaml
-from gateway.config.model import Config
+from gateway.config.masking import Masked
+from gateway.config.model import Config, config_model
+from gateway.config.overlay import Overlay, lay_over, only_the_file
 from gateway.config.problems import BadConfig, Place, Problem, dotted, parse_path
+from gateway.config.schema_info import SchemaInfo
 from gateway.config.sources import DOTENV, YAML, Sources, misspelt, read_dotenv, settings
-from gateway.config.tree import Tree
+from gateway.config.validation_messages import explained
+from gateway.config.yaml_nodes import TWICE, Document, NotYaml, read_yaml
 from gateway.home import is_open
 
 
@@ -31,14 +27,15 @@ class Loaded:
     config: Config
     warnings: tuple[Problem, ...]
     variables: Mapping[str, str] = field(repr=False)
-    root: Node = field(repr=False)
+    overlay: Overlay = field(repr=False)
 
     def origin(self, path: str) -> str:
         """Where the value of a key such as `api.port` comes from: file and line, environment and name, .env, or default."""
-        node, _, exact = locate(self.root, parse_path(path))
-        if not exact:
+        parsed = parse_path(path)
+        if not self.overlay.has(parsed):
             return "default"
-        return DOTENV if node.place.source == DOTENV else str(replace(node.place, column=0))
+        place = self.overlay.place(parsed)
+        return DOTENV if place.source == DOTENV else str(replace(place, column=0))
 
 
 def load(home: File, environ: Mapping[str, str]) -> Loaded:
@@ -64,34 +61,42 @@ def read(sources: Sources) -> Loaded:
     try:
         document = read_yaml(sources.yaml, YAML)
     except NotYaml as error:
-        raise _bad([*unreadable, error.problem], (), Masked.of_text(sources.yaml)) from None
-    masked = Masked(sources.yaml, document.root)
-    if not isinstance(document.root.data, dict | None):
-        raise _bad([*unreadable, _no_mapping(document.root)], (), masked)
-    tree = Tree(sources, document.root)
-    config, wrong = _checked(tree.root)
-    wrong += _hidden(sources, document.root, wrong)
-    surprises = _with_limits(document.problems, wrong)
-    told = [*(one for one in surprises if one.said != TWICE), *tree.problems]
-    told += _untold(wrong, told)
+        raise _bad([*unreadable, error.problem]) from None
+    schema = schema_of(document, sources)
+    masked = Masked(sources.yaml, document, schema)
+    if not isinstance(document.data, dict | None):
+        raise _bad([*unreadable, _no_mapping(document)], masked)
+    overlay = lay_over(sources, document, schema)
+    config, wrong = _validated(overlay, schema)
+    wrong += _hidden(sources, document, schema, wrong)
+    problems = [*unreadable, *document.problems, *overlay.problems]
+    problems += _untold(wrong, [one for one in problems if one.said != TWICE])
     if not sources.problems:  # nothing is missing from what could not be read
-        told += _untold((_located(finding, tree.root) for finding in rules.broken(config)), told)
-    problems = [*unreadable, *(one for one in surprises if one.said == TWICE), *told]
-    warnings = [_located(finding, tree.root) for finding in rules.doubtful(config)]
-    warnings += misspelt(sources, Config.model_fields)
+        problems += _untold((_located(finding, overlay) for finding in rules.broken(config)), problems)
+    warnings = [*(_located(finding, overlay) for finding in rules.doubtful(config)), *misspelt(sources, schema.names)]
     if problems:
-        raise _bad(problems, warnings, masked)
-    return Loaded(config=config, warnings=masked.shown(warnings), variables=sources.variables(), root=tree.root)
+        raise _bad(problems, masked, warnings)
+    variables = sources.variables()
+    return Loaded(config=config, warnings=masked.shown(warnings), variables=variables, overlay=overlay)
 
 
-def _no_mapping(root: Node) -> Problem:
-    what = "a list" if isinstance(root.data, list) else "a single value"
-    return Problem(place=root.place, path="", said=f"this file is {what}", hint="begin with a section such as  model:")
+def schema_of(document: Document, sources: Sources) -> SchemaInfo:
+    """What may be written: the sections of other packages' platforms count where they are named."""
+    section: object = cast(dict[str, Any], document.data).get("platforms") if isinstance(document.data, dict) else None
+    named = set(cast(dict[str, Any], section)) if isinstance(section, dict) else set[str]()
+    named |= {setting.path[1] for setting in settings(sources) if setting.path[0] == "platforms"}
+    return SchemaInfo(config_model(frozenset(named)))
 
 
-def _bad(problems: list[Problem], warnings: Sequence[Problem], masked: Masked) -> BadConfig:
+def _no_mapping(document: Document) -> Problem:
+    what = "a list" if isinstance(document.data, list) else "a single value"
+    said = f"this file is {what}"
+    return Problem(place=document.places[()], path="", said=said, hint="begin with a section such as  model:")
+
+
+def _bad(problems: list[Problem], masked: Masked | None = None, warnings: Iterable[Problem] = ()) -> BadConfig:
     by_place = sorted(problems, key=lambda problem: (problem.place.source, problem.place.line, problem.place.column))
-    return BadConfig(masked.shown(by_place), masked.shown(warnings))
+    return BadConfig(masked.shown(by_place), masked.shown(warnings)) if masked else BadConfig(by_place)
 
 
 def _untold(found: Iterable[Problem], known: list[Problem]) -> list[Problem]:
@@ -102,47 +107,38 @@ def _untold(found: Iterable[Problem], known: list[Problem]) -> list[Problem]:
     ]
 
 
-def _with_limits(surprises: list[Problem], wrong: list[Problem]) -> list[Problem]:
-    """`10:30` for an hour is told once: what YAML made of it, and what is allowed."""
-    hints = {problem.path: problem.hint for problem in wrong}
-    return [
-        replace(one, hint=hints.get(one.path, one.hint)) if one.said.startswith("got ") else one for one in surprises
-    ]
-
-
-def _located(finding: rules.Finding, root: Node) -> Problem:
+def _located(finding: rules.Finding, overlay: Overlay) -> Problem:
     """A finding about a missing key points to the section that it is missing from."""
-    node, key, exact = locate(root, finding.path)
-    place = node.place if exact or key is None else key
-    also = tuple(locate(root, path)[0].place for path in finding.also)
+    place = overlay.place(finding.path) if overlay.has(finding.path) else overlay.key_place(finding.path)
+    also = tuple(overlay.place(path) for path in finding.also)
     return Problem(place=place, path=dotted(finding.path), said=finding.said, hint=finding.hint, also=also)
 
 
-def _checked(root: Node) -> tuple[Config, list[Problem]]:
+def _validated(overlay: Overlay, schema: SchemaInfo) -> tuple[Config, list[Problem]]:
     """The configuration without what is wrong in it, so that the rules can still look at the rest."""
-    data = plain(root)
+    model = cast(type[Config], schema.root)
     try:
-        return Config.model_validate(data), []
+        return model.model_validate(overlay.data), []
     except ValidationError as error:
         wrong = error.errors(include_url=False)
     for one in wrong:
-        _drop(data, one["loc"])
-    return Config.model_validate(data), [explained(one, root) for one in wrong]
+        _drop(overlay.data, one["loc"], schema)
+    return model.model_validate(overlay.data), [explained(one, overlay, schema) for one in wrong]
 
 
-def _hidden(sources: Sources, root: Node, known: list[Problem]) -> list[Problem]:
+def _hidden(sources: Sources, document: Document, schema: SchemaInfo, known: list[Problem]) -> list[Problem]:
     """Mistakes of the file in keys that a variable replaces: without the variable, the file would be refused."""
     if not settings(sources):
         return []
-    alone = Tree(replace(sources, environ={}, dotenv=""), root, references=False)
     told = {(problem.place, problem.path) for problem in known}
-    return [problem for problem in _checked(alone.root)[1] if (problem.place, problem.path) not in told]
+    _, wrong = _validated(only_the_file(document, schema), schema)
+    return [problem for problem in wrong if (problem.place, problem.path) not in told]
 
 
-def _drop(data: Any, location: tuple[str | int, ...]) -> None:
+def _drop(data: Any, location: tuple[str | int, ...], schema: SchemaInfo) -> None:
     """Take out the last named key on the way to what is wrong, so that indices of lists stay what they are."""
     path = [part for part in location if part != "[key]"]
-    broken_item = isinstance(path[-1], int) and is_section(tuple(path))
+    broken_item = isinstance(path[-1], int) and schema.is_section(tuple(path))
     while not broken_item and isinstance(path[-1], int):
         path.pop()
     around: Any = data

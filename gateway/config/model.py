@@ -3,24 +3,43 @@
 Anything that depends on two keys at once is in `rules`, so that one mistake never hides another.
 """
 
-from typing import Annotated, Literal, get_args
+from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from zoneinfo import ZoneInfo
 
-from pydantic import Field, SecretStr, StringConstraints, field_validator
+from pydantic import AfterValidator, Field, SecretStr, StringConstraints, create_model, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from gateway.agent.tools import BUILT
-from gateway.config.platforms import NO_SECRET, PlatformsSection
-from gateway.config.section import Id, Section, TimeZone, Url
+from adapters.registry import OUR_OWN, manifest, of_others, section_model
+from adapters.section import NO_SECRET, Id, PlatformSection, Section, Url
+from gateway.agent.tools import BUILT, of_other_packages
+from gateway.config.schema_info import OneOf
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
 Scope = Literal["chat", "read", "admin"]
 ResetMode = Literal["idle", "daily", "both", "none"]
-Source = Literal["telegram", "discord", "slack", "whatsapp", "cli", "api", "thread", "job"]
-Tool = Literal["memory", "session_search", "skill", "files", "schedule", "ask_human", "web_fetch", "process"]
+_NO_CHAT = ("cli", "api", "thread", "job")
+PLANNED_TOOLS = ("memory", "session_search", "skill", "files", "schedule", "ask_human", "web_fetch", "process")
+ToolName = Annotated[str, OneOf(lambda: (*PLANNED_TOOLS, *of_other_packages()))]
+SourceName = Annotated[str, OneOf(lambda: (*OUR_OWN, *_NO_CHAT, *of_others()))]
 Positive = Annotated[int, Field(ge=1)]
 Minutes = Annotated[int, Field(ge=1, le=5_256_000)]
 Hour = Annotated[int, Field(ge=0, le=23)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _time_zone(name: str) -> str:
+    try:
+        if name:
+            ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # unknown name, "../x", and "Europe", which is a folder
+        raise PydanticCustomError("time_zone", "no time zone") from None
+    return name
+
+
+TimeZone = Annotated[str, AfterValidator(_time_zone)]
 
 
 class ModelSection(Section):
@@ -53,7 +72,7 @@ class AgentSection(Section):
         "You are Hermes, a helpful assistant. Answer plainly and briefly. Say so when you do not know something."
     )
     """Who the agent is and how it speaks. It is sent with every request."""
-    tools: list[Tool] = Field(default_factory=lambda: [tool for tool in get_args(Tool) if tool in BUILT])
+    tools: list[ToolName] = Field(default_factory=lambda: [name for name in PLANNED_TOOLS if name in BUILT])
     """What the agent can do by itself. process runs commands on this machine, each after your approval; it is off unless listed."""
 
 
@@ -65,7 +84,7 @@ class ResetOverride(Section):
 
     key: str = ""
     """A session key, with * for any text. `hermes sessions list --json` shows the keys."""
-    platform: Source | None = None
+    platform: SourceName | None = None
     """Sessions of this platform; cli, api, thread and job sessions are reset only if an override names them."""
     chat: Literal["dm", "group", "channel"] | None = None
     """Sessions of this kind of chat."""
@@ -189,10 +208,32 @@ class VoiceSection(Section):
     """The model that listens."""
 
 
+class PlatformsSection(Section):
+    """Where people reach the agent: one section for each platform, with the keys that its adapter has."""
+
+    def by_name(self) -> dict[str, PlatformSection]:
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+
+def _platforms_model(names: Iterable[str]) -> type[PlatformsSection]:
+    sections: dict[str, Any] = {
+        name: (model, Field(default=model(), description=f"{manifest(name).title}."))
+        for name in names
+        for model in (section_model(name),)
+    }
+    return create_model("PlatformsSection", __base__=PlatformsSection, **sections)
+
+
+if TYPE_CHECKING:
+    OurPlatforms = PlatformsSection
+else:
+    OurPlatforms = _platforms_model(OUR_OWN)
+
+
 class Config(Section, BaseSettings):
     """The configuration of hermes-gateway."""
 
-    # How its keys are called in the environment. What is handed in is all there is: `load` reads the sources itself.
+    # How its keys are called in the environment. What is handed in is all there is: `overlay` reads the variables.
     model_config = SettingsConfigDict(env_prefix="HERMES_", env_nested_delimiter="__", protected_namespaces=())
 
     @classmethod
@@ -212,7 +253,7 @@ class Config(Section, BaseSettings):
     """Who answers. main is the one in the chats and in the terminal."""
     session_reset: SessionResetSection = SessionResetSection()
     """When a conversation starts afresh."""
-    platforms: PlatformsSection = PlatformsSection()
+    platforms: OurPlatforms = OurPlatforms()
     """Where people reach the agent."""
     api: ApiSection = ApiSection()
     """How programs reach the agent."""
@@ -231,3 +272,13 @@ class Config(Section, BaseSettings):
     @classmethod
     def _main_is_always_there(cls, agents: dict[str, AgentSection]) -> dict[str, AgentSection]:
         return {"main": AgentSection(), **agents}
+
+
+@cache
+def config_model(platforms: frozenset[str]) -> type[Config]:
+    """The model for a file that names these platforms. Those of other packages are looked up; unknown ones stay unknown."""
+    more = [name for name in of_others() if name in platforms] if platforms - set(OUR_OWN) else []
+    if not more:
+        return Config
+    model = _platforms_model([*OUR_OWN, *more])
+    return create_model("Config", __base__=Config, __doc__=Config.__doc__, platforms=(model, model()))

@@ -5,26 +5,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 
-from pydantic import SecretStr
-
-from adapters.registry import REGISTERED
-from gateway.agent.tools import BUILT
+from adapters.registry import OUR_OWN, is_built, manifest, of_others
+from gateway.agent.tools import BUILT, of_other_packages
 from gateway.config.model import ApiKey, Config, ResetOverride
 from gateway.config.problems import Path
-from sessions.keys import ChatKind, Platform
+from sessions.keys import ChatKind
 
 KEY_LENGTH = 32
-_CHATS = {
-    Platform.TELEGRAM: frozenset(ChatKind),
-    Platform.DISCORD: frozenset({ChatKind.DM, ChatKind.CHANNEL}),
-    Platform.SLACK: frozenset(ChatKind),
-    Platform.WHATSAPP: frozenset({ChatKind.DM, ChatKind.GROUP}),
-}
-_BOT = "write the bot's token, or enabled: false"
-_TELEGRAM_WEBHOOK = {"webhook_secret": "mode webhook needs it: without it anybody could write as Telegram"}
-_SLACK_HTTP = {"signing_secret": "mode http needs it: without it anybody could write as Slack"}
-_SLACK_SOCKET = {"app_token": "mode socket needs it: the app-level token, xapp-..."}
-_SCOPES = (*Platform, "cli", "api", "thread", "job")
+_NO_PLATFORM = ("cli", "api", "thread", "job")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,26 +49,9 @@ def _model(config: Config) -> Iterator[Finding]:
 
 
 def _secrets(config: Config) -> Iterator[Finding]:
-    for name, needed in _needed(config).items():
-        section = config.platforms.by_name()[name]
-        for key, why in needed.items():
-            value = getattr(section, key)
-            empty = not (value.get_secret_value() if isinstance(value, SecretStr) else value)
-            if section.enabled and empty:
-                yield Finding(path=("platforms", name, key), said="missing", hint=why)
-
-
-def _needed(config: Config) -> dict[str, dict[str, str]]:
-    """The keys without which an enabled platform cannot work, or would believe anybody."""
-    telegram = {"token": _BOT} | (_TELEGRAM_WEBHOOK if config.platforms.telegram.mode == "webhook" else {})
-    slack = {"bot_token": _BOT} | (_SLACK_HTTP if config.platforms.slack.mode == "http" else _SLACK_SOCKET)
-    whatsapp = {
-        "access_token": "write the system user's token, or enabled: false",
-        "phone_number_id": "write the id of the number that answers",
-        "app_secret": "without it anybody could write as Meta",
-        "verify_token": "write the word that Meta repeats when the webhook is registered",
-    }
-    return {"telegram": telegram, "discord": {"token": _BOT}, "slack": slack, "whatsapp": whatsapp}
+    for name, section in config.platforms.by_name().items():
+        for key, why in manifest(name).missing(section).items() if section.enabled else ():
+            yield Finding(path=("platforms", name, key), said="missing", hint=why)
 
 
 def _api(config: Config) -> Iterator[Finding]:
@@ -151,19 +122,21 @@ def _not_built(config: Config) -> Iterator[Finding]:
     """Names that are good, but that this version cannot serve yet."""
     hint = "this version leaves it out; a later one will take it up"
     for name, section in config.platforms.by_name().items():
-        if section.enabled and name not in REGISTERED:
+        if section.enabled and not is_built(name):
             yield Finding(path=("platforms", name, "enabled"), said=f"{name} does not work yet", hint=hint)
     for agent, section in config.agents.items():
         for index, tool in enumerate(section.tools):
-            if tool not in BUILT:
+            if tool not in (*BUILT, *of_other_packages()):
                 path = ("agents", agent, "tools", index)
                 yield Finding(path=path, said=f"the tool {tool} does not work yet", hint=hint)
 
 
 def _unreachable(config: Config) -> Iterator[Finding]:
-    if config.platforms.telegram.enabled and config.platforms.telegram.mode == "webhook" and not config.api.public_url:
-        hint = "set api.public_url, or register the webhook at Telegram by hand"
-        yield Finding(path=("platforms", "telegram", "mode"), said="Telegram is not told where to call", hint=hint)
+    for name, section in config.platforms.by_name().items():
+        if section.enabled and is_built(name) and manifest(name).is_called(section) and not config.api.public_url:
+            title = manifest(name).title
+            hint = f"set api.public_url, or register the webhook at {title} by hand"
+            yield Finding(path=("platforms", name, "mode"), said=f"{title} is not told where to call", hint=hint)
 
 
 def _unmatched(config: Config) -> Iterator[Finding]:
@@ -177,11 +150,12 @@ def _unmatched(config: Config) -> Iterator[Finding]:
 
 def _never(override: ResetOverride) -> str | None:
     platform, chat = override.platform, override.chat
-    if platform in tuple(Platform):
-        if chat is not None and ChatKind(chat) not in _CHATS[Platform(platform)]:
-            return f"{platform} has no chats of the kind {chat}; it has {', '.join(sorted(_CHATS[Platform(platform)]))}"
-    elif platform is not None and chat is not None:
+    if platform in _NO_PLATFORM and chat is not None:
         return f"{platform} sessions are in no chat; take chat out"
+    if platform is not None and platform not in _NO_PLATFORM and chat is not None:
+        kinds = manifest(platform).chat_kinds
+        if ChatKind(chat) not in kinds:
+            return f"{platform} has no chats of the kind {chat}; it has {', '.join(sorted(kinds))}"
     return _never_a_key(override.key, platform) if override.key else None
 
 
@@ -192,7 +166,7 @@ def _never_a_key(glob: str, platform: str | None) -> str | None:
     whole, last = parts[:-1], parts[-1]
     if not "agent:".startswith(fixed[:6]):
         return "session keys begin with agent: as in agent:main:telegram:dm"
-    scopes = (platform,) if platform else _SCOPES
+    scopes = (platform,) if platform else (*OUR_OWN, *of_others(), *_NO_PLATFORM)
     if len(whole) > 2 and whole[2] not in scopes:
         return f"the key's third part must be {', '.join(scopes)}"
     if len(whole) == 2 and not any(scope.startswith(last) for scope in scopes):

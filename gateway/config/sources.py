@@ -25,6 +25,11 @@ class Setting:
     value: str = field(repr=False)
     place: Place
 
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The key that it means."""
+        return tuple(self.name.removeprefix(PREFIX).lower().split("__"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:

@@ -19,7 +19,7 @@ from sessions.db.query import content_words, parse, spaced
 from sessions.db.schema import messages, sessions
 from sessions.db.sql import param
 from sessions.errors import Invalid
-from sessions.records import Message, Role, Session, Source
+from sessions.records import Message, Role, Session
 
 _NEIGHBOUR = 60  # content words of a neighbour
 _CLIP = 100_000
@@ -160,7 +160,7 @@ def search(
     query_text: str,
     *,
     ns: str | None = None,
-    source: Source | None = None,
+    source: str | None = None,
     limit: int = 10,
     cut_off: int | None = None,
 ) -> list[Hit]:

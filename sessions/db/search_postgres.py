@@ -7,7 +7,6 @@ from sqlalchemy import Connection, delete, text
 from sessions.db.entry import Entry
 from sessions.db.query import Both, Either, Node, Query, Term, Without, words
 from sessions.db.schema import message_search
-from sessions.records import Source
 
 _ADD = text(
     "INSERT INTO message_search (message_id, ns, stems, words) VALUES (:message_id, :ns,"
@@ -41,7 +40,7 @@ def erase_step(conn: Connection) -> bool:  # noqa: ARG001  # the same four funct
 
 
 def find(
-    conn: Connection, query: Query, ns: str | None, source: Source | None, limit: int, cut_off: int | None
+    conn: Connection, query: Query, ns: str | None, source: str | None, limit: int, cut_off: int | None
 ) -> list[int]:
     parameters: dict[str, object] = {"limit": limit, "ns": ns, "source": source, "cut_off": cut_off}
     alone = isinstance(query.node, Term)  # one word gains nothing from neighbours: they contain it themselves

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, CursorResult, text
 
 from sessions.db.entry import Entry
 from sessions.db.query import Both, Either, Node, Query, Term, Without, words
-from sessions.records import Source
 
 _ADD = (
     "INSERT INTO messages_fts(rowid, ns, sender, text) VALUES (?, ?, ?, ?)",
@@ -73,7 +72,7 @@ def _changes(conn: Connection) -> int:
 
 
 def find(
-    conn: Connection, query: Query, ns: str | None, source: Source | None, limit: int, cut_off: int | None
+    conn: Connection, query: Query, ns: str | None, source: str | None, limit: int, cut_off: int | None
 ) -> list[int]:
     terms = [term for term in query.terms() if not term.prefix]
     parameters: dict[str, object] = {"limit": limit, "source": source, "cut_off": cut_off}

@@ -18,8 +18,8 @@ from sessions.runs.waiting import answer_with_row, may_answer
 from sessions.runs.words import Accepted, Opening
 
 
-def source_of(key: SessionKey) -> Source:
-    return Source(key.platform or key.scope)
+def source_of(key: SessionKey) -> str:
+    return key.platform or key.scope
 
 
 def open_session(conn: Connection, session_key: str, opening: Opening, now: int) -> Session:

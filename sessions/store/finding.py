@@ -8,7 +8,7 @@ from sqlalchemy.sql import ColumnElement
 from sessions.db.schema import messages, sessions
 from sessions.db.sql import param
 from sessions.errors import Ambiguous, NotFound
-from sessions.records import Message, Role, Session, Source
+from sessions.records import Message, Role, Session
 
 # Built once: these run for every message.
 _GET = select(sessions).where(sessions.c.id == param("session"))
@@ -51,7 +51,7 @@ def active(conn: Connection, key: str) -> Session | None:
     return Session.from_row(row) if row else None
 
 
-def newest(conn: Connection, source: Source) -> Session | None:
+def newest(conn: Connection, source: str) -> Session | None:
     last = func.coalesce(sessions.c.last_user_at, sessions.c.started_at)
     row = (
         conn.execute(select(sessions).where(sessions.c.source == source).order_by(last.desc()).limit(1))
@@ -62,7 +62,7 @@ def newest(conn: Connection, source: Source) -> Session | None:
 
 
 def recent(
-    conn: Connection, *, source: Source | None = None, limit: int | None = 20, key: str | None = None
+    conn: Connection, *, source: str | None = None, limit: int | None = 20, key: str | None = None
 ) -> list[Session]:
     """Newest first."""
     query = select(sessions).order_by(sessions.c.started_at.desc(), sessions.c.id.desc()).limit(limit)
@@ -71,7 +71,7 @@ def recent(
     return [Session.from_row(row) for row in conn.execute(query).mappings()]
 
 
-def matching(*, source: Source | None = None, key: str | None = None) -> Iterable[ColumnElement[bool]]:
+def matching(*, source: str | None = None, key: str | None = None) -> Iterable[ColumnElement[bool]]:
     if source is not None:
         yield sessions.c.source == source
     if key is not None:
@@ -119,7 +119,7 @@ def user_text(conn: Connection, session_id: str, *, newest: bool) -> str | None:
     return conn.scalar(query.limit(1))
 
 
-def ended_before(conn: Connection, moment: int, *, source: Source | None = None) -> list[str]:
+def ended_before(conn: Connection, moment: int, *, source: str | None = None) -> list[str]:
     query = select(sessions.c.id).where(sessions.c.ended_at < moment).order_by(sessions.c.ended_at)
     for condition in matching(source=source):
         query = query.where(condition)

@@ -13,7 +13,7 @@ from sessions.db.schema import MESSAGE_OPEN, messages, sessions
 from sessions.db.sql import param
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
-from sessions.records import NewMessage, Role, Session, Source
+from sessions.records import NewMessage, Role, Session
 from sessions.store.finding import get
 
 CHAIN_LENGTH = 2_000
@@ -60,7 +60,7 @@ def start(
     key: SessionKey,
     now: int,
     *,
-    source: Source,
+    source: str,
     session_id: str | None = None,
     user_id: str | None = None,
     model: str | None = None,

@@ -70,4 +70,4 @@ def test_the_daemon_holds_nothing_in_memory_that_it_has_no_use_for():
     modules = set(json.loads(ended.stdout))
 
     assert "structlog" in modules
-    assert not modules & {"rich", "pygments", "alembic", "ruamel", "sqlalchemy.dialects.postgresql", "telegram"}
+    assert not modules & {"rich", "pygments", "alembic", "sqlalchemy.dialects.postgresql", "telegram"}

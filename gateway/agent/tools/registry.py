@@ -8,12 +8,14 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.agent.asking import JSON
+from gateway.agent.tools import ENTRY_POINTS
 from sessions.clock import Clock
 from sessions.db.engine import ReadsAndWrites
 from sessions.records import Session
@@ -144,9 +146,10 @@ class Toolbox:
 
     @classmethod
     def of(cls, names: Sequence[str]) -> "Toolbox":
-        """Names that this version does not have yet are left out."""
+        """Names that this version does not have yet are left out; those of other packages are loaded."""
         known = _all()
-        return cls({name: known[name] for name in names if name in known})
+        found = {name: known.get(name) or _of_another_package(name) for name in names}
+        return cls({name: tool for name, tool in found.items() if tool is not None})
 
     def without(self, *names: str) -> "Toolbox":
         return self if not names else Toolbox({name: tool for name, tool in self.tools.items() if name not in names})
@@ -157,6 +160,13 @@ class Toolbox:
     @property
     def schemas(self) -> list[JSON]:
         return [tool.schema for tool in self.tools.values()]
+
+
+@lru_cache
+def _of_another_package(name: str) -> Tool | None:
+    """The tool that an entry point of this name gives. Raises whatever the import of its module raises."""
+    entry = next(iter(entry_points(group=ENTRY_POINTS, name=name)), None)
+    return None if entry is None else cast(Tool, entry.load())
 
 
 @lru_cache

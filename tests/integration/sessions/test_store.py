@@ -30,7 +30,7 @@ def test_a_new_session_is_the_active_one_of_its_key(database: Database) -> None:
     session = conversation(database, KEY)
     assert database.read_now(store.active, KEY) == session
     assert session.ns == KEY
-    assert session.source is Source.TELEGRAM
+    assert session.source == Source.TELEGRAM
     assert (session.ended_at, session.message_count, session.last_user_at) == (None, 0, None)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.config import database_url
 from gateway.config.changes import Change, diff
+from gateway.config.files import example
 from gateway.config.model import Config
 
 
@@ -65,7 +66,18 @@ def test_the_address_costs_no_pydantic(tmp_path):
     code = (
         "import sys, pathlib; from gateway.config import database_url; import gateway.cli.config;"
         f"assert database_url(pathlib.Path({str(tmp_path)!r}), {{}}) == 'x';"
-        "assert not {'pydantic', 'ruamel', 'openai'} & set(sys.modules), sorted(sys.modules)"
+        "assert not {'pydantic', 'openai'} & set(sys.modules), sorted(sys.modules)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""
+
+
+def test_where_no_address_is_written_no_yaml_is_read(tmp_path):
+    (tmp_path / "config.yaml").write_text(example())
+    code = (
+        "import sys, pathlib; from gateway.config import database_url;"
+        f"assert database_url(pathlib.Path({str(tmp_path)!r}), {{}}) == '';"
+        "assert 'ruamel.yaml' not in sys.modules"
     )
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""

@@ -44,17 +44,15 @@ def test_the_whole_list(refused):
             6 |   notify: false
               |   ^ first on line 5; keep one
 
-        config.yaml:7:12  session_reset.at_hour: got 10:30, which YAML reads as the number 630
+        config.yaml:7:12  session_reset.at_hour: got '10:30'
             7 |   at_hour: 10:30
               |            ^ allowed: 0 to 23
 
         config.yaml:9:48  platforms.telegram.allowed_users[0]: got the number 111
-            9 |   telegram: {token: ****, allowed_users: [111], mode: no}
-              |                                           ^ write it in quotes: "111"
+                write it in quotes: "111"
 
-        config.yaml:9:60  platforms.telegram.mode: got no, which YAML reads as false
-            9 |   telegram: {token: ****, allowed_users: [111], mode: no}
-              |                                                       ^ allowed: polling, webhook
+        config.yaml:9:60  platforms.telegram.mode: got 'no'
+                allowed: polling, webhook
 
         environment HERMES_API__PORT: got 'many'
                 allowed: 0 to 65535
@@ -83,7 +81,7 @@ def test_the_same_as_data(refused):
 
 
 def test_colour_is_only_added(refused):
-    bad = refused("log: {level: inf}\n")
+    bad = refused("log:\n  level: inf\n")
 
     plain = bad.render(color=True)
     for code in ("\033[0m", "\033[1m", "\033[2m", "\033[31m"):
@@ -107,20 +105,9 @@ def test_colour_is_only_added(refused):
         ),
         ("memory: {enabled: maybe}", "1:19", "got 'maybe'", "allowed: true, false"),
         ("limits: {steps_per_run: 0}", "1:25", "got the number 0", "allowed: a whole number from 1"),
-        (
-            "limits: {steps_per_run: 010}",
-            "1:25",
-            "got 010, which YAML reads as the number 8",
-            'write 8, or "010" in quotes if it is a text',
-        ),
-        (
-            "limits: {attachment_bytes: 10:30}",
-            "1:28",
-            "got 10:30, which YAML reads as the number 630",
-            'write 630, or "10:30" in quotes if it is a text',
-        ),
-        ("model: {name: on}", "1:15", "got on, which YAML reads as true", 'write it in quotes: "on"'),
-        ("model: {name: }", "1:15", "got nothing", "allowed: a text"),
+        ("limits: {attachment_bytes: 10:30}", "1:28", "got '10:30'", "allowed: a whole number from 1"),
+        ("model: {name: true}", "1:15", "got true", 'write it in quotes: "true"'),
+        ("model: {name: }", "1:14", "got nothing", "allowed: a text"),
         ("model: {fallbacks: x}", "1:20", "got 'x'", 'allowed: a list, as in ["..."]'),
         ("agents: {'a b': {}}", "1:10", "this name cannot be used", "allowed: letters, digits, _ and -"),
         (
@@ -154,7 +141,7 @@ def test_colour_is_only_added(refused):
         (
             "model:\n  name: a: b",
             "2:10",
-            "this is no YAML: mapping values are not allowed in this context",
+            "this is no YAML: mapping values are not allowed here",
             "a text with a colon needs quotes; or the line above ends too early",
         ),
         (

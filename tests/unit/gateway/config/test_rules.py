@@ -1,12 +1,10 @@
 """What depends on more than one key."""
 
-from typing import get_args
-
 import pytest
 
 from gateway.agent.tools import BUILT
 from gateway.agent.tools.registry import Toolbox
-from gateway.config.model import Tool
+from gateway.config.model import PLANNED_TOOLS
 
 LONG = "k" * 32
 
@@ -146,7 +144,7 @@ def test_two_of_equal_specificity_are_a_warning_with_both_lines(loaded, one, oth
     ).warnings
 
     assert warning.said == "as specific as overrides[0]"
-    assert [excerpt.line for excerpt in warning.excerpts] == [3, 4]
+    assert [place.line for place in (*warning.also, warning.place)] == [3, 4]
 
 
 @pytest.mark.parametrize(("one", "other"), [("platform: slack", "chat: dm"), ("chat: dm", "platform: slack, chat: dm")])
@@ -187,4 +185,4 @@ def test_a_name_that_never_will_is_refused(refused):
 
 
 def test_the_names_that_work_are_the_tools_that_there_are():
-    assert set(BUILT) == set(Toolbox.of(get_args(Tool)).tools)
+    assert set(BUILT) == set(Toolbox.of(PLANNED_TOOLS).tools)

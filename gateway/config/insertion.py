@@ -6,18 +6,16 @@ A YAML library writes it behind the comments of the section, which is below the 
 import re
 from itertools import takewhile
 
-from gateway.config.keys import plain
-from gateway.config.marks import NotYaml, locate, read_yaml
 from gateway.config.problems import Path
+from gateway.config.yaml_nodes import NotYaml, read_yaml
 
 
 def in_place(text: str, path: Path, *, known: int) -> str:
     """The text with the new lines of this key moved. `known`: how many parts of the path were there before."""
     if known == len(path):
         return text
-    root = read_yaml(text, "").root
-    key = locate(root, path[: known + 1])[1]
-    above = locate(root, path[:known])[1]
+    keys = read_yaml(text, "").keys
+    key, above = keys.get(path[: known + 1]), keys.get(path[:known])
     if key is None or (known and above is None):
         return text
     lines = text.splitlines(keepends=True)
@@ -55,6 +53,6 @@ def _indent(line: str) -> int:
 def _says_the_same(moved: str, text: str) -> bool:
     """What looks like a comment may be a line of a long text."""
     try:
-        return plain(read_yaml(moved, "").root) == plain(read_yaml(text, "").root)
+        return read_yaml(moved, "").data == read_yaml(text, "").data
     except NotYaml:
         return False

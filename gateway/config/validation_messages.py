@@ -1,76 +1,79 @@
 """What pydantic found, in the words of somebody who edits the file."""
 
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import ErrorDetails
 
-from gateway.config.excerpts import looks_secret, without_secrets
-from gateway.config.keys import Takes, is_section, known_beside, takes
-from gateway.config.marks import Node, locate
+from gateway.config.masking import looks_secret, without_secrets
+from gateway.config.overlay import Overlay
 from gateway.config.problems import Path, Problem, dotted, nearest
+from gateway.config.schema_info import SchemaInfo, Takes
 
 
-def explained(error: ErrorDetails, root: Node) -> Problem:
-    """The error with the place in the tree that it is about."""
+def explained(error: ErrorDetails, overlay: Overlay, schema: SchemaInfo) -> Problem:
+    """The error with the place that it is about."""
     path: Path = tuple(part for part in error["loc"] if part != "[key]")
-    node, key, exact = locate(root, path)
     about_key = error["type"] == "extra_forbidden" or "[key]" in error["loc"]
-    said, hint, suggestion = _about_key(error, path) if about_key else _about_value(error, path, node)
-    place = key if key is not None and (about_key or not exact) else node.place
+    said, hint, suggestion = _about_key(error, path, schema) if about_key else _about_value(error, path, schema)
+    place = overlay.key_place(path) if about_key or not overlay.has(path) else overlay.place(path)
     return Problem(place=place, path=dotted(path), said=said, hint=hint, suggestion=suggestion)
 
 
-def _about_key(error: ErrorDetails, path: Path) -> tuple[str, str, str | None]:
+def _about_key(error: ErrorDetails, path: Path, schema: SchemaInfo) -> tuple[str, str, str | None]:
     if error["type"] != "extra_forbidden":
         return "this name cannot be used", "allowed: letters, digits, _ and -", None
-    known = known_beside(path)
+    known = schema.beside(path)
     suggestion = nearest(str(path[-1]), known)
     return "unknown key", "" if suggestion else f"allowed: {', '.join(known)}", suggestion
 
 
-def _about_value(error: ErrorDetails, path: Path, node: Node) -> tuple[str, str, str | None]:
-    wanted = takes(path) or Takes(kind=str)
-    said = f"got {got(path, node)}"
-    raw = node.raw or ""
+def _about_value(error: ErrorDetails, path: Path, schema: SchemaInfo) -> tuple[str, str, str | None]:
+    wanted, value = schema.takes(path) or Takes(kind=str), error["input"]
+    secret = looks_secret(schema, path)
+    said = f"got {got(value, secret=secret, section=schema.is_section(path))}"
     match error["type"]:
         case "literal_error":
-            return said, f"allowed: {', '.join(wanted.words)}", nearest(raw, wanted.words)
+            return said, f"allowed: {', '.join(wanted.words)}", nearest(str(value), wanted.words)
         case "time_zone":
-            return f"{said}, which is no time zone", "", _nearest_zone(raw)
+            return f"{said}, which is no time zone", "", _nearest_zone(str(value))
         case "url":
             return f"{said}, which is no URL", "write it with its scheme, as in https://host/path", None
-        case "string_type" if node.plain and raw and node.data is not None:
-            return said, "write it in quotes" if looks_secret(path) else f'write it in quotes: "{raw}"', None
+        case "string_type" if isinstance(value, bool | int | float):
+            return said, "write it in quotes" if secret else f'write it in quotes: "{_scalar(value)}"', None
         case "string_too_short":
             return "got an empty text", "write an id, or take the line out", None
         case "string_pattern_mismatch":
             return said, "allowed: letters, digits, _ and -", None
-        case "int_type" | "float_type" if _is_number(node.data):
-            return said, f"write it without quotes: {node.data}", None
+        case "int_type" | "float_type" if _is_number(value):
+            return said, f"write it without quotes: {value}", None
         case _:
             return said, f"allowed: {allowed(wanted)}", None
 
 
-def got(path: Path, node: Node) -> str:
+def got(value: object, *, secret: bool, section: bool = False) -> str:
     """What is written there; never a secret."""
-    match node.data:
+    match value:
         case None:
             return "nothing"
         case dict():
-            return "a section" if node.data else "an empty section"
+            return "a section" if value else "an empty section"
         case list():
             return "a list"
-        case _ if looks_secret(path):
-            return "a value that is no text" if not isinstance(node.data, str) else "a text"
+        case _ if secret:
+            return "a text" if isinstance(value, str) else "a value that is no text"
         case bool():
-            raw = node.raw or ""
-            return raw if raw.lower() in {"true", "false"} else f"{raw}, which YAML reads as {str(node.data).lower()}"
+            return _scalar(value)
         case int() | float():
-            return f"the number {node.raw or node.data}"
-        case _ if is_section(path):
+            return f"the number {_scalar(value)}"
+        case _ if section:
             return "a text"
-        case text:
+        case _:
+            text = str(value)
             return without_secrets(repr(text if len(text) <= 60 else f"{text[:60]}..."))
+
+
+def _scalar(value: float) -> str:
+    return str(value).lower()
 
 
 def allowed(wanted: Takes) -> str:
@@ -102,7 +105,11 @@ def _range(wanted: Takes) -> str:
 
 
 def _limit(wanted: Takes, name: str) -> Any:
-    found = [getattr(part, name, None) for limit in wanted.limits for part in (limit, *getattr(limit, "metadata", ()))]
+    found = [
+        getattr(part, name, None)
+        for limit in wanted.limits
+        for part in (limit, *cast(tuple[Any, ...], getattr(limit, "metadata", ())))
+    ]
     return next((value for value in found if value is not None), None)
 
 

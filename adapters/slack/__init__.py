@@ -1,0 +1,20 @@
+"""Slack. The adapter is not built yet; its section is known, so that a configuration can be written."""
+
+from adapters.registry import Manifest, Needed
+from sessions.keys import Platform
+
+MANIFEST = Manifest(
+    platform=Platform.SLACK,
+    title="Slack",
+    adapter="",
+    config="adapters.slack.config:SlackConfig",
+    config_keys=("bot_token", "app_token", "mode", "signing_secret", "api_base"),
+    sdk="slack_bolt",
+    extra="slack",
+    needed=(
+        Needed(key="bot_token", why="write the bot's token, or enabled: false"),
+        Needed(key="app_token", why="mode socket needs it: the app-level token, xapp-...", mode="socket"),
+        Needed(key="signing_secret", why="mode http needs it: without it anybody could write as Slack", mode="http"),
+    ),
+    webhook_mode="http",
+)
