@@ -16,13 +16,14 @@ from gateway.api.desk import Desk
 from gateway.api.errors import ApiError, invalid, unavailable
 from gateway.api.once import Mark, mark
 from gateway.api.uploads import Files, files, of_part
+from gateway.runs.live import Moment
 from sessions import inbox, runs, store
 from sessions.errors import NotFound
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import SessionKey
 from sessions.records import Run, RunStatus, StopReason
 from sessions.runs import Opening
-from sessions.runs.outcomes import Standing, of_call, standing
+from sessions.runs.outcomes import Standing, of_call, standing, words_of_steps
 
 HEADER = "X-Hermes-Session-Id"
 MOST_CHARACTERS = 256
@@ -98,9 +99,22 @@ class HeldExchange:
         return True
 
     async def _catch_up(self) -> None:
+        """Follow the run that the message has started or answered. While it works, what it said before is heard first, so that a call
+        which is repeated in the middle of an answer gets all of it."""
         run_id, after_ask = await self._desk.api.database.read(of_call, self._dedup_key)
-        if run_id is not None:
-            self._follow(run_id, after_ask)
+        if run_id is None or self._run_id is not None:
+            return
+        live, self._after_ask = self._desk.api.house.live, after_ask
+        while (await self._look(run_id)).working:
+            steps = live.steps_before(run_id)
+            earlier = await self._desk.api.database.read(words_of_steps, run_id, after_ask=after_ask, steps=steps)
+            if live.steps_before(run_id) == steps:  # nobody began or ended work on it meanwhile
+                for words in earlier:
+                    self.feed.hear(Moment(run_id, "token", words))
+                    self.feed.hear(Moment(run_id, "said"))
+                live.replay(run_id, self.feed.hear)
+                break
+        self._follow(run_id, after_ask)
 
     async def _look(self, run_id: str) -> Standing:
         try:

@@ -25,11 +25,35 @@ class Moment:
 Listener = Callable[[Moment], None]
 
 
+class _Words:
+    """What was said since work on a run has begun: the steps that are whole, and the one that grows."""
+
+    __slots__ = ("before", "growing", "steps")
+
+    def __init__(self, before: int) -> None:
+        self.before = before
+        self.steps: list[str] = []
+        self.growing: list[str] = []
+
+    def hear(self, moment: Moment) -> None:
+        match moment.kind:
+            case "token":
+                self.growing.append(moment.text)
+            case "afresh":
+                self.growing.clear()
+            case "said":
+                self.steps.append("".join(self.growing))
+                self.growing.clear()
+            case _:
+                pass
+
+
 class Live:
     """Passes moments on to whoever listens to a run. Listeners must be quick."""
 
     def __init__(self) -> None:
         self._listeners: dict[str, list[Listener]] = defaultdict(list)
+        self._words: dict[str, _Words] = {}
 
     def listen(self, run_id: str, listener: Listener) -> Callable[[], None]:
         """`*` hears every run. Returns how to stop."""
@@ -42,6 +66,34 @@ class Live:
 
         return stop
 
+    def steps_before(self, run_id: str) -> int | None:
+        """How many steps the run had behind it when work on it began here; None when nobody works on it here."""
+        words = self._words.get(run_id)
+        return None if words is None else words.before
+
+    def replay(self, run_id: str, listener: Listener) -> None:
+        """Tell the listener, now, what it has missed since work on the run began. Nothing for a run that nobody works on here."""
+        words = self._words.get(run_id)
+        if words is None:
+            return
+        for step in words.steps:
+            listener(Moment(run_id, "token", step))
+            listener(Moment(run_id, "said"))
+        if words.growing:
+            listener(Moment(run_id, "token", "".join(words.growing)))
+
     def tell(self, moment: Moment) -> None:
+        self._note(moment)
         for listener in (*self._listeners.get(moment.run_id, ()), *self._listeners.get("*", ())):
             listener(moment)
+
+    def _note(self, moment: Moment) -> None:
+        match moment.kind:
+            case "begun":
+                self._words[moment.run_id] = _Words(0 if moment.run is None else moment.run.steps)
+            case "ended":
+                self._words.pop(moment.run_id, None)
+            case _ if (words := self._words.get(moment.run_id)) is not None:
+                words.hear(moment)
+            case _:
+                pass

@@ -67,3 +67,27 @@ def of_call(conn: Connection, dedup_key: str) -> tuple[str | None, int]:
     """The run that a queued message has started or answered, if it is its turn yet, and the ask that it answered."""
     row = inbox.by_dedup_key(conn, dedup_key)
     return (None, 0) if row is None else (row.run_id, int(row.options.get("ask", 0)))
+
+
+_WORDS = (
+    select(messages.c.id, messages.c.content)
+    .where(
+        messages.c.session_id == param("session"),
+        messages.c.run_id == param("run"),
+        messages.c.role == Role.ASSISTANT,
+    )
+    .order_by(messages.c.id)
+)
+_ASK_AT = (
+    select(messages.c.id)
+    .join(asks, (asks.c.run_id == messages.c.run_id) & (asks.c.tool_call_id == messages.c.tool_call_id))
+    .where(messages.c.session_id == param("session"), asks.c.id == param("ask"))
+)
+
+
+def words_of_steps(conn: Connection, run_id: str, *, after_ask: int = 0, steps: int | None = None) -> list[str]:
+    """What the agent has said in the first so many steps of the run (None: in all that are committed), after this ask."""
+    run = get(conn, run_id)
+    asked_at = conn.scalar(_ASK_AT, {"session": run.session_id, "ask": after_ask}) or 0
+    said = conn.execute(_WORDS, {"session": run.session_id, "run": run.id}).all()[:steps]
+    return [row.content for row in said if row.id > asked_at and row.content]

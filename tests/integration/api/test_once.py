@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,13 @@ from sqlalchemy import Connection
 from gateway.api.contract import Door
 from gateway.api.once import IDEMPOTENCY
 from gateway.api.server import ENDPOINTS
+from gateway.dispatch.local import LocalDispatch
+from gateway.runs.worker import Worker
 from gateway.upkeep import Upkeep
 from sessions import inbox
 from tests.conftest import HandClock
 from tests.fakes.model_replies import Reply, call, calls
+from tests.fakes.model_server import ModelServer
 from tests.integration.api.serving import CHATTER, Gateway, gateway
 
 BASE = "/v1/deployments"
@@ -167,6 +170,99 @@ async def test_an_answer_that_is_sent_again_keeps_its_ids_and_its_time(
             assert await sent(key=f"k{stream}", session="s", stream=stream) == first
         others = [await sent(key=key, session=session) for key, session in [("k", "s"), (None, "s"), ("k", None)] * 2]
         assert len({other["id"] for other in others}) == 5  # only the first of them is recognised
+
+
+class Slowly:
+    """Passes so many words on, and holds the rest of the answer until it is opened."""
+
+    def __init__(self, words: int) -> None:
+        self.left = words
+        self.open = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            await self.open.wait()
+
+
+@asynccontextmanager
+async def _leaving_early(gw: Gateway) -> AsyncIterator[None]:
+    """A worker that does not wait for the end of a step."""
+    dispatch = LocalDispatch(gw.database)
+    worker = Worker(gw.house, dispatch)
+    task = asyncio.create_task(worker.run())
+    yield
+    await worker.drain(0.01)
+    await task
+    dispatch.close()
+
+
+async def _until(ready: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not ready():
+            await asyncio.sleep(0.005)
+
+
+def _streamed(gw: Gateway, path: str) -> Any:
+    words = {"input": "tell"} if path == "/v1/responses" else {"messages": [{"role": "user", "content": "tell"}]}
+    headers = gw.headers(X_Hermes_Session_Id="s", Idempotency_Key="k")
+    return gw.http.post(gw.url + path, json={**words, "stream": True}, headers=headers)
+
+
+def _delta(line: bytes) -> str:
+    event = json.loads(line.removeprefix(b"data: "))
+    if event.get("type") == "response.output_text.delta":
+        return event["delta"]
+    return "".join(choice["delta"].get("content", "") for choice in event.get("choices", ()))
+
+
+async def _words(answer: Any) -> AsyncIterator[str]:
+    async for line in answer.content:
+        if line.startswith(b"data: {") and (text := _delta(line)):
+            yield text
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_a_streamed_call_that_is_repeated_in_the_middle_gets_all_of_the_answer(home: Path, path: str) -> None:
+    """The first reader has left after some words of the second step; the run goes on, and the repeat is told both steps."""
+    slowly = Slowly(2)
+    looking = Reply(text="I will look.", tool_calls=(call("memory", {"action": "list"}),))
+    script = [looking, Reply(text="one two three four five", between=slowly)]
+    async with gateway(home, script) as gw:
+        async with _streamed(gw, path) as first:
+            heard = ""
+            async for text in _words(first):
+                heard += text
+                if "one two" in heard:
+                    break
+        async with _streamed(gw, path) as again:
+            repeated = ""
+            async for text in _words(again):
+                repeated += text
+                slowly.open.set()
+        assert repeated == "I will look.\n\none two three four five"
+        assert heard == repeated[: len(heard)]
+        assert gw.model.count == 2
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_also_when_another_process_took_over_in_between(home: Path, path: str) -> None:
+    """What the first process has committed stands in the journal; the step that it was in the middle of is made again."""
+    never, slowly = asyncio.Event(), Slowly(2)
+    looking = Reply(text="I will look.", tool_calls=(call("memory", {"action": "list"}),))
+    script = [looking, Reply(text="lost", before=never.wait), Reply(text="one two three", between=slowly)]
+    async with ModelServer(script) as model:
+        async with gateway(home, model=model, works=False) as gw, _leaving_early(gw), _streamed(gw, path) as first:
+            assert "I will look.".startswith(await anext(_words(first)))
+            await _until(lambda: model.count == 2)
+        async with gateway(home, model=model) as gw:
+            await _until(lambda: slowly.left < 0)
+            async with _streamed(gw, path) as again:
+                repeated = ""
+                async for text in _words(again):
+                    repeated += text
+                    slowly.open.set()
+    assert repeated == "I will look.\n\none two three"
 
 
 async def test_a_run_is_cancelled_once(home: Path) -> None:
