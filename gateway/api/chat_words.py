@@ -18,6 +18,8 @@ TokenCount = Annotated[int, Field(ge=1, le=10_000_000), BeforeValidator(_whole)]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 CallId = Annotated[str, Field(min_length=1, max_length=256)]
 Any_ = dict[str, Any]
+PARTS = Field(max_length=2_000, fail_fast=True)
+"""Lists stop at their first mistake: a million mistakes would have to be described one by one."""
 
 
 class Lenient(BaseModel):
@@ -64,14 +66,17 @@ class FilePart(Lenient):
 Part = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
 
 
+TextParts = Annotated[list[TextPart], PARTS]
+
+
 class SystemMessage(Lenient):
     role: Literal["system", "developer"]
-    content: Text | list[TextPart]
+    content: Text | TextParts
 
 
 class UserMessage(Lenient):
     role: Literal["user"]
-    content: Text | Annotated[list[Part], Field(min_length=1)]
+    content: Text | Annotated[list[Part], Field(min_length=1), PARTS]
 
 
 class Function(Lenient):
@@ -90,13 +95,13 @@ class ToolCall(BaseModel):
 
 class AssistantMessage(Lenient):
     role: Literal["assistant"]
-    content: Text | list[TextPart] | None = None
-    tool_calls: Annotated[list[ToolCall], Field(max_length=128)] | None = None
+    content: Text | TextParts | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=128, fail_fast=True)] | None = None
 
 
 class ToolMessage(Lenient):
     role: Literal["tool"]
-    content: Text | list[TextPart]
+    content: Text | TextParts
     tool_call_id: CallId
 
 
@@ -128,10 +133,10 @@ class StreamOptions(Lenient):
 
 class ChatRequest(Lenient):
     model: Annotated[str, Field(max_length=256)] | None = None
-    messages: Annotated[list[Message], Field(min_length=1, max_length=10_000)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=10_000, fail_fast=True)]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: Annotated[list[ToolSpec], Field(max_length=128)] | None = None
+    tools: Annotated[list[ToolSpec], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto", "required"] | Any_ | None = None
     parallel_tool_calls: bool | None = None
     response_format: Any_ | None = None
@@ -140,7 +145,7 @@ class ChatRequest(Lenient):
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63), BeforeValidator(_whole)] | None = None
-    stop: str | list[str] | None = None
+    stop: str | Annotated[list[str], Field(max_length=16, fail_fast=True)] | None = None
     reasoning_effort: str | None = None
     max_tokens: TokenCount | None = None
     max_completion_tokens: TokenCount | None = None

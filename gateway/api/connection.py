@@ -1,41 +1,118 @@
-"""One connection, before a request of it reaches the gate: heads that are no HTTP, or never end."""
+"""One connection: heads that are no HTTP or never end, what is read after an answer, and how long it may stay idle."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
+from gateway.api.connection_limits import ConnectionLimits
 from gateway.api.errors import invalid, unavailable
+from gateway.api.keys import neighbourhood
 from gateway.observe.logging import get_logger
 
 log = get_logger(__name__)
 
+_LINGER_SECONDS = 2.0
+"""How long the rest of a body is read and thrown away after a refusal: a close at once would take the answer away from a caller who still sends."""
+_MOST_UNASKED_BYTES = 1_048_576
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleTimes:
+    """Seconds. `head`: until the first request is there. The others: between two requests, with and without a key."""
+
+    head: float = 10
+    with_key: float = 75
+    without_key: float = 5
+
 
 class Connection(web.RequestHandler):
-    """Refuses in the usual shape. What strangers send is neither echoed nor worth a line in the log."""
+    """Refuses in the usual shape. What strangers send is neither echoed nor worth a line in the log.
 
-    def __init__(self, manager: web.Server, *, head_seconds: float, **options: Any) -> None:
-        super().__init__(manager, **options)
-        self._head_seconds = head_seconds
-        self._too_slow: asyncio.TimerHandle | None = None
+    Bodies are not unpacked: a small packed one may hold gigabytes.
+    """
+
+    def __init__(self, manager: web.Server, *, limits: ConnectionLimits, idle: IdleTimes, **options: Any) -> None:
+        super().__init__(
+            manager,
+            keepalive_timeout=idle.with_key,
+            lingering_time=_LINGER_SECONDS,
+            auto_decompress=False,
+            **options,
+        )
+        self._limits = limits
+        self._idle = idle
+        self._due: asyncio.TimerHandle | None = None
+        self._unasked = 0
+        self._has_key = False
+        self._when_lost: list[Callable[[], None]] = []
+        self.address = ""
+
+    @property
+    def busy(self) -> bool:
+        """A request is being answered."""
+        return self._request_in_progress
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._too_slow = self._loop.call_later(self._head_seconds, self.force_close)
+        peer = transport.get_extra_info("peername")
+        self.address = neighbourhood(str(peer[0])) if isinstance(peer, tuple) else ""  # pyright: ignore[reportUnknownArgumentType]
+        self._close_after(self._idle.head)
+        self._limits.opened(self)
 
     def data_received(self, data: bytes) -> None:
+        self._unasked = 0 if self.busy else self._unasked + len(data)
+        if self._unasked > _MOST_UNASKED_BYTES:
+            self.force_close()
+            return
+        before = self._request_count
         super().data_received(data)
-        if self._request_count:
-            self._be_patient()
+        if self._request_count > before:
+            self._stay()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._be_patient()
+        self._stay()
+        self._limits.closed(self)
+        for tell in self._when_lost:
+            tell()
+        self._when_lost.clear()
         super().connection_lost(exc)
 
-    def _be_patient(self) -> None:
-        if self._too_slow is not None:
-            self._too_slow.cancel()
-            self._too_slow = None
+    def when_lost(self, tell: Callable[[], None]) -> Callable[[], None]:
+        """`tell` is called when the caller has left, at once if it has already. Returns how to stop."""
+        if self.transport is None:
+            tell()
+            return lambda: None
+        self._when_lost.append(tell)
+        return lambda: self._when_lost.remove(tell) if tell in self._when_lost else None
+
+    def admit(self, key: str) -> bool:
+        """The request bears this key. False: the key has too many connections open."""
+        self._has_key = self._limits.identified(self, key)
+        return self._has_key
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        finished = await super().finish_response(request, resp, start_time)
+        if not self._has_key:
+            self._close_after(self._idle.without_key)
+        return finished
+
+    def _close_after(self, seconds: float) -> None:
+        self._stay()
+        self._due = self._loop.call_later(seconds, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if not self.busy:
+            self.force_close()
+
+    def _stay(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
 
     def handle_error(  # `message` would echo what was sent
         self,
@@ -58,7 +135,7 @@ class Connection(web.RequestHandler):
         return answer
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """A body that cannot be unpacked is the caller's affair too."""
+        """A body that cannot be read is the caller's affair too."""
         error = kw.get("exc_info")
         if isinstance(error, web.RequestPayloadError):
             log.debug("request.unreadable", error=type(error).__name__)
@@ -66,27 +143,32 @@ class Connection(web.RequestHandler):
             super().log_exception(*args, **kw)
 
 
-_IDLE_SECONDS = 180
-"""Between two requests of a connection; longer than proxies keep theirs, or they would send into a closing one."""
+def connection_of(request: web.BaseRequest) -> Connection:
+    """The connection that a request came in on."""
+    if not isinstance(request.protocol, Connection):
+        raise TypeError("this request was not received by our server")
+    return request.protocol
 
 
 class _Server(web.Server):
-    def __init__(self, like: web.Server, head_seconds: float) -> None:
+    def __init__(self, like: web.Server, limits: ConnectionLimits, idle: IdleTimes) -> None:
         super().__init__(like.request_handler, request_factory=like.request_factory)
-        self._head_seconds = head_seconds
+        self._limits = limits
+        self._idle = idle
 
     def __call__(self) -> Connection:
-        return Connection(
-            self, head_seconds=self._head_seconds, loop=self._loop, access_log=None, keepalive_timeout=_IDLE_SECONDS
-        )
+        return Connection(self, limits=self._limits, idle=self._idle, loop=self._loop, access_log=None)
 
 
 class Runner(web.AppRunner):
     """Runs an application on connections of our own."""
 
-    def __init__(self, app: web.Application, *, head_seconds: float, shutdown_timeout: float) -> None:
+    def __init__(
+        self, app: web.Application, *, limits: ConnectionLimits, idle: IdleTimes, shutdown_timeout: float
+    ) -> None:
         super().__init__(app, handle_signals=False, shutdown_timeout=shutdown_timeout)
-        self._head_seconds = head_seconds
+        self._limits = limits
+        self._idle = idle
 
     async def _make_server(self) -> web.Server:
-        return _Server(await super()._make_server(), self._head_seconds)
+        return _Server(await super()._make_server(), self._limits, self._idle)

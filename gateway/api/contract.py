@@ -1,8 +1,10 @@
 """What an endpoint declares: one declaration parses, validates, refuses in the right words, and writes the documentation."""
 
 import asyncio
+import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -10,9 +12,10 @@ from typing import Any, Generic, TypeVar
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from gateway.api.body import read_body, require_json
+from gateway.api.body import Body, BodyRules, arriving, require_json
 from gateway.api.desk import Desk
-from gateway.api.errors import invalid, not_found
+from gateway.api.errors import invalid, not_found, unavailable
+from gateway.api.json_bounds import require_few_values
 from gateway.api.keys import Key, Scope
 from gateway.api.mistakes import in_words
 
@@ -46,6 +49,19 @@ class Door(StrEnum):
     HOOK = "hook"  # open, under any name: the platform proves who it is
 
 
+class Sent:
+    """Knows a body again, without keeping it."""
+
+    def __init__(self, raw: bytes = b"") -> None:
+        self._hash = hashlib.sha256(raw)
+
+    def fingerprint(self, more: str = "") -> str:
+        """The same for a body that is the same to the last byte. `more` counts like a part of it."""
+        known = self._hash.copy()
+        known.update(more.encode())
+        return known.hexdigest()
+
+
 B = TypeVar("B", bound=BaseModel)
 Q = TypeVar("Q", bound=BaseModel)
 
@@ -60,7 +76,7 @@ class Call(Generic[B, Q]):
     path: Mapping[str, str]
     body: B
     query: Q
-    raw: bytes = b""
+    sent: "Sent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +117,9 @@ async def answer(endpoint: Endpoint, desk: Desk, request: web.Request, key: Key)
     """Check the request against the declaration, run it, and write its answer."""
     path = _path(request)
     query = _validated(endpoint.query, dict(request.query))
-    raw, body = await _body(endpoint, desk, request)
-    result = await endpoint.run(Call(desk=desk, request=request, key=key, path=path, body=body, query=query, raw=raw))
+    async with _body(endpoint, desk, request, key) as (sent, body):
+        call = Call(desk=desk, request=request, key=key, path=path, body=body, query=query, sent=sent)
+        result = await endpoint.run(call)
     if isinstance(result, web.StreamResponse):
         return result
     text = None if result.body is None else result.body.model_dump_json(exclude_unset=False).encode()
@@ -110,17 +127,42 @@ async def answer(endpoint: Endpoint, desk: Desk, request: web.Request, key: Key)
     return web.Response(status=result.status, body=text, content_type=kind, headers=dict(result.headers))
 
 
-async def _body(endpoint: Endpoint, desk: Desk, request: web.Request) -> tuple[bytes, BaseModel]:
-    """As it was sent, and what it says."""
-    model, bounds = endpoint.body, desk.api.bounds
+_Read = tuple[Sent, BaseModel]
+
+
+@asynccontextmanager
+async def _body(endpoint: Endpoint, desk: Desk, request: web.Request, key: Key) -> AsyncGenerator[_Read]:
+    """What the body says. What is large may be held by a few calls at once only."""
+    model = endpoint.body
     if model is None:
-        return b"", Nothing()
-    if not (request.body_exists or needs_body(model)):
-        return b"", model()
-    require_json(request)
+        yield Sent(), Nothing()
+    elif not (request.body_exists or needs_body(model)):
+        yield Sent(), model()
+    else:
+        require_json(request)
+        async with AsyncExitStack() as call:
+            yield await _received(endpoint, model, desk, request, key, call)
+
+
+async def _received(
+    endpoint: Endpoint, model: type[BaseModel], desk: Desk, request: web.Request, key: Key, call: AsyncExitStack
+) -> _Read:
+    bounds = desk.api.bounds
     limit = bounds.large_body_bytes if endpoint.large else bounds.body_bytes
-    raw = await read_body(request, limit, desk.api.pauses.body)
-    return raw, await _parsed(model, raw)
+    async with arriving(request, body_rules(desk, key.name, limit)) as body:
+        if body.size <= _LARGE:
+            return _parsed(model, body)
+        try:
+            await call.enter_async_context(desk.large.held(key.name, body.size, desk.api.pauses.body))
+        except TimeoutError:
+            raise unavailable("Too many large bodies are worked on.", code="too_much_at_once") from None
+        return await asyncio.to_thread(_parsed, model, body)  # the loop goes on meanwhile
+
+
+def body_rules(desk: Desk, caller: str, limit: int) -> BodyRules:
+    """How a body of this caller is taken in."""
+    api = desk.api
+    return BodyRules(folder=api.home, arriving=desk.arriving, caller=caller, limit=limit, seconds=api.pauses.body)
 
 
 def needs_body(model: type[BaseModel]) -> bool:
@@ -135,10 +177,10 @@ def _path(request: web.Request) -> Mapping[str, str]:
     return dict(request.match_info)
 
 
-async def _parsed(model: type[BaseModel], raw: bytes) -> BaseModel:
-    if len(raw) > _LARGE:  # the loop goes on meanwhile
-        return await asyncio.to_thread(_validated, model, raw)
-    return _validated(model, raw)
+def _parsed(model: type[BaseModel], body: Body) -> _Read:
+    raw = body.read()
+    require_few_values(raw)
+    return Sent(raw), _validated(model, raw)
 
 
 def _validated(model: type[BaseModel], sent: bytes | Mapping[str, str]) -> BaseModel:

@@ -191,7 +191,7 @@ class NewMessage(Asked):
     )
     content: Annotated[str, Field(max_length=10_000_000)]
     thread_id: Annotated[str, Field(pattern=r"^(new|thread_[0-9a-f]{24})$")] | None = None
-    attachments: Annotated[list[Upload], Field(max_length=20)] | None = None
+    attachments: Annotated[list[Upload], Field(max_length=20, fail_fast=True)] | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> "NewMessage":

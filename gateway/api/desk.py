@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.api.budget import ByteBudget
+from gateway.api.connection import IdleTimes
+from gateway.api.connection_limits import ConnectionLimits, ConnectionShares
 from gateway.api.doors import Doors
 from gateway.api.events import Hub
 from gateway.api.keys import Key, Throttle
@@ -30,17 +33,22 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
+    """`arriving_bytes`: of bodies that are not whole yet, all together. `large_bytes`: of large bodies that are worked on."""
+
     message_bytes: int = 262_144
     attachment_bytes: int = 20_971_520
     files_per_call: int = 100
     queue_per_session: int = 100
     parallel_calls: int = 32
     body_bytes: int = 1_048_576
+    arriving_bytes: int = 536_870_912
+    large_bytes: int = 134_217_728
     waiting_event_bytes: int = 1_048_576
     calls_per_second: float = 500
     calls_at_once: float = 1_000
     wrong_keys_at_once: float = 10
     wrong_keys_per_second: float = 1 / 6
+    connections: ConnectionShares = field(default_factory=ConnectionShares)
 
     @property
     def large_body_bytes(self) -> int:
@@ -54,7 +62,7 @@ class Pauses:
 
     keep_alive: float = 10
     heartbeat: float = 15
-    head: float = 30
+    idle: IdleTimes = field(default_factory=IdleTimes)
     body: float = 30
     shutdown: float = 5
 
@@ -130,6 +138,9 @@ class Desk:
         self.api = api
         self.changes = Changes(api.database)
         self.hub = Hub(api.database, api.house.live, self.changes, api.house.clock())
+        self.arriving = ByteBudget(api.bounds.arriving_bytes)
+        self.large = ByteBudget(api.bounds.large_bytes)
+        self.connections = ConnectionLimits(api.bounds.connections)
         self.places = asyncio.Semaphore(api.bounds.parallel_calls)
         self.closing = asyncio.Event()
         bounds = api.bounds

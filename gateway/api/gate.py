@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from gateway.api.connection import connection_of
 from gateway.api.contract import Door, Endpoint, answer
 from gateway.api.desk import Desk
 from gateway.api.doors import from_this_machine
@@ -54,6 +55,8 @@ def admit(desk: Desk, endpoint: Endpoint | None, request: web.Request) -> Key:
     if door is Door.OPEN or (door is Door.HERE and from_this_machine(request)):
         return NOBODY
     key = identify(desk, request)
+    if not connection_of(request).admit(key.name):
+        raise _slow_down("This key has too many connections open.", 1, code="too_many_connections")
     if wait := desk.calls.take(key.name):
         raise _slow_down("This key calls too often.", wait, code="rate_limited")
     if endpoint is not None and endpoint.scopes and not key.scopes.intersection(endpoint.scopes):

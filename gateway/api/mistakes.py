@@ -23,9 +23,9 @@ def in_words(error: ValidationError, sent: bytes | Mapping[str, str]) -> ApiErro
     return invalid(f"{param}: {what}" if param else what, code="invalid_value", param=param or None)
 
 
-def place_of(address: str, sent: bytes) -> str | None:
+def place_of(address: str, sent: Any) -> str | None:
     """Where the address of a file stands in what was sent."""
-    places = (where for where, text in _texts(from_json(sent)) if text == address and where[-1] in _ADDRESSES)
+    places = (where for where, text in _texts(sent) if text == address and where[-1] in _ADDRESSES)
     return next(map(_spelled, places), None)
 
 

@@ -1,6 +1,5 @@
 """Requests that are sent again: whoever heard no answer may ask once more, and nothing happens twice."""
 
-import hashlib
 import re
 import secrets
 from collections.abc import Callable
@@ -48,8 +47,7 @@ def mark(call: Call[Any, Any], more: str = "") -> Mark:
     if re.fullmatch(r"[!-~]{1,256}", sent) is None:
         message = f"{IDEMPOTENCY} has 1 to {MOST_CHARACTERS} printable ASCII characters."
         raise invalid(message, code="bad_idempotency_key", param=IDEMPOTENCY)
-    fingerprint = hashlib.sha256(call.raw + more.encode()).hexdigest()
-    return Mark(key=f"http:{call.key.name}:{call.request.path}:{sent}", fingerprint=fingerprint)
+    return Mark(key=f"http:{call.key.name}:{call.request.path}:{sent}", fingerprint=call.sent.fingerprint(more))
 
 
 async def once(call: Call[Any, Any], change: Callable[[Connection, int], str], *, of: Run | None = None) -> str:

@@ -44,6 +44,7 @@ _REASONS = {
     404: "Not there",
     409: "Does not fit the present state",
     413: "Too large",
+    415: "The body is packed",
     422: "The Idempotency-Key was used with another body, or there is nothing new in this one",
     429: "Too often",
     503: "Not now",
@@ -170,7 +171,8 @@ def _raw(media_type: str) -> JSON:
 def _refusals(each: Endpoint) -> JSON:
     """Those that any request may meet, and the endpoint's own."""
     common = {400, 403, 404, 503} | ({401, 429} if each.door is not Door.OPEN else set[int]())
-    statuses = sorted({*common, *each.refusals} - set(each.answers))
+    with_body = {415} if each.body is not None else set[int]()
+    statuses = sorted({*common, *with_body, *each.refusals} - set(each.answers))
     shape: JSON = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     return {
         str(status): {"description": _REASONS[status], "content": shape, **_WITH.get(status, {})} for status in statuses

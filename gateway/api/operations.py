@@ -7,8 +7,8 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.api.body import read_body
-from gateway.api.contract import Answer, Call, Door, Endpoint, Nothing, Words
+from gateway.api.body import arriving
+from gateway.api.contract import Answer, Call, Door, Endpoint, Nothing, Words, body_rules
 from gateway.api.errors import ApiError, not_found
 from gateway.api.keys import Scope
 from gateway.observe.metrics import CONTENT_TYPE
@@ -64,7 +64,8 @@ async def webhook(call: Call[Nothing, Nothing]) -> web.StreamResponse:
     receive = call.desk.api.webhooks.get(call.path["platform"])
     if receive is None:
         raise not_found("webhook")
-    raw = await read_body(call.request, HOOK_BYTES, call.desk.api.pauses.body)
+    async with arriving(call.request, body_rules(call.desk, call.path["platform"], HOOK_BYTES)) as body:
+        raw = body.read()
     if not await receive(dict(call.request.headers), raw):
         raise ApiError(401, "The signature is wrong.", code="bad_signature")
     return web.Response(status=200)
@@ -124,6 +125,6 @@ ENDPOINTS = (
         tag="Operations",
         door=Door.HOOK,
         answers={200: None},
-        refusals=(413,),
+        refusals=(413, 415),
     ),
 )

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Discriminator, Field, Tag
 
-from gateway.api.chat_words import Any_, CallId, FileSource, Lenient, Parameters, Text, TokenCount, ToolName
+from gateway.api.chat_words import PARTS, Any_, CallId, FileSource, Lenient, Parameters, Text, TokenCount, ToolName
 from gateway.api.file_words import PictureUrl
 
 
@@ -26,7 +26,7 @@ class InputFile(FileSource):
 class InputMessage(Lenient):
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: Text | list[Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]]
+    content: Text | Annotated[list[Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]], PARTS]
 
 
 class FunctionCall(Lenient):
@@ -39,7 +39,7 @@ class FunctionCall(Lenient):
 class FunctionOutput(Lenient):
     type: Literal["function_call_output"]
     call_id: CallId
-    output: Text | list[InputText]
+    output: Text | Annotated[list[InputText], PARTS]
 
 
 class Reasoning(Lenient):
@@ -75,10 +75,10 @@ class TextOptions(Lenient):
 
 class ResponseRequest(Lenient):
     model: Annotated[str, Field(max_length=256)] | None = None
-    input: Text | Annotated[list[Item], Field(min_length=1, max_length=10_000)]
+    input: Text | Annotated[list[Item], Field(min_length=1, max_length=10_000, fail_fast=True)]
     instructions: Text | None = None
     stream: bool | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=128)] | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto", "required"] | Any_ | None = None
     parallel_tool_calls: bool | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None

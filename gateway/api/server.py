@@ -45,7 +45,7 @@ async def serving(api: Api, host: str, port: int) -> AsyncGenerator[Address]:
     refuse_unsafe(api, host)
     desk = Desk(api)
     app, pauses = _application(desk, ENDPOINTS), api.pauses
-    runner = Runner(app, head_seconds=pauses.head, shutdown_timeout=pauses.shutdown)
+    runner = Runner(app, limits=desk.connections, idle=pauses.idle, shutdown_timeout=pauses.shutdown)
     await runner.setup()
     try:
         yield await _listen(runner, host, port)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote
 
+from pydantic import BaseModel
+
 from gateway.agent.asking import JSON
 from gateway.api.contract import Call
 from gateway.api.desk import Api
@@ -49,7 +51,7 @@ class Files:
     def __init__(self, inbox: Path, call: Call[Any, Any]) -> None:
         self._inbox = inbox
         self._api = call.desk.api
-        self._sent = call.raw
+        self._sent: BaseModel = call.body
         self._written: list[Path] = []
         self._count = 0
         self.unwanted = False
@@ -84,7 +86,7 @@ class Files:
         try:
             self._api.fetcher.check(upload.source)
         except NotFetched as error:
-            raise invalid(str(error), code="bad_url", param=place_of(upload.source, self._sent)) from None
+            raise invalid(str(error), code="bad_url", param=place_of(upload.source, self._sent.model_dump())) from None
         mime = upload.mime or mimetypes.guess_type(name)[0] or _UNKNOWN
         return {"kind": "file", "name": name, "mime": mime, "address": upload.source}
 

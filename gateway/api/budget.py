@@ -1,0 +1,46 @@
+"""Bytes that may be held at once, in all and by one key, so that nobody's uploads use up the memory or the disk."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+
+class ByteBudget:
+    """`total` bytes, of which one name may hold half (or one single piece, however large)."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._held = Counter[str]()
+        self._freed = asyncio.Condition()
+
+    @property
+    def used(self) -> int:
+        return self._held.total()
+
+    def take(self, name: str, size: int) -> bool:
+        """False when they are not free now."""
+        mine = self._held[name]
+        if mine and (self.used + size > self._total or mine + size > self._total // 2):
+            return False
+        if not mine and self.used and self.used + size > self._total:
+            return False
+        self._held[name] += size
+        return True
+
+    def give_back(self, name: str, size: int) -> None:
+        self._held[name] -= size
+        if not self._held[name]:
+            del self._held[name]
+
+    @asynccontextmanager
+    async def held(self, name: str, size: int, seconds: float) -> AsyncGenerator[None]:
+        """Waits until they are free. Raises TimeoutError after so many seconds."""
+        async with asyncio.timeout(seconds), self._freed:
+            await self._freed.wait_for(lambda: self.take(name, size))
+        try:
+            yield
+        finally:
+            self.give_back(name, size)
+            async with self._freed:
+                self._freed.notify_all()
