@@ -4,12 +4,26 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import resource
 import signal
 import socket
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 from sessions.errors import Unusable
+
+_MOST_FILES = 65_536
+
+
+def raise_file_limit() -> int:
+    """As many open files as this process may have: the soft limit is for programs that use select. Returns how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # some systems refuse what they promise
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+    return soft if soft != resource.RLIM_INFINITY else _MOST_FILES
 
 
 class AlreadyRunning(Unusable):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -13,7 +14,9 @@ from adapters.registry import settings as adapter_settings
 from adapters.section import PlatformSection
 from gateway.access import Rules
 from gateway.agent.model import ModelSettings, Transcriber
-from gateway.api.desk import Api, Readiness, Receive
+from gateway.api.connection import IdleTimes
+from gateway.api.connection_limits import ConnectionShares
+from gateway.api.desk import Api, Pauses, Readiness, Receive
 from gateway.api.desk import Bounds as ApiBounds
 from gateway.api.doors import Doors
 from gateway.api.keys import Key, Scope, local_key
@@ -36,6 +39,8 @@ from sessions.messages import Inbound
 log = get_logger(__name__)
 
 MEET_SECONDS = 2.0
+_OTHER_FILES = 160
+"""Databases, logs, connections to the model and to platforms, and connections that wait to be accepted."""
 _NEEDS_RESTART = ("api.", "database.", "log.", "voice.", "session_reset.timezone", "limits.parallel_runs")
 
 
@@ -224,6 +229,7 @@ async def _http(app: App, chats: Chats) -> AsyncGenerator[tuple[str, str]]:
         metrics=app.metrics,
         doors=Doors(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),
         bounds=_api_bounds(app.settings.config),
+        pauses=_pauses(app.settings.config),
         version=version("hermes-gateway"),
     )
     async with serving_http(api, section.host, section.port) as address:
@@ -268,7 +274,24 @@ def _api_bounds(config: Config) -> ApiBounds:
         attachment_bytes=limits.attachment_bytes,
         queue_per_session=limits.queue_per_chat,
         parallel_calls=limits.parallel_runs,
+        connections=ConnectionShares(total=_most_connections(config), per_address=config.api.connections_per_address),
     )
+
+
+def _pauses(config: Config) -> Pauses:
+    seconds = config.api.idle_seconds
+    return Pauses(idle=IdleTimes(with_key=seconds, without_key=min(seconds, IdleTimes().without_key)))
+
+
+def _most_connections(config: Config) -> int:
+    """As configured, or fewer where the process may not have as many files open; some are for everything else."""
+    may = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    wanted = config.api.connections
+    if may == resource.RLIM_INFINITY or wanted + _OTHER_FILES <= may:
+        return wanted
+    found = max(16, may - _OTHER_FILES)
+    log.warning("api.few_files", connections=found, wanted=wanted, open_files=may)
+    return found
 
 
 class Webhooks(Mapping[str, Receive]):

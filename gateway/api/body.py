@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -12,6 +12,7 @@ from aiohttp import ClientError, hdrs, web
 
 from gateway.api.budget import ByteBudget
 from gateway.api.errors import ApiError, invalid, too_large, unavailable
+from gateway.dispatch.fair import FairPlaces
 
 _PIECE = 65_536
 _IN_MEMORY = 65_536
@@ -23,10 +24,12 @@ _SLOWEST = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyRules:
-    """Where bodies of one caller go while they arrive. `folder`: for files without a name. `arriving`: what all of them may hold."""
+    """How bodies of one caller are read. `folder`: for files without a name. `arriving`: what all bodies may hold while they are not
+    whole. `places`: how many large ones are read at once; the others wait, and their senders with them."""
 
     folder: Path
     arriving: ByteBudget
+    places: FairPlaces
     caller: str
     limit: int
     seconds: float
@@ -82,14 +85,16 @@ async def arriving(request: web.Request, rules: BodyRules) -> AsyncGenerator[Bod
         raise too_large(_too_large(rules.limit))
     body, taken = Body(rules.folder), 0
     try:
-        async for piece in _pieces(request, rules):
-            if body.size + len(piece) > rules.limit:
-                raise too_large(_too_large(rules.limit))
-            if not rules.arriving.take(rules.caller, len(piece)):
-                message = "Too many large bodies arrive at once. Send fewer at a time."
-                raise unavailable(message, code="too_much_at_once", after=2)
-            taken += len(piece)
-            await body.add(piece)
+        async with AsyncExitStack() as reading:
+            async for piece in _pieces(request, rules):
+                if body.size + len(piece) > rules.limit:
+                    raise too_large(_too_large(rules.limit))
+                if body.size <= _IN_MEMORY < body.size + len(piece):
+                    await _wait_for_place(rules, reading)
+                if not rules.arriving.take(rules.caller, len(piece)):
+                    raise _too_much()
+                taken += len(piece)
+                await body.add(piece)
         yield body
     finally:
         body.close()
@@ -97,17 +102,31 @@ async def arriving(request: web.Request, rules: BodyRules) -> AsyncGenerator[Bod
             rules.arriving.give_back(rules.caller, taken)
 
 
+async def _wait_for_place(rules: BodyRules, reading: AsyncExitStack) -> None:
+    try:
+        async with asyncio.timeout(rules.seconds):
+            await reading.enter_async_context(rules.places.held(rules.caller))
+    except TimeoutError:
+        raise _too_much() from None
+
+
+def _too_much() -> ApiError:
+    return unavailable("Too many large bodies arrive at once. Send fewer at a time.", code="too_much_at_once", after=2)
+
+
 async def _pieces(request: web.Request, rules: BodyRules) -> AsyncIterator[bytes]:
     """As they come. The deadline is for all of them together."""
-    seconds = rules.seconds + (request.content_length or 0) / _SLOWEST
-    until = asyncio.get_running_loop().time() + seconds
+    clock, left = asyncio.get_running_loop().time, rules.seconds + (request.content_length or 0) / _SLOWEST
+    seconds = left
     if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # nothing of the answer is sent yet
     try:
         while True:
-            async with asyncio.timeout_at(until):
+            began = clock()
+            async with asyncio.timeout(left):
                 piece = await request.content.read(_PIECE)
+            left -= clock() - began  # waiting for a place is not the sender's time
             if not piece:
                 return
             yield piece

@@ -1,6 +1,5 @@
 """What an endpoint declares: one declaration parses, validates, refuses in the right words, and writes the documentation."""
 
-import asyncio
 import hashlib
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -156,13 +155,21 @@ async def _received(
             await call.enter_async_context(desk.large.held(key.name, body.size, desk.api.pauses.body))
         except TimeoutError:
             raise unavailable("Too many large bodies are worked on.", code="too_much_at_once") from None
-        return await asyncio.to_thread(_parsed, model, body)  # the loop goes on meanwhile
+        call.callback(desk.give_back_memory)
+        return await desk.parse(_parsed, model, body)  # the loop goes on meanwhile
 
 
 def body_rules(desk: Desk, caller: str, limit: int) -> BodyRules:
     """How a body of this caller is taken in."""
     api = desk.api
-    return BodyRules(folder=api.home, arriving=desk.arriving, caller=caller, limit=limit, seconds=api.pauses.body)
+    return BodyRules(
+        folder=api.home,
+        arriving=desk.arriving,
+        places=desk.receiving,
+        caller=caller,
+        limit=limit,
+        seconds=api.pauses.body,
+    )
 
 
 def needs_body(model: type[BaseModel]) -> bool:

@@ -4,8 +4,10 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from gateway.api.budget import ByteBudget
 from gateway.api.connection import IdleTimes
@@ -13,11 +15,16 @@ from gateway.api.connection_limits import ConnectionLimits, ConnectionShares
 from gateway.api.doors import Doors
 from gateway.api.events import Hub
 from gateway.api.keys import Key, Throttle
+from gateway.dispatch.fair import FairPlaces
 from gateway.fetching import Fetcher
+from gateway.observe import heap
 from gateway.observe.metrics import Metrics
 from gateway.runs.house import House
 from sessions.db import Database
 from sessions.db.engine import Touch
+
+_TRIM_SECONDS = 1.0
+T = TypeVar("T")
 
 Receive = Callable[[Mapping[str, str], bytes], Awaitable[bool]]
 """Verify the signature, store durably. False: the signature is wrong."""
@@ -43,6 +50,7 @@ class Bounds:
     body_bytes: int = 1_048_576
     arriving_bytes: int = 536_870_912
     large_bytes: int = 134_217_728
+    large_arriving: int = 8
     waiting_event_bytes: int = 1_048_576
     calls_per_second: float = 500
     calls_at_once: float = 1_000
@@ -139,14 +147,35 @@ class Desk:
         self.changes = Changes(api.database)
         self.hub = Hub(api.database, api.house.live, self.changes, api.house.clock())
         self.arriving = ByteBudget(api.bounds.arriving_bytes)
+        self.receiving = FairPlaces(api.bounds.large_arriving)
+        self._parser = ThreadPoolExecutor(1, thread_name_prefix="parser")
         self.large = ByteBudget(api.bounds.large_bytes)
         self.connections = ConnectionLimits(api.bounds.connections)
         self.places = asyncio.Semaphore(api.bounds.parallel_calls)
         self.closing = asyncio.Event()
+        self._trimming: asyncio.Task[None] | None = None
         bounds = api.bounds
         self.wrong = Throttle(burst=bounds.wrong_keys_at_once, per_second=bounds.wrong_keys_per_second, clock=api.clock)
         self.calls = Throttle(burst=bounds.calls_at_once, per_second=bounds.calls_per_second, clock=api.clock)
 
+    async def parse(self, parse: Callable[..., T], *args: object) -> T:
+        """Large bodies are read one after the other: with several at it the event loop would hardly get Python's lock."""
+        return await asyncio.get_running_loop().run_in_executor(self._parser, parse, *args)
+
+    def give_back_memory(self) -> None:
+        """After a large call, some of them at once."""
+        if self._trimming is None or self._trimming.done():
+            self._trimming = asyncio.create_task(_trim_soon())
+
     def close(self) -> None:
+        if self._trimming is not None:
+            self._trimming.cancel()
+        self._parser.shutdown(wait=False, cancel_futures=True)
         self.hub.close()
         self.changes.close()
+
+
+async def _trim_soon() -> None:
+    """When the answer is on its way and what belonged to the call is free."""
+    await asyncio.sleep(_TRIM_SECONDS)
+    await asyncio.to_thread(heap.trim)

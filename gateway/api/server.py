@@ -28,6 +28,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 )
 
 
+_BACKLOG = 64
+"""So many are accepted in one go, before the oldest make way."""
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     host: str
@@ -87,7 +91,7 @@ async def _without_versions(_: web.Request, response: web.StreamResponse) -> Non
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int) -> Address:
-    site = web.TCPSite(runner, host.strip("[]"), port)
+    site = web.TCPSite(runner, host.strip("[]"), port, backlog=_BACKLOG)
     try:
         await site.start()
     except OSError as error:

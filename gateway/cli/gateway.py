@@ -14,7 +14,7 @@ from gateway.cli.context import Cli, pass_cli
 from gateway.config.load import Loaded, load
 from gateway.config.problems import BadConfig, render_warning
 from gateway.home import prepare_home
-from gateway.observe import logging
+from gateway.observe import heap, logging
 from gateway.observe.logging import get_logger
 from gateway.serve import Serving, serving
 from sessions import ids
@@ -57,6 +57,9 @@ def run(cli: Cli) -> None:
     settings = loaded.config.log
     folder = cli.home / "logs" if settings.file else None
     logging.configure(settings.level, folder, shown="warning" if on_terminal else "", form=settings.format)
+    daemon.raise_file_limit()
+    heap.tune()
+    sys.setswitchinterval(0.001)  # a thread that works on something large gives way to the event loop sooner
     with daemon.only_one(cli.home):
         asyncio.run(_serve(cli, loaded, new=new, on_terminal=on_terminal))
 

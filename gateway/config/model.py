@@ -143,6 +143,12 @@ class ApiSection(Section):
     """How the gateway is reached from outside, behind a proxy. Webhooks are registered under it."""
     allowed_hosts: list[Id] = Field(default_factory=list[Id])
     """Names that a request may have in its Host header besides loopback and public_url. Others are refused."""
+    connections: Annotated[int, Field(ge=16)] = 1_000
+    """How many connections may be open at once. Where all are taken, those without a key make way; a quarter is never given to keys."""
+    connections_per_address: Positive = 500
+    """How many connections one address may have open without a key. Its oldest makes way for its newest."""
+    idle_seconds: Positive = 75
+    """How long a connection with a key is kept between two requests; longer than a proxy in front keeps it. Without a key: 5 at most."""
 
 
 class DatabaseSection(Section):

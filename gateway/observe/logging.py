@@ -4,8 +4,11 @@ import contextlib
 import logging
 import logging.handlers
 import os
+import re
 import sys
+import time
 from collections.abc import Generator, Mapping, MutableMapping
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,14 +32,26 @@ with _absent("rich"):  # structlog would load it, with pygments 6 MB, for traceb
 
 get_logger = structlog.get_logger
 
+_OWN = ("gateway", "adapters", "sessions")
+_REPEAT_SECONDS = 60
+_MOST_KNOWN = 1_000
+
 
 def _redact_event(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for name, value in event.items():
         if isinstance(value, str):
-            event[name] = redact(value)
+            event[name] = _visible(redact(value))
         elif isinstance(value, BaseException):
-            event[name] = redact(f"{type(value).__name__}: {value}")
+            event[name] = _visible(redact(f"{type(value).__name__}: {value}"))
     return event
+
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def _visible(value: str) -> str:
+    """What a terminal would obey is written out: part of a line may be sent by anybody."""
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", value)
 
 
 def _redact_line(_: Any, __: str, line: str) -> str:
@@ -82,7 +97,7 @@ def configure(
     if folder is not None:
         root.addHandler(_handler(_private_file(folder), shared, "json" if form == "json" else "plain"))
     root.setLevel(logging.WARNING)
-    for name in ("gateway", "adapters", "sessions"):
+    for name in _OWN:
         logging.getLogger(name).setLevel(level.upper())
 
 
@@ -98,8 +113,38 @@ def _is_journal(stream: Any, environ: Mapping[str, str]) -> bool:
 def _private_file(folder: Path) -> logging.Handler:
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / "hermes.log"
-    path.touch(mode=0o600)
-    return logging.handlers.RotatingFileHandler(path, maxBytes=10_000_000, backupCount=6, encoding="utf-8")
+    handler = _PrivateFile(path, maxBytes=10_000_000, backupCount=6, encoding="utf-8")
+    path.chmod(0o600)  # it may be an older version's
+    return handler
+
+
+class _PrivateFile(logging.handlers.RotatingFileHandler):
+    """For the owner only, also after it was rotated."""
+
+    def _open(self) -> TextIOWrapper:
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return TextIOWrapper(os.fdopen(descriptor, "ab"), encoding=self.encoding)
+
+
+class _Repeats(logging.Filter):
+    """Lets a library say the same at most once a minute: out of open files, asyncio says so 128 times a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[tuple[str, str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.partition(".")[0] in _OWN:
+            return True
+        cause = repr(record.exc_info[1]) if record.exc_info else ""
+        key = (record.name, str(record.msg).partition("\n")[0], cause)
+        now = time.monotonic()
+        if now < self._said.get(key, 0.0):
+            return False
+        if len(self._said) > _MOST_KNOWN:
+            self._said.clear()
+        self._said[key] = now + _REPEAT_SECONDS
+        return True
 
 
 class _Formatter(structlog.stdlib.ProcessorFormatter):
@@ -131,6 +176,7 @@ def _handler(handler: logging.Handler, shared: list[Any], look: str, *, prioriti
         *_renderers(look),
         _redact_line,
     ]
+    handler.addFilter(_Repeats())
     handler.setFormatter(_Formatter(processors, shared, look, priorities=priorities))
     return handler
 

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import logging.handlers
 import re
 from collections.abc import Generator
 from pathlib import Path
@@ -162,3 +163,33 @@ def test_another_stream_than_the_journals_has_no_priorities(monkeypatch: pytest.
     configure("info", colors=False)
     structlog.get_logger("gateway.x").info("run.finished")
     assert TIME.match(screen.getvalue())
+
+
+def test_what_a_terminal_would_obey_is_written_out(lines):
+    structlog.get_logger("gateway.x").warning("request.failed", path="/\x1b[2J\x1b]0;owned\x07\x9b1m\x7f\r/x")
+    written = lines()
+    assert not [char for char in written if (ord(char) < 32 and char != "\n") or 127 <= ord(char) < 160]
+    assert "\\x1b[2J" in written
+
+
+def test_a_library_says_the_same_once_a_minute(lines):
+    for number in range(50):
+        logging.getLogger("asyncio").error("socket.accept() out of system resource\nsocket: %s", number)
+        structlog.get_logger("gateway.x").warning("run.failed", run_id=number)
+    written = lines()
+    assert written.count("out of system resource") == 1
+    assert written.count("run.failed") == 50
+
+
+def test_log_files_are_the_owners_also_after_rotation(tmp_path: Path):
+    old = tmp_path / "logs" / "hermes.log"
+    old.parent.mkdir()
+    old.write_text("from an older version\n")
+    old.chmod(0o644)
+    configure("info", tmp_path / "logs", colors=False)
+    structlog.get_logger("gateway.x").info("a")
+    handler = logging.getLogger().handlers[1]
+    assert isinstance(handler, logging.handlers.RotatingFileHandler)
+    handler.doRollover()
+    structlog.get_logger("gateway.x").info("b")
+    assert {path.stat().st_mode & 0o777 for path in old.parent.iterdir()} == {0o600}

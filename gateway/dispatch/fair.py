@@ -1,0 +1,82 @@
+"""Places that several groups share, such as the callers of one model: nobody takes all of them, and whoever has fewest is next."""
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+_SHARE = 3
+
+Granted = Callable[[], None]
+
+
+class FairPlaces:
+    """A group may hold at most three times as many places as are free, so that one alone takes three quarters of them, two together
+    take three sevenths each, and somebody new finds a place at once. Of those that wait, the group with the fewest places is next."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self._held = Counter[str]()
+        self._waiting: OrderedDict[str, deque[Granted]] = OrderedDict()
+
+    @property
+    def free(self) -> int:
+        return self.total - self._held.total()
+
+    def waiting(self, group: str) -> int:
+        return len(self._waiting.get(group, ()))
+
+    def queue(self, group: str, granted: Granted) -> Callable[[], bool]:
+        """`granted` is called, now or later, when the group has a place for it; give it back with `leave`.
+
+        Returns how to withdraw, which gives False when it was granted already.
+        """
+        self._waiting.setdefault(group, deque()).append(granted)
+        self._grant()
+        return lambda: self._withdraw(group, granted)
+
+    def leave(self, group: str) -> None:
+        self._held[group] -= 1
+        if not self._held[group]:
+            del self._held[group]
+        self._grant()
+
+    @asynccontextmanager
+    async def held(self, group: str) -> AsyncGenerator[None]:
+        """Waits for a place and holds it while the block lasts."""
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        withdraw = self.queue(group, lambda: None if place.done() else place.set_result(None))
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not withdraw():
+                self.leave(group)
+            raise
+        try:
+            yield
+        finally:
+            self.leave(group)
+
+    def _withdraw(self, group: str, granted: Granted) -> bool:
+        waiting = self._waiting.get(group, deque[Granted]())
+        if granted not in waiting:
+            return False
+        waiting.remove(granted)
+        if not waiting:
+            del self._waiting[group]
+        return True
+
+    def _grant(self) -> None:
+        while (group := self._next()) is not None:
+            granted = self._waiting[group].popleft()
+            if self._waiting[group]:
+                self._waiting.move_to_end(group)
+            else:
+                del self._waiting[group]
+            self._held[group] += 1
+            granted()
+
+    def _next(self) -> str | None:
+        """Of groups with equally few places, the one that has waited longest since it was given one."""
+        group = min(self._waiting, key=lambda name: self._held[name], default=None)
+        return group if group is not None and self._held[group] < _SHARE * self.free else None
