@@ -18,6 +18,7 @@ FAMILIES = {
     "hermes_outbox_messages",
     "hermes_outbox_oldest_due_seconds",
     "hermes_platform_last_success_timestamp_seconds",
+    "hermes_platform_up",
     "hermes_reply_seconds",
     "hermes_runs",
     "hermes_runs_ended_total",
