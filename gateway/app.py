@@ -29,6 +29,7 @@ from gateway.runs.worker import Worker
 from gateway.upkeep import Upkeep
 from sessions.db import Database, open_database
 from sessions.records import Run, Session
+from sessions.younger import require_complete
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,6 +109,7 @@ async def open_app(
     files = Files()
     database = await asyncio.to_thread(open_database, home, loaded.config.database.url.get_secret_value())
     try:
+        await asyncio.to_thread(require_complete, home, database)
         house = _house(home, settings, database, answering, files, tokens, metrics)
         upkeep = Upkeep(home, database)
         await upkeep.repair()

@@ -31,14 +31,15 @@ class AlreadyRunning(Unusable):
 
 
 @contextlib.contextmanager
-def only_one(home: Path) -> Generator[None]:
-    """Hold the home for this daemon. Raises AlreadyRunning."""
+def only_one(home: Path) -> Generator[bool]:
+    """Hold the home for this daemon; True when the one before it was killed. Raises AlreadyRunning."""
     path = home / "gateway.pid"
+    was_killed = path.exists()
     descriptor = _held(path, home)
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield
+        yield was_killed
     finally:
         path.unlink(missing_ok=True)
         os.close(descriptor)

@@ -14,6 +14,8 @@ from sessions.transcripts import Transcripts
 log = get_logger(__name__)
 
 MIRROR_SECONDS = 0.3
+CATCH_UP_SECONDS = 60
+"""How much of the mirrors a start after a crash has to look at: what was committed in so many seconds before it."""
 INDEX_SECONDS = 0.5
 PRUNE_SECONDS = 3600
 NOTES_MS = 7 * 24 * 3600 * 1000
@@ -45,6 +47,7 @@ class Upkeep:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._mirror())
+            group.create_task(self._catch_up())
             group.create_task(self._index())
             group.create_task(self._prune())
 
@@ -56,6 +59,14 @@ class Upkeep:
                     await asyncio.to_thread(self._transcripts.flush)
                 except Exception as error:  # noqa: BLE001  # a full disk must not end the daemon; what failed stays due
                     log.warning("transcripts.behind", error=str(error))
+
+    async def _catch_up(self) -> None:
+        while True:
+            await asyncio.sleep(CATCH_UP_SECONDS)
+            try:
+                await asyncio.to_thread(self._transcripts.catch_up)
+            except Exception as error:  # noqa: BLE001  # as above
+                log.warning("transcripts.behind", error=str(error))
 
     async def _index(self) -> None:
         while True:

@@ -26,7 +26,7 @@ def erase(
     try:
         for session_id in session_ids:
             said = database.write_now(_delete, session_id)
-            transcripts.remove(home, [session_id])
+            transcripts.remove(home, database, [session_id])
             typed.forget(home, said)
             deleted += 1
             progress(deleted, len(session_ids))

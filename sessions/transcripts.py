@@ -7,13 +7,13 @@ session and a crash leaves nothing to repair but the last line.
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from sqlalchemy import Connection, RowMapping, func, select
 
-from sessions import files
+from sessions import erased, files
 from sessions.db.engine import Database, Touch
 from sessions.db.schema import MESSAGE_OPEN, messages, sessions
 from sessions.db.sql import param
@@ -100,8 +100,8 @@ class Transcripts:
             dirty, rewritten, gone, index = self._dirty, self._rewritten, self._gone, self._index_due
             self._dirty, self._rewritten, self._gone, self._index_due = set(), set(), set(), False
         try:
-            for session_id in gone:
-                transcript_path(self._home, session_id).unlink(missing_ok=True)
+            if gone:
+                remove(self._home, self._database, gone)
             for session_id in rewritten - gone:
                 self._rewrite(session_id)
             for session_id in dirty - gone:
@@ -117,18 +117,19 @@ class Transcripts:
             raise
 
     def repair(self) -> None:
-        """After a crash of any process: whatever was committed and not mirrored, and files of sessions that are gone."""
-        self._remove_orphans()
-        self._catch_up()
+        """After a crash of any process: whatever was committed and not mirrored, and files of sessions that were deleted."""
+        if gone := self._database.read_now(erased.noted):
+            remove(self._home, self._database, gone)
+        self.catch_up()
 
     def close(self) -> None:
         """Mirror what is due, also what other processes left, and remember how far all is whole."""
         self.flush()
         self._stop()
-        self._catch_up()
+        self.catch_up()
 
-    def _catch_up(self) -> None:
-        """Looks only at what is newer than the last time that all was whole."""
+    def catch_up(self) -> None:
+        """Mirror what any process has left, and note how far all is whole. Looks only at what is newer than the last such note."""
         mark = self._read_mark()
         whole = self._database.read_now(_settled_everywhere)
         newer = select(messages.c.session_id).where(messages.c.id > mark).distinct()
@@ -136,14 +137,6 @@ class Transcripts:
             self._append(session_id)
         self._write_index()
         files.replace(self._mark, str(whole))
-
-    def _remove_orphans(self) -> None:
-        found = {
-            path.stem for path in self._folder.glob("*.jsonl")
-        }  # before the ids: a file is younger than its session
-        known = self._database.read_now(lambda conn: set(conn.scalars(select(sessions.c.id))))
-        for session_id in filter(is_session_id, found - known):
-            transcript_path(self._home, session_id).unlink(missing_ok=True)
 
     def _read_mark(self) -> int:
         try:
@@ -236,6 +229,8 @@ def _reached(file: BinaryIO) -> int:
     return int(json.loads(lines[-1])["id"]) if lines else 0
 
 
-def remove(home: Path, session_ids: Iterable[str]) -> None:
+def remove(home: Path, database: Database, session_ids: Collection[str]) -> None:
+    """The transcripts of sessions that were deleted."""
     for session_id in session_ids:
         transcript_path(home, session_id).unlink(missing_ok=True)
+    database.write_now(erased.settle, session_ids)

@@ -60,8 +60,18 @@ def run(cli: Cli) -> None:
     daemon.raise_file_limit()
     heap.tune()
     sys.setswitchinterval(0.001)  # a thread that works on something large gives way to the event loop sooner
-    with daemon.only_one(cli.home):
+    with daemon.only_one(cli.home) as was_killed:
+        if not loaded.config.database.url.get_secret_value():
+            _check_after_crash(cli.home / "state.db", was_killed=was_killed)
         asyncio.run(_serve(cli, loaded, new=new, on_terminal=on_terminal))
+
+
+def _check_after_crash(path: Path, *, was_killed: bool) -> None:
+    """Raises Unusable when the database was damaged."""
+    from sessions.db.sqlite_check import ended_uncleanly, quick_check
+
+    if ended_uncleanly(path) or (was_killed and path.exists()):
+        log.info("database.checked", whole=quick_check(path))
 
 
 async def _serve(cli: Cli, loaded: Loaded, *, new: bool, on_terminal: bool) -> None:

@@ -78,7 +78,8 @@ def explain(error: Exception, path: Path) -> Exception:
             )
         case _ if "malformed" in message or "not a database" in message:
             text = (
-                f"{path} is damaged ({message}). Stop hermes, put the file aside, and restore a backup or start afresh."
+                f"{path} is damaged ({message}). Stop hermes, put {path.name}, {path.name}-wal and the folder sessions aside together,"
+                " and restore a backup or start afresh."
             )
         case _ if "readonly" in message or "unable to open" in message:
             text = f"{path} cannot be opened for writing ({message}). Check who owns the folder and its permissions."

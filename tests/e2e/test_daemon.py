@@ -198,7 +198,7 @@ async def test_people_are_let_in_and_dead_letters_sent_while_it_runs(home: Path)
 
 
 async def _all_sent(home: Path) -> None:
-    while "Everything was delivered" not in (await hermes(home, "outbox", "list"))[1]:
+    while "No undelivered messages" not in (await hermes(home, "outbox", "list"))[1]:
         pass
 
 

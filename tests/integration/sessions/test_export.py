@@ -141,7 +141,7 @@ GOOD = {"id": "20250305_091523_a1b2c3d4", "session_key": KEY, "source": "telegra
         ("7", "line 2 is no JSON object"),
         (json.dumps({**GOOD, "id": "../../x"}), "line 2: '../../x' is no session id"),
         (json.dumps({**GOOD, "session_key": "x"}), "line 2: 'x' is no session key"),
-        (json.dumps({**GOOD, "source": "icq"}), "line 2: source"),
+        (json.dumps({**GOOD, "source": "icq"}), "line 2: the source"),
         (json.dumps({k: v for k, v in GOOD.items() if k != "started_at"}), "line 2: started_at"),
         (json.dumps({**GOOD, "messages": [{"role": "user"}]}), "line 2: messages.0.created_at"),
         (json.dumps({**GOOD, "messages": [{"role": "god", "created_at": 1}]}), "line 2: messages.0.role"),

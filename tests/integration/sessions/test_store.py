@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
 
-from sessions import ids, runs, store
+from sessions import erased, ids, runs, store
 from sessions.db import Database
 from sessions.db.schema import metadata
 from sessions.errors import Ambiguous, Busy, NotFound
@@ -213,7 +213,8 @@ def test_deleting_leaves_no_row(database: Database) -> None:
         counts = {name: conn.scalar(select(func.count()).select_from(t)) or 0 for name, t in metadata.tables.items()}
         return {name: count for name, count in counts.items() if count}
 
-    assert database.read_now(rows) == {}
+    assert database.read_now(rows) == {"meta": 1}  # the id alone, until its transcript is gone
+    assert database.read_now(erased.noted) == [session.id]
     with pytest.raises(NotFound):
         database.write_now(store.delete_session, session.id)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sessions import runs, store
+from sessions import export, files, runs, store
 from sessions.db import Database, open_database
 from sessions.inbox import NewInbox
 from sessions.records import EndReason, Session
@@ -154,6 +154,47 @@ def test_a_deleted_session_leaves_no_file_even_after_a_crash(home: Path, databas
     assert is_whole(home, database, kept)
     transcripts.flush()
     assert index(home) == {KEY + "2": kept.id}
+
+
+def test_a_transcript_is_not_deleted_because_its_session_is_unknown(
+    home: Path, database: Database, transcripts: Transcripts
+) -> None:
+    session = conversation(database, KEY, "one")
+    transcripts.flush()
+    stranger = transcript_path(home, "20250305_091523_a1b2c3d4")
+    stranger.write_bytes(transcript_path(home, session.id).read_bytes())
+    Transcripts(home, database).repair()
+    assert stranger.exists()
+
+
+def test_a_deleted_session_that_was_brought_back_keeps_its_transcript(home: Path, database: Database) -> None:
+    session = conversation(database, KEY, "one")
+    exported = database.read_now(export.export_session, session.id)
+    database.write_now(store.delete_session, session.id)
+    database.write_now(export.import_session, export.ImportedSession.model_validate(exported))
+    Transcripts(home, database).repair()
+    assert texts(home, session) == ["one"]
+
+
+def test_a_start_after_a_crash_looks_only_at_what_was_written_since_the_last_catching_up(
+    home: Path, sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Transcripts(home, sqlite)
+    for number in range(20):
+        conversation(sqlite, f"{KEY}{number}", "old")
+    running.flush()
+    running.catch_up()
+    late = conversation(sqlite, KEY, "new")
+    opened: list[Path] = []
+    real = files.open_locked
+
+    def counted(path: Path) -> object:
+        opened.append(path)
+        return real(path)
+
+    monkeypatch.setattr(files, "open_locked", counted)
+    Transcripts(home, sqlite).repair()
+    assert opened == [transcript_path(home, late.id)]
 
 
 def test_the_index_names_active_platform_chats_only(home: Path, database: Database, transcripts: Transcripts) -> None:

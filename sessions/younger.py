@@ -1,0 +1,63 @@
+"""Whether the database knows what lies beside it. One that was put aside, replaced by an older one, or has lost its log, does not."""
+
+import json
+from pathlib import Path
+
+from sqlalchemy import Connection, text
+
+from sessions.clock import iso
+from sessions.db.engine import Database
+from sessions.errors import Unusable
+
+_LOOKED_AT = 50
+"""Transcripts, the newest first: what a database has lost is what was written last."""
+_TAIL = 65_536
+
+
+def require_complete(home: Path, database: Database) -> None:
+    """Raises Unusable when a transcript holds a message that this database has never had."""
+    found = _newest_mirrored(home / "sessions")
+    if found is None or found[0] <= database.read_now(_newest_ever):
+        return
+    number, path = found
+    moved = path.parent.with_name("sessions.before")
+    raise Unusable(
+        f"The database does not know message {number}, which stands in {path} (of {iso(round(path.stat().st_mtime * 1000))[:16]})."
+        " It was put aside, replaced by an older one, or has lost its log (state.db-wal). To go back, put the old files in their place."
+        f" To go on with this database, move the transcripts away: mv {path.parent} {moved}"
+    )
+
+
+def _newest_mirrored(folder: Path) -> tuple[int, Path] | None:
+    """The greatest message id of the newest transcripts, and where it stands."""
+    try:
+        transcripts = sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)[-_LOOKED_AT:]
+    except OSError:  # one went while they were listed
+        return None
+    return max(((_last_id(path), path) for path in transcripts), default=None)
+
+
+def _last_id(path: Path) -> int:
+    """Of the last line that can be read; 0 when there is none, as in a file that somebody else has put there."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return 0
+    for line in reversed(lines):
+        try:
+            return int(json.loads(line)["id"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return 0
+
+
+def _newest_ever(conn: Connection) -> int:
+    """The greatest id that was ever given to a message, also to one that is deleted."""
+    if conn.dialect.name == "sqlite":
+        query = "SELECT seq FROM sqlite_sequence WHERE name = 'messages'"
+    else:
+        query = "SELECT last_value FROM messages_id_seq"
+    return int(conn.scalar(text(query)) or 0)
