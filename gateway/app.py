@@ -11,11 +11,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import SecretStr
 
-from gateway.agent.context import Window
-from gateway.agent.model import ModelSettings, OpenAIModel
+from gateway.agent.endpoint import ModelSettings
+from gateway.agent.model import OpenAIModel
 from gateway.agent.practice import PracticeModel
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
+from gateway.agent.window import Window
 from gateway.config.changes import leaves
 from gateway.config.choose import ChosenModel, ask_ollama, choose_model
 from gateway.config.load import Loaded
@@ -161,6 +162,7 @@ def _model(
         fast=config.model.fast,
         fallbacks=tuple(config.model.fallbacks),
         context_window=config.model.context_window,
+        window_is_known="context_window" in config.model.model_fields_set,
         max_output_tokens=config.model.max_output_tokens,
         timeout_seconds=config.model.timeout_seconds,
     )

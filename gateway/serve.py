@@ -13,7 +13,8 @@ from adapters.registry import Unavailable, build, is_built, manifest
 from adapters.registry import settings as adapter_settings
 from adapters.section import PlatformSection
 from gateway.access import Rules
-from gateway.agent.model import ModelSettings, Transcriber
+from gateway.agent.endpoint import ModelSettings
+from gateway.agent.transcriber import Transcriber
 from gateway.api.connection import IdleTimes
 from gateway.api.connection_limits import ConnectionShares
 from gateway.api.desk import Api, Pauses, Readiness, Receive

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 JSON = dict[str, Any]
 OnToken = Callable[[str], None]
 
+TOO_LONG, REFUSED = "context_length_exceeded", "refused_by_model"
+"""What programs read when a call failed because of what it sent."""
+
 AFRESH = ""
 """What `on_token` hears when the answer begins again: everything that it was told before is void."""
 
@@ -42,7 +45,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """`messages` and `tools` as Chat Completions has them. `options`: temperature and the like, passed through."""
+    """`messages` and `tools` as Chat Completions has them. `options`: temperature and the like, passed through.
+
+    `exact`: pictures and files of the last user message reach the model, or the call is refused. Else the model is told that it could
+    not see them.
+    """
 
     messages: Sequence[JSON]
     tools: Sequence[JSON] = ()
@@ -50,6 +57,7 @@ class ModelRequest:
     max_output_tokens: int | None = None
     response_format: JSON | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    exact: bool = False
 
 
 class Model(Protocol):
@@ -58,6 +66,10 @@ class Model(Protocol):
 
         Raises ModelUnreachable, ModelRefused or ContextOverflow, and nothing else.
         """
+        ...
+
+    async def learn_window(self, model: str | None = None) -> None:
+        """Find out how large the window of this model is, where that is not known yet. Never raises."""
         ...
 
 
@@ -84,3 +96,18 @@ class ContextOverflow(ModelError):
     def __init__(self, message: str, *, limit: int | None = None) -> None:
         super().__init__(message)
         self.limit = limit
+
+    def for_good(self) -> "InputTooLong":
+        """Nothing is left that could be sent instead."""
+        return InputTooLong(str(self))
+
+
+class InputTooLong(ModelError):
+    """What has to be sent as a whole does not fit into the window, so nothing was sent. A smaller selection of history would not help."""
+
+    @classmethod
+    def of(cls, needed: int, window: int, model: str | None) -> "InputTooLong":
+        return cls(
+            f"This model's maximum context length is {window} tokens ({model or 'the configured model'}). However, this call needs about "
+            f"{needed} tokens with its tools and system messages. Please reduce the length of the messages."
+        )

@@ -1,86 +1,92 @@
 """What the model is sent: a bounded selection, stable parts first, so that prompt caches hold.
 
-Every block is cut by a function that returns no more than its budget, so the sum is bounded whatever the history is.
+Every block is cut by a function that returns no more than its budget, so the sum is bounded whatever the history is. What a program
+sends over HTTP is never cut: it fits as a whole, or `InputTooLong` says by how much it does not.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import ceil
-from typing import Any
-from zoneinfo import ZoneInfo
 
-from gateway.agent.asking import JSON, ModelRequest
-from gateway.agent.prompts import prompt
+from gateway.agent.asking import JSON, InputTooLong, ModelRequest
+from gateway.agent.system_prompt import core, newest_lines
 from gateway.agent.tokens import Tokens
+from gateway.agent.transcript import as_turns, timed, valid
+from gateway.agent.window import NEW_MESSAGE_RESERVE, Shares, Window, fair_shares, shares
 from sessions.records import Message, Role
 
-SYSTEM_BUDGET = 2_500
-OBSERVATIONS_BUDGET = 4_000
-RECENT_BUDGET = 4_000
-TURN_CLIP = 1_000
-NEW_MESSAGE_BUDGET = 4_000
-RESULT_CLIP = 8_000
-RUN_BUDGET = 24_000
-FIXED = 16_300
 MESSAGE_OVERHEAD = 4
+TIME_LINE = 16
+BESIDE = 64  # headings of the system prompt and the line about older messages
+LEAST_MESSAGE = 48
 _CUT_STEP = 8
-_MISSING = "[no result: this call was never finished]"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """What the model takes in at once, in tokens."""
-
-    size: int = 128_000
-    output: int = 4_096
-
-    @property
-    def scale(self) -> float:
-        """How much of each budget fits into this window."""
-        return min(1.0, max(0.05, (self.size - self.output - self.size * 0.05) / FIXED))
-
-    @property
-    def run(self) -> int:
-        left = int(self.size * 0.95) - self.output - int(FIXED * self.scale)
-        return max(min(RUN_BUDGET, left), int(2_000 * self.scale))
-
-    def shrunk(self, times: int) -> "Window":
-        """For a request that was refused as too long: from what our requests take at most, halved each time."""
-        most = min(self.size, FIXED + RUN_BUDGET + self.output)
-        size = max(2_000, most >> times)
-        return Window(size=size, output=min(self.output, size // 4))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """All that a prompt is made of. `history` are the newest messages of the session, oldest first, this run's included."""
+    """All that a prompt is made of. `history` are the newest messages of the session, oldest first, this run's included.
+
+    `house`: blocks of the house's prompt, safety last. `tools`: the gateway's own; `callers_tools`: those of the call.
+    `exact`: a program sends it, so nothing that is new with this run may be cut.
+    """
 
     system_prompt: str
-    notes: Sequence[str]
-    skills: Sequence[str]
+    house: Sequence[str]
     history: Sequence[Message]
     message_count: int
     run_id: str
+    notes: Sequence[str] = ()
+    skills: Sequence[str] = ()
     layered: Sequence[str] = ()
+    tools: Sequence[JSON] = ()
+    callers_tools: Sequence[JSON] = ()
     timezone: str = "UTC"
-    images: Callable[[Message], Sequence[JSON]] = lambda _: ()
+    parts: Callable[[Message], Sequence[JSON]] = lambda _: ()
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """`size`: the estimate of the whole request in tokens. `cut`: of new messages that were too long, (characters shown, characters)."""
+
+    request: ModelRequest
+    size: int
+    cut: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """`kept_whole`: ids of messages that are not to be cut. `limits`: tokens of each other new message of a user."""
+
+    tools: Sequence[JSON]
+    core: str
+    shares: Shares
+    kept_whole: frozenset[int] = frozenset()
+    limits: Mapping[int, int] = field(default_factory=dict[int, int])
 
 
 def build(
-    material: Material, tools: Sequence[JSON], tokens: Tokens, *, window: Window, model: str | None = None
-) -> ModelRequest:
-    """The request for the next step of a run."""
-    cut = _Cutter(tokens, model or "", window)
-    recent, own = _divide(material)
-    kept = cut.recent(recent, material.message_count - len(own))
+    material: Material, tokens: Tokens, *, window: Window, model: str | None = None, wanted_output: int | None = None
+) -> Built:
+    """The request for the next step of a run. Raises InputTooLong."""
+    earlier, own = _divide(material)
+    measure = _Measure(tokens, model or "", material.parts)
+    plan = _plan(material, own, measure, window)
+    cut = _Cutter(measure, plan)
+    kept = cut.recent(earlier, material.message_count - len(own))
     missing = material.message_count - len(own) - len(kept)
-    turns = [*_as_turns(kept, cut.clip_turn, material.images), *_as_turns(cut.own(own), cut.clip_own, material.images)]
-    system = _system(material, cut, missing)
-    messages = [{"role": "system", "content": system}, *_from_a_user(_alternate(_complete(turns)))]
-    _add_context(messages, own or kept, material.timezone)
-    return ModelRequest(messages=messages, tools=tools, model=model, max_output_tokens=window.output)
+    turns = [*as_turns(kept, cut.clip_turn, cut.parts_of_turn), *as_turns(cut.own(own), cut.clip_own, cut.parts_of_own)]
+    note = f"[{missing} older messages not yet summarised; session_search finds them]" if missing > 0 else ""
+    messages = [{"role": "system", "content": _system(material, plan, measure)}]
+    messages += timed(valid(turns), material.timezone, note)
+    size = tokens.messages(messages, measure.model) + tokens.tools(plan.tools, measure.model)
+    if material.exact and size > window.whole:
+        raise InputTooLong.of(size, window.size, model)
+    output = window.answer_beside(size, wanted_output)
+    request = ModelRequest(messages=messages, tools=plan.tools, model=model, max_output_tokens=output)
+    return Built(request=request, size=size, cut=cut.cuts_of(own))
 
 
 def _divide(material: Material) -> tuple[list[Message], list[Message]]:
@@ -95,52 +101,118 @@ def _divide(material: Material) -> tuple[list[Message], list[Message]]:
     return list(history[:first]), list(history[first:])
 
 
-class _Cutter:
-    def __init__(self, tokens: Tokens, model: str, window: Window) -> None:
+def _plan(material: Material, own: Sequence[Message], measure: "_Measure", window: Window) -> _Plan:
+    given = _given(own, material.run_id) if material.exact else []
+    new = measure.together(given)
+    callers = measure.tools(material.callers_tools)
+    layered = sum(map(measure.text, material.layered)) + 2 * len(material.layered)
+    room = window.room - callers - new - layered
+    tools = _fitting(material.tools, max(0, min(window.room // 3, room // 2)), measure)
+    left = window.room - callers - new - measure.tools(tools)
+    budget = layered + window.own_prompt(left - layered)
+    said = core(material.system_prompt, material.layered, material.house, budget, measure.text)
+    left -= measure.text(said) + MESSAGE_OVERHEAD + BESIDE
+    needed = window.room - left
+    if material.exact and needed > window.whole:
+        raise InputTooLong.of(needed, window.size, measure.model or None)
+    limits: dict[int, int] = {}
+    if not material.exact:
+        users = [message for message in own if message.role is Role.USER]
+        costs = [measure.message(message) for message in users]
+        most = max(LEAST_MESSAGE, min(window.size // 2, left - left // 8))
+        limits = dict(zip((each.id for each in users), fair_shares(costs, most), strict=True))
+        left -= max(sum(limits.values()), min(NEW_MESSAGE_RESERVE, left // 4))
+    return _Plan(
+        tools=[*tools, *material.callers_tools],
+        core=said,
+        shares=shares(left, window),
+        kept_whole=frozenset(message.id for message in given),
+        limits=limits,
+    )
+
+
+def _given(own: Sequence[Message], run_id: str) -> list[Message]:
+    """What the caller sent: its messages, and the results of its tools with the calls that they belong to."""
+    mine = [i for i, message in enumerate(own) if message.run_id == run_id]
+    answered = next((i for i in mine if own[i].role is Role.ASSISTANT), len(own))
+    results = [i for i in mine if own[i].role is Role.TOOL and i < answered]
+    asked = next((i for i in range(min(results, default=0) - 1, -1, -1) if own[i].tool_calls), None)
+    users = [i for i in mine if own[i].role is Role.USER]
+    kept: set[int] = {*users, *results, *([] if asked is None else [asked])}
+    return [own[i] for i in sorted(kept)]
+
+
+def _fitting(tools: Sequence[JSON], budget: int, measure: "_Measure") -> list[JSON]:
+    """In the order in which they are configured, those that fit: small models in small windows do better without the others."""
+    if measure.tools(tools) <= budget:
+        return list(tools)
+    kept: list[JSON] = []
+    for tool in tools:
+        cost = measure.text(json.dumps(tool, ensure_ascii=False))
+        if cost <= budget:
+            budget -= cost
+            kept.append(tool)
+    return kept
+
+
+def _system(material: Material, plan: _Plan, measure: "_Measure") -> str:
+    blocks = [plan.core]
+    if skills := newest_lines(material.skills, plan.shares.skills, measure.text):
+        blocks.append("Skills that are saved here; view one before you use it:\n" + "\n".join(skills))
+    if notes := newest_lines(material.notes, plan.shares.notes, measure.text):
+        blocks.append("What you know (notes of yours, newest last):\n" + "\n".join(notes))
+    return "\n\n".join(blocks)
+
+
+class _Measure:
+    """Estimates in tokens, for one model."""
+
+    def __init__(self, tokens: Tokens, model: str, parts: Callable[[Message], Sequence[JSON]]) -> None:
+        self.model = model
+        self.parts = parts
         self._tokens = tokens
-        self._model = model
-        self._window = window
-        self._scale = window.scale
 
-    def _budget(self, of: int) -> int:
-        return int(of * self._scale)
+    def text(self, text: str) -> int:
+        return self._tokens.text(text, self.model)
 
-    def clip(self, text: str, budget: int) -> str:
-        return self._tokens.clip(text, self._budget(budget), self._model)
+    def tools(self, tools: Sequence[JSON]) -> int:
+        return sum(self.text(json.dumps(tool, ensure_ascii=False)) for tool in tools)
 
-    def clip_turn(self, message: Message) -> str:
-        return self.clip(message.content or "", TURN_CLIP)
+    def clip(self, text: str, budget: int, marker: str = " […]") -> str:
+        return self._tokens.clip(text, budget, self.model, marker=marker)
 
-    def clip_own(self, message: Message) -> str:
-        text = message.content or ""
-        if message.role is Role.TOOL:
-            return self._tokens.clip(text, self._result_clip, self._model)
-        return self._tokens.clip(
-            text, self._budget(NEW_MESSAGE_BUDGET), self._model, marker=f"\n[cut; the whole is message {message.id}]"
-        )
+    def beside(self, message: Message) -> int:
+        """All of it except its text."""
+        parts = self.parts(message) if message.role is Role.USER else ()
+        size = self._tokens.messages([{"content": list(parts)}], self.model) if parts else 0
+        calls = sum(self.text(json.dumps(call)) for call in message.tool_calls or ())
+        called = self.text(message.tool_call_id or "")
+        return size + calls + called + MESSAGE_OVERHEAD + (TIME_LINE if message.role is Role.USER else 0)
 
-    @property
-    def _result_clip(self) -> int:
-        return min(RESULT_CLIP, self._window.run // 2)
+    def together(self, messages: Sequence[Message]) -> int:
+        """Neighbours of users become one message."""
+        joined = sum(one.role is other.role is Role.USER for one, other in pairwise(messages))
+        return sum(map(self.message, messages)) - joined * (MESSAGE_OVERHEAD + TIME_LINE - 1)
 
-    def lines(self, lines: Sequence[str], budget: int) -> list[str]:
-        """The newest lines that fit."""
-        left = self._budget(budget)
-        kept: list[str] = []
-        for line in reversed(lines):
-            left -= self._tokens.text(line, self._model) + 1
-            if left < 0:
-                break
-            kept.insert(0, line)
-        return kept
+    def message(self, message: Message) -> int:
+        return self.text(message.content or "") + self.beside(message)
+
+
+class _Cutter:
+    def __init__(self, measure: _Measure, plan: _Plan) -> None:
+        self._measure = measure
+        self._plan = plan
+        self._shares = plan.shares
+
+    # --- earlier turns ---
 
     def recent(self, messages: Sequence[Message], count: int) -> list[Message]:
         """The newest turns that fit, from a user message on; the cut moves only every few messages, so that caches hold."""
-        left = self._budget(RECENT_BUDGET)
+        left = self._shares.recent
         messages = [self._with_short_arguments(message) for message in messages]
         start = len(messages)
         for i in range(len(messages) - 1, -1, -1):
-            left -= self._cost(messages[i], self._budget(TURN_CLIP))
+            left -= self._turn_cost(messages[i])
             if left < 0:
                 break
             start = i
@@ -152,42 +224,91 @@ class _Cutter:
             start += 1
         return list(messages[start:])
 
+    def clip_turn(self, message: Message) -> str:
+        return self._measure.clip(message.content or "", self._shares.turn)
+
+    def parts_of_turn(self, message: Message) -> Sequence[JSON]:
+        """Pictures of earlier turns are looked at again as long as they cost no more than a turn may."""
+        return self._measure.parts(message) if self._measure.beside(message) <= self._shares.turn else ()
+
+    def _turn_cost(self, message: Message) -> int:
+        text = min(self._measure.text(message.content or ""), self._shares.turn)
+        beside = self._measure.beside(message)
+        if message.role is Role.USER and beside > self._shares.turn:
+            beside = MESSAGE_OVERHEAD + TIME_LINE
+        return text + beside
+
+    def _with_short_arguments(self, message: Message) -> Message:
+        """What was written into a file in an earlier turn need not be read again with every answer."""
+        too_long = message.tool_calls and self._measure.beside(message) > self._shares.turn // 2
+        return _without_result(message) if too_long else message
+
+    # --- this run ---
+
     def own(self, messages: Sequence[Message]) -> list[Message]:
         """This run's own messages. When they grow too large the oldest results and arguments are cleared, then the oldest texts,
-        and what is still too much is left out."""
-        kept = list(messages)
+        and what is still too much is left out; what has to stay whole is not touched."""
+        kept, whole = list(messages), self._plan.kept_whole
         over = self._over(kept)
         for shorten in (_without_result, _without_text):
             for i, message in enumerate(kept[:-1]):
                 if over <= 0:
                     return kept
-                kept[i] = shorten(message)
-                over -= self._own_cost(message) - self._own_cost(kept[i])
-        while over > 0 and len(kept) > 1:
-            over -= self._own_cost(kept.pop(1 if len(kept) > 2 else 0))  # the first says what it is all about
+                if message.id not in whole:
+                    kept[i] = shorten(message)
+                    over -= self._own_cost(message) - self._own_cost(kept[i])
+        while over > 0 and (i := self._least_needed(kept)) is not None:
+            over -= self._own_cost(kept.pop(i))
         return kept
+
+    def _least_needed(self, kept: Sequence[Message]) -> int | None:
+        """The oldest after the first, which says what it is all about, and before the last."""
+        free = [i for i, message in enumerate(kept[:-1]) if message.id not in self._plan.kept_whole]
+        return next((i for i in free if i > 0), free[0] if free else None)
 
     def _over(self, own: Iterable[Message]) -> int:
         """In large steps, so that not every new result clears another old one and with it what the model has cached."""
-        room = self._window.run + self._budget(NEW_MESSAGE_BUDGET)
-        over = sum(map(self._own_cost, own)) - room
+        room = self._shares.run + sum(self._plan.limits.values())
+        over = sum(self._own_cost(message) for message in own if message.id not in self._plan.kept_whole) - room
         step = max(1, room // 4)
         return ceil(over / step) * step if over > 0 else 0
 
-    def _with_short_arguments(self, message: Message) -> Message:
-        """What was written into a file in an earlier turn need not be read again with every answer."""
-        too_long = message.tool_calls and self._calls(message) > self._budget(TURN_CLIP) // 2
-        return _without_result(message) if too_long else message
+    def clip_own(self, message: Message) -> str:
+        text, limit = message.content or "", self._text_limit(message)
+        return text if limit is None else self._measure.clip(text, limit, _marker(message))
+
+    def parts_of_own(self, message: Message) -> Sequence[JSON]:
+        limit = self._plan.limits.get(message.id)
+        return self._measure.parts(message) if limit is None or self._measure.beside(message) <= limit else ()
+
+    def cuts_of(self, own: Sequence[Message]) -> list[tuple[int, int]]:
+        """What of the new messages is not shown."""
+        cuts: list[tuple[int, int]] = []
+        for message in own:
+            text = message.content or ""
+            if message.id in self._plan.limits and (shown := self.clip_own(message)) != text:
+                cuts.append((max(0, len(shown.removesuffix(_marker(message)))), len(text)))
+        return cuts
+
+    def _text_limit(self, message: Message) -> int | None:
+        """None: whole."""
+        if message.id in self._plan.kept_whole:
+            return None
+        if message.role is Role.USER and (limit := self._plan.limits.get(message.id)) is not None:
+            return max(0, limit - self._beside_of_own(message))
+        return self._shares.result if message.role is Role.TOOL else max(self._shares.turn, self._shares.result)
+
+    def _beside_of_own(self, message: Message) -> int:
+        limit, beside = self._plan.limits.get(message.id), self._measure.beside(message)
+        return MESSAGE_OVERHEAD + TIME_LINE if limit is not None and beside > limit else beside
 
     def _own_cost(self, message: Message) -> int:
-        return self._cost(message, self._result_clip if message.role is Role.TOOL else self._budget(NEW_MESSAGE_BUDGET))
+        text, limit = self._measure.text(message.content or ""), self._text_limit(message)
+        return (text if limit is None else min(text, limit)) + self._beside_of_own(message)
 
-    def _cost(self, message: Message, clip: int) -> int:
-        text = min(self._tokens.text(message.content or "", self._model), clip)
-        return text + self._calls(message) + MESSAGE_OVERHEAD
 
-    def _calls(self, message: Message) -> int:
-        return sum(self._tokens.text(json.dumps(call), self._model) for call in message.tool_calls or ())
+def _marker(message: Message) -> str:
+    return f"\n[cut; the whole is message {message.id}: session_search with message={message.id} reads it]"
 
 
 def _without_result(message: Message) -> Message:
@@ -209,110 +330,3 @@ def _without_arguments(call: JSON, where: str) -> JSON:
 def _without_text(message: Message) -> Message:
     where = f"[cleared, message {message.id}]"
     return replace(message, content=where) if len(message.content or "") > len(where) else message
-
-
-def _system(material: Material, cut: _Cutter, missing: int) -> str:
-    own = cut.clip("\n\n".join([material.system_prompt.strip(), prompt("house"), *material.layered]), SYSTEM_BUDGET)
-    blocks = [own]
-    if material.skills:
-        blocks.append(
-            "Skills that you have saved; view one before you use it:\n" + "\n".join(cut.lines(material.skills, 500))
-        )
-    notes = cut.lines(material.notes, OBSERVATIONS_BUDGET)
-    if notes:
-        blocks.append("What you know (notes of yours, newest last):\n" + "\n".join(notes))
-    if missing > 0:
-        blocks.append(f"[{missing} older messages not yet summarised; session_search finds them]")
-    return "\n\n".join(blocks)
-
-
-def _as_turns(
-    messages: Sequence[Message], clip: Callable[[Message], str], images: Callable[[Message], Sequence[JSON]]
-) -> list[JSON]:
-    turns: list[JSON] = []
-    for message in messages:
-        text = clip(message)
-        match message.role:
-            case Role.USER:
-                pictures = list(images(message))
-                turns.append(
-                    {"role": "user", "content": [{"type": "text", "text": text}, *pictures] if pictures else text}
-                )
-            case Role.ASSISTANT if message.tool_calls:
-                turns.append({"role": "assistant", "content": text or None, "tool_calls": message.tool_calls})
-            case Role.ASSISTANT if text:  # an empty one says nothing, and several endpoints refuse it
-                turns.append({"role": "assistant", "content": text})
-            case Role.TOOL:
-                turns.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": text})
-            case Role.ASSISTANT | Role.SYSTEM:
-                pass
-    return turns
-
-
-def _complete(turns: Sequence[JSON]) -> list[JSON]:
-    """Each call directly followed by its result, and no result without its call: anything else bricks a session."""
-    complete: list[JSON] = []
-    for i, turn in enumerate(turns):
-        if turn["role"] == "tool":
-            continue
-        complete.append(turn)
-        results = _results_after(turns, i) if turn.get("tool_calls") else {}
-        for call in turn.get("tool_calls") or ():
-            missing = {"role": "tool", "tool_call_id": call["id"], "content": _MISSING}
-            complete.append(results.get(call["id"], missing))
-    return complete
-
-
-def _results_after(turns: Sequence[JSON], call: int) -> dict[str, JSON]:
-    """Up to the next calls only: some models begin to count their ids anew with every answer."""
-    results: dict[str, JSON] = {}
-    for turn in turns[call + 1 :]:
-        if turn.get("tool_calls"):
-            break
-        if turn["role"] == "tool":
-            results.setdefault(turn["tool_call_id"], turn)
-    return results
-
-
-def _alternate(turns: Sequence[JSON]) -> list[JSON]:
-    """Neighbours of one role become one message."""
-    merged: list[JSON] = []
-    for turn in turns:
-        last = merged[-1] if merged else {}
-        same = last.get("role") == turn["role"] and turn["role"] in {"user", "assistant"}
-        if same and not last.get("tool_calls"):
-            merged[-1] = {**last, **turn, "content": _joined(last["content"] or "", turn["content"] or "")}
-        else:
-            merged.append(turn)
-    return merged
-
-
-def _from_a_user(turns: Sequence[JSON]) -> Sequence[JSON]:
-    first = next((i for i, turn in enumerate(turns) if turn["role"] == "user"), 0)
-    return turns[first:]
-
-
-def _joined(first: Any, second: Any) -> Any:
-    if isinstance(first, str) and isinstance(second, str):
-        return f"{first}\n\n{second}" if first and second else first or second
-    return [*_parts(first), *_parts(second)]
-
-
-def _parts(content: Any) -> list[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-
-
-def _add_context(messages: list[JSON], own: Sequence[Message], timezone: str) -> None:
-    """The time of the newest user message, not of the call, so that the steps of one run share their prefix."""
-    said = [message.created_at for message in own if message.role is Role.USER]
-    at = next((i for i in range(len(messages) - 1, -1, -1) if messages[i]["role"] == "user"), None)
-    if at is None or not said:
-        return
-    when = datetime.fromtimestamp(said[-1] / 1000, UTC).astimezone(ZoneInfo(timezone))
-    content = messages[at]["content"]
-    block = f"[{when:%A, %Y-%m-%d %H:%M} {timezone}]\n\n"
-    if isinstance(content, str):
-        messages[at] = {**messages[at], "content": block + content}
-    else:
-        first, *rest = content
-        messages[at] = {**messages[at], "content": [{"type": "text", "text": block + first["text"]}, *rest]}

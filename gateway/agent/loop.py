@@ -13,7 +13,7 @@ from gateway.agent.asking import Answer, ContextOverflow
 from sessions.records import Message, MessageState
 
 UNKNOWN = "[outcome unknown: the gateway was interrupted while this ran; check before you repeat it]"
-_SHRINKS = 3
+_SHRINKS = 6
 
 
 class Ended(StrEnum):
@@ -48,8 +48,8 @@ class Work(Protocol):
 
     async def fold(self) -> None: ...
 
-    async def ask_model(self, shrink: int) -> Answer:
-        """`shrink` counts how often the request was too long already. May raise ContextOverflow."""
+    async def ask_model(self) -> Answer:
+        """Raises ContextOverflow when the request was too long and the next one will be smaller, InputTooLong when none could be."""
         ...
 
     async def answered(self, answer: Answer) -> None: ...
@@ -107,13 +107,13 @@ async def advance(work: Work) -> Ended:
 
 
 async def _ask(work: Work) -> Answer:
-    """A request that is too long is made again with less, three times at most."""
-    for shrink in range(_SHRINKS):
+    """A request that is too long is made again with less, down to what the endpoint takes."""
+    for _ in range(_SHRINKS):
         try:
-            return await work.ask_model(shrink)
+            return await work.ask_model()
         except ContextOverflow:
             continue
-    return await work.ask_model(_SHRINKS)
+    return await work.ask_model()
 
 
 async def _do(calls: Sequence[Message], work: Work) -> None:

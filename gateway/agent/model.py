@@ -1,18 +1,15 @@
 """Models behind an OpenAI-compatible endpoint: retries, fallbacks, and the differences between endpoints.
 
-The client library is imported with the first call, because that takes a second and most commands never call a model. Answers are
-read as plain dictionaries: its typed objects would cost most of a call's time and hide fields that have to go back.
+Answers are read as plain dictionaries: the client library's typed objects would cost most of a call's time and hide fields that have
+to go back.
 """
 
 import asyncio
-import os
-import re
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
-from importlib import import_module
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
-from urllib.parse import urlsplit
 
 from gateway.agent.answers import Assembly
 from gateway.agent.asking import (
@@ -27,18 +24,18 @@ from gateway.agent.asking import (
     OnToken,
     Usage,
 )
+from gateway.agent.endpoint import Endpoint, ModelSettings
 from gateway.agent.fences import Fences, unfenced_json
 from gateway.agent.patience import Patience
 from gateway.agent.quirks import Gap, Quirks
-from gateway.agent.refusals import Verdict, named_limit, without_secrets
-from gateway.agent.sight import is_refused, once_without
+from gateway.agent.refusals import Verdict, named_limit
+from gateway.agent.sight import brings_new, is_refused, not_taken, once_without
 from gateway.agent.tokens import Tokens
-from gateway.agent.trouble import Outcome, Trouble, code_in, of_all, refusal
+from gateway.agent.trouble import Outcome, Trouble, of_all
 
 if TYPE_CHECKING:
     import openai
 
-CONNECT_SECONDS = 15.0
 REST_SECONDS = 60.0  # a model that failed for good is asked after its fallbacks for so long
 LEAST_WINDOW = 1_024
 
@@ -46,100 +43,8 @@ Observe = Callable[[str, Outcome, float, Usage | None], None]
 """Hears of every call: the model, how it ended, seconds, and usage when it was answered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSettings:
-    """`timeout_seconds`: the longest silence of an endpoint, and the time after which nothing is retried."""
-
-    base_url: str
-    name: str
-    api_key: str = field(default="", repr=False)
-    fast: str = ""
-    fallbacks: tuple[str, ...] = ()
-    context_window: int = 128_000
-    max_output_tokens: int = 4096
-    timeout_seconds: float = 300.0
-    transcription: str = "whisper-1"
-
-    @property
-    def host(self) -> str:
-        return urlsplit(self.base_url).netloc.rpartition("@")[2]
-
-
-def _ignore(_model: str, _outcome: Outcome, _seconds: float, _usage: Usage | None) -> None:
+def ignore(_model: str, _outcome: Outcome, _seconds: float, _usage: Usage | None) -> None:
     """Nobody observes."""
-
-
-class _Endpoint:
-    """The client library's one client, made with the first call, and its errors in our words."""
-
-    def __init__(self, settings: ModelSettings) -> None:
-        self._settings = settings
-        self._client: openai.AsyncOpenAI | None = None
-
-    async def client(self) -> "openai.AsyncOpenAI":
-        if self._client is None:
-            await asyncio.to_thread(_import_library)  # the loop goes on meanwhile
-        if self._client is None:
-            self._client = _new_client(self._settings)
-        return self._client
-
-    async def aclose(self) -> None:
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
-
-    @asynccontextmanager
-    async def speaking(self, model: str) -> AsyncGenerator[asyncio.Timeout]:
-        """Turns whatever goes wrong inside into Trouble. The timeout given is to be moved whenever something arrives."""
-        import openai
-
-        try:
-            async with asyncio.timeout(self._settings.timeout_seconds) as limit:
-                yield limit
-        except TimeoutError as error:
-            raise self._silent() from error
-        except openai.APIStatusError as error:
-            raise self._refusal(model, error.status_code, error.body, error.response.headers) from error
-        except openai.APIConnectionError as error:
-            raise self._no_connection(error) from error
-        except openai.APIError as error:  # an error in the middle of a stream
-            raise self.told(model, error.body) from error
-        except UnicodeEncodeError as error:
-            message = "The conversation holds characters that cannot be sent as UTF-8."
-            raise Trouble(message, Verdict.TRANSCRIPT) from error
-        except ValueError as error:
-            raise self.not_an_answer() from error
-
-    def told(self, model: str, body: object) -> Trouble:
-        """An error inside an answer whose status was 200."""
-        return self._refusal(model, code_in(body) or 503, body, {})
-
-    def not_an_answer(self) -> Trouble:
-        message = f"{self._settings.host} did not answer in the way of Chat Completions. Check model.base_url."
-        return Trouble(message, Verdict.AGAIN)
-
-    def _silent(self) -> Trouble:
-        seconds = self._settings.timeout_seconds
-        return Trouble(f"{self._settings.host} was silent for {seconds:g} s.", Verdict.AGAIN)
-
-    def _no_connection(self, error: BaseException) -> Trouble:
-        """The transport calls a refused connection a timeout too; only the first cause tells."""
-        while error.__cause__ is not None:
-            error = error.__cause__
-        if isinstance(error, TimeoutError):
-            return self._silent()
-        why = " ".join(without_secrets(_reason(error), self._settings.api_key).split()) or type(error).__name__
-        return Trouble(f"{self._settings.host} cannot be reached: {why}", Verdict.AGAIN)
-
-    def _refusal(self, model: str, status: int, body: object, headers: Mapping[str, str]) -> Trouble:
-        return refusal(self._settings.host, model, self._settings.api_key, status, body, headers)
-
-
-def _reason(error: BaseException) -> str:
-    """In words: `connection refused` for `[Errno 111] Connect call failed ('127.0.0.1', 9)`."""
-    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno).lower()
-    return re.sub(r"\[Errno -?\d+\] ", "", str(error))
 
 
 class _Shown:
@@ -169,23 +74,34 @@ class OpenAIModel:
         *,
         tokens: Tokens | None = None,
         patience: Patience | None = None,
-        observe: Observe = _ignore,
+        observe: Observe = ignore,
     ) -> None:
         self.settings = settings
         self.tokens = tokens or Tokens()
         self._patience = patience or Patience()
         self._observe = observe
-        self._endpoint = _Endpoint(settings)
+        self._endpoint = Endpoint(settings)
         self._quirks: dict[str, Quirks] = {}
         self._resting: dict[str, float] = {}
+        self._named_windows: dict[str, int] = {}  # 0: it does not tell
 
     def describe(self) -> str:
         return f"{self.settings.name} at {self.settings.host}"
 
     def window(self, model: str | None = None) -> int:
-        """The context window in tokens: as configured, or smaller once the endpoint has refused a request for its length."""
-        learnt = self._quirks_of(model or self.settings.name).window
-        return min(self.settings.context_window, learnt or self.settings.context_window)
+        """The context window in tokens: as configured or as the endpoint names it, whichever is smaller, and smaller still once it has
+        refused a request for its length. Where none is configured, what the endpoint names counts."""
+        name = model or self.settings.name
+        named, learnt = self._named_windows.get(name), self._quirks_of(name).window
+        configured = self.settings.context_window
+        size = min(configured, named or configured) if self.settings.window_is_known else named or configured
+        return min(size, learnt or sys.maxsize)
+
+    async def learn_window(self, model: str | None = None) -> None:
+        """Ask the endpoint, once for each model, how large its window is. Never raises for what the endpoint does."""
+        name = model or self.settings.name
+        if name not in self._named_windows and (named := await self._endpoint.named_window(name)) is not None:
+            self._named_windows[name] = named
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()
@@ -222,12 +138,16 @@ class OpenAIModel:
         quirks, failed = self._quirks_of(model), 0
         deadline = self._patience.clock() + self.settings.timeout_seconds
         while True:
+            if request.exact and Gap.PICTURES in quirks.gaps and brings_new(request.messages):
+                raise not_taken(self.settings.host, model)
             body = quirks.shape(request, model, self.settings.max_output_tokens)
             started = self._patience.clock()
             try:
                 answer = await self._call(body, request, shown)
             except Trouble as trouble:
                 adapted = quirks.learn(body, trouble.status, trouble.words)
+                if request.exact and is_refused(body, trouble.words) and brings_new(request.messages):
+                    raise trouble.final() from trouble
                 if not adapted and trouble.verdict is Verdict.TRANSCRIPT and is_refused(body, trouble.words):
                     request, adapted = once_without(request), True
                 outcome = Outcome.ADAPTED if adapted else trouble.outcome
@@ -341,69 +261,3 @@ class OpenAIModel:
 
     def _quirks_of(self, model: str) -> Quirks:
         return self._quirks.setdefault(model, Quirks())
-
-
-class Transcriber:
-    """Speech to text over `/audio/transcriptions` of the same endpoint."""
-
-    def __init__(
-        self, settings: ModelSettings, *, patience: Patience | None = None, observe: Observe = _ignore
-    ) -> None:
-        self.settings = settings
-        self._patience = patience or Patience(attempts=3)
-        self._observe = observe
-        self._endpoint = _Endpoint(settings)
-
-    async def aclose(self) -> None:
-        await self._endpoint.aclose()
-
-    async def transcribe(self, audio: bytes, name: str, *, language: str | None = None) -> str:
-        """The spoken words. `name` tells the format by its ending. Raises ModelUnreachable or ModelRefused."""
-        deadline, failed = self._patience.clock() + self.settings.timeout_seconds, 0
-        while True:
-            started = self._patience.clock()
-            try:
-                text = await self._call(audio, name, language)
-            except Trouble as trouble:
-                failed += 1
-                self._observe(self.settings.transcription, trouble.outcome, self._patience.clock() - started, None)
-                wait = self._patience.wait(failed, trouble.wait, deadline) if trouble.verdict is Verdict.AGAIN else None
-                if wait is None:
-                    raise trouble.about_audio() from trouble
-                await self._patience.sleep(wait)
-            else:
-                self._observe(self.settings.transcription, Outcome.ANSWERED, self._patience.clock() - started, None)
-                return text
-
-    async def _call(self, audio: bytes, name: str, language: str | None) -> str:
-        client, model = await self._endpoint.client(), self.settings.transcription
-        async with self._endpoint.speaking(model):
-            spoken = {"language": language} if language else {}
-            files = {"file": (name, audio)}
-            answer = await client.post(
-                "/audio/transcriptions",
-                cast_to=object,
-                body={"model": model, **spoken},
-                files=files,
-                options={"headers": {"Content-Type": "multipart/form-data"}},
-            )
-        text = cast(JSON, answer).get("text") if isinstance(answer, dict) else None
-        if not isinstance(text, str):
-            raise self._endpoint.not_an_answer()
-        return text.strip()
-
-
-def _import_library() -> None:
-    import_module("openai")
-
-
-def _new_client(settings: ModelSettings) -> "openai.AsyncOpenAI":
-    import openai
-
-    return openai.AsyncOpenAI(
-        base_url=settings.base_url,
-        api_key=settings.api_key or "none",  # local servers want none, the library insists on one
-        max_retries=0,
-        timeout=openai.Timeout(settings.timeout_seconds, connect=min(CONNECT_SECONDS, settings.timeout_seconds)),
-        http_client=openai.DefaultAioHttpClient(),  # a third less CPU for each call than the default transport
-    )

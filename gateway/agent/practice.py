@@ -51,6 +51,9 @@ class PracticeModel:
     def window(self, model: str | None = None) -> int:  # noqa: ARG002 there is but one
         return WINDOW
 
+    async def learn_window(self, model: str | None = None) -> None:
+        """It is known."""
+
     async def aclose(self) -> None:
         """Nothing to close."""
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 4  # role and separators
 IMAGE_TOKENS = 1_000  # what large models charge for a picture of ordinary size
+FILE_TOKENS = 1_000  # a file as a part, say a PDF of a page or two: how many it has is for the endpoint to find out
 LEAST_FACTOR, GREATEST_FACTOR = 0.5, 3.0
 TOO_SMALL_TO_LEARN = 50
 
@@ -95,5 +96,7 @@ def _part_size(part: Any) -> int:
             return _size(text)
         case {"type": "image_url"}:
             return IMAGE_TOKENS * BYTES_PER_TOKEN
+        case {"type": "file"}:
+            return FILE_TOKENS * BYTES_PER_TOKEN
         case _:
             return _size(json.dumps(part, ensure_ascii=False, default=str))

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from gateway.agent.asking import JSON
+from gateway.agent.asking import JSON, REFUSED, TOO_LONG
 from gateway.api.asking import Feed, FinishReason, Outcome, Question
 from gateway.api.contract import Call
 from gateway.api.desk import Desk
@@ -21,7 +21,7 @@ from sessions import inbox, runs, store
 from sessions.errors import NotFound
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import SessionKey
-from sessions.records import Run, RunStatus, StopReason
+from sessions.records import RunStatus, StopReason
 from sessions.runs import Opening
 from sessions.runs.outcomes import Standing, of_call, standing, words_of_steps
 
@@ -129,7 +129,7 @@ def _outcome(found: Standing) -> Outcome:
     if found.asked is not None:
         return replace(silent, text=found.asked.text, waiting=True)
     if run.status is RunStatus.ERROR:
-        raise _failed(run)
+        raise _failed(found)
     said = found.said
     text = (said.content if said is not None else None) or ""
     if found.handed_over and said is not None:
@@ -145,8 +145,11 @@ def _reason(found: Standing) -> FinishReason:
     return "length" if found.run.stop_reason is StopReason.BUDGET else "stop"
 
 
-def _failed(run: Run) -> ApiError:
+def _failed(found: Standing) -> ApiError:
     """What was said is in the conversation. Client libraries that repeat a 503 by themselves would say it twice."""
+    run = found.run
+    if found.error_code in {TOO_LONG, REFUSED}:
+        return invalid(run.error or "The call failed.", code=found.error_code, param="messages")
     error = unavailable(run.error or "The run failed.", code="run_failed")
     error.headers["X-Should-Retry"] = "false"
     return error

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from gateway.agent.asking import ContextOverflow, ModelRefused, ModelUnreachable
+from gateway.agent.asking import REFUSED, TOO_LONG, ContextOverflow, InputTooLong, ModelRefused, ModelUnreachable
 from gateway.agent.loop import advance
 from gateway.api.asking import Feed, Outcome, Question, finish_reason
 from gateway.api.desk import Desk
@@ -46,7 +46,7 @@ class PassingExchange:
     async def outcome(self) -> Outcome:
         try:
             await asyncio.shield(self.task)
-        except (ModelRefused, ModelUnreachable, ContextOverflow) as error:
+        except (ModelRefused, ModelUnreachable, ContextOverflow, InputTooLong) as error:
             raise _refused(error) from error
         except asyncio.CancelledError:
             raise
@@ -64,12 +64,12 @@ class PassingExchange:
         )
 
 
-def _refused(error: ModelRefused | ModelUnreachable | ContextOverflow) -> ApiError:
+def _refused(error: ModelRefused | ModelUnreachable | ContextOverflow | InputTooLong) -> ApiError:
     match error:
-        case ContextOverflow():
-            return invalid(str(error), code="context_length_exceeded", param="messages")
+        case ContextOverflow() | InputTooLong():
+            return invalid(str(error), code=TOO_LONG, param="messages")
         case ModelRefused() if error.about_transcript or error.status in {400, 422}:
-            return invalid(str(error), code="refused_by_model")
+            return invalid(str(error), code=REFUSED)
         case _:
             return unavailable(str(error), code="model_unavailable")
 

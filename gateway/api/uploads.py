@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import unquote
 
 from pydantic import BaseModel
@@ -31,11 +31,21 @@ _UNKNOWN = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """One file as it was sent. `mime`: what it is said to be. `source`: base64, a data: URL, or an http address."""
+    """One file as it was sent. `mime`: what it is said to be. `source`: base64, a data: URL, or an http address.
+
+    `part`: the kind of part that the model has to get it as. None: the model reads its name, and may open it with a tool.
+    """
 
     source: str
     name: str = ""
     mime: str = ""
+    part: Literal["image_url", "file"] | None = None
+    detail: str | None = None
+
+    @property
+    def as_part(self) -> JSON:
+        wanted = {"part": self.part, "detail": self.detail}
+        return {name: value for name, value in wanted.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,20 +86,27 @@ class Files:
         path = await asyncio.to_thread(put, self._inbox, name, data)
         self._written.append(path)
         kind = "image" if mime in _PICTURES else "file"
-        attachment = {"kind": kind, "name": path.name, "mime": mime, "size": len(data), "path": str(path)}
+        attachment = {
+            "kind": kind,
+            "name": path.name,
+            "mime": mime,
+            "size": len(data),
+            "path": str(path),
+            **upload.as_part,
+        }
         return attachment, "" if kind == "image" else told(kind, path, mime, len(data))
 
     def _by_address(self, upload: Upload) -> JSON:
         """Pictures are left for the model to look at; of other files the agent wants to have the contents."""
         name = upload.name or _name_in(upload.source)
         if upload.mime.startswith("image/"):
-            return {"kind": "image", "name": name, "mime": upload.mime, "url": upload.source}
+            return {"kind": "image", "name": name, "mime": upload.mime, "url": upload.source, **upload.as_part}
         try:
             self._api.fetcher.check(upload.source)
         except NotFetched as error:
             raise invalid(str(error), code="bad_url", param=place_of(upload.source, self._sent.model_dump())) from None
         mime = upload.mime or mimetypes.guess_type(name)[0] or _UNKNOWN
-        return {"kind": "file", "name": name, "mime": mime, "address": upload.source}
+        return {"kind": "file", "name": name, "mime": mime, "address": upload.source, **upload.as_part}
 
     def remove(self) -> None:
         for path in self._written:
@@ -126,12 +143,12 @@ def _decoded(encoded: str, limit: int) -> bytes:
 def of_part(part: JSON) -> Upload | None:
     """The file in one part of a chat message."""
     match part:
-        case {"type": "image_url", "image_url": {"url": str(url)}}:
-            return Upload(source=url, mime="image/*")
+        case {"type": "image_url", "image_url": {"url": str(url), **more}}:
+            return Upload(source=url, mime="image/*", part="image_url", detail=more.get("detail"))
         case {"type": "file", "file": {"file_data": str(data), **more}}:
-            return Upload(source=data, name=str(more.get("filename") or ""))
+            return Upload(source=data, name=str(more.get("filename") or ""), part="file")
         case {"type": "file", "file": {"file_url": str(url), **more}}:
-            return Upload(source=url, name=str(more.get("filename") or ""))
+            return Upload(source=url, name=str(more.get("filename") or ""), part="file")
         case _:
             return None
 

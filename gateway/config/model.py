@@ -58,9 +58,10 @@ class ModelSection(Section):
     fallbacks: list[Id] = Field(default_factory=list[Id])
     """Models that are tried in this order when name fails for good."""
     context_window: Annotated[int, Field(ge=2048)] = 128_000
-    """How many tokens the model takes in. Too large a number makes requests fail, too small a one makes it forget sooner."""
+    """How many tokens the model takes in. Not written: what the endpoint says, else 128000. Too large a number makes requests fail, too
+    small a one makes it forget sooner."""
     max_output_tokens: Positive = 4096
-    """Where an answer is cut."""
+    """Where an answer is cut. A quarter of the window at most."""
     timeout_seconds: Positive = 300
     """How long one request may take before it counts as failed and is tried again."""
 

@@ -6,7 +6,9 @@ from fnmatch import fnmatchcase
 from ipaddress import ip_address
 
 from adapters.registry import OUR_OWN, is_built, manifest, of_others
+from gateway.agent.tokens import Tokens
 from gateway.agent.tools import BUILT, of_other_packages
+from gateway.agent.window import Window
 from gateway.config.model import ApiKey, Config, ResetOverride
 from gateway.config.problems import Path
 from sessions.keys import ChatKind
@@ -33,6 +35,7 @@ def broken(config: Config) -> Iterator[Finding]:
 
 
 def doubtful(config: Config) -> Iterator[Finding]:
+    yield from _cramped(config)
     yield from _not_built(config)
     yield from _unreachable(config)
     yield from _unmatched(config)
@@ -43,9 +46,29 @@ def doubtful(config: Config) -> Iterator[Finding]:
 def _model(config: Config) -> Iterator[Finding]:
     if "base_url" in config.model.model_fields_set and not config.model.name and config.model.provider != "practice":
         yield Finding(path=("model", "name"), said="missing", hint="name the model that answers at base_url")
-    if config.model.max_output_tokens > config.model.context_window:
+    if _output_is_written(config) and config.model.max_output_tokens > config.model.context_window:
         hint = f"an answer is a part of the window: allowed up to {config.model.context_window}, best far less"
         yield Finding(path=("model", "max_output_tokens"), said="is larger than context_window", hint=hint)
+
+
+def _output_is_written(config: Config) -> bool:
+    return "max_output_tokens" in config.model.model_fields_set
+
+
+def _cramped(config: Config) -> Iterator[Finding]:
+    """What will be shortened so that all has room in the window."""
+    model = config.model
+    window = Window(size=model.context_window, output=model.max_output_tokens)
+    if window.answer < model.max_output_tokens:
+        key = "max_output_tokens" if _output_is_written(config) else "context_window"
+        said = f"leaves answers {window.answer} tokens, not {model.max_output_tokens}"
+        yield Finding(path=("model", key), said=said, hint="an answer gets a quarter of the window at most")
+    for name, agent in config.agents.items():
+        size, most = Tokens().text(agent.system_prompt), window.own_prompt(window.room * 2 // 3)
+        if size > most:
+            said = f"is cut: about {size} tokens, and {most} fit into model.context_window"
+            hint = "shorten it; only its first sentences are sent"
+            yield Finding(path=("agents", name, "system_prompt"), said=said, hint=hint)
 
 
 def _secrets(config: Config) -> Iterator[Finding]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from gateway.agent.asking import Model
-from gateway.agent.context import Window
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
+from gateway.agent.window import Window
 from gateway.runs.budget import Limits
 from gateway.runs.live import Live
 from sessions.clock import Clock, now_ms

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
-from gateway.agent.asking import AFRESH, JSON, Answer, ContextOverflow, ModelRequest, ToolCall, Usage
+from gateway.agent.asking import AFRESH, JSON, Answer, ContextOverflow, InputTooLong, ModelRequest, ToolCall, Usage
 from gateway.agent.loop import Result, Situation
 from gateway.agent.prompts import prompt
 from gateway.agent.tools.registry import Place, Toolbox
@@ -98,22 +98,37 @@ class PassingWork:
 
     # --- the model ---
 
-    async def ask_model(self, shrink: int) -> Answer:
-        if shrink:  # the transcript is the caller's: it is not ours to shorten
-            raise ContextOverflow("The conversation is too long for the model. Send less of it.")
-        passed = self._passed
-        request = ModelRequest(
-            messages=self._transcript,
-            tools=[*self._toolbox.schemas, *passed.tools],
-            model=self._model,
-            max_output_tokens=passed.max_output_tokens or self._house.window(self._model).output,
-            response_format=passed.response_format,
-            options=passed.sampling,
-        )
-        answer = await self._house.model().ask(request, self._on_token)
+    async def ask_model(self) -> Answer:
+        try:
+            answer = await self._house.model().ask(await self._request(), self._on_token)
+        except ContextOverflow as error:  # the transcript is the caller's: it is not ours to shorten
+            raise error.for_good() from error
         self._hear(Moment(self._id, "said"))
         await self._count(answer.usage)
         return answer
+
+    async def _request(self) -> ModelRequest:
+        """All that the caller sent, and the gateway's tools if there is room for them. Raises InputTooLong."""
+        passed, tokens = self._passed, self._house.tokens
+        await self._house.model().learn_window(self._model)
+        window = self._house.window(self._model)
+        model, ours = self._model or "", self._toolbox.schemas
+        size = tokens.messages(self._transcript, model) + tokens.tools(passed.tools, model)
+        if size > window.whole:
+            raise InputTooLong.of(size, window.size, self._model)
+        if (with_ours := size + tokens.tools(ours, model)) <= window.room:
+            size, tools = with_ours, [*ours, *passed.tools]
+        else:
+            tools = list(passed.tools)
+        return ModelRequest(
+            messages=self._transcript,
+            tools=tools,
+            model=self._model,
+            max_output_tokens=window.answer_beside(size, passed.max_output_tokens),
+            response_format=passed.response_format,
+            options=passed.sampling,
+            exact=True,
+        )
 
     def _on_token(self, text: str) -> None:
         self._hear(Moment(self._id, "afresh" if text == AFRESH else "token", text))

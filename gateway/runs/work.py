@@ -1,6 +1,5 @@
 """One run as the agent loop sees it: its journal in the store, its model, its tools, its budget."""
 
-import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from gateway.agent import context
 from gateway.agent.answers import new_call_id
-from gateway.agent.asking import AFRESH, JSON, Answer, ModelRequest, ToolCall
-from gateway.agent.context import Material
+from gateway.agent.asking import AFRESH, JSON, Answer, ContextOverflow, ToolCall
 from gateway.agent.loop import Result, Situation
-from gateway.agent.tools import skill
 from gateway.agent.tools.registry import Asking, Place, Toolbox
 from gateway.observe.logging import get_logger
 from gateway.runs.budget import Used, day_of
@@ -22,8 +18,8 @@ from gateway.runs.house import House, Profile
 from gateway.runs.interruptions import told
 from gateway.runs.live import Moment
 from gateway.runs.look import Look, look_at
-from gateway.runs.pictures import looked_at
 from gateway.runs.replies import approval_card, question_card, reply_body
+from gateway.runs.requests import Requests
 from gateway.texts import say
 from sessions import asks, outbox, runs, store
 from sessions.db.waiting import WaitingDatabase
@@ -46,6 +42,7 @@ class RunWork:
         self._draining = draining
         self._seen: Look | None = None
         self._parked = False
+        self._requests = Requests(house, run.id)
         self._has_told = run.fence == 1  # of an interruption; the first claim is none
         self._last_answer: Answer | None = None
         self.cut_off = False
@@ -103,52 +100,23 @@ class RunWork:
 
     # --- the model ---
 
-    async def ask_model(self, shrink: int) -> Answer:
+    async def ask_model(self) -> Answer:
         await self._settle_files()
         seen = self._look
-        request = await self._request(seen, shrink)
+        profile = self._profile()
+        request = await self._requests.build(seen, profile, self._toolbox(profile))
         began = time.monotonic()
-        answer = self._last_answer = await self._house.model().ask(request, self._on_token)
+        try:
+            answer = self._last_answer = await self._house.model().ask(request, self._on_token)
+        except ContextOverflow as error:
+            self._requests.refused(error)
+            raise
         self._house.live.tell(Moment(self._run.id, "said"))
         took = round(time.monotonic() - began, 3)
         log.debug(
             "model.called", run_id=self._run.id, model=answer.model, seconds=took, tokens=answer.usage.input_tokens
         )
         return answer
-
-    async def _request(self, seen: Look, shrink: int) -> ModelRequest:
-        profile = self._profile()
-        toolbox = self._toolbox(profile)
-        options = seen.run.options
-        wanted = options.get("model") or seen.session.chosen_model or profile.model
-        window = self._house.window(wanted)
-        if shrink:
-            window = window.shrunk(shrink)
-        images = await looked_at(seen.history, self._run.id)
-        material = Material(
-            system_prompt=profile.system_prompt,
-            notes=seen.notes,
-            skills=await self._skills() if toolbox.get("skill") else (),
-            history=seen.history,
-            message_count=seen.session.message_count,
-            run_id=self._run.id,
-            layered=options.get("layered", ()),
-            timezone=self._house.timezone,
-            images=lambda message: images.get(message.id, ()),
-        )
-        tools = [*toolbox.schemas, *options.get("tools", ())]
-        request = context.build(material, tools, self._house.tokens, window=window, model=wanted)
-        return replace(
-            request,
-            response_format=options.get("response_format"),
-            options=options.get("sampling", {}),
-            max_output_tokens=options.get("max_output_tokens") or request.max_output_tokens,
-        )
-
-    async def _skills(self) -> Sequence[str]:
-        """Nobody waits for a thread only to hear that there are none."""
-        folder = self._house.skills
-        return await asyncio.to_thread(skill.listing, folder) if folder.is_dir() else ()
 
     async def _settle_files(self) -> None:
         """Files are fetched when their message is taken up, so that admitting it never waits for them."""
@@ -208,6 +176,9 @@ class RunWork:
 
     async def finish(self, answer: Answer) -> bool:
         self.cut_off = answer.finish_reason == "length"
+        if note := self._requests.left_out(answer):
+            self._on_token(note)
+            answer = replace(answer, text=answer.text.rstrip() + note)
         route = self._look.run.route
         return await self._database.write(
             runs.finish,
@@ -236,10 +207,10 @@ class RunWork:
     def _log_wait(self, error: Unavailable, pause: float) -> None:
         log.warning("database.unavailable", run_id=self._run.id, error=str(error), retry_in=pause)
 
-    async def fail(self, error: str, notice: str | None) -> None:
+    async def fail(self, error: str, notice: str | None, code: str | None = None) -> None:
         """End the run in error; never raises for a run that is over."""
         body = {"text": notice} if notice else None
-        await self._database.write(runs.fail, self._run, error, self._house.clock(), notice=body)
+        await self._database.write(runs.fail, self._run, error, self._house.clock(), notice=body, code=code)
 
     # --- the tools ---
 

@@ -5,7 +5,7 @@ import contextlib
 import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from gateway.agent.asking import ContextOverflow, ModelRefused, ModelUnreachable
+from gateway.agent.asking import REFUSED, TOO_LONG, ContextOverflow, InputTooLong, ModelRefused, ModelUnreachable
 from gateway.agent.loop import Ended, advance
 from gateway.dispatch.local import LocalDispatch
 from gateway.observe.logging import get_logger
@@ -132,8 +132,12 @@ class Worker:
             ended = await advance(work)
         except ModelUnreachable as error:
             return await self._fail(run, work, str(error), say("model.unreachable_now"))
-        except (ModelRefused, ContextOverflow) as error:
-            return await self._fail(run, work, str(error), say("model.refused", reason=str(error)))
+        except (InputTooLong, ContextOverflow) as error:
+            return await self._fail(run, work, str(error), say("model.too_long"), code=TOO_LONG)
+        except ModelRefused as error:
+            about_call = error.about_transcript or error.status in {400, 422}
+            notice = say("model.refused", reason=str(error))
+            return await self._fail(run, work, str(error), notice, code=REFUSED if about_call else None)
         except (LeaseLost, asyncio.CancelledError):
             raise
         except Exception as error:  # one bad transcript or tool must stay that session's problem
@@ -144,9 +148,9 @@ class Worker:
         log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value, **work.facts())
         return ended
 
-    async def _fail(self, run: Run, work: RunWork, error: str, notice: str) -> Ended:
+    async def _fail(self, run: Run, work: RunWork, error: str, notice: str, code: str | None = None) -> Ended:
         log.warning("run.failed", run_id=run.id, session_key=run.session_key, error=error)
-        await work.fail(error, notice)
+        await work.fail(error, notice, code)
         self._house.run_ended("error")
         return Ended.FINISHED
 

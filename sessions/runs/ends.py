@@ -47,14 +47,14 @@ def finish(
         take_in(conn, current, waiting, now)
         return False
     if said.withheld:
-        _note_withheld(conn, current)
+        _note(conn, current, {"withheld": True})
     _end(conn, current, RunStatus.COMPLETED, now, reason=StopReason.BUDGET if said.cut_off else reason)
     return True
 
 
-def _note_withheld(conn: Connection, run: Run) -> None:
+def _note(conn: Connection, run: Run, fields: Mapping[str, Any]) -> None:
     """Rare, and only callers ask for it: among the options, as it says how the run went."""
-    options = json.dumps({**run.options, "withheld": True}, ensure_ascii=False)
+    options = json.dumps({**run.options, **fields}, ensure_ascii=False)
     conn.execute(update(runs).where(runs.c.id == run.id).values(options=options))
 
 
@@ -69,14 +69,24 @@ def hand_over(conn: Connection, run: Run, now: int) -> None:
     _end(conn, run, RunStatus.COMPLETED, now, reason=StopReason.DONE)
 
 
-def fail(conn: Connection, run: Run, error: str, now: int, *, notice: Mapping[str, Any] | None = None) -> None:
-    """The run ends in error, with a line in the chat. What was said stays; the transcript stays valid."""
+def fail(
+    conn: Connection,
+    run: Run,
+    error: str,
+    now: int,
+    *,
+    notice: Mapping[str, Any] | None = None,
+    code: str | None = None,
+) -> None:
+    """The run ends in error, with a line in the chat. What was said stays; the transcript stays valid. `code`: for callers."""
     inbox.serialize(conn, run.session_key)
     own(conn, run, now)
     take_in(conn, run, foldable(conn, run), now)
     _close_all(conn, run, "[not done: the run ended with an error]", now)
     if notice is not None:
         _reply(conn, get(conn, run.id), notice, now, dedup_key=f"{run.id}:error")
+    if code is not None:
+        _note(conn, run, {"error_code": code})
     _end(conn, run, RunStatus.ERROR, now, error=error)
 
 

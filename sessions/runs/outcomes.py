@@ -27,6 +27,12 @@ class Standing:
         return self.asked is None and self.run.status is RunStatus.RUNNING
 
     @property
+    def error_code(self) -> str | None:
+        """Why the run failed, in a word for programs, where there is one."""
+        code = self.run.options.get("error_code")
+        return None if code is None else str(code)
+
+    @property
     def withheld(self) -> bool:
         """A part of the answer, or all of it, by the service's content filter."""
         return bool(self.run.options.get("withheld"))

@@ -26,6 +26,10 @@ class Speaks:
     temperature: bool = True
     most_output: int | None = None
     models: frozenset[str] | None = None
+    pictures: bool = True
+    files: bool = True
+    window: int | None = None  # in tokens of three bytes, as small models count; prompt and answer have to fit
+    names_window: bool = True  # in its refusals
 
 
 def refuse(body: JSON, speaks: Speaks) -> Failure | None:
@@ -46,7 +50,31 @@ def _speaks_less(body: JSON, speaks: Speaks) -> Failure | None:
             return bad_request(f"Unsupported parameter: '{field}' is not supported.", param=field)
     if body.get("tools") and not speaks.tools:
         return bad_request(f"registry.ollama.ai/library/{body['model']} does not support tools")
-    return _bad_format(body, speaks) or _bad_length(body, speaks)
+    return _bad_format(body, speaks) or _bad_length(body, speaks) or _bad_parts(body, speaks) or _too_long(body, speaks)
+
+
+def prompt_tokens(body: JSON) -> int:
+    return len(json.dumps([body.get("messages"), body.get("tools")], ensure_ascii=False).encode()) // 3
+
+
+def _too_long(body: JSON, speaks: Speaks) -> Failure | None:
+    if speaks.window is None or prompt_tokens(body) + (body.get("max_tokens") or 0) <= speaks.window:
+        return None
+    if not speaks.names_window:
+        return bad_request("Input is too long for requested model.")
+    return bad_request(f"the request exceeds the available context size ({speaks.window} tokens), try increasing it")
+
+
+def _bad_parts(body: JSON, speaks: Speaks) -> Failure | None:
+    contents = [message.get("content") for message in body.get("messages") or () if isinstance(message, dict)]
+    kinds = {part.get("type") for content in contents if isinstance(content, list) for part in content}
+    if "image_url" in kinds and not speaks.pictures:
+        return bad_request(
+            "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj"
+        )
+    if "file" in kinds and not speaks.files:
+        return bad_request("Invalid content type: 'file'. unsupported content part", param="messages")
+    return None
 
 
 def _bad_format(body: JSON, speaks: Speaks) -> Failure | None:

@@ -38,6 +38,7 @@ class Call:
 class ModelServer:
     """`script` is taken step by step, or asked with each request's body; after its end every answer is `then`.
 
+    `about_models`: more fields of each row of /models. `ollama`: what /api/show answers.
     `fast` answers everything with one prepared text, unchecked and unrecorded: as little work as a server can do.
     """
 
@@ -50,6 +51,8 @@ class ModelServer:
         api_key: str | None = None,
         fast: str | None = None,
         port: int = 0,
+        about_models: JSON | None = None,
+        ollama: JSON | None = None,
     ) -> None:
         self.script: Script = script if callable(script) else list(script)
         self.then = then
@@ -61,6 +64,9 @@ class ModelServer:
         self.uploads: list[JSON] = []
         self._fast = _prepared(fast) if fast is not None else None
         self._port = port
+        self._about_models = about_models or {}
+        self._ollama = ollama
+        self.asked_about: list[str] = []
         self._stopping = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -71,6 +77,7 @@ class ModelServer:
             )
             app.router.add_post(f"{prefix}/audio/transcriptions", self._transcribe)
             app.router.add_get(f"{prefix}/models", self._models)
+        app.router.add_post("/api/show", self._show)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port)
@@ -163,8 +170,18 @@ class ModelServer:
         if failure := self._wrong_key(request):
             return await self._fail(request, failure)
         names = sorted(self.speaks.models or {"fake-model"})
-        rows = [{"id": name, "object": "model", "created": 0, "owned_by": "fake"} for name in names]
+        self.asked_about.append("models")
+        rows = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "fake", **self._about_models} for name in names
+        ]
         return web.json_response({"object": "list", "data": rows})
+
+    async def _show(self, request: web.Request) -> web.StreamResponse:
+        """Ollama's own."""
+        self.asked_about.append("show")
+        if self._ollama is None:
+            return web.Response(status=404)
+        return web.json_response(self._ollama)
 
     def _next(self, body: JSON) -> Step:
         if callable(self.script):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sqlalchemy import Connection, select
 
-from gateway.agent.context import Material, Window, build
+from gateway.agent.context import Material, build
 from gateway.agent.tokens import Tokens
+from gateway.agent.window import Window
 from sessions import runs, store
 from sessions.db import open_database
 from sessions.db.schema import inbox, outbox
@@ -234,7 +235,7 @@ class Arrivals(RuleBasedStateMachine):
         if any(message.role is Role.USER for message in rows):
             run_id = next((m.run_id for m in reversed(rows) if m.run_id), "")
             seen = {"history": rows, "message_count": len(rows), "run_id": run_id}
-            request = build(Material(system_prompt="x", notes=(), skills=(), **seen), (), Tokens(), window=Window())
+            request = build(Material(system_prompt="x", house=("y",), **seen), Tokens(), window=Window()).request
             assert refuse({"messages": list(request.messages), "model": "m"}, Speaks()) is None
 
     @invariant()

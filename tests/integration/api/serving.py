@@ -2,17 +2,18 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from gateway.agent.context import Window
-from gateway.agent.model import ModelSettings, OpenAIModel
+from gateway.agent.endpoint import ModelSettings
+from gateway.agent.model import OpenAIModel
 from gateway.agent.patience import Patience
 from gateway.agent.tools.registry import Toolbox
+from gateway.agent.window import Window
 from gateway.api.desk import Api, Pauses
 from gateway.api.keys import Key, Scope
 from gateway.api.server import serving
@@ -85,6 +86,7 @@ async def gateway(
     works: bool = True,
     database_url: str = "",
     model: ModelServer | None = None,
+    settings: Mapping[str, Any] | None = None,
     fetcher: Fetcher | None = None,
     wall: Clock = now_ms,
     **changes: Any,
@@ -92,10 +94,10 @@ async def gateway(
     """`changes` replace fields of Api. `works` False: nobody drives runs. `wall`: the clock that times are written with."""
     async with contextlib.AsyncExitStack() as stack:
         server = model or await stack.enter_async_context(ModelServer(script))
-        settings = ModelSettings(base_url=server.url, name="big", api_key="sk-x", timeout_seconds=20)
+        fields = {"base_url": server.url, "name": "big", "api_key": "sk-x", "timeout_seconds": 20, **(settings or {})}
         metrics = Metrics()
         client = OpenAIModel(
-            settings, patience=Patience(sleep=lambda _: asyncio.sleep(0)), observe=metrics.model_called
+            ModelSettings(**fields), patience=Patience(sleep=lambda _: asyncio.sleep(0)), observe=metrics.model_called
         )
         stack.push_async_callback(client.aclose)
         database = await asyncio.to_thread(open_database, home, database_url)
@@ -106,7 +108,7 @@ async def gateway(
             database=database,
             model=lambda: client,
             profile=_profile,
-            window=lambda _: Window(),
+            window=lambda name: Window(size=client.window(name)),
             settle_file=Media({}, limit=lambda: 1_000_000, fetch=fetcher.fetch).settle,
             clock=wall,
             run_ended=metrics.run_ended,

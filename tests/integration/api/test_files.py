@@ -208,17 +208,16 @@ async def test_pictures_of_calls_reach_the_model_as_they_stand(home: Path, sessi
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
 @pytest.mark.parametrize("way", ["data", "address"])
 async def test_files_of_calls(home: Path, session: str | None, dialect: str, way: str) -> None:
-    """In a session they lie in the workspace. Without one there is none, and the model gets them whole."""
+    """The model gets them whole; in a session they lie in the workspace as well."""
     async with site() as far, gateway(home, fetcher=far.public) as gw:
         source = {"filename": "report.pdf"} | ({"file_data": PDF} if way == "data" else {"file_url": far.url})
         if dialect == "chat":
             sent = await call(gw, "/v1/chat/completions", {"messages": said({"type": "file", "file": source})}, session)
         else:
             sent = await call(gw, "/v1/responses", {"input": said({"type": "input_file", **source})}, session)
-        if session is None:
-            assert sent[-1] == {"type": "file", "file": {"filename": "report.pdf", "file_data": PDF}}
-        else:
-            assert "[file inbox/report.pdf, application/pdf, 1 kB]" in sent
+        assert sent[-1] == {"type": "file", "file": {"filename": "report.pdf", "file_data": PDF}}
+        if session is not None:
+            assert "[file inbox/report.pdf, application/pdf, 1 kB]" in sent[0]["text"]
             (files,) = [inbox(home, folder.name) for folder in (home / "workspace").iterdir()]
             assert files == {"report.pdf": b"%PDF-1.7"}
 

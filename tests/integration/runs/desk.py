@@ -10,7 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from gateway.agent.model import ModelSettings, OpenAIModel
+from gateway.agent.endpoint import ModelSettings
+from gateway.agent.model import OpenAIModel
 from gateway.agent.patience import Patience
 from gateway.agent.tools import ask_human
 from gateway.agent.tools.registry import Arguments, Tool, Toolbox
@@ -168,7 +169,7 @@ async def desk(
 
 
 def _window(model: OpenAIModel, name: str | None) -> Any:
-    from gateway.agent.context import Window
+    from gateway.agent.window import Window
 
     return Window(size=model.window(name), output=1_000)
 

@@ -8,7 +8,8 @@ import threading
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
-from gateway.agent.model import ModelSettings, OpenAIModel
+from gateway.agent.endpoint import ModelSettings
+from gateway.agent.model import OpenAIModel
 from gateway.agent.tools import ask_human
 from gateway.agent.tools.registry import Arguments, Place, Tool, Toolbox
 from gateway.dispatch.local import LocalDispatch

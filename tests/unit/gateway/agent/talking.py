@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.agent.asking import Answer, ModelRequest
-from gateway.agent.model import ModelSettings, OpenAIModel
+from gateway.agent.endpoint import ModelSettings
+from gateway.agent.model import OpenAIModel
 from gateway.agent.patience import Patience
 from tests.fakes.model_server import ModelServer, Script
 

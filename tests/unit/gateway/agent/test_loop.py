@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gateway.agent.asking import Answer, ContextOverflow, ToolCall
+from gateway.agent.asking import Answer, ContextOverflow, InputTooLong, ToolCall
 from gateway.agent.loop import UNKNOWN, Ended, Result, Situation, advance
 from sessions.errors import LeaseLost
 from sessions.records import Message, MessageState, Role
@@ -56,8 +56,8 @@ class Journal:
         self.unread = 0
         self.tell("fold")
 
-    async def ask_model(self, shrink: int) -> Answer:
-        self.tell(f"ask {shrink}")
+    async def ask_model(self) -> Answer:
+        self.tell("ask")
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -115,13 +115,13 @@ DONE = Answer(text="done")
 async def test_an_answer_without_tools_ends_the_run():
     journal = Journal([DONE])
     assert await advance(journal) is Ended.FINISHED
-    assert journal.told == ["ask 0", "finish"]
+    assert journal.told == ["ask", "finish"]
 
 
 async def test_what_is_unread_is_folded_before_the_next_call():
     journal = Journal([using("a"), DONE], unread=1)
     assert await advance(journal) is Ended.FINISHED
-    assert journal.told == ["fold", "ask 0", "a", "ask 0", "finish"]
+    assert journal.told == ["fold", "ask", "a", "ask", "finish"]
 
 
 async def test_a_run_goes_on_when_something_came_in_at_its_end():
@@ -133,7 +133,7 @@ async def test_a_run_goes_on_when_something_came_in_at_its_end():
 
     journal.finish = finish
     assert await advance(journal) is Ended.FINISHED
-    assert journal.told == ["ask 0", "fold", "ask 0"]
+    assert journal.told == ["ask", "fold", "ask"]
 
 
 async def test_tools_that_only_look_run_side_by_side_and_the_others_alone_and_in_order():
@@ -152,13 +152,13 @@ async def test_what_was_begun_before_a_crash_is_not_repeated_unless_it_may_be():
     begun = [call_row(0, "pay", MessageState.STARTED), call_row(1, "repeat_1", MessageState.STARTED)]
     journal = Journal([DONE], calls=begun)
     await advance(journal)
-    assert journal.told == [UNKNOWN, "repeat_1", "ask 0", "finish"]
+    assert journal.told == [UNKNOWN, "repeat_1", "ask", "finish"]
 
 
 async def test_a_question_parks_the_run_and_what_follows_waits():
     journal = Journal([using("a", "ask_1", "b")])
     assert await advance(journal) is Ended.PARKED
-    assert journal.told == ["ask 0", "a", "ask_1"]
+    assert journal.told == ["ask", "a", "ask_1"]
     assert [call.tool_name for call in journal.calls] == ["ask_1", "b"]
 
 
@@ -171,19 +171,21 @@ async def test_a_limit_is_looked_at_only_before_a_call():
 async def test_the_callers_tools_are_left_to_it():
     journal = Journal([using("theirs_1", "a")])
     assert await advance(journal) is Ended.HANDED_OVER
-    assert journal.told == ["ask 0", "a", "hand over"]
+    assert journal.told == ["ask", "a", "hand over"]
 
 
-@pytest.mark.parametrize(("after", "told"), [("a", ["ask 0", "a"]), ("ask 0", ["ask 0"])])
+@pytest.mark.parametrize(("after", "told"), [("a", ["ask", "a"]), ("ask", ["ask"])])
 async def test_draining_stops_between_two_steps(after: str, told: list[str]):
     journal = Journal([using("a", "b")], drain_after=after)
     assert await advance(journal) is Ended.DRAINED
     assert journal.told == told
 
 
-async def test_a_request_that_is_too_long_is_tried_with_less_three_times():
+async def test_a_request_that_is_too_long_is_tried_with_less():
     journal = Journal([ContextOverflow("too long")] * 3 + [DONE])
     assert await advance(journal) is Ended.FINISHED
-    assert journal.told == ["ask 0", "ask 1", "ask 2", "ask 3", "finish"]
+    assert journal.told == ["ask", "ask", "ask", "ask", "finish"]
     with pytest.raises(ContextOverflow):
-        await advance(replace(journal, answers=[ContextOverflow("too long")] * 4))
+        await advance(replace(journal, answers=[ContextOverflow("too long")] * 9))
+    with pytest.raises(InputTooLong):
+        await advance(replace(journal, answers=[InputTooLong("too long"), DONE]))

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from gateway.agent.asking import AFRESH, ModelRequest
-from gateway.agent.model import ModelSettings, OpenAIModel
+from gateway.agent.endpoint import ModelSettings
+from gateway.agent.model import OpenAIModel
 from tests.fakes.model_replies import Failure, Reply, as_json, call, calls
 from tests.fakes.model_server import ModelServer
 from tests.unit.gateway.agent.talking import CLOCK, FILES, HELLO, talking

@@ -8,9 +8,11 @@ from itertools import count
 import pytest
 
 from gateway.agent.asking import AFRESH, ContextOverflow, ModelError, ModelRefused, ModelRequest, ModelUnreachable
-from gateway.agent.model import ModelSettings, OpenAIModel, Transcriber
+from gateway.agent.endpoint import ModelSettings
+from gateway.agent.model import OpenAIModel
 from gateway.agent.patience import Patience
 from gateway.agent.refusals import retry_after
+from gateway.agent.transcriber import Transcriber
 from gateway.agent.trouble import Outcome
 from tests.fakes.model_replies import (
     OVERFLOWS,

@@ -52,7 +52,30 @@ def test_an_answer_must_fit_into_the_window(only_problem, loaded):
 
     assert (problem.path, problem.said) == ("model.max_output_tokens", "is larger than context_window")
     assert "8000" in problem.hint
-    loaded("model: {name: m, context_window: 8000, max_output_tokens: 8000}")
+    assert loaded("model: {name: m, context_window: 8000, max_output_tokens: 2000}").warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("yaml", "path"),
+    [
+        ("model: {name: m, context_window: 8000, max_output_tokens: 8000}", "model.max_output_tokens"),
+        ("model: {name: m, context_window: 4096}", "model.context_window"),
+        ("model: {name: m, context_window: 2048}", "model.context_window"),
+    ],
+)
+def test_an_answer_that_will_be_shorter_than_configured_is_a_warning(loaded, yaml, path):
+    (warning,) = loaded(yaml).warnings
+    assert warning.path == path
+    assert "leaves answers" in warning.said
+
+
+def test_a_system_prompt_that_does_not_fit_is_a_warning(loaded):
+    prompt = "Be kind to everybody. " * 400
+    (warning,) = loaded(
+        f"model: {{name: m, context_window: 4096, max_output_tokens: 1024}}\nagents: {{main: {{system_prompt: '{prompt}'}}}}"
+    ).warnings
+    assert warning.path == "agents.main.system_prompt"
+    assert loaded(f"agents: {{main: {{system_prompt: '{prompt}'}}}}").warnings == ()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", ""])

@@ -1,0 +1,127 @@
+"""Rows of the journal as the messages of a request: valid for every endpoint, whatever was cut out of them. Pure."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from gateway.agent.asking import JSON
+from sessions.records import Message, Role
+
+MISSING = "[no result: this call was never finished]"
+_AT = "at"  # when a user message was said; taken off again by `timed`
+
+
+def as_turns(
+    messages: Sequence[Message], clip: Callable[[Message], str], parts: Callable[[Message], Sequence[JSON]]
+) -> list[JSON]:
+    """Each message with its text as `clip` gives it and, for those of users, the pictures and files that `parts` gives."""
+    turns: list[JSON] = []
+    for message in messages:
+        text = clip(message)
+        match message.role:
+            case Role.USER:
+                more = list(parts(message))
+                content: Any = [{"type": "text", "text": text}, *more] if more else text
+                turns.append({"role": "user", "content": content, _AT: message.created_at})
+            case Role.ASSISTANT if message.tool_calls:
+                turns.append({"role": "assistant", "content": text or None, "tool_calls": message.tool_calls})
+            case Role.ASSISTANT if text:  # an empty one says nothing, and several endpoints refuse it
+                turns.append({"role": "assistant", "content": text})
+            case Role.TOOL:
+                turns.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": text})
+            case Role.ASSISTANT | Role.SYSTEM:
+                pass
+    return turns
+
+
+def valid(turns: Sequence[JSON]) -> list[JSON]:
+    """Every call with its result, alternating roles, and a user's message first."""
+    return _from_a_user(_alternate(_complete(turns)))
+
+
+def timed(turns: Sequence[JSON], timezone: str, note: str = "") -> list[JSON]:
+    """Every user message begins with a line that says when it was said, the same in every later request; the last one also with
+    `note`."""
+    zone, last = ZoneInfo(timezone), last_of_user(turns)
+    return [_timed(turn, zone, note if i == last else "") for i, turn in enumerate(turns)]
+
+
+def last_of_user(turns: Sequence[JSON]) -> int | None:
+    return next((i for i in range(len(turns) - 1, -1, -1) if turns[i]["role"] == "user"), None)
+
+
+def time_line(moment: int, zone: ZoneInfo) -> str:
+    when = datetime.fromtimestamp(moment / 1000, UTC).astimezone(zone)
+    return f"[{when:%A, %Y-%m-%d %H:%M} {zone.key}]"
+
+
+def _timed(turn: JSON, zone: ZoneInfo, note: str) -> JSON:
+    if _AT not in turn:
+        return turn
+    plain = {name: value for name, value in turn.items() if name != _AT}
+    lines = [time_line(turn[_AT], zone), *filter(None, [note])]
+    return {**plain, "content": with_start(turn["content"], "\n".join(lines) + "\n\n")}
+
+
+def with_start(content: Any, start: str) -> Any:
+    """The content of a message, as text or as parts, after these words."""
+    if isinstance(content, str):
+        return start + content
+    first, *rest = content
+    if first.get("type") == "text":
+        return [{"type": "text", "text": start + first["text"]}, *rest]
+    return [{"type": "text", "text": start}, first, *rest]
+
+
+def _complete(turns: Sequence[JSON]) -> list[JSON]:
+    """Each call directly followed by its result, and no result without its call: anything else bricks a session."""
+    complete: list[JSON] = []
+    for i, turn in enumerate(turns):
+        if turn["role"] == "tool":
+            continue
+        complete.append(turn)
+        results = _results_after(turns, i) if turn.get("tool_calls") else {}
+        for call in turn.get("tool_calls") or ():
+            missing = {"role": "tool", "tool_call_id": call["id"], "content": MISSING}
+            complete.append(results.get(call["id"], missing))
+    return complete
+
+
+def _results_after(turns: Sequence[JSON], call: int) -> dict[str, JSON]:
+    """Up to the next calls only: some models begin to count their ids anew with every answer."""
+    results: dict[str, JSON] = {}
+    for turn in turns[call + 1 :]:
+        if turn.get("tool_calls"):
+            break
+        if turn["role"] == "tool":
+            results.setdefault(turn["tool_call_id"], turn)
+    return results
+
+
+def _alternate(turns: Sequence[JSON]) -> list[JSON]:
+    """Neighbours of one role become one message."""
+    merged: list[JSON] = []
+    for turn in turns:
+        last = merged[-1] if merged else {}
+        same = last.get("role") == turn["role"] and turn["role"] in {"user", "assistant"}
+        if same and not last.get("tool_calls"):
+            merged[-1] = {**last, **turn, "content": _joined(last["content"] or "", turn["content"] or "")}
+        else:
+            merged.append(turn)
+    return merged
+
+
+def _from_a_user(turns: Sequence[JSON]) -> list[JSON]:
+    first = next((i for i, turn in enumerate(turns) if turn["role"] == "user"), 0)
+    return list(turns[first:])
+
+
+def _joined(first: Any, second: Any) -> Any:
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}" if first and second else first or second
+    return [*_parts(first), *_parts(second)]
+
+
+def _parts(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)

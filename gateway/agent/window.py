@@ -1,0 +1,95 @@
+"""How many tokens each part of a prompt may take, in windows of any size."""
+
+from dataclasses import dataclass
+
+SYSTEM_BUDGET = 2_500
+NOTES_BUDGET = 4_000
+SKILLS_BUDGET = 500
+RECENT_SHARE, RECENT_LEAST, RECENT_MOST = 0.08, 4_000, 16_000
+NEW_MESSAGE_RESERVE = 4_000
+RESULT_CLIP = 8_000
+RUN_BUDGET = 24_000
+MARGIN = 0.05
+_STEPS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What the model takes in at once, in tokens. `most`: no prompt may be larger, because a larger one was refused."""
+
+    size: int = 128_000
+    output: int = 4_096
+    most: int | None = None
+
+    @property
+    def answer(self) -> int:
+        """The longest answer: as configured, at most a quarter of the window."""
+        return min(self.output, self.size // 4)
+
+    @property
+    def whole(self) -> int:
+        """The largest prompt, tool schemas included, that leaves something for an answer."""
+        room = int(self.size * (1 - MARGIN))
+        return room if self.most is None else min(room, self.most)
+
+    @property
+    def room(self) -> int:
+        """For the prompt, tool schemas included, beside an answer of full length."""
+        room = int(self.size * (1 - MARGIN)) - self.answer
+        return room if self.most is None else min(room, self.most)
+
+    @property
+    def recent(self) -> int:
+        """The budget of the recent turns where the window has room for all budgets."""
+        return int(min(max(self.size * RECENT_SHARE, RECENT_LEAST), RECENT_MOST))
+
+    def own_prompt(self, left: int) -> int:
+        """The most of the agent's and the house's own words in the system prompt, of what is `left` beside tools and callers' words."""
+        return max(min(SYSTEM_BUDGET, left // 2), left // 4)
+
+    def answer_beside(self, prompt: int, wanted: int | None = None) -> int:
+        """How long the answer to a prompt of this size may be. `wanted`: by a caller, who may have what is left."""
+        left = max(int(self.size * (1 - MARGIN)) - prompt, 1)
+        return min(self.answer, left) if wanted is None else min(wanted, max(left, self.answer))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """How what is left beside the system prompt, the tools and the new message is divided. `run`: what the run itself has appended."""
+
+    run: int
+    notes: int
+    skills: int
+    recent: int
+
+    @property
+    def turn(self) -> int:
+        """The most of one earlier turn."""
+        return self.recent // 3
+
+    @property
+    def result(self) -> int:
+        """The most of one tool result."""
+        return min(RESULT_CLIP, self.run // 2)
+
+
+def shares(left: int, window: Window) -> Shares:
+    """History gives way in coarse steps, so that the length of a message does not move the cut of the one before."""
+    full = NOTES_BUDGET + SKILLS_BUDGET + window.recent
+    history = min(full, max(0, left - RUN_BUDGET, left // 2))
+    scale = int(history / full * _STEPS) / _STEPS
+    return Shares(
+        run=max(0, min(RUN_BUDGET, left - int(full * scale))),
+        notes=int(NOTES_BUDGET * scale),
+        skills=int(SKILLS_BUDGET * scale),
+        recent=int(window.recent * scale),
+    )
+
+
+def fair_shares(costs: list[int], budget: int) -> list[int]:
+    """So much of each that the sum is within the budget: the small ones whole, the large ones as much as each other."""
+    shares, left = [0] * len(costs), budget
+    for done, i in enumerate(sorted(range(len(costs)), key=lambda i: costs[i])):
+        shares[i] = min(costs[i], left // (len(costs) - done))
+        left -= shares[i]
+    return shares

@@ -1,0 +1,98 @@
+"""The requests of one run: what it is about, from the journal to the model, and less of it after a refusal for its length."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gateway.agent import context
+from gateway.agent.asking import Answer, ContextOverflow, ModelRequest
+from gateway.agent.context import Built, Material
+from gateway.agent.prompts import prompt
+from gateway.agent.tools import skill
+from gateway.agent.tools.registry import Toolbox
+from gateway.runs.house import House, Profile
+from gateway.runs.look import Look
+from gateway.runs.parts import parts_to_show
+from gateway.runs.replies import NO_REPLY
+from gateway.texts import say
+from sessions.records import Source
+
+_EXACT = frozenset({Source.API, Source.THREAD})
+"""Sessions of programs: what they send is never cut."""
+
+
+class Requests:
+    def __init__(self, house: House, run_id: str) -> None:
+        self._house = house
+        self._run_id = run_id
+        self._built: Built | None = None
+        self._refused: ContextOverflow | None = None
+        self._most: int | None = None  # tokens of a prompt, once a larger one was refused
+
+    async def build(self, seen: Look, profile: Profile, toolbox: Toolbox) -> ModelRequest:
+        """The next one. Raises InputTooLong when what is new does not fit, or nothing smaller is left after a refusal."""
+        options = seen.run.options
+        wanted = options.get("model") or seen.session.chosen_model or profile.model
+        await self._house.model().learn_window(wanted)
+        exact = seen.session.source in _EXACT
+        shown = await parts_to_show(seen.history, self._run_id, every=exact)
+        material = Material(
+            system_prompt=profile.system_prompt,
+            house=(prompt("house"),),
+            notes=seen.notes,
+            skills=await self._skills() if toolbox.get("skill") else (),
+            history=seen.history,
+            message_count=seen.session.message_count,
+            run_id=self._run_id,
+            layered=options.get("layered", ()),
+            tools=toolbox.schemas,
+            callers_tools=options.get("tools", ()),
+            timezone=self._house.timezone,
+            parts=lambda message: shown.get(message.id, ()),
+            exact=exact,
+        )
+        window = replace(self._house.window(wanted), most=self._most)
+        self._take(
+            context.build(
+                material,
+                self._house.tokens,
+                window=window,
+                model=wanted,
+                wanted_output=options.get("max_output_tokens"),
+            )
+        )
+        return replace(
+            self._last.request,
+            response_format=options.get("response_format"),
+            options=options.get("sampling", {}),
+            exact=exact and any(shown.get(each.id) for each in seen.history if each.run_id == self._run_id),
+        )
+
+    def _take(self, built: Built) -> None:
+        if self._refused is not None and built.size >= self._last.size:
+            raise self._refused.for_good()
+        self._built, self._refused = built, None
+
+    @property
+    def _last(self) -> Built:
+        if self._built is None:
+            raise RuntimeError("build() comes first")
+        return self._built
+
+    def refused(self, error: ContextOverflow) -> None:
+        """The endpoint counts otherwise than we estimate, so the next request is smaller in our own count."""
+        size = self._last.size
+        self._refused, self._most = error, size * 3 // 4 if error.limit and error.limit < size else size // 2
+
+    def left_out(self, answer: Answer) -> str:
+        """What to add to an answer for somebody who has sent more than could be read; empty if all was."""
+        cut = self._last.cut if self._built is not None else ()
+        if not cut or answer.text.strip() in {"", NO_REPLY}:
+            return ""
+        shown, whole = (sum(numbers) for numbers in zip(*cut, strict=True))
+        return f"\n\n{say('limits.read_in_part', shown=f'{shown:,}', whole=f'{whole:,}')}"
+
+    async def _skills(self) -> Sequence[str]:
+        """Nobody waits for a thread only to hear that there are none."""
+        folder = self._house.skills
+        return await asyncio.to_thread(skill.listing, folder) if folder.is_dir() else ()
