@@ -21,6 +21,7 @@ from gateway.config.changes import leaves
 from gateway.config.choose import ChosenModel, ask_ollama, choose_model
 from gateway.config.load import Loaded
 from gateway.config.model import Config
+from gateway.dispatch.fair import FairPlaces
 from gateway.dispatch.local import LocalDispatch, Mine, not_of_a_terminal
 from gateway.observe.metrics import Metrics
 from gateway.observe.redaction import hide
@@ -71,6 +72,7 @@ class App:
     database: Database
     house: House
     dispatch: LocalDispatch
+    places: FairPlaces
     worker: Worker
     upkeep: Upkeep
     answering: Answering
@@ -114,14 +116,16 @@ async def open_app(
         house = _house(home, settings, database, answering, files, tokens, metrics)
         upkeep = Upkeep(home, database)
         await upkeep.repair()
-        dispatch = LocalDispatch(database, mine=mine)
-        worker = Worker(house, dispatch, parallel=loaded.config.limits.parallel_runs)
+        places = FairPlaces(loaded.config.limits.parallel_runs)
+        dispatch = LocalDispatch(database, mine=mine, places=places)
+        worker = Worker(house, dispatch)
         yield App(
             home=home,
             settings=settings,
             database=database,
             house=house,
             dispatch=dispatch,
+            places=places,
             worker=worker,
             upkeep=upkeep,
             answering=answering,

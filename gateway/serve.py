@@ -228,6 +228,7 @@ async def _http(app: App, chats: Chats) -> AsyncGenerator[tuple[str, str]]:
         readiness=lambda: _readiness(app.settings.config, chats),
         webhooks=Webhooks(chats),
         metrics=app.metrics,
+        places=app.places,
         doors=Doors(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),
         bounds=_api_bounds(app.settings.config),
         pauses=_pauses(app.settings.config),
@@ -274,7 +275,6 @@ def _api_bounds(config: Config) -> ApiBounds:
         message_bytes=limits.message_bytes,
         attachment_bytes=limits.attachment_bytes,
         queue_per_session=limits.queue_per_chat,
-        parallel_calls=limits.parallel_runs,
         connections=ConnectionShares(total=_most_connections(config), per_address=config.api.connections_per_address),
     )
 

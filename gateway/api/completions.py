@@ -63,7 +63,7 @@ async def exchange(call: Call[Any, Any], question: Question) -> AsyncGenerator[t
     mark(call)  # refuses a bad one; a call without a session is not kept, so nothing can recognise it
     headers = {} if session is None else {HEADER: session}
     way: AbstractAsyncContextManager[Exchange] = (
-        passing(call.desk, question) if session is None else held(call, question, session)
+        passing(call, question) if session is None else held(call, question, session)
     )
     metrics, began = call.desk.api.metrics, call.desk.api.clock()
     metrics.message("api", "in")
@@ -139,15 +139,14 @@ def _usage(outcome: Outcome) -> Usage:
 async def _stream(
     call: Call[ChatRequest, Nothing], under_way: Exchange, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    stream = Stream(call.request, headers)
+    stream = Stream(call.request, call.require_access, headers)
     try:
         await _write(call, under_way, stream)
         await stream.end()
     except ApiError as error:
         if not stream.begun:
             raise
-        await stream.write(as_data(error.body()))
-        await stream.end()
+        await stream.fail(as_data(error.body()))
     except ConnectionError:
         pass  # the reader has gone; the run of a session goes on
     return stream.response

@@ -47,7 +47,7 @@ class Connection(web.RequestHandler):
         self._due: asyncio.TimerHandle | None = None
         self._unasked = 0
         self._has_key = False
-        self._when_lost: list[Callable[[], None]] = []
+        self._when_lost: list[Callable[[], object]] = []
         self.address = ""
 
     @property
@@ -80,7 +80,7 @@ class Connection(web.RequestHandler):
         self._when_lost.clear()
         super().connection_lost(exc)
 
-    def when_lost(self, tell: Callable[[], None]) -> Callable[[], None]:
+    def when_lost(self, tell: Callable[[], object]) -> Callable[[], None]:
         """`tell` is called when the caller has left, at once if it has already. Returns how to stop."""
         if self.transport is None:
             tell()
@@ -121,6 +121,8 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002
     ) -> web.StreamResponse:
+        if isinstance(exc, ConnectionError):
+            raise exc  # nobody is there to be answered
         if status == 400:
             log.debug("request.unreadable", remote=request.remote, error=type(exc).__name__)
             refusal = invalid("This is no HTTP request that can be read. Check its first line and its headers.")

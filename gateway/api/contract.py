@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.api.body import Body, BodyRules, arriving, require_json
 from gateway.api.desk import Desk
-from gateway.api.errors import invalid, not_found, unavailable
+from gateway.api.errors import ApiError, invalid, not_found, unavailable
 from gateway.api.json_bounds import require_few_values
-from gateway.api.keys import Key, Scope
+from gateway.api.keys import NOBODY, Key, Scope, still
 from gateway.api.mistakes import in_words
 
 PARAMETERS = {
@@ -76,6 +76,18 @@ class Call(Generic[B, Q]):
     body: B
     query: Q
     sent: "Sent"
+    scopes: tuple[Scope, ...] = ()
+
+    def require_access(self) -> Key:
+        """The key as it is configured now. Raises ApiError when it was revoked, or has lost the scope of this call, since it began."""
+        if self.key is NOBODY:
+            return self.key
+        key = still(self.desk.api.keys(), self.key)
+        if key is None:
+            raise ApiError(401, "This key was revoked.", code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+        if self.scopes and not key.scopes.intersection(self.scopes):
+            raise ApiError(403, f"This key lacks the scope {' or '.join(self.scopes)}.", code="scope_missing")
+        return key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +129,12 @@ async def answer(endpoint: Endpoint, desk: Desk, request: web.Request, key: Key)
     path = _path(request)
     query = _validated(endpoint.query, dict(request.query))
     async with _body(endpoint, desk, request, key) as (sent, body):
-        call = Call(desk=desk, request=request, key=key, path=path, body=body, query=query, sent=sent)
+        call = Call(
+            desk=desk, request=request, key=key, path=path, body=body, query=query, sent=sent, scopes=endpoint.scopes
+        )
         result = await endpoint.run(call)
+        if isinstance(result, Answer) or not result.prepared:
+            call.require_access()  # it may have taken long
     if isinstance(result, web.StreamResponse):
         return result
     text = None if result.body is None else result.body.model_dump_json(exclude_unset=False).encode()

@@ -16,6 +16,7 @@ from gateway.api.doors import Doors
 from gateway.api.events import Hub
 from gateway.api.keys import Key, Throttle
 from gateway.dispatch.fair import FairPlaces
+from gateway.dispatch.local import PLACES
 from gateway.fetching import Fetcher
 from gateway.observe import heap
 from gateway.observe.metrics import Metrics
@@ -46,7 +47,6 @@ class Bounds:
     attachment_bytes: int = 20_971_520
     files_per_call: int = 100
     queue_per_session: int = 100
-    parallel_calls: int = 32
     body_bytes: int = 1_048_576
     arriving_bytes: int = 536_870_912
     large_bytes: int = 134_217_728
@@ -93,6 +93,8 @@ class Api:
     doors: Doors = field(default_factory=Doors)
     bounds: Bounds = field(default_factory=Bounds)
     pauses: Pauses = field(default_factory=Pauses)
+    places: FairPlaces = field(default_factory=lambda: FairPlaces(PLACES))
+    """At the model, shared with the runs."""
     fetcher: Fetcher = field(default_factory=Fetcher)
     clock: Callable[[], float] = time.monotonic
     version: str = "0"
@@ -151,7 +153,6 @@ class Desk:
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parser")
         self.large = ByteBudget(api.bounds.large_bytes)
         self.connections = ConnectionLimits(api.bounds.connections)
-        self.places = asyncio.Semaphore(api.bounds.parallel_calls)
         self.closing = asyncio.Event()
         self._trimming: asyncio.Task[None] | None = None
         bounds = api.bounds

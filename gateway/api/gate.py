@@ -11,13 +11,11 @@ from gateway.api.contract import Door, Endpoint, answer
 from gateway.api.desk import Desk
 from gateway.api.doors import from_this_machine
 from gateway.api.errors import ApiError, invalid, unavailable
-from gateway.api.keys import Key, Scope, find, neighbourhood
+from gateway.api.keys import NOBODY, Key, Scope, find, neighbourhood
 from gateway.observe.logging import get_logger
 from sessions.errors import Busy, Invalid, NotFound, Unusable
 
 log = get_logger(__name__)
-
-NOBODY = Key(name="nobody", secret="", scopes=frozenset())
 
 
 def identify(desk: Desk, request: web.Request) -> Key:

@@ -33,6 +33,10 @@ class Key:
         return Scope.ADMIN in self.scopes or created_by == self.name or deployment_id in self.deployments
 
 
+NOBODY = Key(name="nobody", secret="", scopes=frozenset())
+"""Who calls what is open to everybody."""
+
+
 @lru_cache(maxsize=256)
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
@@ -46,6 +50,11 @@ def find(keys: Sequence[Key], presented: str) -> Key | None:
         if hmac.compare_digest(_digest(key.secret), digest):
             found = key
     return found
+
+
+def still(keys: Sequence[Key], known: Key) -> Key | None:
+    """The same key as it is configured now. None when it was revoked."""
+    return next((key for key in keys if key.name == known.name and key.secret == known.secret), None)
 
 
 def local_key(home: Path) -> Key:

@@ -5,10 +5,13 @@ import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 from gateway.agent.asking import REFUSED, TOO_LONG, ContextOverflow, InputTooLong, ModelRefused, ModelUnreachable
 from gateway.agent.loop import advance
 from gateway.api.asking import Feed, Outcome, Question, finish_reason
+from gateway.api.connection import connection_of
+from gateway.api.contract import Call
 from gateway.api.desk import Desk
 from gateway.api.errors import ApiError, invalid, unavailable
 from gateway.api.uploads import embedded
@@ -19,13 +22,14 @@ log = get_logger(__name__)
 
 
 class PassingExchange:
-    """Implements `Exchange`."""
+    """Implements `Exchange`. `group`: whose share of the places at the model it takes."""
 
-    def __init__(self, desk: Desk, question: Question) -> None:
+    def __init__(self, desk: Desk, question: Question, group: str) -> None:
         self.feed = Feed()
         self.id = secrets.token_hex(12)
         self.came_at = desk.api.house.clock()
         self._desk = desk
+        self._group = group
         passed = Passed(
             messages=question.messages,
             layered=question.layered,
@@ -40,7 +44,7 @@ class PassingExchange:
         self.task = asyncio.create_task(self._advance())
 
     async def _advance(self) -> None:
-        async with self._desk.places:
+        async with self._desk.api.places.held(self._group):
             await advance(self._work)
 
     async def outcome(self) -> Outcome:
@@ -49,6 +53,8 @@ class PassingExchange:
         except (ModelRefused, ModelUnreachable, ContextOverflow, InputTooLong) as error:
             raise _refused(error) from error
         except asyncio.CancelledError:
+            if self.task.cancelled():
+                raise ConnectionResetError("the caller has left") from None
             raise
         except Exception as error:  # one bad call must stay its caller's problem
             log.exception("call.failed")
@@ -75,12 +81,16 @@ def _refused(error: ModelRefused | ModelUnreachable | ContextOverflow | InputToo
 
 
 @asynccontextmanager
-async def passing(desk: Desk, question: Question) -> AsyncGenerator[PassingExchange]:
-    """Nobody else will ever read the answer, so leaving the block ends the work."""
-    exchange = PassingExchange(desk, replace(question, messages=await embedded(desk.api, question.messages)))
+async def passing(call: Call[Any, Any], question: Question) -> AsyncGenerator[PassingExchange]:
+    """Nobody else will ever read the answer, so the work ends with the block or the connection, whichever is first."""
+    connection = connection_of(call.request)
+    whole = replace(question, messages=await embedded(call.desk.api, question.messages))
+    exchange = PassingExchange(call.desk, whole, f"key:{call.key.name}")
+    forget = connection.when_lost(exchange.task.cancel)
     try:
         yield exchange
     finally:
+        forget()
         exchange.task.cancel()
         with suppress(asyncio.CancelledError, Exception):  # whatever it was, nobody waits for it any more
             await exchange.task

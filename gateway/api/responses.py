@@ -267,15 +267,14 @@ def _usage(outcome: Outcome) -> JSON:
 async def _stream(
     call: Call[ResponseRequest, Nothing], under_way: Exchange, writer: _Writer, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    stream = Stream(call.request, headers)
+    stream = Stream(call.request, call.require_access, headers)
     try:
         await _write(call, under_way, writer, stream)
         await stream.end()
     except ApiError as error:
         if not stream.begun:
             raise
-        await stream.write(writer.failed(error))
-        await stream.end()
+        await stream.fail(writer.failed(error))
     except ConnectionError:
         pass  # the reader has gone; the run of a session goes on
     return stream.response

@@ -168,10 +168,15 @@ async def follow_events(call: Call[Nothing, Following]) -> web.StreamResponse:
         await _run_of(call, wanted.run_id)
     if wanted.thread_id is not None:
         await call.desk.api.database.read(deployments.thread, found.id, wanted.thread_id)
-    stream, hub = Stream(call.request), call.desk.hub
+
+    def permit() -> None:
+        if not call.require_access().sees(found.id, found.created_by):
+            raise not_found("deployment")
+
+    stream, hub = Stream(call.request, permit), call.desk.hub
     most = call.desk.api.bounds.waiting_event_bytes
     reader = Reader(most=most, cut=stream.abort, run_id=wanted.run_id, thread_id=wanted.thread_id)
-    with suppress(ConnectionError):
+    try:
         async with hub.follow(found.id, reader) as now:
             after = _start(call, now)
             await stream.write(b": open\n\n")
@@ -179,6 +184,12 @@ async def follow_events(call: Call[Nothing, Following]) -> web.StreamResponse:
                 await stream.write(data)
             await _pass_on(call, reader, stream)
             await stream.end()
+    except ConnectionError:
+        pass  # the reader has gone
+    except ApiError:  # what it followed is not for it any more
+        if not stream.begun:
+            raise
+        await stream.end()
     if reader.dropped:
         log.info("events.reader_dropped", deployment=found.id)
     return stream.response

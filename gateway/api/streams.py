@@ -1,7 +1,7 @@
 """Server-sent events: started late, so that an early error still has its own status, and kept alive by comments."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -10,10 +10,16 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class Stream:
-    """One answer that is written bit by bit. Writing raises ConnectionError when the reader has gone."""
+    """One answer that is written bit by bit. Writing raises ConnectionError when the reader has gone.
 
-    def __init__(self, request: web.Request, headers: Mapping[str, str] | None = None) -> None:
+    `permit` is asked before each bit whether the reader may still have it, and raises ApiError if not.
+    """
+
+    def __init__(
+        self, request: web.Request, permit: Callable[[], object], headers: Mapping[str, str] | None = None
+    ) -> None:
         self._request = request
+        self._permit = permit
         self._response = web.StreamResponse(
             headers={
                 "Content-Type": "text/event-stream; charset=utf-8",
@@ -33,6 +39,7 @@ class Stream:
 
     async def write(self, data: bytes, headers: Mapping[str, str] | None = None) -> None:
         """`headers` count only for the first write."""
+        self._permit()
         if not self.begun:
             self._response.headers.update(headers or {})
             await self._response.prepare(self._request)
@@ -40,6 +47,11 @@ class Stream:
 
     async def keep_alive(self) -> None:
         await self.write(KEEP_ALIVE)
+
+    async def fail(self, data: bytes) -> None:
+        """The last words to a reader, whatever it may still have."""
+        await self._response.write(data)
+        await self._response.write_eof()
 
     def abort(self) -> None:
         """Now, with whatever the reader has not taken. What is being written raises ConnectionError."""

@@ -184,7 +184,7 @@ class LimitsSection(Section):
     price_per_million_output_tokens: Amount = 0.0
     """What your provider takes for a million tokens out. Used for spend_per_day only."""
     parallel_runs: Positive = 32
-    """How many conversations are worked on at once. Others wait in order."""
+    """How many conversations are worked on at once. One API key or platform alone gets three quarters; others wait in order."""
     message_bytes: Positive = 262_144
     """Longer messages are refused with a sentence."""
     queue_per_chat: Positive = 100

@@ -10,6 +10,19 @@ _SHARE = 3
 Granted = Callable[[], None]
 
 
+def group_of(session_key: str) -> str:
+    """Whose work this is: of an API key, a chat platform, a deployment, the terminal, or the jobs."""
+    match session_key.split(":", 4):
+        case [_, _, "api" | "response", key_name, *_]:
+            return f"key:{key_name}"
+        case [_, agent, "thread", *_]:
+            return f"deployment:{agent}"
+        case [_, _, scope, *_]:
+            return scope
+        case _:
+            return ""
+
+
 class FairPlaces:
     """A group may hold at most three times as many places as are free, so that one alone takes three quarters of them, two together
     take three sevenths each, and somebody new finds a place at once. Of those that wait, the group with the fewest places is next."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection
 
+from gateway.dispatch.fair import FairPlaces, group_of
 from sessions import runs
 from sessions.clock import Clock, now_ms
 from sessions.db.engine import Database, Touch
@@ -14,6 +15,7 @@ from sessions.records import Run
 from sessions.runs import Opening
 
 LEASE_MS = 30_000
+PLACES = 32
 
 Mine = Callable[[str], bool]
 
@@ -24,7 +26,7 @@ def not_of_a_terminal(session_key: str) -> bool:
 
 
 class LocalDispatch:
-    """`mine` tells which keys this process works on. `opening` says how a session of a key is opened when none is active."""
+    """`mine` tells which keys this process works on, `places` how many at once. `opening` says how a session of a key is opened when none is active."""
 
     def __init__(
         self,
@@ -33,7 +35,10 @@ class LocalDispatch:
         mine: Mine = not_of_a_terminal,
         opening: Callable[[str], Opening] = lambda _: Opening(),
         clock: Clock = now_ms,
+        places: FairPlaces | None = None,
     ) -> None:
+        self._places = places or FairPlaces(PLACES)
+        self._placed: set[str] = set()
         self._database = database
         self._mine = mine
         self._opening = opening
@@ -67,7 +72,11 @@ class LocalDispatch:
             self._again.add(session_key)
         elif session_key in self._extra or self._mine(session_key):
             self._taken.add(session_key)
-            self._ready.put_nowait(session_key)
+            self._places.queue(group_of(session_key), lambda: self._place_for(session_key))
+
+    def _place_for(self, session_key: str) -> None:
+        self._placed.add(session_key)
+        self._ready.put_nowait(session_key)
 
     async def look_around(self) -> None:
         """What a crash left in flight, and what other processes put in."""
@@ -119,6 +128,9 @@ class LocalDispatch:
 
     def _let_go(self, session_key: str) -> None:
         self._taken.discard(session_key)
+        if session_key in self._placed:
+            self._placed.discard(session_key)
+            self._places.leave(group_of(session_key))
         if session_key in self._again:
             self._again.discard(session_key)
             self.notify(session_key)

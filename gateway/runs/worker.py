@@ -28,10 +28,9 @@ DRAIN_SECONDS = 20
 class Worker:
     """`run` is one cancellable coroutine; cancelling it is the same as a crash, so drain first."""
 
-    def __init__(self, house: House, dispatch: LocalDispatch, *, parallel: int = 32) -> None:
+    def __init__(self, house: House, dispatch: LocalDispatch) -> None:
         self._house = house
         self._dispatch = dispatch
-        self._places = asyncio.Semaphore(parallel)
         self._active: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._draining = False
         self._warm = False
@@ -58,7 +57,6 @@ class Worker:
         self._taking = asyncio.current_task()
         try:
             while not self._draining:
-                await self._places.acquire()
                 run = await self._claim()
                 task = group.create_task(self._drive(run), name=f"run {run.id}")
                 self._active[run.id] = (run, task)
@@ -105,7 +103,6 @@ class Worker:
             log.warning("run.put_off", run_id=run.id, error=str(error))
         finally:
             self._active.pop(run.id, None)
-            self._places.release()
             self._warm_up()
             self._house.live.tell(Moment(run.id, "ended"))
             await self._dispatch.release(run)

@@ -115,7 +115,7 @@ async def gateway(
             tool_ran=metrics.tool_ran,
         )
         if works:
-            dispatch = LocalDispatch(database)
+            dispatch = LocalDispatch(database, places=changes.get("places"))
             stack.callback(dispatch.close)
             await stack.enter_async_context(working(Worker(house, dispatch)))
         api = replace(
