@@ -49,14 +49,5 @@ def _delete(conn: Connection, session_id: str) -> set[str]:
 def _leave_no_trace(database: Database) -> None:
     while database.write_now(search.erase_step):
         pass
-    database.write_now(_shrink)
+    database.shrink()  # what is freed was overwritten already (secure_delete)
     database.checkpoint()
-
-
-def _shrink(conn: Connection) -> None:
-    """Pages that the deletes freed are already overwritten (secure_delete); give them back to the disk."""
-    if conn.dialect.name == "sqlite":
-        cursor = conn.connection.cursor()  # SQLAlchemy takes this pragma for one without rows, and it works row by row
-        cursor.execute("PRAGMA incremental_vacuum")
-        cursor.fetchall()
-        cursor.close()

@@ -111,6 +111,8 @@ class Backend(Protocol):
 
     def submit(self, job: "Job[Any]") -> None: ...
 
+    def shrink(self) -> None: ...
+
     def checkpoint(self) -> None: ...
 
     def close(self) -> None: ...
@@ -169,6 +171,10 @@ class Database(ReadsAndWrites):
             if explained is error:
                 raise
             raise explained from error
+
+    def shrink(self) -> None:
+        """Give the pages that deletes have freed back to the disk. Blocks, in short transactions."""
+        self._backend.shrink()
 
     def checkpoint(self) -> None:
         """Move everything into the main file, so that no old version of a page stays in a log. Blocks."""

@@ -114,6 +114,9 @@ class Postgres:
                     raise
         raise AssertionError("unreachable")
 
+    def shrink(self) -> None:
+        """Left to its own vacuum."""
+
     def checkpoint(self) -> None:
         """PostgreSQL looks after its own log; what was deleted leaves its tables and indexes now, not some day."""
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:

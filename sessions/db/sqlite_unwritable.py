@@ -49,6 +49,9 @@ class SqliteUnwritable:
     def submit(self, job: Job[Any]) -> None:
         settle([(job, None, ReadOnly(f"{self._path} cannot be written here. {_ELSEWHERE}"))])
 
+    def shrink(self) -> None:
+        """Nothing can be deleted here."""
+
     def checkpoint(self) -> None:
         """There is no log of ours."""
 

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, select, update
 
 from sessions import inbox, leases
 from sessions.db.engine import touch
-from sessions.db.schema import runs
+from sessions.db.schema import RUN_RUNNING, runs
 from sessions.db.sql import param
 from sessions.inbox import InboxKind, InboxMode, InboxRow
 from sessions.records import Run, RunKind, RunStatus
 from sessions.runs.admission import open_session, start
 from sessions.runs.finding import active
-from sessions.runs.words import Opening
+from sessions.runs.words import SUSPECT_TAKEOVERS, Opening
 
 _TAKE = (
     update(runs)
@@ -32,7 +32,9 @@ _TAKE = (
 def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now: int, *, lease_ms: int) -> Run | None:
     """Take the run that this key has to do, under a lease and a new fence; start one for the oldest message that waits for it.
 
-    None: nothing to do, it waits for a human or for its time, or somebody else works on it.
+    None: nothing to do, it waits for a human or for its time, or somebody else works on it. Runs that were interrupted some times
+    without progress are suspects, and worked on one at a time: the one that takes the process down is then the only one that counts
+    another interruption.
     """
     inbox.serialize(conn, session_key)
     current = active(conn, session_key)
@@ -42,11 +44,22 @@ def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now:
         return None
     if current.wake_at is not None and current.wake_at > now:
         return None
-    taken_over = current.lease_owner is not None
-    took_over = 1 if taken_over else 0
+    took_over = 0 if current.lease_owner is None else 1
+    if current.attempts + took_over >= SUSPECT_TAKEOVERS and _is_suspect_at_work(conn, current.id, now):
+        return None
     values = {"run": current.id, "by": owner, "until": now + lease_ms, "took_over": took_over, "now": now}
     taken = Run.from_row(conn.execute(_TAKE, values).mappings().one())
     return replace(taken, away_ms=_away(current, now, lease_ms))
+
+
+_SUSPECTS = select(runs.c.lease_owner).where(
+    RUN_RUNNING, runs.c.attempts >= SUSPECT_TAKEOVERS, runs.c.id != param("but"), runs.c.lease_until > param("now")
+)
+
+
+def _is_suspect_at_work(conn: Connection, but: str, now: int) -> bool:
+    owners = conn.scalars(_SUSPECTS, {"but": but, "now": now})
+    return any(not leases.is_dead(owner) for owner in owners if owner is not None)
 
 
 def _away(run: Run, now: int, lease_ms: int) -> int:

@@ -7,6 +7,8 @@ from typing import Any
 from sessions.records import RunKind, RunStatus
 
 MAX_TAKEOVERS = 5
+SUSPECT_TAKEOVERS = 2
+"""After so many interruptions without progress a run is worked on only while no other such run is."""
 ACTIVE = (RunStatus.RUNNING, RunStatus.WAITING)
 
 

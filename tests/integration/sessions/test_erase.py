@@ -55,6 +55,20 @@ def test_no_word_stays_in_any_file(home: Path, sqlite: Database) -> None:
     assert len(found(sqlite, "ordinary", ns=KEPT, limit=100)) == 40
 
 
+def test_what_was_deleted_gives_its_disk_back(home: Path, sqlite: Database) -> None:
+    """Most of what a house holds goes; what is left takes what it took alone."""
+    conversation(sqlite, KEPT, *["kept"] * 50)
+    sqlite.checkpoint()
+    before = (home / "state.db").stat().st_size
+    ids = [conversation(sqlite, f"{SECRET}{number}", *["long " * 2_000] * 40).id for number in range(20)]
+    sqlite.checkpoint()
+    full = (home / "state.db").stat().st_size
+    assert full > before + 5_000_000
+    erase.erase(home, sqlite, ids)
+    assert (home / "state.db").stat().st_size < before + 200_000
+    assert sqlite.read_now(lambda conn: conn.exec_driver_sql("PRAGMA freelist_count").scalar_one()) == 0
+
+
 BYSTANDER = """
 import sys, time
 from pathlib import Path
