@@ -16,6 +16,7 @@ from adapters.base import (
     Unauthorized,
     Undeliverable,
 )
+from adapters.text import off_the_loop
 from gateway import undelivered
 from gateway.observe.logging import get_logger
 from gateway.pacing import Pacer
@@ -188,13 +189,21 @@ class Delivery:
             conn, self._platform, self._owner, self._clock(), lease_ms=LEASE_MS, busy_chats=list(self._busy)
         )
 
-    def _prepare(self, conn: Connection, row: OutRow, *, edits: bool) -> OutRow:
+    def _prepare(self, conn: Connection, row: OutRow, pieces: Sequence[Piece], *, edits: bool) -> OutRow:
+        """Note that it is being sent. `pieces`: what it was rendered to; empty where it was so before, or is a card that closes."""
         if "closes" in row.body:
             row = replace(row, body=self._closing(conn, row))
         elif not row.rendered:
-            row = outbox.split(conn, row, self._render(row, quote=_quotes(conn, row)), self._clock())
+            row = outbox.split(conn, row, pieces, self._clock())
         (outbox.editing if edits else outbox.sending)(conn, row.id)
         return row
+
+    async def _rendered(self, row: OutRow) -> Sequence[Piece]:
+        """Before the transaction, which would hold up every other writer meanwhile."""
+        if row.rendered or "closes" in row.body:
+            return ()
+        quote = await self._database.read(_quotes, row)
+        return await off_the_loop(str(row.body.get("text", "")), self._render, row, quote=quote)
 
     def _render(self, row: OutRow, *, quote: bool = False) -> Sequence[Piece]:
         """Markdown can be something and show nothing, such as the definition of a link; then it is shown as it stands."""
@@ -261,7 +270,7 @@ class Delivery:
     async def _attempt(self, row: OutRow, draft: str | None) -> OutRow | None:
         edits = draft is not None or _is_edit(row)
         try:
-            row = await self._database.write(self._prepare, row, edits=edits)
+            row = await self._database.write(self._prepare, row, await self._rendered(row), edits=edits)
             await self._pacer.gate()
             sent = await self._call(row, draft)
         except TryLater as error:

@@ -95,7 +95,7 @@ class Presence:
     def restore(self, runs: Sequence[Run], now: int) -> None:
         """What an earlier process has shown: a run that goes on goes on in its preview, a new answer takes it, and otherwise it goes."""
         for run in runs:
-            if run.route is None or run.route.address.platform is not self._adapter.platform:
+            if run.route is None or run.route.address.platform != self._adapter.platform:
                 continue
             if (shown := self._shown.get(run.id)) is None:
                 began = self._clock() - (now - run.created_at) / 1000
@@ -129,7 +129,7 @@ class Presence:
                 pass
 
     def _begin(self, run: Run | None) -> None:
-        if run is None or run.route is None or run.route.address.platform is not self._adapter.platform:
+        if run is None or run.route is None or run.route.address.platform != self._adapter.platform:
             return
         shown = _Shown(run_id=run.id, route=run.route, began=self._clock())
         if (before := self._shown.get(run.id)) is not None:  # it goes on, and so does what is shown of it

@@ -52,6 +52,7 @@ from adapters.telegram.normalize import normalize
 from adapters.telegram.polling import Poll, update_id
 from adapters.telegram.render import render, render_draft, reply_parameters
 from adapters.telegram.transport import Connections
+from adapters.text import off_the_loop
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Attachment, Inbound, Outbound, Piece, Receipt
 
@@ -210,7 +211,7 @@ class Telegram(
     async def draft(
         self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None
     ) -> str | None:
-        piece = render_draft(text)
+        piece = await off_the_loop(text, render_draft, text)
         if address.kind is ChatKind.DM:
             await self._draft_in_dm(address, piece)
             return None

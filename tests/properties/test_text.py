@@ -1,19 +1,12 @@
 """What must hold for every text that a model may write, cut for any platform."""
 
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from markdown_it import MarkdownIt
 
-from adapters.telegram.render import render
-from adapters.text import inline
 from adapters.text.blocks import Block, Fence, Paragraph, plain_text
-from adapters.text.markdown import parse, quickly
+from adapters.text.markdown import parse
 from adapters.text.spans import Style
 from adapters.text.split import SMALLEST_LIMIT, Size, split
-from adapters.text.thorough import Document, TooDeepError, thorough
-from sessions.keys import Address, ChatKind, Platform
-from sessions.messages import Outbound
 from tests.machine import cpu_seconds, slowness
 
 WORDS = st.sampled_from(
@@ -127,128 +120,6 @@ def test_links_and_joined_characters_stay_whole(markdown: str, units: int) -> No
 def test_no_letter_of_the_answer_is_dropped_by_the_parser(markdown: str) -> None:
     shown = "".join(plain_text(block) for block in parse(markdown.replace("b", "B").replace("```", "")))
     assert shown.count("B") >= markdown.count("b")
-
-
-MARKS = (
-    "* ** *** _ __ ~~ ~ ` `` [ ] ( ) ]( ](u) ](https://e.org/a_b) [a_b](a_b) ! < > & &amp; \\ a b é 😀 \u00a0 . # a*b “"
-)
-ATOMS = st.sampled_from([*MARKS.split(" "), " ", "  ", "\n", "\t"])
-
-
-@settings(max_examples=1_500)
-@given(st.one_of(st.lists(ATOMS, max_size=16).map("".join), PROSE, NOISE.map(lambda text: text[:40])))
-def test_the_quick_reader_reads_as_the_parser_does_or_not_at_all(text: str) -> None:
-    parser = MarkdownIt("commonmark").enable("strikethrough").disable(["html_inline"])
-    quick = inline.read(text.strip(), parser)
-    assert quick is None or quick == thorough(parser.inline.parse(text.strip(), parser, {}, []))
-
-
-@given(st.from_regex(inline.USUAL_URL, fullmatch=True))
-def test_a_usual_address_is_one_that_the_parser_leaves_alone(url: str) -> None:
-    parser = MarkdownIt("commonmark")
-    assert parser.normalizeLink(url) == url
-    assert parser.validateLink(url)
-    assert "xn--" in url or parser.normalizeLinkText(url) == url
-
-
-INDENTS = st.sampled_from(["", "", "", " ", "  ", "  ", "   ", "    ", "      ", "\t", "> ", "> ", "> > ", "- ", "1. "])
-NASTY = (
-    "text  **b** `c`  [1]: https://e.org  [1]  [](https://e.org)  &nbsp;  - i  * j  1. n  2. m  3) o  10. p  -  1.  - - n  - # h"
-    "  - > q  - ```  ---  ***  - - -  =  ===  #  #tag  ## h  ## h ##  # a|b  ```  ```py  ```` a|b  ~~~  >  > q  >q  > - i  >\tt"
-    "  a | b  a|  |a  |-  -|-  --|--  :-  |---|---|  | a | b |  | 1 \\| 2 |  | `x|y` |  ||  a\\  \u2003x  x\u00a0  \x0b  -\ti"
-)
-LINES = st.sampled_from(NASTY.split("  "))
-ITEMS = st.sampled_from(["- a", "- a", "* b", "1. c", "2. d", "text", "```", "- [1]: u", "> q", ""])
-ANY_LINES = st.one_of(
-    st.lists(st.one_of(st.just(""), st.builds(str.__add__, INDENTS, LINES)), max_size=10),
-    st.lists(st.builds(str.__add__, st.sampled_from(["", "", "  ", "   ", "    ", "     "]), ITEMS), max_size=12),
-).map("\n".join)
-
-
-@settings(max_examples=1_000, deadline=None)
-@given(st.one_of(ANY_LINES, ANY_LINES, MARKDOWN, NOISE))
-def test_blocks_are_read_as_the_parser_does(text: str) -> None:
-    quick, thoroughly = Document(text), Document(text)
-    try:
-        blocks = quickly(quick)
-    except TooDeepError:
-        with pytest.raises(TooDeepError):
-            list(thoroughly.whole())
-        return
-    assert blocks in (None, list(thoroughly.whole()))
-    assert quick.definitions == thoroughly.definitions
-
-
-def test_ten_thousand_characters_are_cut_at_once() -> None:
-    markdown = (
-        "A sentence with **bold** and `code` and [a link](https://example.org/x). " * 12
-        + "\n\n- one\n- two\n\n```\nx = 1\n```\n\n"
-    ) * 12
-    blocks = parse(markdown[:10_000])
-    assert cpu_seconds(lambda: list(split(blocks, Size(4096, 100), measure))) < 0.05 * slowness()
-    assert cpu_seconds(lambda: parse(markdown[:10_000])) < 0.2 * slowness()
-
-
-GUIDE = """## How to set up the **server**
-
-First, look whether Python is there. The command prints a version, such as `3.11.7`; anything *newer* is fine too.
-
-1. **Install the package**
-
-   ```bash
-   pip install example
-   ```
-
-2. **Write the configuration.** It lives in `~/.config/example.toml`:
-
-   - `host`: where it listens
-   - `port`: which port, by default `8080`
-     - keep it above 1024
-   - `log`: how much it says, see [the docs](https://example.org/docs/log)
-
-3. Start it, and look at what it prints
-
-> **Note**: the first start takes a while.
-> It builds an index.
-
-| Option | Default     | Meaning          |
-|:-------|:-----------:|-----------------:|
-| `host` | `127.0.0.1` | where it listens |
-
-Questions:
-- Does it run as a service?
-- Where are the logs?
-
----
-
-"""
-ADVICE = """There are three things to look at: cost, time, and who does it. I'd say the *second* matters most here,
-because everything else follows from it.
-
-**Cost.** About 1,200 € a year [1], half of it for the machines – see [this page](https://example.org/prices?x=1). 👩‍👩‍👧‍👦
-
-### What I would do
-
-* Ask **Anna** first: she has done it before.
-* Then write it down, e.g. in `plan.md`.
-
-"""
-ANSWERS = {
-    "list": "".join(f"- **item {number}** with `code` and *it*\n" for number in range(400)),
-    "marks": "**bold** and `code` and *it* and [l](https://e.org) ~~x~~ " * 200,
-    "mixed": "# Title\n\nSome **bold** text with a [link](https://example.org) and `code`.\n\n- one\n- two\n  - three\n\n"
-    "```python\nprint(1)\n```\n\n> quote\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n" * 60,
-    "plain": ("word " * 12 + "\n\n") * 200,
-    "guide": GUIDE * 12,
-    "advice": ADVICE * 25 + "\n[1]: https://example.org/sources\n",
-}
-
-
-@pytest.mark.parametrize("answer", ANSWERS)
-def test_ten_thousand_characters_are_rendered_in_five_milliseconds(answer: str) -> None:
-    address = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="1")
-    outbound = Outbound(address=address, text=ANSWERS[answer][-10_000:])
-    assert cpu_seconds(lambda: render(outbound), times=20) < 0.005 * slowness()
 
 
 def test_nothing_takes_for_ever() -> None:
