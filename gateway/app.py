@@ -169,6 +169,7 @@ def _model(
         window_is_known="context_window" in config.model.model_fields_set,
         max_output_tokens=config.model.max_output_tokens,
         timeout_seconds=config.model.timeout_seconds,
+        answer_bytes=config.limits.answer_bytes,
     )
     return OpenAIModel(settings, tokens=tokens, observe=metrics.model_called)
 

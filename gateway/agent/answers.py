@@ -13,6 +13,7 @@ from uuid import uuid4
 from gateway.agent.asking import JSON, ToolCall, Usage
 
 _TAG = re.compile(r"<(/?)(think|thinking|thought)>", re.IGNORECASE)
+_REASONING = ("reasoning_content", "reasoning")
 _LONGEST_TAG = len("</thinking>")
 _MAYBE_TAG = re.compile(r"</?[a-z]*$", re.IGNORECASE)
 
@@ -69,9 +70,13 @@ def _undecided(text: str) -> int:
 
 
 class Assembly:
-    """One answer in the making. Feed it chunks, or one whole completion."""
+    """One answer in the making. Feed it chunks, or one whole completion.
 
-    def __init__(self) -> None:
+    `limit`: the bytes of text, reasoning and calls that are taken; what goes beyond is left out, and `is_full` tells.
+    """
+
+    def __init__(self, limit: int = 2**62) -> None:
+        self._room = limit
         self.visible = Visible()
         self.usage: Usage | None = None
         self.finish_reason = ""
@@ -83,6 +88,19 @@ class Assembly:
     def complete(self) -> bool:
         """False when the connection ended before the answer did."""
         return bool(self.finish_reason) or (self.started and self.usage is not None)
+
+    @property
+    def is_full(self) -> bool:
+        return self._room <= 0
+
+    def _fitting(self, text: str) -> str:
+        """As much of it as there is room for. What is empty takes room too, or a stream of nothing would never end."""
+        data = text.encode("utf-8", "replace")
+        if len(data) < self._room:
+            self._room -= max(1, len(data))
+            return text
+        kept, self._room = data[: self._room].decode("utf-8", "ignore"), 0
+        return kept
 
     def feed(self, chunk: Mapping[str, Any]) -> str:
         """Visible text that this chunk adds."""
@@ -100,11 +118,15 @@ class Assembly:
     def _feed_message(self, message: JSON) -> str:
         deltas: list[JSON] = message.get("tool_calls") or []
         for delta in deltas:
-            _merge(self._call_of(delta), delta)
+            self._fitting(json.dumps(delta, default=str))
+            if not self.is_full:
+                _merge(self._call_of(delta), delta)
+        if reasoning := "".join(str(message.get(name) or "") for name in _REASONING):
+            self._fitting(reasoning)
         if legacy := message.get("function_call"):
             delta = {"function": legacy}
             _merge(self._calls[-1] if self._calls else self._open(), delta)
-        return self.visible.feed(_plain(message.get("content")))
+        return self.visible.feed(self._fitting(_plain(message.get("content"))))
 
     def _call_of(self, delta: JSON) -> JSON:
         index, key = delta.get("index"), delta.get("id")

@@ -29,7 +29,8 @@ ASK_WINDOW_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """`timeout_seconds`: the longest silence of an endpoint, and the time after which nothing is retried.
+    """`timeout_seconds`: the longest silence of an endpoint, and the time after which nothing is retried. `answer_bytes`: where a longer
+    answer is cut.
 
     `context_window` counts as it is when `window_is_known`, else only until the endpoint names its own.
     """
@@ -43,6 +44,7 @@ class ModelSettings:
     window_is_known: bool = True
     max_output_tokens: int = 4096
     timeout_seconds: float = 300.0
+    answer_bytes: int = 1_048_576
     transcription: str = "whisper-1"
 
     @property

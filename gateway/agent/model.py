@@ -32,9 +32,13 @@ from gateway.agent.refusals import Verdict, named_limit
 from gateway.agent.sight import brings_new, is_refused, not_taken, once_without
 from gateway.agent.tokens import Tokens
 from gateway.agent.trouble import Outcome, Trouble, of_all
+from gateway.observe.logging import get_logger
+from gateway.texts import say
 
 if TYPE_CHECKING:
     import openai
+
+log = get_logger(__name__)
 
 REST_SECONDS = 60.0  # a model that failed for good is asked after its fallbacks for so long
 LEAST_WINDOW = 1_024
@@ -173,7 +177,7 @@ class OpenAIModel:
         model: str = body["model"]
         real_tools = Gap.TOOLS not in self._quirks_of(model).gaps
         fences = Fences({tool["function"]["name"] for tool in request.tools}, anywhere=not real_tools)
-        assembly = Assembly()
+        assembly = Assembly(self.settings.answer_bytes)
         async with aclosing(self._chunks(body)) as chunks:
             async for chunk in chunks:
                 text = self._read(assembly, chunk)
@@ -181,11 +185,23 @@ class OpenAIModel:
                     fences.restart()
                     shown.start_afresh()
                 shown.show(fences.feed(text))
+                if assembly.is_full:
+                    break
+        if assembly.is_full:
+            return self._cut(body, request, assembly, fences, shown)
         if not assembly.started:
             raise self._endpoint.not_an_answer()
         if not assembly.complete or assembly.finish_reason == "error":
             raise Trouble(f"{self.settings.host} broke off its answer.", Verdict.AGAIN)
         shown.show(fences.feed(assembly.visible.finish()) + fences.finish())
+        return self._answer(body, request, assembly, fences)
+
+    def _cut(self, body: JSON, request: ModelRequest, assembly: Assembly, fences: Fences, shown: _Shown) -> Answer:
+        """What has come until the limit, and a line that says so. Calls in it are not executed, as after any answer that was cut off."""
+        log.warning("model.answer_cut", model=body["model"], limit=self.settings.answer_bytes)
+        note = say("limits.answer_cut", limit=f"{self.settings.answer_bytes:,}")
+        shown.show(fences.feed(assembly.visible.finish() + f"\n\n{note}") + fences.finish())
+        assembly.finish_reason = "length"
         return self._answer(body, request, assembly, fences)
 
     def _read(self, assembly: Assembly, chunk: JSON) -> str:

@@ -187,6 +187,8 @@ class LimitsSection(Section):
     """How many conversations are worked on at once. One API key or platform alone gets three quarters; others wait in order."""
     message_bytes: Positive = 262_144
     """Longer messages are refused with a sentence."""
+    answer_bytes: Positive = 1_048_576
+    """Where an answer of the model is cut, which then says so. An endpoint that never ends its stream stops here."""
     queue_per_chat: Positive = 100
     """How many messages of one chat may wait. More are refused with a sentence."""
     attachment_bytes: Positive = 20_971_520

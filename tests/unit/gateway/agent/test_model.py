@@ -10,6 +10,7 @@ import pytest
 from gateway.agent.asking import AFRESH, ModelRequest
 from gateway.agent.endpoint import ModelSettings
 from gateway.agent.model import OpenAIModel
+from gateway.texts import say
 from tests.fakes.model_replies import Failure, Reply, as_json, call, calls
 from tests.fakes.model_server import ModelServer
 from tests.unit.gateway.agent.talking import CLOCK, FILES, HELLO, talking
@@ -335,3 +336,31 @@ async def test_the_loop_goes_on_while_the_server_is_slow():
         gate.set()
         assert (await asyncio.wait_for(task, 30)).text == "late"
         await model.aclose()
+
+
+LIMIT = {"answer_bytes": 1_000}
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_an_answer_that_never_ends_is_cut_and_says_so(streams: bool):
+    endless = Reply(text="word " * 100_000, chunks=("word ",) * 100_000 if streams else ())
+    async with talking([endless], settings=LIMIT) as talk:
+        answer = await talk.ask()
+        assert answer.text == ("word " * 200)[:999] + "\n\n" + say("limits.answer_cut", limit="1,000")
+        assert answer.text == "".join(talk.shown)
+        assert answer.finish_reason == "length"
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+async def test_nor_does_one_of_reasoning_or_of_nothing_go_on_for_ever(field: str):
+    deltas = tuple({field: "" if field == "content" else "hmm "} for _ in range(20_000))
+    async with talking([Reply(deltas=deltas)], settings=LIMIT) as talk:
+        answer = await talk.ask()
+        assert answer.text.strip() == say("limits.answer_cut", limit="1,000")
+        assert answer.finish_reason == "length"
+
+
+async def test_calls_of_an_answer_that_was_cut_are_marked_as_cut_off():
+    long = calls(call("files", {"action": "write", "content": "x" * 5_000}))
+    async with talking([long], settings=LIMIT) as talk:
+        assert (await talk.ask(tools=[FILES])).finish_reason == "length"
