@@ -7,6 +7,8 @@ from pathlib import Path
 _UNSAFE = re.compile(r"[^\w.() -]+")
 _NOT_MIME = re.compile(r"[^\w.+/-]+")
 _NAME_BYTES = 200
+INBOX = "inbox"
+"""The folder of a workspace in which received files lie."""
 _LOOKS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -28,7 +30,7 @@ def safe_name(name: str) -> str:
 
 def put(inbox: Path, name: str, data: bytes) -> Path:
     """Save it for the owner only. Raises OSError. Blocks."""
-    inbox.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_room(inbox)
     wanted = safe_name(name)
     stem, dot, ending = wanted.rpartition(".")
     for number in range(1, 10_000):
@@ -41,6 +43,15 @@ def put(inbox: Path, name: str, data: bytes) -> Path:
             file.write(data)
         return path
     raise OSError(f"there are too many files called {wanted}")
+
+
+def make_room(folder: Path) -> None:
+    """A folder of the house in a workspace. Whatever else has its name, a file or a link of the agent's, gets another. Blocks."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        numbers = (folder.with_name(f"{folder.name} ({number})") for number in range(2, 10_000))
+        folder.rename(next(name for name in numbers if not os.path.lexists(name)))
+    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def told(kind: str, path: Path, mime: str, size: int) -> str:

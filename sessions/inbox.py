@@ -63,6 +63,7 @@ class InboxRow:
     fingerprint: str | None
     created_at: int
     outcome: Outcome | None
+    left_at: int | None
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
@@ -80,6 +81,7 @@ class InboxRow:
             fingerprint=row["fingerprint"],
             created_at=row["created_at"],
             outcome=Outcome(row["outcome"]) if row["outcome"] else None,
+            left_at=row["left_at"],
         )
 
 
@@ -117,6 +119,23 @@ _BY_DEDUP_KEY = select(inbox).where(inbox.c.dedup_key == param("dedup"))
 
 def by_dedup_key(conn: Connection, dedup_key: str) -> InboxRow | None:
     row = conn.execute(_BY_DEDUP_KEY, {"dedup": dedup_key}).mappings().first()
+    return InboxRow.from_row(row) if row else None
+
+
+_LEFT = update(inbox).where(inbox.c.dedup_key == param("dedup")).values(left_at=param("at"))
+
+
+def note_left(conn: Connection, dedup_key: str, at: int | None) -> None:
+    """Its caller went away before the answer was there; None: it is back."""
+    conn.execute(_LEFT, {"dedup": dedup_key, "at": at})
+
+
+_LAST_OF_RUN = select(inbox).where(inbox.c.run_id == param("run")).order_by(inbox.c.id.desc()).limit(1)
+
+
+def last_of_run(conn: Connection, run_id: str) -> InboxRow | None:
+    """The newest message that this run has taken in."""
+    row = conn.execute(_LAST_OF_RUN, {"run": run_id}).mappings().first()
     return InboxRow.from_row(row) if row else None
 
 

@@ -11,11 +11,12 @@ from gateway.api.asking import Exchange, Outcome, Question, pieces
 from gateway.api.chat_words import AnswerMessage, ChatAnswer, ChatRequest, Choice, ModelList, ModelRow, Usage
 from gateway.api.contract import Answer, Call, Endpoint, Nothing
 from gateway.api.errors import ApiError
-from gateway.api.held import HEADER, held, session_id
+from gateway.api.held import HEADER, Place, held, session_id
 from gateway.api.keys import Scope
 from gateway.api.once import IDEMPOTENCY, mark
 from gateway.api.passing import passing
 from gateway.api.streams import Stream, as_data
+from sessions.keys import SessionKey
 
 STATUS = "X-Hermes-Run-Status"
 ON_A_SESSION = {
@@ -63,7 +64,9 @@ async def exchange(call: Call[Any, Any], question: Question) -> AsyncGenerator[t
     mark(call)  # refuses a bad one; a call without a session is not kept, so nothing can recognise it
     headers = {} if session is None else {HEADER: session}
     way: AbstractAsyncContextManager[Exchange] = (
-        passing(call, question) if session is None else held(call, question, session)
+        passing(call, question)
+        if session is None
+        else held(call, question, Place(key=SessionKey.api(call.key.name, session), name=session))
     )
     metrics, began = call.desk.api.metrics, call.desk.api.clock()
     metrics.message("api", "in")

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.api.connection_limits import ConnectionLimits
-from gateway.api.errors import invalid, unavailable
+from gateway.api.errors import invalid, signature, unavailable
 from gateway.api.keys import neighbourhood
 from gateway.observe.logging import get_logger
 
@@ -132,7 +132,7 @@ class Connection(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("a part of the answer is sent already")
         answer = refusal.response()
-        answer.headers["Server"] = "hermes-gateway"  # no hook of the application sees this answer
+        answer.headers.update(signature())  # no hook of the application sees this answer
         answer.force_close()
         return answer
 

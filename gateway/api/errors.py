@@ -1,6 +1,7 @@
 """Every error has one shape, whoever raises it."""
 
 import json
+import secrets
 from collections.abc import Mapping
 
 from aiohttp import web
@@ -20,6 +21,19 @@ _TYPES = {
     429: "rate_limit_error",
     503: "server_error",
 }
+
+
+REQUEST_ID = web.RequestKey("request_id", str)
+"""Where a request has its id, under which the log speaks of it."""
+
+
+def new_request_id() -> str:
+    return f"req_{secrets.token_hex(12)}"
+
+
+def signature(request_id: str | None = None) -> Mapping[str, str]:
+    """The headers of every answer."""
+    return {"Server": "hermes-gateway", "X-Request-Id": request_id or new_request_id()}
 
 
 class ApiError(Exception):

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from gateway.api.connection import connection_of
 from gateway.api.contract import Door, Endpoint, answer
 from gateway.api.desk import Desk
 from gateway.api.doors import from_this_machine
-from gateway.api.errors import ApiError, invalid, unavailable
+from gateway.api.errors import REQUEST_ID, ApiError, invalid, new_request_id, unavailable
 from gateway.api.keys import NOBODY, Key, Scope, find, neighbourhood
 from gateway.observe.logging import get_logger
 from sessions.errors import Busy, Invalid, NotFound, Unusable
@@ -70,6 +71,9 @@ def gate(desk: Desk, endpoints: Mapping[Handler, Endpoint]) -> Middleware:
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         endpoint = endpoints.get(request.match_info.handler)
+        request[REQUEST_ID] = new_request_id()
+        clear_contextvars()
+        bind_contextvars(request_id=request[REQUEST_ID])  # each request is a task of its own
         try:
             key = admit(desk, endpoint, request)
             if endpoint is None:

@@ -11,10 +11,11 @@ from sqlalchemy import Connection
 
 from gateway.agent.asking import JSON, REFUSED, TOO_LONG
 from gateway.api.asking import Feed, FinishReason, Outcome, Question
+from gateway.api.connection import connection_of
 from gateway.api.contract import Call
 from gateway.api.desk import Desk
 from gateway.api.errors import ApiError, invalid, unavailable
-from gateway.api.once import Mark, mark
+from gateway.api.once import Mark, Retry, mark
 from gateway.api.uploads import Files, files, of_part
 from gateway.runs.live import Moment
 from sessions import inbox, runs, store
@@ -39,12 +40,35 @@ def session_id(call: Call[Any, Any]) -> str | None:
     return sent
 
 
+Prepare = Callable[[Connection, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The conversation of a call. `name` counts like a part of its body; `prepare` makes it ready in the transaction of the call."""
+
+    key: SessionKey
+    name: str
+    prepare: Prepare | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _New:
     key: SessionKey
     messages: Sequence[JSON]
     options: JSON
     mark: Mark
+    retry: Retry
+    prepare: Prepare | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Accepted:
+    """`dedup_key`: of the call that this one is or repeats. `came_at`: when it came first."""
+
+    dedup_key: str
+    came_at: int
+    fresh: bool
 
 
 class HeldExchange:
@@ -60,6 +84,8 @@ class HeldExchange:
         self._run_id: str | None = None
         self._after_ask = 0
         self.repeated = False
+        self.answered = False
+        self._left = False
         self._stops: list[Callable[[], None]] = [desk.changes.on("started", dedup_key, self._started)]
 
     def _started(self, which: str) -> None:
@@ -76,8 +102,25 @@ class HeldExchange:
         for stop in self._stops:
             stop()
 
+    def leave(self) -> None:
+        """The caller has left: the run goes on, and whoever asks the same again is answered by it."""
+        if not self.answered:
+            self._left = True
+            self._changed.set()
+
+    async def note_whether_left(self) -> None:
+        if self._left:
+            await self._desk.api.database.write(inbox.note_left, self._dedup_key, self._desk.api.house.clock())
+
     async def outcome(self) -> Outcome:
+        found = await self._outcome()
+        self.answered = True
+        return found
+
+    async def _outcome(self) -> Outcome:
         while True:
+            if self._left:
+                raise ConnectionResetError("the caller has left")
             if not await self._told():  # a repeated call, or another process does the work
                 await self._catch_up()
             if self._run_id is not None:
@@ -156,35 +199,52 @@ def _failed(found: Standing) -> ApiError:
 
 
 @asynccontextmanager
-async def held(call: Call[Any, Any], question: Question, session: str) -> AsyncGenerator[HeldExchange]:
+async def held(call: Call[Any, Any], question: Question, place: Place) -> AsyncGenerator[HeldExchange]:
     """Store what is new and follow its run. Leaving the block early leaves the run going."""
-    desk = call.desk
-    key = SessionKey.api(call.key.name, session)
-    marked = mark(call, session)
+    desk, marked = call.desk, mark(call, place.name)
     exchange = HeldExchange(desk, marked.key)
+    forget: Callable[[], None] | None = None
     try:
-        async with files(call, key.namespace) as inbox_files:
-            messages = [await _body(desk, message, inbox_files) for message in _news(question.messages)]
-            options = _options(desk, question)
-            new = _New(key=key, messages=messages, options=options, mark=marked)
+        async with files(call, place.key.namespace) as inbox_files:
+            new = _New(
+                key=place.key,
+                messages=[await _body(desk, message, inbox_files) for message in _news(question.messages)],
+                options=_options(desk, question),
+                mark=marked,
+                retry=Retry.of(call, place.name),
+                prepare=place.prepare,
+            )
             now, most = desk.api.house.clock(), desk.api.bounds.queue_per_session
-            exchange.came_at, fresh = await desk.api.database.write(_accept, new, now, most)
-            exchange.repeated = inbox_files.unwanted = not fresh
+            accepted = await desk.api.database.write(_accept, new, now, most)
+            inbox_files.unwanted = not accepted.fresh
+        if accepted.dedup_key != marked.key:
+            exchange.close()
+            exchange = HeldExchange(desk, accepted.dedup_key)
+        exchange.came_at, exchange.repeated = accepted.came_at, not accepted.fresh
+        forget = connection_of(call.request).when_lost(exchange.leave)
         yield exchange
     finally:
+        if forget is not None:
+            forget()
         exchange.close()
+        await exchange.note_whether_left()
 
 
-def _accept(conn: Connection, new: _New, now: int, most: int) -> tuple[int, bool]:
-    """When the call came first, and whether that is now."""
+def _accept(conn: Connection, new: _New, now: int, most: int) -> _Accepted:
     key = str(new.key)
+    inbox.serialize(conn, key)
     before = new.mark.before(conn)
+    if before is None and new.mark.fingerprint is None:
+        before = new.retry.before(conn, key, now)
     if before is not None:
-        return before.created_at, False
+        inbox.note_left(conn, before.dedup_key, None)
+        return _Accepted(dedup_key=before.dedup_key, came_at=before.created_at, fresh=False)
     if inbox.count_unread(conn, key) >= most:
         raise ApiError(
             429, f"{most} calls wait for this session already.", code="queue_full", headers={"Retry-After": "5"}
         )
+    if new.prepare is not None:
+        new.prepare(conn, now)
     if all(message.get("role") == "tool" for message in new.messages):
         _require_open_call(conn, key, new.messages)
     row = NewInbox(
@@ -193,10 +253,10 @@ def _accept(conn: Connection, new: _New, now: int, most: int) -> tuple[int, bool
         messages=new.messages,
         mode=InboxMode.QUEUE,
         options=new.options,
-        fingerprint=new.mark.fingerprint,
+        fingerprint=new.mark.fingerprint or new.retry.fingerprint,
     )
     runs.accept(conn, row, Opening(), now)
-    return now, True
+    return _Accepted(dedup_key=new.mark.key, came_at=now, fresh=True)
 
 
 def _require_open_call(conn: Connection, key: str, messages: Sequence[JSON]) -> None:

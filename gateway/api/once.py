@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from gateway.api.contract import Call
 from gateway.api.errors import ApiError, invalid
-from sessions import inbox
+from sessions import inbox, runs
 from sessions.inbox import InboxKind, InboxRow, NewInbox, Outcome
 from sessions.records import Run
 
@@ -37,6 +37,33 @@ class Mark:
         if row is not None and row.fingerprint != self.fingerprint:
             raise ApiError(422, f"This {IDEMPOTENCY} was used with another body.", code="idempotency_key_reused")
         return row
+
+
+RETRY_COUNT = "X-Stainless-Retry-Count"
+"""What the official client libraries send with a request that they send again by themselves."""
+RETRY_MS = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How a call on a session is known again that has no Idempotency-Key. `said`: its library says that it sends it again."""
+
+    fingerprint: str
+    said: bool
+
+    @classmethod
+    def of(cls, call: Call[Any, Any], session: str) -> "Retry":
+        count = call.request.headers.get(RETRY_COUNT, "0")
+        fingerprint = call.sent.fingerprint(f"{call.request.path} {session}")
+        return cls(fingerprint=fingerprint, said=count.isdecimal() and count.strip("0") != "")
+
+    def before(self, conn: Connection, session_key: str, now: int) -> InboxRow | None:
+        """The call that this one repeats: the last of its session, the same, at most ten minutes old, and either its caller left
+        before the answer or the library says so."""
+        row = runs.last_call(conn, session_key)
+        if row is None or row.fingerprint != self.fingerprint or now - row.created_at > RETRY_MS:
+            return None
+        return row if self.said or row.left_at is not None else None
 
 
 def mark(call: Call[Any, Any], more: str = "") -> Mark:

@@ -15,6 +15,7 @@ from gateway.api.connection import Runner
 from gateway.api.contract import Endpoint
 from gateway.api.desk import Api, Desk
 from gateway.api.doors import is_loopback
+from gateway.api.errors import REQUEST_ID, signature
 from gateway.api.gate import gate
 from gateway.api.keys import LEAST_LENGTH
 from sessions.errors import Invalid
@@ -75,7 +76,7 @@ def refuse_unsafe(api: Api, host: str) -> None:
 def _application(desk: Desk, endpoints: Sequence[Endpoint]) -> web.Application:
     known: dict[Handler, Endpoint] = {}
     app = web.Application(middlewares=[gate(desk, known)])
-    app.on_response_prepare.append(_without_versions)
+    app.on_response_prepare.append(_sign)
     for endpoint in endpoints:
 
         async def handler(request: web.Request) -> web.StreamResponse:
@@ -86,8 +87,8 @@ def _application(desk: Desk, endpoints: Sequence[Endpoint]) -> web.Application:
     return app
 
 
-async def _without_versions(_: web.Request, response: web.StreamResponse) -> None:
-    response.headers["Server"] = "hermes-gateway"
+async def _sign(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(signature(request.get(REQUEST_ID)))
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int) -> Address:

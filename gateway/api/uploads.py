@@ -21,7 +21,7 @@ from gateway.api.errors import ApiError, invalid, too_large
 from gateway.api.file_words import is_data, split
 from gateway.api.mistakes import place_of
 from gateway.fetching import NotFetched
-from gateway.received import looks_like, put, told
+from gateway.received import INBOX, looks_like, put, told
 from sessions.errors import NotFound
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -116,7 +116,7 @@ class Files:
 @asynccontextmanager
 async def files(call: Call[Any, Any], namespace: str) -> AsyncGenerator[Files]:
     """For as long as the message is at the door. What belongs to a message that is refused or `unwanted` does not stay."""
-    inbox_files = Files(call.desk.api.house.workspace(namespace) / "inbox", call)
+    inbox_files = Files(call.desk.api.house.workspace(namespace) / INBOX, call)
     try:
         yield inbox_files
     except (ApiError, NotFound):

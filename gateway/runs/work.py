@@ -13,6 +13,7 @@ from gateway.agent.asking import AFRESH, JSON, Answer, ContextOverflow, ToolCall
 from gateway.agent.loop import Result, Situation
 from gateway.agent.tools.registry import Asking, Place, Toolbox
 from gateway.observe.logging import get_logger
+from gateway.received import INBOX
 from gateway.runs.budget import Used, day_of
 from gateway.runs.house import House, Profile
 from gateway.runs.interruptions import told
@@ -128,7 +129,7 @@ class RunWork:
         ]
         if settle is None or not waiting:
             return
-        inbox = self._house.workspace(seen.session.ns) / "inbox"
+        inbox = self._house.workspace(seen.session.ns) / INBOX
         for message in waiting:
             settled = [await settle(one, inbox) if _is_waiting(one) else (one, "") for one in message.attachments or ()]
             content = "\n".join(

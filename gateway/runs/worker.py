@@ -139,7 +139,8 @@ class Worker:
             raise
         except Exception as error:  # one bad transcript or tool must stay that session's problem
             log.exception("run.failed", run_id=run.id, session_key=run.session_key)
-            return await self._fail(run, work, f"{type(error).__name__}: {error}", say("run.failed"))
+            told = f"Something went wrong inside ({type(error).__name__}). The gateway's log says what."  # its words may name our files
+            return await self._fail(run, work, told, say("run.failed"))
         if ended in {Ended.FINISHED, Ended.OVER_BUDGET, Ended.HANDED_OVER}:
             self._house.run_ended("budget" if ended is Ended.OVER_BUDGET or work.cut_off else "done")
         log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value, **work.facts())

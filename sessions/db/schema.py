@@ -16,7 +16,7 @@ from sqlalchemy import (
 
 from sessions.db.sql import Prose
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -122,6 +122,7 @@ inbox = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("run_id", Text),
     Column("outcome", Text),
+    Column("left_at", BigInteger),
     _partial(
         "inbox_unread",
         "session_key",
@@ -131,6 +132,25 @@ inbox = Table(
     Index("inbox_by_run", "run_id"),
     sqlite_autoincrement=True,
 )
+
+responses = Table(
+    "responses",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("key_name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("session_key", Text),
+    Column("previous_id", Text),
+    Column("dedup_key", Text),
+    Column("ends_at", BigInteger),
+    Column("input", Prose),
+    Column("answer", Prose),
+    Column("created_at", BigInteger, nullable=False),
+    Index("responses_by_session", "session_key"),
+    Index("responses_by_time", "created_at"),
+)
+"""Answers that are kept by id, and conversations. `input`: what came before the answer, as long as it is in no session; `answer`: as it was
+given, empty while it is worked on; `ends_at`: the last message of the session that belongs to it."""
 
 RUN_ACTIVE = text("status IN ('running', 'waiting_on_human') AND kind <> 'farewell'")
 RUN_RUNNING = text("status = 'running'")

@@ -9,6 +9,7 @@ from sessions.runs.claims import claim, keep_alive, release
 from sessions.runs.ends import fail, finish, hand_over, stop
 from sessions.runs.finding import active, counts, get, in_flight, last_route
 from sessions.runs.journal import handed_over, has_unread, open_calls
+from sessions.runs.outcomes import last_call
 from sessions.runs.places import same_place
 from sessions.runs.previews import keep_preview, keep_shown, still_shown
 from sessions.runs.steps import answered, fold, tool_done, tool_started
@@ -39,6 +40,7 @@ __all__ = [
     "keep_alive",
     "keep_preview",
     "keep_shown",
+    "last_call",
     "last_route",
     "may_answer",
     "open_calls",

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
 
-from sessions import inbox
+from sessions import inbox, store
 from sessions.db.schema import asks, messages
 from sessions.db.sql import param
+from sessions.inbox import InboxRow
 from sessions.records import Ask, Message, Role, Run, RunStatus
 from sessions.runs.finding import get
 from sessions.runs.journal import open_calls
@@ -73,6 +74,16 @@ def of_call(conn: Connection, dedup_key: str) -> tuple[str | None, int]:
     """The run that a queued message has started or answered, if it is its turn yet, and the ask that it answered."""
     row = inbox.by_dedup_key(conn, dedup_key)
     return (None, 0) if row is None else (row.run_id, int(row.options.get("ask", 0)))
+
+
+def last_call(conn: Connection, session_key: str) -> InboxRow | None:
+    """What was said last on this key: the newest that waits, else what the newest run has taken in last."""
+    waiting = inbox.unread(conn, session_key)
+    if waiting:
+        return waiting[-1]
+    session = store.active(conn, session_key)
+    said = store.last_messages(conn, session.id, 1) if session is not None else []
+    return inbox.last_of_run(conn, said[0].run_id) if said and said[0].run_id else None
 
 
 _WORDS = (

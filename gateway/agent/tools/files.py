@@ -11,6 +11,7 @@ from pydantic import Field
 
 from gateway.agent.tools.registry import Arguments, Place, Tool, ToolError
 from gateway.agent.tools.sending import enclosed, send
+from gateway.received import INBOX
 
 MAX_FILE = 1_000_000
 MAX_LISTED = 500
@@ -67,8 +68,11 @@ def inside(workspace: Path, path: str) -> Path:
     """The file of this name in the workspace, links resolved. Raises ToolError for anything outside."""
     if "\0" in path:
         raise ToolError("a path holds no zero bytes")
-    root = workspace.resolve()
-    target = (root / path.lstrip("/")).resolve()
+    try:
+        root = workspace.resolve()
+        target = (root / path.lstrip("/")).resolve()
+    except (RuntimeError, OSError):
+        raise ToolError(f"{path} leads through links that never end") from None
     if target != root and root not in target.parents:
         raise ToolError(f"{path} is outside your workspace; use a relative path without ..")
     return target
@@ -103,6 +107,8 @@ def _write(workspace: Path, target: Path, content: str | None) -> str:
         raise ToolError("write needs content")
     if target == workspace.resolve():
         raise ToolError("write needs the path of a file")
+    if target == workspace.resolve() / INBOX:
+        raise ToolError(f"{INBOX} is the folder of received files; choose another name")
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if sum(1 for _ in workspace.rglob("*")) > MAX_FILES:
         raise ToolError(f"there are more than {MAX_FILES} files already; delete some first")

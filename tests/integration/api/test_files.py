@@ -15,6 +15,8 @@ from aiohttp.test_utils import TestServer
 
 from gateway.api.desk import Bounds
 from gateway.fetching import Fetcher
+from tests.fakes.model_replies import call as tool_call
+from tests.fakes.model_replies import calls
 from tests.integration.api.serving import Gateway, gateway
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -251,3 +253,25 @@ async def test_a_call_says_where_a_bad_address_stands(home: Path) -> None:
             body = {field: [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]}
             status, answer, _ = await gw.ask("POST", f"/v1/{path}", body, X_Hermes_Session_Id="s")
             assert (status, answer["error"]["param"]) == (400, f"{field}[1].content[1]{place}")
+
+
+async def test_no_name_that_the_agent_chooses_breaks_the_inbox(home: Path) -> None:
+    write = calls(tool_call("files", {"action": "write", "path": "inbox", "content": "mine"}))
+    async with gateway(home, [write, "tried", "seen"]) as gw:
+        assert await gw.chat("save it as inbox", "s") == "tried"
+        assert "choose another name" in gw.model.calls[1].messages[-1]["content"]
+        workspace = gw.house.workspace("agent:main:api:owner:s")
+        workspace.mkdir(parents=True, exist_ok=True)
+        (workspace / "inbox").write_text("from an older version")
+        parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": PICTURE}}]
+        assert await gw.chat(parts, "s") == "seen"  # type: ignore[arg-type]
+        assert (workspace / "inbox (2)").read_text() == "from an older version"
+
+
+async def test_links_without_an_end_are_told_without_a_path_of_ours(home: Path) -> None:
+    async with gateway(home, [calls(tool_call("files", {"action": "read", "path": "loop"})), "well"]) as gw:
+        workspace = gw.house.workspace("agent:main:api:owner:s")
+        workspace.mkdir(parents=True)
+        (workspace / "loop").symlink_to(workspace / "loop")
+        assert await gw.chat("read it", "s") == "well"
+        assert str(home) not in str(gw.model.calls[1].messages[-1])

@@ -133,6 +133,8 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
             "ALTER TABLE runs DROP COLUMN preview",
             "ALTER TABLE runs DROP COLUMN noted",
             "ALTER TABLE asks DROP COLUMN approved",
+            "ALTER TABLE inbox DROP COLUMN left_at",
+            "DROP TABLE responses",
             "UPDATE alembic_version SET version_num = '0001'",
         ):
             conn.execute(text(statement))

@@ -1,5 +1,6 @@
 """Files from outside: whatever they are called, they lead nowhere and are told in one line."""
 
+import os
 import unicodedata
 from pathlib import Path
 
@@ -59,3 +60,23 @@ def test_what_is_told_is_one_line_in_one_pair_of_brackets():
 )
 def test_what_the_first_bytes_say(head: bytes, mime: str | None):
     assert looks_like(head) == mime
+
+
+@pytest.mark.parametrize("kind", ["file", "dangling link", "loop", "link to outside"])
+def test_whatever_took_the_name_of_the_inbox_makes_room(tmp_path: Path, kind: str) -> None:
+    inbox, outside = tmp_path / "ws" / "inbox", tmp_path / "outside"
+    inbox.parent.mkdir()
+    outside.mkdir()
+    match kind:
+        case "file":
+            inbox.write_text("the agent's own")
+        case "dangling link":
+            inbox.symlink_to(tmp_path / "nowhere")
+        case "loop":
+            inbox.symlink_to(inbox)
+        case _:
+            inbox.symlink_to(outside)
+    assert put(inbox, "a.txt", b"one").read_bytes() == b"one"
+    assert put(inbox, "a.txt", b"two").parent == inbox
+    assert not list(outside.iterdir())
+    assert os.path.lexists(tmp_path / "ws" / "inbox (2)")
