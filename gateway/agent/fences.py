@@ -1,17 +1,21 @@
 """Tool calls that a model writes into its text, because its endpoint has no tools or because it does not know better.
 
-Three ways are understood: a fenced block, `<tool_call>…</tool_call>`, and an answer that is nothing but the JSON object.
+Three ways are understood: a fenced block, `<tool_call>…</tool_call>`, and JSON objects that are calls, wherever they stand.
 """
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gateway.agent.asking import JSON
+from gateway.agent.written_calls import MAY_OPEN, Offered, broken_call, calls_in, first_object, may_be_call
 
 _OPENING = re.compile(r"^[ \t]*```[ \t]*(?P<lang>\w*)[ \t]*\n|<tool_call>", re.MULTILINE)
-_MAYBE_OPENING = re.compile(r"(?:^[ \t]*`{1,3}[ \t]*\w*[ \t]*|<[a-z_]{0,10})\Z", re.MULTILINE)
+_MAYBE_OPENING = re.compile(
+    r"(?:^[ \t]*`{1,3}[ \t]*\w*[ \t]*|<[a-z_]{0,10}|\bt(?:o(?:o(?:l(?:_[cal]{0,4})?\s*)?)?)?)\Z", re.MULTILINE
+)
+_INSIDE_JSON = re.compile(r'(?:["\]}]\s*:|[\[{,])\s*\Z')
 _CLOSING = re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)
 _CLOSING_TAG = re.compile(r"</tool_call>")
 _LANGUAGES = {"", "json", "tool", "tool_call", "tool_code"}
@@ -30,17 +34,18 @@ Several blocks call several tools. The results come with the next message. These
 class Fences:
     """Holds back what may become a tool call and lets the rest of the text through as it arrives.
 
-    `anywhere=False`: only what opens the answer counts, as with an endpoint that has real tools.
+    `anywhere=False`: as with an endpoint that has real tools, a call with nothing in it counts only where it opens the answer.
     """
 
-    def __init__(self, names: Collection[str], *, anywhere: bool) -> None:
+    def __init__(self, offered: Offered, *, anywhere: bool) -> None:
         self.text = ""
         self.calls: list[JSON] = []
-        self._names = names
+        self._offered = offered
         self._anywhere = anywhere
         self._rest = ""
         self._in_code = False
         self._begun = False
+        self._ends_with_call = False
 
     def feed(self, piece: str) -> str:
         return self._take(piece, last=False)
@@ -51,30 +56,51 @@ class Fences:
     def restart(self) -> None:
         """All text before this was none."""
         self.text, self._rest, self.calls = "", "", []
-        self._in_code = self._begun = False
+        self._in_code = self._begun = self._ends_with_call = False
 
     def _take(self, piece: str, *, last: bool) -> str:
         start = len(self.text)
-        self._rest += piece
+        self._rest += piece.lstrip("\n") if self._ends_with_call and not self._rest else piece
         while self._rest and self._step(last):
             pass
         return self.text[start:]
 
     def _step(self, last: bool) -> bool:
         """One piece of text or one block. False when more has to arrive first."""
-        if not self._names or (not self._anywhere and self._begun):
+        if not self._offered:
             return self._let_through(len(self._rest))
         if self._in_code:
             return self._code(last)
-        if not self._begun and not self.calls and self._rest.lstrip().startswith("{"):
+        if not self._begun and not self.calls and self._rest.lstrip().startswith("["):
             return last and self._decide(self._rest, len(self._rest))
-        opening = _OPENING.search(self._rest)
+        opening, written = _OPENING.search(self._rest), MAY_OPEN.search(self._rest)
+        if written is not None and (opening is None or written.start() < opening.start()):
+            return self._let_through(written.start()) if written.start() else self._object(written, last)
         if opening is None:
             maybe = None if last else _MAYBE_OPENING.search(self._rest)
             return self._let_through(maybe.start() if maybe else len(self._rest))
         if opening.start():
             return self._let_through(opening.start())
         return self._block(opening, last)
+
+    def _object(self, written: re.Match[str], last: bool) -> bool:
+        """What has arrived begins with a brace that may open a call."""
+        open_end = written.end() == len(self._rest) and not last
+        if _INSIDE_JSON.search(self.text) or not self._is_candidate(written, open_end):
+            return self._let_through(written.end("brace"))
+        if open_end and not written["end"]:
+            return False
+        found, end = first_object(self._rest[written.start("brace") :])
+        if end:
+            return self._decide(json.dumps(found), written.start("brace") + end)
+        return last and self._decide(self._rest, len(self._rest))
+
+    def _is_candidate(self, written: re.Match[str], open_end: bool) -> bool:
+        if written["key"] is None:
+            return open_end
+        if not written["end"]:
+            return open_end and may_be_call(written["key"], self._offered, whole=False)
+        return may_be_call(written["key"], self._offered, whole=True)
 
     def _block(self, opening: re.Match[str], last: bool) -> bool:
         language = opening.group("lang")
@@ -96,41 +122,36 @@ class Fences:
         return self._let_through(closed.end())
 
     def _decide(self, inside: str, end: int) -> bool:
-        found = calls_in(inside, self._names)
-        if not found:
+        found = calls_in(inside, self._offered)
+        if not found and (broken := broken_call(inside, self._offered)) is not None and not _is_json(inside):
+            found = [broken]
+        if not found or not self._counts(found):
             return self._let_through(end)
         self.calls += found
+        self._ends_with_call = True
         self._rest = self._rest[end:].lstrip("\n")
         return True
+
+    def _counts(self, found: Sequence[JSON]) -> bool:
+        """After some words, an empty call is more likely an example of one."""
+        says_something = all(call["function"]["arguments"] not in {"", "{}"} for call in found)
+        return self._anywhere or not self._begun or says_something
 
     def _let_through(self, end: int) -> bool:
         piece = self._rest[:end]
         self.text += piece
         self._begun = self._begun or bool(piece.strip())
         self._rest = self._rest[end:]
+        self._ends_with_call = self._ends_with_call and end == 0
         return end > 0
 
 
-def calls_in(text: str, names: Collection[str]) -> list[JSON]:
-    """The calls of known tools that this JSON is, or none."""
+def _is_json(text: str) -> bool:
     try:
-        found = json.loads(text)
+        json.loads(text)
     except ValueError:
-        return []
-    items = cast(list[Any], found) if isinstance(found, list) else [found]
-    calls = [call for item in items if (call := _call(item, names))]
-    return calls if len(calls) == len(items) else []
-
-
-def _call(item: Any, names: Collection[str]) -> JSON | None:
-    match item:
-        case {"name": str(name), "arguments": arguments} | {"name": str(name), "parameters": arguments} if (
-            name in names
-        ):
-            text: str = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-            return {"id": "", "type": "function", "function": {"name": name, "arguments": text}}
-        case _:
-            return None
+        return False
+    return True
 
 
 def unfenced_json(text: str) -> str:

@@ -176,7 +176,7 @@ class OpenAIModel:
     async def _call(self, body: JSON, request: ModelRequest, shown: _Shown) -> Answer:
         model: str = body["model"]
         real_tools = Gap.TOOLS not in self._quirks_of(model).gaps
-        fences = Fences({tool["function"]["name"] for tool in request.tools}, anywhere=not real_tools)
+        fences = Fences({tool["function"]["name"]: tool["function"] for tool in request.tools}, anywhere=not real_tools)
         assembly = Assembly(self.settings.answer_bytes)
         async with aclosing(self._chunks(body)) as chunks:
             async for chunk in chunks:

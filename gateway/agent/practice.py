@@ -180,7 +180,7 @@ def _told(messages: Sequence[JSON]) -> str:
 def _result(name: str, message: JSON) -> str:
     text = str(message.get("content") or "").strip()
     if name == "ask_human":
-        return f"You answered: {text or 'nothing'}"
+        return f"You answered: {text.removeprefix('The person wrote: ') or 'nothing'}"
     if not text:
         return f"The tool `{name}` is done and had nothing to say."
     shown = text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + " …"

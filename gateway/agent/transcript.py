@@ -9,6 +9,8 @@ from gateway.agent.asking import JSON
 from sessions.records import Message, Role
 
 MISSING = "[no result: this call was never finished]"
+WROTE = "The person wrote: "
+"""Before a result that somebody wrote freely: it may answer the question, or be something new."""
 _AT = "at"  # when a user message was said; taken off again by `timed`
 
 
@@ -29,7 +31,8 @@ def as_turns(
             case Role.ASSISTANT if text:  # an empty one says nothing, and several endpoints refuse it
                 turns.append({"role": "assistant", "content": text})
             case Role.TOOL:
-                turns.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": text})
+                said = f"{WROTE}{text}" if message.sender else text
+                turns.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": said})
             case Role.ASSISTANT | Role.SYSTEM:
                 pass
     return turns

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from gateway.agent.answers import new_call_id
 from gateway.agent.asking import AFRESH, JSON, Answer, ContextOverflow, ToolCall
 from gateway.agent.loop import Result, Situation
-from gateway.agent.tools.registry import Asking, Place, Toolbox
+from gateway.agent.tools.registry import Asking, Place, Toolbox, alike
 from gateway.observe.logging import get_logger
 from gateway.received import INBOX
 from gateway.runs.budget import Used, day_of
@@ -25,11 +25,13 @@ from gateway.texts import say
 from sessions import asks, outbox, runs, store
 from sessions.db.waiting import WaitingDatabase
 from sessions.errors import LeaseLost, Unavailable
-from sessions.records import AskKind, Message, MessageState, Run, StopReason
+from sessions.records import AskKind, Message, MessageState, Role, Run, StopReason
 from sessions.runs import Said
 
 log = get_logger(__name__)
 
+ENOUGH = 2
+_AGAIN = "[not done: you have made this very call twice already, and its results are above; use them, or answer now]"
 _CUT_OFF = "[not executed: the answer was cut off by the output limit; write less, or in several steps]"
 
 
@@ -233,6 +235,8 @@ class RunWork:
         arguments = self._arguments(call)
         if tool is None:
             return Result(content=f"[there is no tool {call.tool_name}; you have {', '.join(toolbox.tools) or 'none'}]")
+        if self._made_before(call, arguments) >= ENOUGH:
+            return Result(content=_AGAIN)
         if tool.needs_approval and (refusal := await self._approval(call, arguments)) is not _APPROVED:
             return refusal
         if not tool.reads_only:
@@ -265,6 +269,18 @@ class RunWork:
             idem_key=call.idem_key or "",
             run_id=self._run.id,
         )
+
+    def _made_before(self, call: Message, arguments: str) -> int:
+        """How often this run has made the very same call and had its result."""
+        results = {each.tool_call_id for each in self._look.history if each.role is Role.TOOL and each.id < call.id}
+        made = [
+            each
+            for message in self._look.history
+            if message.run_id == self._run.id
+            for each in message.tool_calls or ()
+        ]
+        same = (each["function"] for each in made if each["id"] in results)
+        return sum(each["name"] == call.tool_name and alike(each["arguments"], arguments) for each in same)
 
     def _arguments(self, call: Message) -> str:
         for message in reversed(self._look.history):

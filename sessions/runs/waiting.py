@@ -19,6 +19,7 @@ from sessions.runs.journal import close_call, foldable, own, tell_status
 from sessions.runs.places import same_place
 
 FILES = "[files that came with the answer]"
+SOMEBODY = "person"
 _ONCE_MORE = ":again"
 
 
@@ -153,6 +154,8 @@ def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int, *
     ).scalar()
     if row is not None and ask.kind is AskKind.QUESTION:  # an approval only lets the call go on
         close_call(conn, run, row, answer, now)
+        if not _is_option(ask, answer) and answer != FILES:  # whoever writes freely may answer, or say something new
+            conn.execute(update(messages).where(messages.c.id == row).values(sender=by or SOMEBODY))
     conn.execute(
         update(runs)
         .where(runs.c.id == run.id)
@@ -162,6 +165,11 @@ def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int, *
     tell_status(conn, run, RunStatus.RUNNING, now)
     touch(conn, "inbox", run.session_key)
     return ask.id
+
+
+def _is_option(ask: Ask, answer: str) -> bool:
+    said = answer.partition("] ")[2] if answer.startswith("[") else answer  # in groups, words begin with whose they are
+    return answer in ask.options or said in ask.options
 
 
 def close_card(conn: Connection, run: Run, ask: Ask, now: int) -> None:

@@ -103,6 +103,19 @@ def read_messages(conn: Connection, session_id: str, *, after: int = 0, limit: i
     return [Message.from_row(row) for row in conn.execute(query).mappings()]
 
 
+def message_in(conn: Connection, ns: str, message_id: int) -> Message:
+    """One message of this namespace. Raises NotFound for any other."""
+    query = (
+        select(messages)
+        .join(sessions, sessions.c.id == messages.c.session_id)
+        .where(messages.c.id == message_id, sessions.c.ns == ns)
+    )
+    row = conn.execute(query).mappings().first()
+    if row is None:
+        raise NotFound(f"There is no message {message_id} here.")
+    return Message.from_row(row)
+
+
 def last_messages(conn: Connection, session_id: str, limit: int, *, before: int | None = None) -> list[Message]:
     """The newest `limit` messages, oldest first."""
     values = {"session": session_id, "before": _NO_ID if before is None else before, "most": limit}

@@ -15,7 +15,9 @@ class AskHuman(Arguments):
 
 
 async def ask_human(place: Place, arguments: AskHuman) -> Asking:  # noqa: ARG001  # every tool has the same two parameters
-    """Ask the person you talk to and wait for the answer, for days if need be. Use it for decisions and facts only they have."""
+    """Stop and wait, for days if need be, until the person decides something that you cannot go on without: a choice, a permission, a
+    fact that only they know. Not for greetings, small talk, or to ask what they want: answer those, with a question in your answer.
+    The result is what the person wrote next, which may be the answer or something new."""
     return Asking(question=arguments.question, options=tuple(option[:100] for option in arguments.options))
 
 

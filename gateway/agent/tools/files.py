@@ -19,6 +19,7 @@ MAX_FILES = 5_000
 
 
 class Files(Arguments):
+    keeps_empty = frozenset({"content"})
     action: Literal["read", "write", "list", "delete", "send"]
     path: Annotated[str, Field(max_length=500, description="relative, e.g. notes/plan.md")] = "."
     content: Annotated[

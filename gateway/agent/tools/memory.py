@@ -2,13 +2,19 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from gateway.agent.tools.registry import Arguments, Place, Tool, ToolError
 from sessions import memory as notes
-from sessions.errors import StateError
+from sessions.errors import NotFound, StateError
 
 SHOWN = 100
+LONGEST_NUMBER = 18
+
+
+def _kind(said: object) -> object:
+    """A kind of the model's own invention is no reason to lose the note."""
+    return said if said in notes.KINDS else "fact"
 
 
 class Memory(Arguments):
@@ -17,7 +23,7 @@ class Memory(Arguments):
         str | None,
         Field(max_length=notes.MAX_TEXT, description="save: one sentence, complete in itself; forget: o<number>"),
     ] = None
-    kind: Literal["fact", "preference", "decision", "event"] = "fact"
+    kind: Annotated[Literal["fact", "preference", "decision", "event"], BeforeValidator(_kind)] = "fact"
     cause: Annotated[str | None, Field(description="why it is so")] = None
     happened: Annotated[str | None, Field(description="YYYY-MM-DD")] = None
     replaces: Annotated[str | int | None, Field(description="number of the note that is no longer true, e.g. o57")] = (
@@ -44,8 +50,17 @@ async def memory(place: Place, arguments: Memory) -> str:
 
 
 async def _save(place: Place, arguments: Memory) -> str:
-    replaces = None if arguments.replaces is None else _number(arguments.replaces)
-    note = await place.database.write(
+    """A number that no note has does not stand in the way of what was to be kept."""
+    remark = ""
+    try:
+        number = await _note(place, arguments, _number(arguments.replaces) if arguments.replaces else None)
+    except (NotFound, ToolError) as error:
+        number, remark = await _note(place, arguments, None), f" {error} Nothing was replaced."
+    return f"Noted (no. {number}).{remark}"
+
+
+async def _note(place: Place, arguments: Memory, replaces: int | None) -> int:
+    saved = await place.database.write(
         notes.note,
         place.session.ns,
         arguments.text or "",
@@ -56,12 +71,12 @@ async def _save(place: Place, arguments: Memory) -> str:
         replaces=replaces,
         session_id=place.session.id,
     )
-    return f"Noted (no. {note.id})."
+    return saved.id
 
 
 def _number(text: str | int | None) -> int:
     digits = str(text or "").strip().removeprefix("o")
-    if not digits.isdecimal():
+    if not digits.isdecimal() or len(digits) > LONGEST_NUMBER:
         raise ToolError(
             f"I have no note about {text}. The action list shows the notes with their numbers."
             if text

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from gateway.agent.asking import JSON
 from gateway.agent.tools import ENTRY_POINTS
@@ -22,7 +22,27 @@ from sessions.records import Session
 
 
 class Arguments(BaseModel):
+    """Small models fill every field: an empty text or null where a field may be missing is as if it were. `keeps_empty`: fields in
+    which an empty text says something."""
+
     model_config = ConfigDict(extra="ignore", str_strip_whitespace=True)
+    keeps_empty: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, sent: Any) -> Any:
+        if not isinstance(sent, dict):
+            return sent
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {
+            name: value
+            for name, value in cast(dict[str, Any], sent).items()
+            if name not in optional or not _is_empty(value) or (value == "" and name in cls.keeps_empty)
+        }
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value == [] or (isinstance(value, str) and not value.strip())
 
 
 class ToolError(Exception):
@@ -109,6 +129,14 @@ def parse_arguments(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ToolError("they are no JSON object")
     return cast(dict[str, Any], value)
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two texts are the same arguments."""
+    try:
+        return bool(json.loads(one or "{}", strict=False) == json.loads(other or "{}", strict=False))
+    except ValueError:
+        return one == other
 
 
 def _explain(error: Exception) -> str:

@@ -1,5 +1,6 @@
 """Look through what was said before, in this namespace only."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -10,22 +11,30 @@ from sessions import store
 from sessions.clock import iso
 from sessions.db import search
 from sessions.db.search import Hit
-from sessions.errors import Invalid
+from sessions.errors import Invalid, NotFound
 from sessions.records import Message, Role
 
 SESSIONS = 3
 WINDOW = 100_000
 SHOWN = 12_000
+PAGE = 12_000
 _AROUND = 6
 
 
 class SessionSearch(Arguments):
-    query: Annotated[str, Field(min_length=1, max_length=500, description='words, "a phrase", AND, OR, NOT, prefix*')]
+    query: Annotated[str | None, Field(max_length=500, description='words, "a phrase", AND, OR, NOT, prefix*')] = None
     limit: Annotated[int, Field(ge=1, le=50)] = 20
+    message: Annotated[int | None, Field(ge=1, le=2**53, description="number of a message that is to be read")] = None
+    offset: Annotated[int, Field(ge=0, description="of that message, from this character on")] = 0
 
 
 async def session_search(place: Place, arguments: SessionSearch) -> str:
-    """Search everything that was ever said here, in this and earlier conversations. Gives the passages around the best hits."""
+    """Search everything that was ever said here, in this and earlier conversations. Gives the passages around the best hits. With
+    message, gives that one message, page by page."""
+    if arguments.message is not None:
+        return await _page(place, arguments.message, arguments.offset)
+    if arguments.query is None:
+        raise ToolError("give a query, or the number of a message")
     while await place.database.write(search.index_some):
         pass
     try:
@@ -35,6 +44,16 @@ async def session_search(place: Place, arguments: SessionSearch) -> str:
     if not hits:
         return f"Nothing was said here about {arguments.query!r}. Try other words, or fewer."
     return await place.database.read(_passages, hits)
+
+
+async def _page(place: Place, message_id: int, offset: int) -> str:
+    try:
+        found = await place.database.read(store.message_in, place.session.ns, message_id)
+    except NotFound as error:
+        raise ToolError(str(error)) from error
+    text, end = found.content or "", offset + PAGE
+    goes_on = f"\n[{len(text) - end} more characters: offset={end}]" if len(text) > end else ""
+    return f"{_line(replace(found, content=text[offset:end]))}{goes_on}"
 
 
 def _passages(conn: Connection, hits: list[Hit]) -> str:

@@ -131,8 +131,16 @@ async def test_a_question_survives_a_restart_and_its_answer_wakes_the_run(home: 
         assert it.server.bodies[1]["messages"][-1] == {
             "role": "tool",
             "tool_call_id": "call_ask_human",
-            "content": "blue",
+            "content": "The person wrote: blue",
         }
+
+
+async def test_one_of_the_options_is_an_answer(home: Path):
+    script = [calls(call("ask_human", {"question": "Which colour?", "options": ["blue", "red"]})), "Red it is."]
+    async with desk(home, script) as it:
+        await it.say("paint it")
+        await it.say("red")
+        assert it.server.bodies[1]["messages"][-1]["content"] == "red"
 
 
 @pytest.mark.parametrize("mode", InboxMode)
@@ -144,7 +152,7 @@ async def test_files_that_come_with_an_answer_reach_the_model(home: Path, mode: 
         answered = await it.accept("this one", body={"attachments": [picture]}, mode=mode)
         assert (await it.settled(run.id)).status is RunStatus.COMPLETED
         *_, answer, files = it.server.bodies[1]["messages"]
-        assert (answer["role"], answer["content"]) == ("tool", "this one")
+        assert (answer["role"], answer["content"]) == ("tool", "The person wrote: this one")
         assert files["role"] == "user"
         assert {"type": "image_url", "image_url": {"url": picture["url"]}} in files["content"]
         assert await it.outcomes() == ["folded", "answered"]

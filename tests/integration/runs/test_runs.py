@@ -14,7 +14,7 @@ from sessions import asks, runs
 from sessions.clock import now_ms
 from sessions.records import MessageState, Role, RunStatus, StopReason
 from tests.fakes.model_replies import OVERFLOWS, Failure, Reply, bad_key, bad_request, call, calls
-from tests.integration.runs.desk import GROUP, KEY, Desk, at_work, crashing, desk, of_role, queued, tool
+from tests.integration.runs.desk import GROUP, KEY, Desk, Plain, at_work, crashing, desk, of_role, queued, tool
 from tests.integration.runs.test_going_on import NOTE, Gate
 
 
@@ -206,6 +206,21 @@ async def test_a_request_that_stays_too_long_fails_with_a_line(home: Path):
         assert 1 < len(sizes) < 8
         assert all(one > other for one, other in pairwise(sizes))
         assert (await it.sent())[-1]["text"].startswith("This is too long for the model in use")
+
+
+async def test_the_same_call_a_third_time_is_answered_with_a_note(home: Path):
+    made: list[str] = []
+
+    async def look(_place: Any, arguments: Plain) -> str:
+        made.append(arguments.text)
+        return "nothing new"
+
+    script = [calls(call("look", {"text": "x"}, id=f"c{number}")) for number in range(3)]
+    script += [calls(call("look", {"text": "y"}, id="c9")), "done"]
+    async with desk(home, script, tools=[tool("look", look)]) as it:
+        await it.say("go")
+        assert made == ["x", "x", "y"]
+        assert of_role(await it.messages(), Role.TOOL)[2].startswith("[not done: you have made this very call twice")
 
 
 # --- approvals -----------------------------------------------------------------------------------------------------

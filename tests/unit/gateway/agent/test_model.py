@@ -244,6 +244,24 @@ WRITTEN_CALLS = {
     "fenced, unmarked": '```\n{"name": "files", "parameters": {"action": "list"}}\n```',
     "tagged": '<tool_call>\n{"name": "files", "arguments": {"action": "list"}}\n</tool_call>',
     "bare": '{"name": "files", "arguments": {"action": "list"}}',
+    "in doubled braces": '{{"name": "files", "arguments": {{"action": "list"}}}}',
+    "in doubled braces outside": '{{"name": "files", "arguments": {"action": "list"}}}',
+    "with flat arguments": '{"name": "files", "action": "list"}',
+    "after its kind": 'tool{"name": "files", "arguments": {"action": "list"}}',
+    "by the name of tool": '{"tool": "files", "args": {"action": "list"}}',
+    "as in a transcript": '{"type": "function", "function": {"name": "files", "arguments": "{\\"action\\": \\"list\\"}"}}',
+    "in a list": '[{"name": "files", "arguments": {"action": "list"}}]',
+}
+SAVE = {
+    "type": "function",
+    "function": {
+        "name": "memory",
+        "parameters": {
+            "type": "object",
+            "properties": {"action": {"enum": ["save", "forget"]}, "text": {"type": "string"}},
+            "required": ["action"],
+        },
+    },
 }
 
 
@@ -273,6 +291,34 @@ async def test_other_blocks_are_text(text):
         answer = await talk.ask(tools=[FILES])
         assert answer.text == text == "".join(talk.shown)
         assert answer.tool_calls == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "calls"),
+    [
+        ('Sure, I list them. {"name": "files", "arguments": {"action": "list"}}', "Sure, I list them. ", 1),
+        ('I will:\n\n{"name": "files", "action": "list"}\nDone.', "I will:\n\nDone.", 1),
+        ('Look:\n```json\n{"name": "files", "arguments": {"action": "list"}}\n```', "Look:\n", 1),
+        (
+            '{"name": "files", "arguments": {"action": "list"}}\n{"name": "memory", "action": "save", "text": "a"}',
+            "",
+            2,
+        ),
+        ('{"action": "save", "text": "Ann lives in Oslo"}', "", 1),
+        ('{"name": "memory", "arguments": {"action": "save", "text": "a}', "", 1),
+        ('The file holds {"name": "Ann", "age": 5} and {"a": {"name": "x"}}.', None, 0),
+        ('{"tools": [{"name": "files", "arguments": {"action": "list"}}]}', None, 0),
+        ("A set {1, 2}, a template {{name}}, a tool { and", None, 0),
+        ('{"action": "jump", "text": "a"}', None, 0),
+    ],
+)
+async def test_calls_as_small_models_write_them(text, shown, calls):
+    async with talking([Reply(text=text, chunks=tuple(text))]) as talk:
+        answer = await talk.ask(tools=[FILES, SAVE])
+        assert len(answer.tool_calls) == calls
+        expected = text if shown is None else shown
+        assert "".join(talk.shown) == expected
+        assert answer.text == (expected.rstrip() if calls else expected)
 
 
 async def test_cancelling_ends_the_call():

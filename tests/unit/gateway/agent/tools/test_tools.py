@@ -155,6 +155,27 @@ async def test_what_memory_does_not_take(place: Place, arguments: dict, told: st
     assert told in await use(place, "memory", **arguments)
 
 
+@pytest.mark.parametrize(
+    "filled",
+    [
+        {"replaces": "", "cause": "", "happened": ""},
+        {"replaces": None, "kind": None, "cause": None},
+        {"kind": "", "replaces": " "},
+        {"kind": "information"},
+        {"replaces": "o99"},
+        {"replaces": "none"},
+        {"replaces": "9" * 30},
+    ],
+)
+async def test_a_note_is_saved_whatever_a_small_model_fills_in(place: Place, filled: dict):
+    assert "Noted (no. 1)." in await use(place, "memory", action="save", text="Ann lives in Oslo", **filled)
+    assert " fact: Ann lives in Oslo" in await use(place, "memory", action="list")
+
+
+async def test_an_empty_file_can_be_written(place: Place):
+    assert "Wrote 0 characters" in await use(place, "files", action="write", path="empty.txt", content="")
+
+
 # --- session_search ------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +192,18 @@ async def test_search_finds_the_passage_and_only_here(place: Place, elsewhere: P
 async def test_a_search_that_makes_no_sense_is_explained_or_finds_nothing(place: Place):
     for query in ('"', "AND", "( OR )", "*", "a@b.com", "it's"):
         assert isinstance(await use(place, "session_search", query=query), str)
-    assert "wrong arguments" in await use(place, "session_search", query="")
+    assert "give a query" in await use(place, "session_search", query="")
+
+
+async def test_a_message_is_read_page_by_page_and_only_here(place: Place, elsewhere: Place):
+    text = "".join(f"line {number}\n" for number in range(3_000))
+    said = [NewMessage(role=Role.USER, content=text)]
+    place.database.write_now(store.append, place.session.id, said, 1)
+    first = await use(place, "session_search", message=1)
+    assert f"user: {text[:12_000]}\n[{len(text) - 12_000} more characters: offset=12000]" in first
+    assert (await use(place, "session_search", message=1, offset=24_000, query="")).endswith(text[24_000:])
+    assert "There is no message 1 here" in await use(elsewhere, "session_search", message=1)
+    assert "give a query" in await use(place, "session_search", query="")
 
 
 # --- skill ---------------------------------------------------------------------------------------------------------
