@@ -26,6 +26,7 @@ from gateway.app import App, Settings
 from gateway.config.changes import diff
 from gateway.config.load import Loaded
 from gateway.config.model import Config
+from gateway.database_watch import DatabaseWatch
 from gateway.intake import Bounds, Intake
 from gateway.media import Media
 from gateway.observe.logging import get_logger
@@ -126,7 +127,7 @@ class Chats:
             found[name] = {
                 "state": health.state,
                 "since": _time(health.since),
-                "words": health.words,
+                "words": health.words or _in_words(platform),
                 "last_success": _time(health.last_success),
             }
         return found
@@ -193,6 +194,7 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
         accepted=lambda platform: app.metrics.message(platform, "in"),
     )
     chats = Chats(app, intake)
+    watch = DatabaseWatch(app.database)
     transcriber = _transcriber(settings)
     app.files.settle = Media(
         chats.adapters, limit=lambda: settings.config.limits.attachment_bytes, transcriber=lambda: transcriber
@@ -201,9 +203,10 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
         asyncio.create_task(_look_elsewhere(intake, chats)),
         asyncio.create_task(app.metrics.watch_loop()),
         asyncio.create_task(reminding(app.database, app.house.timezone)),
+        asyncio.create_task(watch.run()),
     ]
     try:
-        async with _http(app, chats) as (url, hint):  # first: where its port is taken, nothing else begins
+        async with _http(app, chats, watch) as (url, hint):  # first: where its port is taken, nothing else begins
             await chats.follow(settings.config)
             yield Serving(app=app, chats=chats, url=url, key_hint=hint)
     finally:
@@ -216,7 +219,7 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
 
 
 @contextlib.asynccontextmanager
-async def _http(app: App, chats: Chats) -> AsyncGenerator[tuple[str, str]]:
+async def _http(app: App, chats: Chats, watch: DatabaseWatch) -> AsyncGenerator[tuple[str, str]]:
     section = app.settings.config.api
     own = None if section.keys else await asyncio.to_thread(local_key, app.home)
     api = Api(
@@ -225,7 +228,7 @@ async def _http(app: App, chats: Chats) -> AsyncGenerator[tuple[str, str]]:
         keys=lambda: _keys(app.settings.config, own),
         models=lambda: _models(app),
         tools=lambda: app.settings.config.agents["main"].tools,
-        readiness=lambda: _readiness(app.settings.config, chats),
+        readiness=lambda: _readiness(app.settings.config, chats, watch),
         webhooks=Webhooks(chats),
         metrics=app.metrics,
         places=app.places,
@@ -261,12 +264,17 @@ def _models(app: App) -> Sequence[str]:
     return tuple(dict.fromkeys(name for name in (app.chosen.name, config.fast, *config.fallbacks) if name))
 
 
-def _readiness(config: Config, chats: Chats) -> Readiness:
-    """A platform counts as up once it was connected; a later outage is told, and makes nobody restart us."""
+_WELL = frozenset({State.CONNECTED, "available"})
+
+
+def _readiness(config: Config, chats: Chats, watch: DatabaseWatch) -> Readiness:
+    """A platform counts as up once it was connected; a later outage, also of the database, is told, and makes nobody restart us."""
     enabled = [name for name in _enabled(config) if is_built(name)]
     up = {name for name, platform in chats.running.items() if platform.health.was_up}
     waiting = [name for name in enabled if name not in up]
-    return Readiness(waiting=waiting, parts=chats.states())
+    parts = {"database": watch.part(), **chats.states()}
+    failing = [name for name, part in parts.items() if name not in waiting and part["state"] not in _WELL]
+    return Readiness(waiting=waiting, failing=failing, parts=parts)
 
 
 def _api_bounds(config: Config) -> ApiBounds:

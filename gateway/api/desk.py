@@ -33,9 +33,11 @@ Receive = Callable[[Mapping[str, str], bytes], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """`waiting`: what has not come up yet. `parts`: the state of each part, for the body only."""
+    """`waiting`: what has not come up yet. `failing`: what had come up, and does not work now. `parts`: the state of each part. The last
+    two are for the body only."""
 
     waiting: Sequence[str] = ()
+    failing: Sequence[str] = ()
     parts: Mapping[str, object] = field(default_factory=dict[str, object])
 
 

@@ -22,6 +22,8 @@ class Health(Words):
 
 
 class ReadyState(Words):
+    """`waiting`: a part has not come up yet, with status 503. `degraded`: one that had come up has failed since; it says so itself."""
+
     status: str
     waiting: list[str]
     parts: dict[str, Any]
@@ -34,7 +36,9 @@ async def healthz(call: Call[Nothing, Nothing]) -> Answer:  # noqa: ARG001  # ev
 async def readyz(call: Call[Nothing, Nothing]) -> Answer:
     found = call.desk.api.readiness()
     body = ReadyState(
-        status="waiting" if found.waiting else "ready", waiting=list(found.waiting), parts=dict(found.parts)
+        status="waiting" if found.waiting else "degraded" if found.failing else "ready",
+        waiting=list(found.waiting),
+        parts=dict(found.parts),
     )
     return Answer(body=body, status=503 if found.waiting else 200)
 

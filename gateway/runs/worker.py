@@ -15,7 +15,7 @@ from gateway.runs.work import RunWork
 from gateway.texts import say
 from sessions import runs
 from sessions.db.engine import Touch
-from sessions.errors import LeaseLost
+from sessions.errors import LeaseLost, Unavailable
 from sessions.records import Run
 
 log = get_logger(__name__)
@@ -70,7 +70,9 @@ class Worker:
         while True:
             try:
                 return await self._dispatch.claim()
-            except Exception as error:  # noqa: BLE001  # the database is away for a while; the message is still there
+            except Unavailable:  # whoever watches the database tells of it; the message is still there
+                await asyncio.sleep(LOOK_AROUND_SECONDS)
+            except Exception as error:  # noqa: BLE001  # nor does any other failure end the worker
                 log.warning("run.not_claimed", error=str(error))
                 await asyncio.sleep(LOOK_AROUND_SECONDS)
 
@@ -178,7 +180,9 @@ class Worker:
     async def _quietly(self, event: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except Exception as error:  # noqa: BLE001  # a database that is away for a while must not end the worker
+        except Unavailable:  # whoever watches the database tells of it
+            pass
+        except Exception as error:  # noqa: BLE001  # what goes on beside the runs must not end them
             log.warning(event, error=str(error))
 
 

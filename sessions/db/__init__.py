@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sqlalchemy import Connection, inspect, select, text
+from sqlalchemy import Connection, delete, insert, inspect, select, text
 
 from sessions.db.engine import Backend, Database, Listener, touch
 from sessions.db.schema import HEAD, meta
 from sessions.errors import NewerSchema, Unusable
 
-__all__ = ["Database", "open_database", "open_to_read", "touch"]
+__all__ = ["Database", "open_database", "open_to_read", "probe", "touch"]
 
 
 def open_database(home: Path, url: str = "") -> Database:
@@ -56,6 +56,16 @@ def _migrated(backend: Backend, listeners: list[Listener]) -> Database:
         database.close()
         raise
     return database
+
+
+_PROBE = "probe"
+_PROBE_CHARACTERS = 65_536
+
+
+def probe(conn: Connection) -> None:
+    """Write something of the size of an answer, in place of what the last probe has written."""
+    conn.execute(delete(meta).where(meta.c.key == _PROBE))
+    conn.execute(insert(meta), {"key": _PROBE, "value": "x" * _PROBE_CHARACTERS})
 
 
 def is_current(conn: Connection) -> bool:

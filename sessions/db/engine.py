@@ -8,12 +8,14 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
+
+from sessions.errors import Unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -135,6 +137,8 @@ class Database(ReadsAndWrites):
         self._backend = backend
         self._listeners = listeners
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="db-read")
+        self.trouble: str | None = None
+        """Why it could not be used when that was last tried, in words for the operator. Only a write that succeeds takes it back."""
 
     @property
     def dialect(self) -> str:
@@ -149,13 +153,27 @@ class Database(ReadsAndWrites):
         """Returns once it is on disk."""
         job = Job(lambda conn: work(conn, *args, **kwargs), asyncio.get_running_loop())
         self._backend.submit(job)
-        return await job.future
+        with self._noting_trouble():
+            result = await job.future
+        self.trouble = None
+        return result
 
     def write_now(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The same for a thread that may block."""
         job = Job(lambda conn: work(conn, *args, **kwargs), None)
         self._backend.submit(job)
-        return job.future.result()
+        with self._noting_trouble():
+            result = job.future.result()
+        self.trouble = None
+        return result
+
+    @contextlib.contextmanager
+    def _noting_trouble(self) -> Generator[None]:
+        try:
+            yield
+        except Unavailable as error:
+            self.trouble = str(error)
+            raise
 
     async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Sees one consistent state. Must not write."""
@@ -163,14 +181,15 @@ class Database(ReadsAndWrites):
         return await loop.run_in_executor(self._readers, lambda: self.read_now(work, *args, **kwargs))
 
     def read_now(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            with self._backend.read() as conn:
-                return work(conn, *args, **kwargs)
-        except Exception as error:
-            explained = self._backend.explain(error)
-            if explained is error:
-                raise
-            raise explained from error
+        with self._noting_trouble():
+            try:
+                with self._backend.read() as conn:
+                    return work(conn, *args, **kwargs)
+            except Exception as error:
+                explained = self._backend.explain(error)
+                if explained is error:
+                    raise
+                raise explained from error
 
     def shrink(self) -> None:
         """Give the pages that deletes have freed back to the disk. Blocks, in short transactions."""

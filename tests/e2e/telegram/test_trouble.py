@@ -125,7 +125,13 @@ async def test_it_is_ready_once_it_has_been_given_what_came(home: Path, monkeypa
             await server.until(lambda: health.was_up)
             server.fail("getUpdates", times=10_000, **CONFLICT)
             await server.until(lambda: health.state is State.LOST)
-            assert (await client.get(f"{served.url}/readyz")).status == 200
+            answer = await client.get(f"{served.url}/readyz")
+            body = await answer.json()
+            assert (answer.status, body["status"], body["parts"]["telegram"]["state"]) == (200, "degraded", "lost")
+            assert "Another program receives this bot's messages" in body["parts"]["telegram"]["words"]
+            key = (home / "api_key").read_text().strip()
+            metrics = await client.get(f"{served.url}/metrics", headers={"Authorization": f"Bearer {key}"})
+            assert 'hermes_platform_up{platform="telegram"} 0.0' in await metrics.text()
 
 
 @pytest.mark.usefixtures("quick")

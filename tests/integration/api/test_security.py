@@ -232,9 +232,9 @@ async def test_readiness_waits_for_every_part(home: Path) -> None:
         assert (await gw.ask("GET", "/healthz", key=None))[0] == 200
         status, body, _ = await gw.ask("GET", "/readyz", key=None)
         assert (status, body["waiting"]) == (503, ["telegram: connecting"])
-        state = Readiness(parts={"telegram": "lost"})
+        state = Readiness(failing=["telegram"], parts={"telegram": "lost"})
         status, body, _ = await gw.ask("GET", "/readyz", key=None)
-        assert (status, body["parts"]) == (200, {"telegram": "lost"})
+        assert (status, body["status"], body["parts"]) == (200, "degraded", {"telegram": "lost"})
 
 
 async def test_webhooks_take_any_host_and_origin_but_not_any_signature(home: Path) -> None:

@@ -1,0 +1,56 @@
+"""Whether the database takes what is written: in the log at every change, and on /readyz."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from gateway.observe.logging import get_logger
+from sessions.clock import Clock, iso, now_ms
+from sessions.db import Database, probe
+from sessions.errors import StateError
+
+log = get_logger(__name__)
+
+LOOK_SECONDS = 1.0
+PROBE_SECONDS = 5.0
+
+
+class DatabaseWatch:
+    """`run` is one cancellable coroutine."""
+
+    def __init__(
+        self, database: Database, *, clock: Clock = now_ms, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._sleep = sleep
+        self._words: str | None = None
+        self._since = clock()
+
+    async def run(self) -> None:
+        """Tells when it becomes unavailable, then tries it again and again and tells when it is back."""
+        while True:
+            self._look()
+            if self._words is None:
+                await self._sleep(LOOK_SECONDS)
+                continue
+            await self._sleep(PROBE_SECONDS)
+            try:
+                await self._database.write(probe)
+            except StateError as error:
+                log.debug("database.still_unavailable", error=str(error))
+
+    def _look(self) -> None:
+        words = self._database.trouble
+        if (words is None) == (self._words is None):
+            return
+        self._words, self._since = words, self._clock()
+        if words is None:
+            log.warning("database.available")
+        else:
+            log.error("database.unavailable", error=words)
+
+    def part(self) -> dict[str, str | None]:
+        """For /readyz."""
+        self._look()
+        state, words = ("available", "") if self._words is None else ("unavailable", self._words)
+        return {"state": state, "since": iso(self._since), "words": words}
