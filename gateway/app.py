@@ -143,15 +143,21 @@ async def open_app(
 async def running(app: App) -> AsyncGenerator[None]:
     """Runs are worked on and the mirrors follow while the block lasts; then the work is drained."""
     work = asyncio.create_task(app.worker.run())
-    upkeep = asyncio.create_task(app.upkeep.run())
+    beside = [asyncio.create_task(app.upkeep.run()), asyncio.create_task(_warm_up(app))]
     try:
         yield
     finally:
         await app.worker.drain()
         await work
-        upkeep.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await upkeep
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+
+
+async def _warm_up(app: App) -> None:
+    """Load what the first message would wait for."""
+    await app.answering.model.warm_up()
+    await asyncio.to_thread(lambda: Toolbox.of(app.settings.config.agents["main"].tools).schemas)
 
 
 def _model(

@@ -66,6 +66,10 @@ class Endpoint:
             self._client = _new_client(self._settings)
         return self._client
 
+    async def warm_up(self) -> None:
+        client = await self.client()
+        await asyncio.to_thread(lambda: client.chat.completions)  # the library loads its parts when they are asked for
+
     async def aclose(self) -> None:
         if self._client is not None:
             await self._client.close()

@@ -107,6 +107,10 @@ class OpenAIModel:
         if name not in self._named_windows and (named := await self._endpoint.named_window(name)) is not None:
             self._named_windows[name] = named
 
+    async def warm_up(self) -> None:
+        """Load the client library, which takes half a second, before somebody waits for it."""
+        await self._endpoint.warm_up()
+
     async def aclose(self) -> None:
         await self._endpoint.aclose()
 

@@ -54,6 +54,9 @@ class PracticeModel:
     async def learn_window(self, model: str | None = None) -> None:
         """It is known."""
 
+    async def warm_up(self) -> None:
+        """Nothing to load."""
+
     async def aclose(self) -> None:
         """Nothing to close."""
 

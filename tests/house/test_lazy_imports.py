@@ -71,3 +71,23 @@ def test_the_daemon_holds_nothing_in_memory_that_it_has_no_use_for():
 
     assert "structlog" in modules
     assert not modules & {"rich", "pygments", "alembic", "sqlalchemy.dialects.postgresql", "telegram"}
+
+
+def test_the_client_library_is_loaded_before_the_first_message(tmp_path):
+    (tmp_path / "config.yaml").write_text("model: {base_url: 'http://127.0.0.1:9/v1', name: m, api_key: k}\n")
+    code = """
+import asyncio, pathlib, sys
+from gateway.app import open_app, running
+from gateway.config.load import load
+
+async def main():
+    home = pathlib.Path(sys.argv[1])
+    async with open_app(home, load(home, {})) as app:
+        assert "openai" not in sys.modules
+        async with running(app), asyncio.timeout(30):
+            while "openai.resources.chat.completions" not in sys.modules:
+                await asyncio.sleep(0.01)
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=60, check=True)
