@@ -293,11 +293,15 @@ class Presence:
             await self._keep_shown(shown)
 
     def stopped(self, run_ids: Sequence[str]) -> None:
-        """Nothing will come that could take the place of their previews."""
+        """Nothing will come that could take the place of their previews, except what they show of an answer: that stays as a message."""
         for run_id in run_ids:
-            if (shown := self._shown.get(run_id)) is not None:
+            if (shown := self._shown.get(run_id)) is not None and not self._has_words(shown):
                 shown.ended = True
                 self._beside(self._stop(run_id, shown))
+
+    def _has_words(self, shown: _Shown) -> bool:
+        text = shown.text.strip()
+        return not shown.ended and bool(text) and not SILENT.startswith(text[: len(SILENT)])
 
     async def _stop(self, run_id: str, shown: _Shown) -> None:
         await self.clear(run_id)

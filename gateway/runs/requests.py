@@ -79,6 +79,11 @@ class Requests:
             raise RuntimeError("build() comes first")
         return self._built
 
+    @property
+    def size(self) -> int:
+        """Of the last one, in tokens."""
+        return self._built.size if self._built is not None else 0
+
     def refused(self, error: ContextOverflow) -> None:
         """The endpoint counts otherwise than we estimate, so the next request is smaller in our own count."""
         size = self._last.size

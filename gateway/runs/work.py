@@ -19,7 +19,7 @@ from gateway.runs.house import House, Profile
 from gateway.runs.interruptions import told
 from gateway.runs.live import Moment
 from gateway.runs.look import Look, look_at
-from gateway.runs.replies import approval_card, question_card, reply_body
+from gateway.runs.replies import NO_REPLY, approval_card, question_card, reply_body
 from gateway.runs.requests import Requests
 from gateway.texts import say
 from sessions import asks, outbox, runs, store
@@ -46,6 +46,8 @@ class RunWork:
         self._seen: Look | None = None
         self._parked = False
         self._requests = Requests(house, run.id)
+        self._partial = ""  # of the answer that is being written
+        self._asking = False
         self._has_told = run.fence == 1  # of an interruption; the first claim is none
         self._last_answer: Answer | None = None
         self.cut_off = False
@@ -109,11 +111,13 @@ class RunWork:
         profile = self._profile()
         request = await self._requests.build(seen, profile, self._toolbox(profile))
         began = time.monotonic()
+        self._partial, self._asking = "", True
         try:
             answer = self._last_answer = await self._house.model().ask(request, self._on_token)
         except ContextOverflow as error:
             self._requests.refused(error)
             raise
+        self._asking = False
         self._house.live.tell(Moment(self._run.id, "said"))
         took = round(time.monotonic() - began, 3)
         log.debug(
@@ -142,6 +146,7 @@ class RunWork:
 
     def _on_token(self, text: str) -> None:
         kind = "afresh" if text == AFRESH else "token"
+        self._partial = "" if text == AFRESH else self._partial + text
         self._house.live.tell(Moment(self._run.id, kind, text))
 
     def _profile(self) -> Profile:
@@ -191,6 +196,21 @@ class RunWork:
             step=self._look.run.steps,
             reply=reply_body(answer.text, route) if route else None,
         )
+
+    async def keep_stopped(self) -> None:
+        """The run was stopped while its answer was written: so much of it as there is stays."""
+        if not self._asking:
+            return
+        text, tokens, route = self._partial.strip(), self._house.tokens, self._run.route
+        text = "" if NO_REPLY.startswith(text[: len(NO_REPLY)]) else text
+        said = Said(
+            text=text,
+            input_tokens=self._requests.size,
+            output_tokens=tokens.text(text),
+            day=self._day(),
+        )
+        reply = {"text": f"{text}\n\n{say('run.stopped_here')}"} if text and route else None
+        await self._database.write(runs.keep_stopped, self._run, said, self._house.clock(), reply=reply)
 
     async def end_over_budget(self, limit: str) -> None:
         text = say("budget.run", limit=limit)

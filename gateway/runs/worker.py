@@ -97,9 +97,12 @@ class Worker:
             unfinished = await self._advance(run, work) is Ended.DRAINED
         except LeaseLost:
             log.debug("run.lost", run_id=run.id)
+            await self._quietly("run.words_not_kept", work.keep_stopped)
         except asyncio.CancelledError:
             unfinished = self._draining
-            if asyncio.current_task() and not self._draining and not await self._was_stopped(run):
+            if await self._was_stopped(run):
+                await self._quietly("run.words_not_kept", work.keep_stopped)
+            elif not self._draining:
                 raise
         except Exception as error:  # noqa: BLE001  # not even its end could be written; it is found again in a moment
             log.warning("run.put_off", run_id=run.id, error=str(error))

@@ -6,7 +6,7 @@ tail and doing the next thing.
 
 from sessions.runs.admission import accept, open_session, source_of, start_again
 from sessions.runs.claims import claim, keep_alive, release
-from sessions.runs.ends import fail, finish, hand_over, stop
+from sessions.runs.ends import fail, finish, hand_over, keep_stopped, stop
 from sessions.runs.finding import active, counts, get, in_flight, last_route
 from sessions.runs.journal import handed_over, has_unread, open_calls
 from sessions.runs.outcomes import last_call
@@ -40,6 +40,7 @@ __all__ = [
     "keep_alive",
     "keep_preview",
     "keep_shown",
+    "keep_stopped",
     "last_call",
     "last_route",
     "may_answer",

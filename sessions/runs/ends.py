@@ -4,15 +4,25 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, select, update
 
 from sessions import asks, events, inbox, outbox, store
 from sessions.db.engine import touch
-from sessions.db.schema import runs
+from sessions.db.schema import messages, runs
 from sessions.db.sql import param
 from sessions.records import MessageState, NewMessage, Role, Run, RunStatus, StopReason
 from sessions.runs.finding import get
-from sessions.runs.journal import close_call, foldable, note_answer, open_calls, own, take_in, take_step, tell_status
+from sessions.runs.journal import (
+    close_call,
+    count_stopped,
+    foldable,
+    note_answer,
+    open_calls,
+    own,
+    take_in,
+    take_step,
+    tell_status,
+)
 from sessions.runs.waiting import close_card
 from sessions.runs.words import ACTIVE, Said
 
@@ -107,6 +117,22 @@ def stop(conn: Connection, run_id: str, now: int) -> bool:
     conn.execute(update(runs).where(runs.c.id == run.id).values(fence=runs.c.fence + 1))
     _end(conn, run, RunStatus.COMPLETED, now, reason=StopReason.CANCELLED)
     touch(conn, "stopped", run.id)
+    return True
+
+
+def keep_stopped(conn: Connection, run: Run, said: Said, now: int, *, reply: Mapping[str, Any] | None = None) -> bool:
+    """What was said of an answer until the run was stopped stays, marked as stopped, and is counted. False: it was taken back, or is
+    here already."""
+    inbox.serialize(conn, run.session_key)
+    marker = messages.c.session_id == run.session_id, messages.c.run_id == run.id, messages.c.content == STOPPED
+    row = conn.scalar(select(messages.c.id).where(*marker, messages.c.role == Role.ASSISTANT))
+    if row is None:
+        return False
+    count_stopped(conn, run, said)
+    if said.text:
+        store.rewrite(conn, row, f"{said.text}\n\n{STOPPED}", token_count=said.output_tokens)
+        if reply is not None:
+            _reply(conn, run, reply, now, dedup_key=f"{run.id}:stopped")
     return True
 
 

@@ -161,6 +161,16 @@ def take_step(conn: Connection, run: Run, step: int, said: Said, now: int) -> Ru
     return Run.from_row(row)
 
 
+def count_stopped(conn: Connection, run: Run, said: Said) -> None:
+    """The usage of an answer that was cut short by a stop."""
+    read, written = runs.c.input_tokens + said.input_tokens, runs.c.output_tokens + said.output_tokens
+    conn.execute(update(runs).where(runs.c.id == run.id).values(input_tokens=read, output_tokens=written))
+    used = store.Used(input_tokens=said.input_tokens, output_tokens=said.output_tokens)
+    store.count_used(conn, run.session_id, used)
+    if said.day:
+        spending.add(conn, said.day, said.input_tokens, said.output_tokens)
+
+
 def note_answer(conn: Connection, run: Run, said: Said, new: Sequence[NewMessage], now: int) -> None:
     """The model's answer grows the journal, and the session's usage by what it has cost."""
     used = store.Used(input_tokens=said.input_tokens, output_tokens=said.output_tokens, model=said.model or None)

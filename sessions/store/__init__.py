@@ -16,7 +16,18 @@ from sessions.store.finding import (
     resolve,
     user_text,
 )
-from sessions.store.growing import CHAIN_LENGTH, Used, append, choose_model, rename, set_attachments, settle, start
+from sessions.store.growing import (
+    CHAIN_LENGTH,
+    Used,
+    append,
+    choose_model,
+    count_used,
+    rename,
+    rewrite,
+    set_attachments,
+    settle,
+    start,
+)
 from sessions.store.removing import delete_session, recount, take_back
 
 __all__ = [
@@ -28,6 +39,7 @@ __all__ = [
     "chain",
     "choose_model",
     "continue_in_child",
+    "count_used",
     "delete_session",
     "end",
     "ended_before",
@@ -42,6 +54,7 @@ __all__ = [
     "rename",
     "reopen",
     "resolve",
+    "rewrite",
     "set_attachments",
     "settle",
     "start",

@@ -128,6 +128,25 @@ def set_attachments(conn: Connection, message_id: int, content: str, attachments
         touch(conn, "rewritten", session_id)
 
 
+def count_used(conn: Connection, session_id: str, used: Used) -> None:
+    """What an answer has cost that is no row of its own."""
+    read, written = sessions.c.input_tokens + used.input_tokens, sessions.c.output_tokens + used.output_tokens
+    changed = {"input_tokens": read, "output_tokens": written}
+    conn.execute(update(sessions).where(sessions.c.id == session_id).values(changed))
+
+
+def rewrite(conn: Connection, message_id: int, content: str, *, token_count: int | None = None) -> None:
+    """Another text in the place of this message's."""
+    from sessions.db import search
+
+    session_id = conn.scalar(select(messages.c.session_id).where(messages.c.id == message_id))
+    if session_id is not None:
+        search.forget(conn, session_id)
+        changed = {"content": content, "token_count": token_count}
+        conn.execute(update(messages).where(messages.c.id == message_id).values(changed))
+        touch(conn, "rewritten", session_id)
+
+
 def settle(conn: Connection, session_id: str) -> None:
     """Mark how far the journal will not change any more: up to the first tool result that is still to come."""
     newest_row = select(func.max(messages.c.id)).where(messages.c.session_id == session_id)

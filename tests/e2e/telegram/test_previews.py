@@ -20,7 +20,8 @@ from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
 from tests.fakes.telegram_world import Chat
 
-WHOLE = "First words of it and the end."
+WORDS = "First words of it"
+WHOLE = f"{WORDS} and the end."
 
 
 def growing(gate: Gate) -> Reply:
@@ -80,7 +81,7 @@ async def test_last_edits_without_an_answer_leave_no_doubt(
         assert len(s.server.called("sendMessage")) == (2 if signs else 1)
 
 
-async def test_stop_in_the_middle_takes_the_preview_away(home: Path) -> None:
+async def test_stop_in_the_middle_keeps_what_was_said(home: Path) -> None:
     gate = Gate()
     async with answering(home, growing(gate)) as (s, _):
         group = s.server.group()
@@ -88,7 +89,9 @@ async def test_stop_in_the_middle_takes_the_preview_away(home: Path) -> None:
         (preview,) = await s.server.answered(group.id)
         assert preview.startswith("First words")
         s.server.user_says(group, s.ann, "/stop")
-        await s.server.until(lambda: s.server.answers(group.id) == [say("run.stopped")])
+        kept = f"{WORDS}\n\n{say('run.stopped_here')}"
+        await s.server.until(lambda: sorted(s.server.answers(group.id)) == sorted([kept, say("run.stopped")]))
+        assert s.server.called("deleteMessage") == []
         gate.open.set()
 
 
@@ -98,7 +101,8 @@ async def test_stop_in_the_middle_of_a_draft_in_a_direct_message(home: Path, mon
         s.says("hello")
         await s.server.until(lambda: s.dm.drafts)
         s.says("/stop")
-        assert await s.server.answered(s.dm.id) == [say("run.stopped")]
+        kept = f"{WORDS}\n\n{say('run.stopped_here')}"
+        await s.server.until(lambda: sorted(s.server.answers(s.dm.id)) == sorted([kept, say("run.stopped")]))
         monkeypatch.setattr(presence, "SOON_SECONDS", 60)  # what follows is quick, on whatever machine
         shown = (len(s.dm.drafts), len(s.dm.actions))
         gate.open.set()

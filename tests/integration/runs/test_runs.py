@@ -2,13 +2,14 @@
 
 import asyncio
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.agent.loop import UNKNOWN
+from gateway.runs.live import Moment
 from gateway.texts import say
 from sessions import asks, runs
 from sessions.clock import now_ms
@@ -339,6 +340,36 @@ async def test_stop_cancels_the_call_and_keeps_a_valid_transcript(home: Path):
         assert (await it.say("and now")).status is RunStatus.COMPLETED
         assert it.server.refused == []
         assert await it.command("/stop") == say("run.nothing_to_stop")
+
+
+async def test_stop_keeps_what_was_said_and_counts_it(home: Path):
+    gate, passed = Gate(), count(1)
+
+    async def between() -> None:
+        if next(passed) > 1:
+            await gate()
+
+    script = [Reply(chunks=("First words. ", "Never said."), between=between), "next"]
+    async with desk(home, script) as it:
+        begun: list[Moment] = []
+        it.house.live.listen("*", begun.append)
+        run_id = (await it.accept("begin")).run_id
+        await gate.reached.wait()
+        async with asyncio.timeout(30):
+            while not any(moment.kind == "token" for moment in begun):
+                await asyncio.sleep(0.001)
+        await it.command("/stop")
+        async with asyncio.timeout(30):
+            while not any(moment.kind == "ended" for moment in begun):
+                await asyncio.sleep(0.001)
+        run = await it.settled(run_id)
+        assert (run.stop_reason, run.output_tokens) == (StopReason.CANCELLED, 3)
+        assert run.input_tokens > 100
+        assert (await it.said())[-1] == ("assistant", "First words.\n\n[stopped by the user]")
+        assert [body["text"] for body in await it.sent()][-1] == "First words.\n\n(stopped here)"
+        gate.open.set()
+        await it.say("and now")
+        assert "First words.\n\n[stopped by the user]" in str(it.server.bodies[-1]["messages"])
 
 
 async def test_no_reply_and_empty_answers(home: Path):

@@ -130,12 +130,20 @@ async def test_a_preview_that_the_answer_is_taking_is_never_erased(group: Scene)
     assert "erased 99" not in [what for _, what in group.seen]
 
 
-async def test_stop_takes_the_preview_away_at_once(group: Scene) -> None:
+async def test_stop_leaves_the_words_to_the_message_that_keeps_them(group: Scene) -> None:
     group.begins()
     group.says("Some words")
     await group.time.passes(5)
     group.presence.stopped(["r", "another"])
-    group.says(" and more")
+    group.ends()
+    await group.time.passes(1)
+    assert await group.presence.take("r") == "99"
+
+
+async def test_stop_takes_a_line_of_progress_away_at_once(group: Scene) -> None:
+    group.begins()
+    await group.time.passes(60)
+    group.presence.stopped(["r", "another"])
     group.ends()
     await group.time.passes(1)
     assert [what for _, what in group.seen][-1] == "erased 99"
