@@ -5,10 +5,11 @@ from pathlib import Path
 
 from gateway.agent.tools import sending
 from gateway.observe.logging import get_logger
-from sessions import inbox, outbox
+from sessions import inbox, outbox, responses
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, search
 from sessions.db.engine import Touch
+from sessions.erase import erase
 from sessions.transcripts import Transcripts
 
 log = get_logger(__name__)
@@ -20,6 +21,8 @@ INDEX_SECONDS = 0.5
 PRUNE_SECONDS = 3600
 NOTES_MS = 7 * 24 * 3600 * 1000
 """How long a request that has made something is recognised when it is sent again."""
+RESPONSES_MS = 30 * 24 * 3600 * 1000
+"""How long an answer is kept by its id."""
 _BATCH = 100
 
 
@@ -27,6 +30,7 @@ class Upkeep:
     """`run` is one cancellable coroutine. `close` brings everything up to date."""
 
     def __init__(self, home: Path, database: Database, *, clock: Clock = now_ms) -> None:
+        self._home = home
         self._database = database
         self._outgoing = home / "outgoing"
         self._clock = clock
@@ -85,11 +89,18 @@ class Upkeep:
             try:
                 while await self._database.write(inbox.prune_notes, before, _BATCH) == _BATCH:  # noqa: ASYNC110  # each round does a part
                     await asyncio.sleep(0)
+                await self._prune_responses()
                 unsent = await self._database.read(outbox.unsent_files)
                 await asyncio.to_thread(sending.prune, self._outgoing, unsent, self._clock() / 1000 - PRUNE_SECONDS)
             except Exception as error:  # noqa: BLE001  # nothing depends on it; the next round finds what is left
                 log.warning("upkeep.not_pruned", error=str(error))
             await asyncio.sleep(PRUNE_SECONDS)
+
+    async def _prune_responses(self) -> None:
+        for response_id in await self._database.read(responses.older_than, self._clock() - RESPONSES_MS, _BATCH):
+            orphans = await self._database.write(responses.remove, response_id)
+            if orphans:
+                await asyncio.to_thread(erase, self._home, self._database, orphans)
 
     async def close(self) -> None:
         self._unlisten()

@@ -94,7 +94,7 @@ def _part(value: str, what: str) -> str:
 class SessionKey:
     """The unit of memory, ordering and reset. Build one with `of`, `api`, `thread`, `cli` or `job`; `str` is what is stored.
 
-    `scope` is a platform, `api`, `thread`, `cli` or `job`; the other fields are decoded ids.
+    `scope` is a platform, `api`, `response`, `thread`, `cli` or `job`; the other fields are decoded ids.
     """
 
     agent: str
@@ -144,6 +144,11 @@ class SessionKey:
         return cls(agent=agent, scope="api", api_key=key_name, chat_id=_part(session_id, "session id"))
 
     @classmethod
+    def response(cls, key_name: str, response_id: str, *, agent: str = "main") -> Self:
+        """Of a chain of responses, by its first."""
+        return replace(cls.api(key_name, response_id, agent=agent), scope="response")
+
+    @classmethod
     def thread(cls, agent: str, thread_id: str) -> Self:
         return cls(agent=agent, scope="thread", chat_id=_part(thread_id, "thread id"))
 
@@ -168,9 +173,12 @@ class SessionKey:
         if scope == "api":
             name, _, session_id = rest.partition(":")
             return cls.api(name, session_id, agent=agent)
+        if scope == "response":
+            name, _, response_id = rest.partition(":")
+            return cls.response(name, response_id, agent=agent)
         if scope in {"thread", "cli", "job"}:
             return cls(agent=agent, scope=scope, chat_id=_part(_decode(rest), f"the {scope}'s id"))
-        raise InvalidKey(f"{text!r}: {scope!r} is neither a platform nor one of api, thread, cli, job")
+        raise InvalidKey(f"{text!r}: {scope!r} is neither a platform nor one of api, response, thread, cli, job")
 
     @classmethod
     def _parse_platform(cls, agent: str, platform: str, rest: str) -> Self:
@@ -218,7 +226,7 @@ class SessionKey:
 
     def __str__(self) -> str:
         head = f"agent:{self.agent}:{self.scope}"
-        if self.scope == "api":
+        if self.scope in {"api", "response"}:
             return f"{head}:{self.api_key}:{self.chat_id}"
         parts = [head] if self.kind is None else [head, self.kind]
         if self.chat_id is not None:

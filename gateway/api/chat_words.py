@@ -1,8 +1,8 @@
-"""The words of Chat Completions, as far as they are understood. Fields that are not named here are let through unread."""
+"""The words of Chat Completions, as far as they are understood."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from gateway.api.asking import FinishReason
 from gateway.api.file_words import Contents, FileUrl, PictureUrl
@@ -13,6 +13,13 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _not(value: bool) -> bool:
+    if value:
+        raise ValueError("this is not supported here")
+    return value
+
+
+Never_ = Annotated[bool, AfterValidator(_not), WithJsonSchema({"type": "boolean", "const": False})]
 Text = Annotated[str, Field(max_length=10_000_000)]
 TokenCount = Annotated[int, Field(ge=1, le=10_000_000), BeforeValidator(_whole)]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -24,6 +31,12 @@ PARTS = Field(max_length=2_000, fail_fast=True)
 
 class Lenient(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class Known(BaseModel):
+    """A field that is not named here would be ignored in silence; so it is refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class TextPart(Lenient):
@@ -131,7 +144,7 @@ class StreamOptions(Lenient):
     include_usage: bool | None = None
 
 
-class ChatRequest(Lenient):
+class ChatRequest(Known):
     model: Annotated[str, Field(max_length=256)] | None = None
     messages: Annotated[list[Message], Field(min_length=1, max_length=10_000, fail_fast=True)]
     stream: bool | None = None
@@ -150,6 +163,19 @@ class ChatRequest(Lenient):
     max_tokens: TokenCount | None = None
     max_completion_tokens: TokenCount | None = None
     n: Annotated[int, Field(ge=1, le=1), BeforeValidator(_whole)] | None = None
+    logit_bias: dict[str, float] | None = None
+    verbosity: str | None = None
+    logprobs: Never_ | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = None
+    modalities: list[Literal["text"]] | None = None
+    user: str | None = None
+    metadata: Any_ | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    prediction: Any_ | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    safety_identifier: str | None = None
 
 
 class Usage(BaseModel):

@@ -10,7 +10,7 @@ from gateway.agent.asking import JSON
 from gateway.api.asking import Exchange, Outcome, Question, pieces
 from gateway.api.chat_words import AnswerMessage, ChatAnswer, ChatRequest, Choice, ModelList, ModelRow, Usage
 from gateway.api.contract import Answer, Call, Endpoint, Nothing
-from gateway.api.errors import ApiError
+from gateway.api.errors import ApiError, not_found
 from gateway.api.held import HEADER, Place, held, session_id
 from gateway.api.keys import Scope
 from gateway.api.once import IDEMPOTENCY, mark
@@ -32,6 +32,8 @@ _SAMPLING = frozenset(
         "seed",
         "stop",
         "reasoning_effort",
+        "logit_bias",
+        "verbosity",
         "tool_choice",
         "parallel_tool_calls",
     }
@@ -46,6 +48,13 @@ GIVEN = {
 
 async def models(call: Call[Nothing, Nothing]) -> Answer:
     return Answer(body=ModelList(data=[ModelRow(id=name) for name in call.desk.api.models()]))
+
+
+async def retrieve_model(call: Call[Nothing, Nothing]) -> Answer:
+    name = call.path["model"]
+    if name not in call.desk.api.models():
+        raise not_found("model")
+    return Answer(body=ModelRow(id=name))
 
 
 async def complete(call: Call[ChatRequest, Nothing]) -> Answer | web.StreamResponse:
@@ -68,14 +77,20 @@ async def exchange(call: Call[Any, Any], question: Question) -> AsyncGenerator[t
         if session is None
         else held(call, question, Place(key=SessionKey.api(call.key.name, session), name=session))
     )
-    metrics, began = call.desk.api.metrics, call.desk.api.clock()
-    metrics.message("api", "in")
     try:
-        async with way as under_way:
+        async with counted(call), way as under_way:
             yield under_way, headers
     except ApiError as error:
         error.headers |= headers
         raise
+
+
+@asynccontextmanager
+async def counted(call: Call[Any, Any]) -> AsyncGenerator[None]:
+    """A message that comes in, and is answered when the block ends well."""
+    metrics, began = call.desk.api.metrics, call.desk.api.clock()
+    metrics.message("api", "in")
+    yield
     metrics.message("api", "out")
     metrics.replied("api", call.desk.api.clock() - began)
 
@@ -222,6 +237,15 @@ ENDPOINTS = (
         tag="OpenAI",
         scopes=(Scope.CHAT, Scope.READ),
         answers={200: ModelList},
+    ),
+    Endpoint(
+        method="GET",
+        path="/v1/models/{model}",
+        run=retrieve_model,
+        summary="One of them",
+        tag="OpenAI",
+        scopes=(Scope.CHAT, Scope.READ),
+        answers={200: ModelRow},
     ),
     Endpoint(
         method="POST",

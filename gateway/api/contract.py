@@ -22,6 +22,9 @@ PARAMETERS = {
     "deployment_id": r"^dep_(main|[0-9a-f]{24})$",
     "thread_id": r"^thread_[0-9a-f]{24}$",
     "run_id": r"^run_[0-9a-f]{24}$",
+    "response_id": r"^resp_[0-9a-f]{24}$",
+    "conversation_id": r"^conv_[0-9a-f]{24}$",
+    "model": r"^.{1,256}$",
     "platform": r"^(telegram|slack|whatsapp)$",
 }
 _LARGE = 262_144

@@ -40,16 +40,13 @@ def session_id(call: Call[Any, Any]) -> str | None:
     return sent
 
 
-Prepare = Callable[[Connection, int], None]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The conversation of a call. `name` counts like a part of its body; `prepare` makes it ready in the transaction of the call."""
+    """The conversation of a call. `name` counts like a part of its body; `mark`: how the call is recognised, where that is known already."""
 
     key: SessionKey
     name: str
-    prepare: Prepare | None = None
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +56,6 @@ class _New:
     options: JSON
     mark: Mark
     retry: Retry
-    prepare: Prepare | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +98,10 @@ class HeldExchange:
         for stop in self._stops:
             stop()
 
+    @property
+    def run_id(self) -> str | None:
+        return self._run_id
+
     def leave(self) -> None:
         """The caller has left: the run goes on, and whoever asks the same again is answered by it."""
         if not self.answered:
@@ -126,7 +126,7 @@ class HeldExchange:
             if self._run_id is not None:
                 found = await self._look(self._run_id)
                 if not found.working:
-                    return _outcome(found)
+                    return outcome_of(found)
 
     async def _told(self) -> bool:
         """False: look without having been told."""
@@ -166,7 +166,8 @@ class HeldExchange:
             raise ApiError(409, "The session was deleted while this call waited.", code="session_deleted") from None
 
 
-def _outcome(found: Standing) -> Outcome:
+def outcome_of(found: Standing) -> Outcome:
+    """Of a call that is not worked on any more. Raises ApiError when there is none."""
     run = found.run
     silent = Outcome(text="", input_tokens=run.input_tokens, output_tokens=run.output_tokens)
     if found.asked is not None:
@@ -201,7 +202,7 @@ def _failed(found: Standing) -> ApiError:
 @asynccontextmanager
 async def held(call: Call[Any, Any], question: Question, place: Place) -> AsyncGenerator[HeldExchange]:
     """Store what is new and follow its run. Leaving the block early leaves the run going."""
-    desk, marked = call.desk, mark(call, place.name)
+    desk, marked = call.desk, place.mark or mark(call, place.name)
     exchange = HeldExchange(desk, marked.key)
     forget: Callable[[], None] | None = None
     try:
@@ -212,7 +213,6 @@ async def held(call: Call[Any, Any], question: Question, place: Place) -> AsyncG
                 options=_options(desk, question),
                 mark=marked,
                 retry=Retry.of(call, place.name),
-                prepare=place.prepare,
             )
             now, most = desk.api.house.clock(), desk.api.bounds.queue_per_session
             accepted = await desk.api.database.write(_accept, new, now, most)
@@ -233,7 +233,7 @@ async def held(call: Call[Any, Any], question: Question, place: Place) -> AsyncG
 def _accept(conn: Connection, new: _New, now: int, most: int) -> _Accepted:
     key = str(new.key)
     inbox.serialize(conn, key)
-    before = new.mark.before(conn)
+    before = new.mark.before(conn) or inbox.by_dedup_key(conn, new.mark.key)
     if before is None and new.mark.fingerprint is None:
         before = new.retry.before(conn, key, now)
     if before is not None:
@@ -243,8 +243,6 @@ def _accept(conn: Connection, new: _New, now: int, most: int) -> _Accepted:
         raise ApiError(
             429, f"{most} calls wait for this session already.", code="queue_full", headers={"Retry-After": "5"}
         )
-    if new.prepare is not None:
-        new.prepare(conn, now)
     if all(message.get("role") == "tool" for message in new.messages):
         _require_open_call(conn, key, new.messages)
     row = NewInbox(

@@ -68,6 +68,8 @@ def _what(error: ErrorDetails) -> str:
     match error:
         case {"type": "union_tag_invalid", "ctx": {"expected_tags": str(known)}}:
             return f"Input should be one of {known}"
+        case {"type": "extra_forbidden"}:
+            return "This field is not supported here"
         case {"type": "union_tag_not_found"}:
             return "Field required"
         case _:

@@ -61,9 +61,11 @@ class Retry:
         """The call that this one repeats: the last of its session, the same, at most ten minutes old, and either its caller left
         before the answer or the library says so."""
         row = runs.last_call(conn, session_key)
-        if row is None or row.fingerprint != self.fingerprint or now - row.created_at > RETRY_MS:
-            return None
-        return row if self.said or row.left_at is not None else None
+        return row if row is not None and self.matches(row, now) else None
+
+    def matches(self, row: InboxRow, now: int) -> bool:
+        is_same = row.fingerprint == self.fingerprint and now - row.created_at <= RETRY_MS
+        return is_same and (self.said or row.left_at is not None)
 
 
 def mark(call: Call[Any, Any], more: str = "") -> Mark:

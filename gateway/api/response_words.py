@@ -2,9 +2,21 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from gateway.api.chat_words import PARTS, Any_, CallId, FileSource, Lenient, Parameters, Text, TokenCount, ToolName
+from gateway.api.chat_words import (
+    PARTS,
+    Any_,
+    CallId,
+    FileSource,
+    Known,
+    Lenient,
+    Parameters,
+    Text,
+    TokenCount,
+    ToolName,
+)
+from gateway.api.contract import Asked
 from gateway.api.file_words import PictureUrl
 
 
@@ -69,11 +81,18 @@ class FunctionTool(Lenient):
     strict: bool | None = None
 
 
-class TextOptions(Lenient):
+class TextOptions(BaseModel):
+    """Echoed as it was sent."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
     format: Any_ | None = None
 
 
-class ResponseRequest(Lenient):
+class ConversationId(Lenient):
+    id: Annotated[str, Field(max_length=256)]
+
+
+class ResponseRequest(Known):
     model: Annotated[str, Field(max_length=256)] | None = None
     input: Text | Annotated[list[Item], Field(min_length=1, max_length=10_000, fail_fast=True)]
     instructions: Text | None = None
@@ -86,14 +105,50 @@ class ResponseRequest(Lenient):
     max_output_tokens: TokenCount | None = None
     text: TextOptions | None = None
     previous_response_id: Annotated[str, Field(max_length=256)] | None = None
+    conversation: Annotated[str, Field(max_length=256)] | ConversationId | None = None
+    store: bool | None = None
+    background: bool | None = None
     metadata: Any_ | None = None
+    include: Annotated[list[str], Field(max_length=16, fail_fast=True)] | None = None
+    reasoning: Any_ | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    service_tier: str | None = None
+    user: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    safety_identifier: str | None = None
+    stream_options: Any_ | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = None
+    max_tool_calls: int | None = None
+
+    @property
+    def conversation_id(self) -> str | None:
+        return self.conversation.id if isinstance(self.conversation, ConversationId) else self.conversation
+
+
+class NewConversation(Asked):
+    metadata: Any_ | None = None
+    items: Annotated[list[Item], Field(max_length=20, fail_fast=True)] | None = None
+
+
+class Conversation(BaseModel):
+    id: str
+    object: Literal["conversation"] = "conversation"
+    created_at: int
+    metadata: Any_ = Field(default_factory=dict[str, Any])
+
+
+class Deleted(BaseModel):
+    id: str
+    object: str
+    deleted: bool = True
 
 
 class ResponseAnswer(BaseModel):
     id: str
     object: Literal["response"] = "response"
     created_at: int
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    status: Literal["queued", "in_progress", "completed", "incomplete", "failed"]
     error: Any_ | None = None
     incomplete_details: Any_ | None = None
     instructions: str | None = None
@@ -108,5 +163,15 @@ class ResponseAnswer(BaseModel):
     tools: list[Any_] = Field(default_factory=list[Any_])
     top_p: float | None = None
     truncation: str = "disabled"
+    background: bool = False
+    store: bool = True
+    conversation: Any_ | None = None
+    reasoning: Any_ | None = None
+    service_tier: str | None = None
+    user: str | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    top_logprobs: int | None = None
+    max_tool_calls: int | None = None
     usage: Any_ | None = None
     metadata: Any_ = Field(default_factory=dict[str, Any])

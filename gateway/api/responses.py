@@ -1,18 +1,20 @@
 """`/v1/responses`: the same calls in the words of the Responses API."""
 
-from collections.abc import Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
 from gateway.agent.asking import JSON
 from gateway.api.asking import Exchange, Outcome, Question, pieces
-from gateway.api.completions import GIVEN, ON_A_SESSION, exchange, status_header, without_tool_fields
+from gateway.api.completions import GIVEN, ON_A_SESSION, counted, exchange, status_header, without_tool_fields
 from gateway.api.contract import Answer, Call, Endpoint, Nothing
 from gateway.api.errors import ApiError
-from gateway.api.held import HEADER, session_id
+from gateway.api.held import session_id
+from gateway.api.kept import begin, begun_answer, keep_answer
 from gateway.api.keys import Scope
+from gateway.api.response_answers import Writer
 from gateway.api.response_words import (
     FunctionCall,
     FunctionOutput,
@@ -21,46 +23,60 @@ from gateway.api.response_words import (
     InputImage,
     InputMessage,
     InputText,
+    Item,
     Reasoning,
     ResponseAnswer,
     ResponseRequest,
 )
-from gateway.api.streams import Stream, as_data
+from gateway.api.streams import Stream
 
 _LAYERED = frozenset({"system", "developer"})
-_CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 async def respond(call: Call[ResponseRequest, Nothing]) -> Answer | web.StreamResponse:
-    body = call.body
-    if body.previous_response_id is not None and session_id(call) is None:
-        message = (
-            f"There is no such response: they are not kept by id. Send {HEADER}, and the conversation is held here."
-        )
-        raise ApiError(404, message, code="previous_response_not_found", param="previous_response_id")
-    async with exchange(call, _question(body, call.desk.api.models())) as (under_way, headers):
-        writer = _Writer(call, under_way)
+    body, question = call.body, _question(call.body, call.desk.api.models())
+    on_session = session_id(call) is not None
+    goes_on = body.previous_response_id is not None or body.conversation is not None or bool(body.background)
+    way = _going_on(call, question) if goes_on and not on_session else exchange(call, question)
+    async with way as (under_way, headers):
+        writer = Writer(call, under_way)
+        kept = None if on_session or body.store is False else question
+        if body.background and not on_session and not body.stream:
+            return Answer(body=begun_answer(call, under_way))
         if body.stream:
-            return await _stream(call, under_way, writer, headers)
+            return await _stream(call, under_way, writer, headers, kept)
         outcome = await under_way.outcome()
-        return Answer(body=writer.whole(outcome), headers={**headers, **status_header(outcome)})
+        answer = writer.whole(outcome)
+        if kept is not None:
+            await keep_answer(call, under_way, kept, answer)
+        return Answer(body=answer, headers={**headers, **status_header(outcome)})
+
+
+@asynccontextmanager
+async def _going_on(
+    call: Call[ResponseRequest, Nothing], question: Question
+) -> AsyncGenerator[tuple[Exchange, dict[str, str]]]:
+    async with counted(call), begin(call, question) as under_way:
+        yield under_way, {}
 
 
 # --- what is asked ------------------------------------------------------------------------------------------------------------
 
 
+def messages_of(items: Iterable[Item]) -> list[JSON]:
+    """As Chat Completions has them, without system messages."""
+    messages: list[JSON] = []
+    for item in items:
+        if not (isinstance(item, Reasoning) or (isinstance(item, InputMessage) and item.role in _LAYERED)):
+            _add(messages, item)
+    return messages
+
+
 def _question(body: ResponseRequest, known: Any) -> Question:
     items = [InputMessage(role="user", content=body.input)] if isinstance(body.input, str) else body.input
-    messages: list[JSON] = []
     layered = [body.instructions] if body.instructions else []
-    for item in items:
-        match item:
-            case InputMessage() if item.role in _LAYERED:
-                layered.append(_flat(item.content))
-            case Reasoning():
-                pass
-            case _:
-                _add(messages, item)
+    layered += [_flat(item.content) for item in items if isinstance(item, InputMessage) and item.role in _LAYERED]
+    messages = messages_of(items)
     fields = body.model_dump(include={"temperature", "top_p", "parallel_tool_calls"}, exclude_none=True)
     if body.tool_choice is not None:
         fields["tool_choice"] = _tool_choice(body.tool_choice)
@@ -133,143 +149,16 @@ def _format(body: ResponseRequest) -> JSON | None:
 # --- what is answered ---------------------------------------------------------------------------------------------------------
 
 
-class _Writer:
-    """Builds the answer, and numbers its events."""
-
-    def __init__(self, call: Call[ResponseRequest, Nothing], under_way: Exchange) -> None:
-        body = call.body
-        self._empty = ResponseAnswer(
-            id=f"resp_{under_way.id}",
-            created_at=under_way.came_at // 1000,
-            status="in_progress",
-            instructions=body.instructions,
-            max_output_tokens=body.max_output_tokens,
-            model=body.model or call.desk.api.models()[0],
-            temperature=body.temperature,
-            top_p=body.top_p,
-            tool_choice=body.tool_choice or "auto",
-            tools=[tool.model_dump(exclude_none=True) for tool in body.tools or ()],
-            metadata=body.metadata or {},
-        )
-        self._message_id = f"msg_{under_way.id}"
-        self._number = 0
-        self.text = ""
-
-    def whole(self, outcome: Outcome, text: str | None = None) -> ResponseAnswer:
-        """`text`: what was streamed, where it is more than the last words."""
-        said = outcome.text if text is None else text
-        output = [self._message(said, _ended(outcome))] if said or not outcome.tool_calls else []
-        output += [_called(made, "completed") for made in outcome.tool_calls]
-        cut = _CUT.get(outcome.finish_reason)
-        return self._empty.model_copy(
-            update={
-                "status": _ended(outcome),
-                "incomplete_details": {"reason": cut} if cut else None,
-                "output": output,
-                "usage": _usage(outcome),
-            }
-        )
-
-    def _message(self, text: str, status: str) -> JSON:
-        content = [] if status == "in_progress" else [_words(text)]
-        return {"id": self._message_id, "type": "message", "status": status, "role": "assistant", "content": content}
-
-    def event(self, kind: str, **fields: Any) -> bytes:
-        data = as_data({"type": kind, "sequence_number": self._number, **fields}, kind)
-        self._number += 1
-        return data
-
-    def begin(self) -> bytes:
-        empty = self._empty.model_dump()
-        return self.event("response.created", response=empty) + self.event("response.in_progress", response=empty)
-
-    def words(self, text: str) -> bytes:
-        opening = b"" if self.text else self._open_message()
-        self.text += text
-        return opening + self.event("response.output_text.delta", **self._place(), delta=text, logprobs=[])
-
-    def _place(self) -> JSON:
-        return {"item_id": self._message_id, "output_index": 0, "content_index": 0}
-
-    def _open_message(self) -> bytes:
-        part = _words("")
-        added = self.event("response.output_item.added", output_index=0, item=self._message("", "in_progress"))
-        return added + self.event("response.content_part.added", **self._place(), part=part)
-
-    def finish(self, outcome: Outcome) -> bytes:
-        parts: list[bytes] = []
-        if not self.text and not outcome.tool_calls:
-            parts.append(self._open_message())
-        if self.text or not outcome.tool_calls:
-            part = _words(self.text)
-            parts.append(self.event("response.output_text.done", **self._place(), text=self.text, logprobs=[]))
-            parts.append(self.event("response.content_part.done", **self._place(), part=part))
-            item = self._message(self.text, _ended(outcome))
-            parts.append(self.event("response.output_item.done", output_index=0, item=item))
-        first = 1 if self.text else 0
-        parts += [self._call(made, index) for index, made in enumerate(outcome.tool_calls, first)]
-        whole = self.whole(outcome, self.text)
-        parts.append(self.event(f"response.{whole.status}", response=whole.model_dump()))
-        return b"".join(parts)
-
-    def _call(self, made: JSON, index: int) -> bytes:
-        done = _called(made, "completed")
-        arguments, where = done["arguments"], {"item_id": done["id"], "output_index": index}
-        return b"".join(
-            [
-                self.event(
-                    "response.output_item.added",
-                    output_index=index,
-                    item={**done, "arguments": "", "status": "in_progress"},
-                ),
-                self.event("response.function_call_arguments.delta", **where, delta=arguments),
-                self.event("response.function_call_arguments.done", **where, name=done["name"], arguments=arguments),
-                self.event("response.output_item.done", output_index=index, item=done),
-            ]
-        )
-
-    def failed(self, error: ApiError) -> bytes:
-        told = {"code": "server_error", "message": error.message}
-        answer = self._empty.model_copy(update={"status": "failed", "error": told})
-        return self.event("response.failed", response=answer.model_dump())
-
-
-def _ended(outcome: Outcome) -> str:
-    return "incomplete" if outcome.finish_reason in _CUT else "completed"
-
-
-def _words(text: str) -> JSON:
-    return {"type": "output_text", "text": text, "annotations": []}
-
-
-def _called(made: JSON, status: str) -> JSON:
-    function = made["function"]
-    return {
-        "id": f"fc_{made['id']}",
-        "type": "function_call",
-        "status": status,
-        "call_id": made["id"],
-        "name": function["name"],
-        "arguments": function["arguments"],
-    }
-
-
-def _usage(outcome: Outcome) -> JSON:
-    return {
-        "input_tokens": outcome.input_tokens,
-        "input_tokens_details": {"cached_tokens": outcome.cached_tokens},
-        "output_tokens": outcome.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": outcome.input_tokens + outcome.output_tokens,
-    }
-
-
 async def _stream(
-    call: Call[ResponseRequest, Nothing], under_way: Exchange, writer: _Writer, headers: Mapping[str, str]
+    call: Call[ResponseRequest, Nothing],
+    under_way: Exchange,
+    writer: Writer,
+    headers: Mapping[str, str],
+    kept: Question | None,
 ) -> web.StreamResponse:
     stream = Stream(call.request, call.require_access, headers)
     try:
-        await _write(call, under_way, writer, stream)
+        await _write(call, under_way, writer, stream, kept)
         await stream.end()
     except ApiError as error:
         if not stream.begun:
@@ -280,7 +169,13 @@ async def _stream(
     return stream.response
 
 
-async def _write(call: Call[ResponseRequest, Nothing], under_way: Exchange, writer: _Writer, stream: Stream) -> None:
+async def _write(
+    call: Call[ResponseRequest, Nothing],
+    under_way: Exchange,
+    writer: Writer,
+    stream: Stream,
+    kept: Question | None,
+) -> None:
     begin, held_back = writer.begin(), b""
     async with aclosing(pieces(under_way, call.desk.api.pauses.keep_alive)) as coming:
         async for piece in coming:
@@ -295,7 +190,10 @@ async def _write(call: Call[ResponseRequest, Nothing], under_way: Exchange, writ
                     held_back = begin + writer.words(piece)
                     begin = b""
                 case Outcome():
-                    await stream.write(begin + held_back + writer.finish(piece), status_header(piece))
+                    last = held_back + writer.finish(piece)
+                    if kept is not None:
+                        await keep_answer(call, under_way, kept, writer.whole(piece))
+                    await stream.write(begin + last, status_header(piece))
 
 
 ENDPOINTS = (

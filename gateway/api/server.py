@@ -10,7 +10,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.api import completions, deployments, operations, responses, runs
+from gateway.api import completions, deployments, kept, operations, responses, runs
 from gateway.api.connection import Runner
 from gateway.api.contract import Endpoint
 from gateway.api.desk import Api, Desk
@@ -23,6 +23,7 @@ from sessions.errors import Invalid
 ENDPOINTS: tuple[Endpoint, ...] = (
     *completions.ENDPOINTS,
     *responses.ENDPOINTS,
+    *kept.ENDPOINTS,
     *deployments.ENDPOINTS,
     *runs.ENDPOINTS,
     *operations.ENDPOINTS,

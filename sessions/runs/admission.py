@@ -19,7 +19,7 @@ from sessions.runs.words import Accepted, Opening
 
 
 def source_of(key: SessionKey) -> str:
-    return key.platform or key.scope
+    return Source.API if key.scope == "response" else key.platform or key.scope
 
 
 def open_session(conn: Connection, session_key: str, opening: Opening, now: int) -> Session:

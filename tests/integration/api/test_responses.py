@@ -86,9 +86,3 @@ async def test_an_answer_that_was_cut_off_says_so(
             answer = await client.responses.create(**fields)
         assert (answer.status, answer.incomplete_details.reason) == ("incomplete", reason)
         assert (answer.output_text, answer.output[-1].status) == ("and then", "incomplete")
-
-
-async def test_answers_are_not_kept_by_id(home: Path) -> None:
-    async with gateway(home) as gw:
-        status, answer, _ = await gw.ask("POST", "/v1/responses", {"input": "x", "previous_response_id": "resp_1"})
-        assert (status, answer["error"]["param"]) == (404, "previous_response_id")

@@ -22,7 +22,9 @@ CLOSED = [e for e in ENDPOINTS if e.door is Door.KEY]
 
 
 def address(path: str) -> str:
-    return path.format(deployment_id="dep_main", thread_id="thread_" + "0" * 24, run_id="run_" + "0" * 24)
+    ids = {name: f"{name.removesuffix('_id')[:4]}_" + "0" * 24 for name in ("response_id", "conversation_id")}
+    ids |= {"thread_id": "thread_" + "0" * 24, "run_id": "run_" + "0" * 24, "model": "big"}
+    return path.format(deployment_id="dep_main", **ids)
 
 
 def shaped(answer: Any) -> bool:
