@@ -84,7 +84,7 @@ def test_the_memory_of_a_key(key: str, namespace: str) -> None:
         "",
         "agent:main",
         "agent::telegram:dm",
-        "agent:main:icq:dm",
+        "agent:main:ICQ:dm",
         "agent:main:telegram:party:1",
         "agent:main:telegram:group",
         "agent:main:telegram:group:",
