@@ -27,24 +27,59 @@ from sessions.keys import SessionKey
 from sessions.records import Run, RunStatus, Session, Source
 
 PAUSE = 0.015
+MOST_PIPED = 10 * 2**20
 LEAVING_SECONDS = 1.0  # nobody watches a shell hang; what is cut off goes on when the session is resumed
 
 
 @click.command()
-@click.option("-q", "--query", "question", metavar="TEXT", help="Ask one question, print the answer, and leave.")
+@click.option(
+    "-q",
+    "--query",
+    "question",
+    metavar="TEXT",
+    help="Ask one question, print the answer, and leave. -: read it from the pipe.",
+)
 @click.option("-c", "--continue", "newest", is_flag=True, help="Continue the newest session of the terminal.")
 @click.option("-r", "--resume", metavar="ID", help="Continue this session; the beginning of its id is enough.")
 @pass_cli
 def chat(cli: Cli, question: str | None, newest: bool, resume: str | None) -> None:
-    """Talk in the terminal. Lines from a pipe are said one after the other."""
+    """Talk in the terminal. What comes through a pipe is one message; with -q it stands above the question."""
     if question is not None and not question.strip():
         raise Wrong("The question is empty. Write it after -q, or leave -q out to talk.")
+    said = _said(question)
     prepare_home(cli.home)
     # What goes wrong is said in the chat, in words for people.
     logging.configure("warning" if os.environ.get("HERMES_DEBUG") else "critical")
-    code = asyncio.run(_chat(cli, question, newest, resume))
+    code = asyncio.run(_chat(cli, said, newest, resume))
     if code:
         raise click.exceptions.Exit(code)
+
+
+def _said(question: str | None) -> str | None:
+    """The one message of a script, empty when its pipe was; None when somebody sits at the terminal to talk."""
+    at_terminal = sys.stdin is not None and sys.stdin.isatty()  # None when closed
+    if at_terminal and question not in {None, "-"}:
+        return question
+    if at_terminal and question is None and sys.stdout.isatty():
+        return None
+    piped = _piped()
+    if question in {None, "-"}:
+        if question == "-" and not piped:
+            raise Wrong(
+                "Nothing came through the pipe. Write the question after -q, or send it: echo hello | hermes chat -q -"
+            )
+        return piped
+    return f"{piped}\n\n{question}" if piped else question
+
+
+def _piped() -> str:
+    """All that comes through the pipe, to its end. Raises Wrong."""
+    if sys.stdin is None:
+        return ""
+    data = sys.stdin.buffer.read(MOST_PIPED + 1)
+    if len(data) > MOST_PIPED:
+        raise Wrong(f"That is too much to read at once: more than {MOST_PIPED // 2**20} MiB came through the pipe.")
+    return data.decode("utf-8", "replace").strip()
 
 
 async def _chat(cli: Cli, question: str | None, newest: bool, resume: str | None) -> int:
@@ -56,10 +91,10 @@ async def _chat(cli: Cli, question: str | None, newest: bool, resume: str | None
         conversation = Conversation(app, key)
         unfinished = await conversation.active()
         async with leaving(conversation, to_stderr=question is not None and not sys.stdout.isatty()), running(app):
-            if question is None and sys.stdin.isatty() and sys.stdout.isatty():
+            if question is None:
                 return await _talk(app, conversation, cli.home, resumed, unfinished)
             async with _interruptible(app, conversation):
-                return await (_pipe(conversation) if question is None else _ask_once(conversation, question))
+                return await _ask_once(conversation, question) if question else 0
 
 
 def _choose(conn: Connection, newest: bool, resume: str | None) -> tuple[SessionKey, Session | None]:
@@ -103,15 +138,6 @@ async def _ask_once(conversation: Conversation, question: str) -> int:
     finally:
         unlisten()
         screen.flush()
-
-
-async def _pipe(conversation: Conversation) -> int:
-    """Each line is a message; an answer is awaited before the next line is read."""
-    code = 0
-    while line := await asyncio.to_thread(sys.stdin.readline):
-        if text := line.strip():
-            code = max(code, await _exchange(conversation, text, _print))
-    return code
 
 
 async def _exchange(conversation: Conversation, text: str, show: Callable[[Outcome], None]) -> int:

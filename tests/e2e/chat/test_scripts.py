@@ -12,6 +12,11 @@ from tests.e2e.chat.windows import HERMES, SlowModel, Window, change, heard, pip
 from tests.fakes.model_server import ModelServer
 
 
+def in_turn(*said: str) -> list[tuple[str, ...]]:
+    """One after the other, in one conversation."""
+    return [("chat", *(("-c",) if number else ()), "-q", text) for number, text in enumerate(said)]
+
+
 def test_questions_from_scripts(configured: Path, model: tuple[ModelServer, SlowModel]):
     good = piped(configured, "chat", "-q", "hello")
     assert (good.returncode, good.stdout) == (0, "You said **hello**.\n\n- one\n- two\n")
@@ -19,12 +24,30 @@ def test_questions_from_scripts(configured: Path, model: tuple[ModelServer, Slow
     assert (bad.returncode, bad.stdout) == (1, "")
     assert "/retry" in bad.stderr
     assert "Traceback" not in bad.stderr
-    several = piped(configured, said="one\n\n/status\ntwo\n")
-    assert several.returncode == 0
-    assert several.stdout.index("You said **one**") < several.stdout.index("Ready.") < several.stdout.index("**two**")
+    command = piped(configured, said="/status\n")
+    assert (command.returncode, command.stdout.startswith("Ready")) == (0, True)
     unknown = piped(configured, "-r", "20990101", said="x\n")
     assert unknown.returncode == 1
     assert "No session begins with '20990101'" in unknown.stderr
+
+
+def test_what_is_piped_is_one_message(configured: Path, model: tuple[ModelServer, SlowModel]):
+    server, _ = model
+    log = "one\n\n/etc/hosts is broken\n[tool] three\n"
+    for arguments, said in (
+        ((), log.strip()),
+        (("chat", "-q", "-"), log.strip()),
+        (("chat", "-q", "explain"), f"{log.strip()}\n\nexplain"),
+    ):
+        before = server.count
+        answer = piped(configured, *arguments, said=log)
+        assert answer.returncode == 0, answer.stderr
+        assert server.count == before + 1
+        assert heard(server)[-1] == ("user", said)
+    assert piped(configured, said="").returncode == 0
+    nothing = piped(configured, "chat", "-q", "-", said="")
+    assert nothing.returncode == 2
+    assert "Nothing came through the pipe" in nothing.stderr
 
 
 def test_a_question_of_a_script_gets_its_own_answer(configured: Path, model: tuple[ModelServer, SlowModel]):
@@ -56,8 +79,9 @@ def test_ctrl_c_ends_a_question_of_a_script_at_once(
     )
     with asking:
         assert asking.stdin is not None
-        asking.stdin.write("slowly please\n")
-        asking.stdin.flush()
+        asking.stdin.write("slowly please\n" if not arguments else "")
+        asking.stdin.close()
+        asking.stdin = None
         assert slow.halfway.wait(60)
         asking.send_signal(signal.SIGINT)
         said, errors = asking.communicate(timeout=60)  # the model is never let go on
@@ -81,8 +105,8 @@ def test_ctrl_c_in_a_question_on_a_terminal_keeps_what_was_shown(
 
 def test_a_command_that_sets_the_agent_to_work_is_waited_for(configured: Path, model: tuple[ModelServer, SlowModel]):
     server, _ = model
-    several = piped(configured, said="one\n/retry\ntwo\n")
-    assert re.findall(r"\*\*(\w+)\*\*", several.stdout) == ["one", "one", "two"]
+    several = [piped(configured, *arguments).stdout for arguments in in_turn("one", "/retry", "two")]
+    assert re.findall(r"\*\*(\w+)\*\*", "".join(several)) == ["one", "one", "two"]
     assert [text for role, text in heard(server) if role == "user"] == ["one", "two"]
     again = piped(configured, "chat", "-c", "-q", "/retry")
     assert (again.returncode, again.stdout) == (0, "You said **two**.\n\n- one\n- two\n")
@@ -105,9 +129,9 @@ def test_what_failed_is_said_once(configured: Path):
 
 
 def test_a_number_chooses_an_option(configured: Path):
-    answered = piped(configured, said="choose a colour\n2\n")
-    assert "2. Green" in answered.stdout
-    assert "The tool said Green" in answered.stdout
+    asked, answered = [piped(configured, *arguments).stdout for arguments in in_turn("choose a colour", "2")]
+    assert "2. Green" in asked
+    assert "The tool said Green" in answered
 
 
 def test_the_practice_model_answers_whatever_is_chosen(home: Path):
@@ -117,16 +141,13 @@ def test_the_practice_model_answers_whatever_is_chosen(home: Path):
     assert "From now on" not in said
 
 
-def test_after_new_the_next_message_begins_another_session(home: Path) -> None:
-    ended = piped(home, said="hello\n/new\nhello again\n")
-    assert ended.returncode == 0, ended.stderr
-    assert "New conversation." in ended.stdout
-    assert "hello again" in ended.stdout
-    assert stored(home, "SELECT count(*) FROM sessions WHERE message_count = 2") == 2
+def test_new_ends_the_conversation(home: Path) -> None:
+    _, new = [piped(home, *arguments).stdout for arguments in in_turn("hello", "/new")]
+    assert "New conversation." in new
+    assert stored(home, "SELECT count(*) FROM sessions WHERE ended_at IS NOT NULL") == 1
 
 
 def test_what_follows_new_is_said_in_the_new_session(home: Path) -> None:
-    ended = piped(home, said="hello\n/new\nhello again\n/new and a third\n")
-    assert ended.returncode == 0, ended.stderr
-    assert "and a third" in ended.stdout
-    assert stored(home, "SELECT count(*) FROM sessions WHERE message_count = 2") == 3
+    _, third = [piped(home, *arguments).stdout for arguments in in_turn("hello", "/new and a third")]
+    assert "and a third" in third
+    assert stored(home, "SELECT count(*) FROM sessions WHERE message_count = 2") == 2

@@ -369,7 +369,7 @@ async def test_stop_keeps_what_was_said_and_counts_it(home: Path):
         assert [body["text"] for body in await it.sent()][-1] == "First words.\n\n(stopped here)"
         gate.open.set()
         await it.say("and now")
-        assert "First words.\n\n[stopped by the user]" in str(it.server.bodies[-1]["messages"])
+        assert it.server.bodies[-1]["messages"][2]["content"] == "First words.\n\n[stopped by the user]"
 
 
 async def test_no_reply_and_empty_answers(home: Path):
