@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check -q
 ARGS ?=
 
-.PHONY: run test check chaos bench lock format clean
+.PHONY: run test check chaos bench clients lock format clean
 
 run: $(VENV)/.run
 	@$(BIN)/hermes gateway run $(ARGS)
@@ -31,6 +31,10 @@ bench: $(VENV)/.dev
 format: $(VENV)/.dev
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+# Client libraries of others, each installed into a cache folder of its own; ARGS names some, else all.
+clients: $(VENV)/.dev
+	@$(BIN)/python -m bench.clients $(ARGS)
 
 lock: $(VENV)/.dev
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 --all-extras pyproject.toml -o requirements.lock

@@ -20,7 +20,7 @@ from gateway.api.connection_limits import ConnectionShares
 from gateway.api.desk import Api, Pauses, Readiness, Receive
 from gateway.api.desk import Bounds as ApiBounds
 from gateway.api.doors import Doors
-from gateway.api.keys import Key, Scope, local_key
+from gateway.api.keys import FILE, LEAST_LENGTH, Key, Scope, local_key
 from gateway.api.server import serving as serving_http
 from gateway.app import App, Settings
 from gateway.config.changes import diff
@@ -222,6 +222,9 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
 async def _http(app: App, chats: Chats, watch: DatabaseWatch) -> AsyncGenerator[tuple[str, str]]:
     section = app.settings.config.api
     own = None if section.keys else await asyncio.to_thread(local_key, app.home)
+    if own is not None and len(own.secret) < LEAST_LENGTH:
+        how = f"delete {app.home / FILE} and start again: a new key is made"
+        log.warning("api.short_key", characters=len(own.secret), at_least=LEAST_LENGTH, how_to_mend=how)
     api = Api(
         home=app.home,
         house=app.house,

@@ -125,7 +125,13 @@ class Parameters(BaseModel):
     """A JSON Schema of an object; what it says is for the model."""
 
     model_config = ConfigDict(extra="allow", strict=True)
-    type: Literal["object"]
+    type: Literal["object"] = "object"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_no_fields(cls, sent: Any) -> Any:
+        """Several libraries write a function without parameters as an empty object, which endpoints refuse."""
+        return {"type": "object", "properties": {}} if sent == {} else sent
 
 
 class FunctionSpec(BaseModel):

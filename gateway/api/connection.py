@@ -96,10 +96,19 @@ class Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
+        if isinstance(resp, web.HTTPException):  # raised before the gate
+            resp = self._refusal(resp)
         finished = await super().finish_response(request, resp, start_time)
         if not self._has_key:
             self._close_after(self._idle.without_key)
         return finished
+
+    @staticmethod
+    def _refusal(found: web.HTTPException) -> web.StreamResponse:
+        answer = invalid("This request cannot be answered. Check its headers.").response()
+        log.debug("request.refused_early", status=found.status)
+        answer.headers.update(signature())
+        return answer
 
     def _close_after(self, seconds: float) -> None:
         self._stay()

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gateway.api.body import Body, BodyRules, arriving, require_json
 from gateway.api.desk import Desk
 from gateway.api.errors import ApiError, invalid, not_found, unavailable
-from gateway.api.json_bounds import require_few_values
+from gateway.api.json_bounds import require_few_values, require_numbers
 from gateway.api.keys import NOBODY, Key, Scope, still
 from gateway.api.mistakes import in_words
 
@@ -206,6 +206,7 @@ def _path(request: web.Request) -> Mapping[str, str]:
 def _parsed(model: type[BaseModel], body: Body) -> _Read:
     raw = body.read()
     require_few_values(raw)
+    require_numbers(raw)
     return Sent(raw), _validated(model, raw)
 
 

@@ -17,11 +17,6 @@ _ADDRESS = re.compile(r"https?://[^\s/]+\S*")
 _BASE64_PATTERN = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _AS_BASE64: dict[str, Any] = {"type": "string", "pattern": f"^{_BASE64_PATTERN}$"}
 _AS_DATA: dict[str, Any] = {"type": "string", "pattern": f"^data:(?:{_TYPE})?;base64,{_BASE64_PATTERN}$"}
-_AS_ADDRESS: dict[str, Any] = {
-    "type": "string",
-    "pattern": "^https?://[!-.0-~]+(?:/[!-~]*)?$",
-    "maxLength": LONGEST_ADDRESS,
-}
 _AS_NAMED_HOST: dict[str, Any] = {
     "type": "string",
     "pattern": r"^https?://(?:[a-z][a-z0-9]{0,40}\.){1,5}[a-z]{2,20}(?::[1-9][0-9]{0,3})?(?:/[A-Za-z0-9_.~/-]*)?$",
@@ -74,5 +69,5 @@ def _url(text: str) -> str:
 
 Base64 = Annotated[str, AfterValidator(_base64), WithJsonSchema(_AS_BASE64)]
 Contents = Annotated[str, AfterValidator(_contents), WithJsonSchema({"anyOf": [_AS_DATA, _AS_BASE64]})]
-PictureUrl = Annotated[str, AfterValidator(_url), WithJsonSchema({"anyOf": [_AS_DATA, _AS_ADDRESS]})]
 FileUrl = Annotated[str, AfterValidator(_url), WithJsonSchema({"anyOf": [_AS_DATA, _AS_NAMED_HOST]})]
+PictureUrl = FileUrl

@@ -35,6 +35,8 @@ def session_id(call: Call[Any, Any]) -> str | None:
     sent = call.request.headers.get(HEADER)
     if sent is None:
         return None
+    if not sent.isprintable():  # `fetch` of browsers and Node sends Latin-1
+        sent = sent.encode("utf-8", "surrogateescape").decode("latin-1")
     if not 1 <= len(sent) <= MOST_CHARACTERS or not sent.isprintable():
         raise invalid(f"{HEADER} has 1 to {MOST_CHARACTERS} printable characters.", code="bad_session_id", param=HEADER)
     return sent

@@ -84,8 +84,17 @@ def _application(desk: Desk, endpoints: Sequence[Endpoint]) -> web.Application:
             raise AssertionError(f"{request.path} is answered by the gate")
 
         known[handler] = endpoint
-        app.router.add_route(endpoint.method, endpoint.path, handler)
+        for method in (endpoint.method, *(("HEAD",) if _has_head(endpoint) else ())):
+            app.router.add_route(method, endpoint.path, handler, expect_handler=_expect_nothing)
     return app
+
+
+def _has_head(endpoint: Endpoint) -> bool:
+    return endpoint.method == "GET" and endpoint.answers.get(200) != "text/event-stream"
+
+
+async def _expect_nothing(_: web.Request) -> None:
+    """Whoever waits for `100 Continue` is told so when the body is read, after the key; other expectations count for nothing."""
 
 
 async def _sign(request: web.Request, response: web.StreamResponse) -> None:

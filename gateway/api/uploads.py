@@ -99,12 +99,12 @@ class Files:
     def _by_address(self, upload: Upload) -> JSON:
         """Pictures are left for the model to look at; of other files the agent wants to have the contents."""
         name = upload.name or _name_in(upload.source)
-        if upload.mime.startswith("image/"):
-            return {"kind": "image", "name": name, "mime": upload.mime, "url": upload.source, **upload.as_part}
         try:
             self._api.fetcher.check(upload.source)
         except NotFetched as error:
             raise invalid(str(error), code="bad_url", param=place_of(upload.source, self._sent.model_dump())) from None
+        if upload.mime.startswith("image/"):
+            return {"kind": "image", "name": name, "mime": upload.mime, "url": upload.source, **upload.as_part}
         mime = upload.mime or mimetypes.guess_type(name)[0] or _UNKNOWN
         return {"kind": "file", "name": name, "mime": mime, "address": upload.source, **upload.as_part}
 
@@ -168,6 +168,12 @@ async def _embedded(api: Api, part: JSON) -> JSON:
     match part:
         case {"type": "file", "file": {"file_url": str(url), **more}} if not more.get("file_data"):
             return await _fetched(api, url, str(more.get("filename") or _name_in(url)))
+        case {"type": "image_url", "image_url": {"url": str(url)}} if not is_data(url):
+            try:
+                api.fetcher.check(url)  # the endpoint follows it, and may stand in our network
+            except NotFetched as error:
+                raise invalid(str(error), code="bad_url", param="image_url") from None
+            return part
         case _:
             return part
 

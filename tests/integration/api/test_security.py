@@ -14,8 +14,10 @@ from gateway.api.desk import Api, Bounds, Pauses, Readiness
 from gateway.api.doors import Doors
 from gateway.api.keys import Key, Scope, Throttle, find, local_key
 from gateway.api.server import ENDPOINTS, refuse_unsafe, serving
+from sessions import store
 from sessions.errors import Invalid
 from tests.integration.api.serving import CHATTER, OWNER, READER, gateway
+from tests.integration.api.test_connections import said
 
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
 CLOSED = [e for e in ENDPOINTS if e.door is Door.KEY]
@@ -211,7 +213,7 @@ async def test_unknown_addresses_and_methods_have_the_shape_of_errors(home: Path
         status, answer, _ = await gw.ask("GET", "/v1/nothing")
         assert (status, shaped(answer)) == (404, True)
         status, answer, headers = await gw.ask("DELETE", "/v1/models")
-        assert (status, shaped(answer), headers["Allow"]) == (405, True, "GET")
+        assert (status, shaped(answer), headers["Allow"]) == (405, True, "GET,HEAD")
         for path in ("/v1/deployments/dep_main%00", "/v1/deployments/..%2f..", "/v1/deployments/dep_main/runs/x'--"):
             assert (await gw.ask("GET", path))[0] == 404
 
@@ -337,3 +339,63 @@ async def test_a_body_that_is_no_json_is_told_so_once(home: Path) -> None:
             error = (await answer.json())["error"]
     assert error["code"] == "bad_json"
     assert error["message"].count("JSON") == 1
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400", "[0, -1E+999]"])
+async def test_what_is_no_number_is_refused_wherever_it_stands(home: Path, number: str) -> None:
+    tool = '{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "x": %s}}}' % number  # noqa: UP031
+    body = '{"messages": [{"role": "user", "content": "NaN 1e400"}], "tools": [%s]}' % tool  # noqa: UP031
+    async with gateway(home) as gw:
+        headers = {**gw.headers(), "Content-Type": "application/json"}
+        async with gw.http.post(f"{gw.url}/v1/chat/completions", data=body, headers=headers) as answer:
+            assert (answer.status, (await answer.json())["error"]["code"]) == (400, "bad_json")
+        assert await gw.chat("NaN 1e400 Infinity")
+
+
+async def test_a_function_without_parameters_reaches_the_model_as_one(home: Path) -> None:
+    async with gateway(home) as gw:
+        await gw.chat("x", tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
+        offered = {tool["function"]["name"]: tool["function"] for tool in gw.model.bodies[0]["tools"]}
+        assert offered["f"]["parameters"] == {"type": "object", "properties": {}}
+
+
+@pytest.mark.parametrize("session", [{}, {"X_Hermes_Session_Id": "s"}])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1/x.png", "http://169.254.169.254/latest", "http://[::1]/x", "http://2130706433/"]
+)
+async def test_pictures_at_private_addresses_are_refused(home: Path, url: str, session: dict[str, str]) -> None:
+    parts = [{"type": "image_url", "image_url": {"url": url}}]
+    async with gateway(home) as gw:
+        body = {"messages": [{"role": "user", "content": parts}]}
+        status, answer, _ = await gw.ask("POST", "/v1/chat/completions", body, **session)
+        assert (status, answer["error"]["code"]) == (400, "bad_url")
+        assert gw.model.count == 0
+
+
+async def test_head_is_answered_as_get_without_a_body(home: Path) -> None:
+    async with gateway(home) as gw:
+        for path in ("/healthz", "/readyz", "/v1/models", "/metrics"):
+            async with gw.http.head(gw.url + path, headers=gw.headers()) as answer:
+                assert (answer.status, await answer.read()) == (200, b"")
+
+
+@pytest.mark.parametrize(("expect", "continues"), [("100-continue", True), ("a miracle", False)])
+async def test_expectations(home: Path, expect: str, continues: bool) -> None:
+    body = json.dumps(CHAT).encode()
+    for key, status in ((OWNER.secret, b"200"), ("nobody", b"401")):
+        async with gateway(home) as gw:
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nExpect: {expect}\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            answer = await said(gw, head.encode() + body)
+            assert answer.startswith(b"HTTP/1.1 100") == (continues and status == b"200")
+            assert b"HTTP/1.1 " + status in answer
+
+
+async def test_a_session_id_in_latin_1_is_one(home: Path) -> None:
+    body = json.dumps(CHAT).encode()
+    async with gateway(home) as gw:
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {OWNER.secret}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\nX-Hermes-Session-Id: caf\xe9\r\n\r\n"
+        assert b" 200 " in (await said(gw, head.encode("latin-1") + body)).split(b"\r\n")[0]
+        found = await gw.database.read(store.recent)
+        assert [session.session_key for session in found] == ["agent:main:api:owner:caf\xe9"]
