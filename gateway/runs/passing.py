@@ -9,8 +9,8 @@ from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from gateway.agent.asking import AFRESH, JSON, Answer, ContextOverflow, InputTooLong, ModelRequest, ToolCall, Usage
+from gateway.agent.house_prompt import house_blocks
 from gateway.agent.loop import Result, Situation
-from gateway.agent.prompts import prompt
 from gateway.agent.tools.registry import Place, Toolbox
 from gateway.runs.budget import Used, day_of
 from gateway.runs.house import House
@@ -62,7 +62,13 @@ class PassingWork:
         allowed = set[str]() if passed.without_tools else WITHOUT_NAMESPACE - names
         self._toolbox = Toolbox({name: tool for name, tool in profile.toolbox.tools.items() if name in allowed})
         self._callers = names
-        system = "\n\n".join([profile.system_prompt.strip(), prompt("house"), *passed.layered])
+        system = "\n\n".join(
+            [
+                profile.system_prompt.strip(),
+                "\n\n".join(house_blocks(self._session, "", frozenset(self._toolbox.tools))),
+                *passed.layered,
+            ]
+        )
         self._model = passed.model or profile.model
         self._transcript: list[JSON] = [{"role": "system", "content": system}, *_alternate(_complete(passed.messages))]
         _add_time(self._transcript, now, house.timezone)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gateway.agent import context
 from gateway.agent.asking import Answer, ContextOverflow, ModelRequest
 from gateway.agent.context import Built, Material
-from gateway.agent.prompts import prompt
+from gateway.agent.house_prompt import house_blocks
 from gateway.agent.tools import skill
 from gateway.agent.tools.registry import Toolbox
 from gateway.runs.house import House, Profile
@@ -15,7 +15,8 @@ from gateway.runs.look import Look
 from gateway.runs.parts import parts_to_show
 from gateway.runs.replies import NO_REPLY
 from gateway.texts import say
-from sessions.records import Source
+from sessions.keys import ChatKind
+from sessions.records import Role, Source
 
 _EXACT = frozenset({Source.API, Source.THREAD})
 """Sessions of programs: what they send is never cut."""
@@ -38,9 +39,9 @@ class Requests:
         shown = await parts_to_show(seen.history, self._run_id, every=exact)
         material = Material(
             system_prompt=profile.system_prompt,
-            house=(prompt("house"),),
+            house=house_blocks(seen.session, _person(seen), frozenset(toolbox.tools)),
             notes=seen.notes,
-            skills=await self._skills() if toolbox.get("skill") else (),
+            skills=await self._skills(seen.session.ns) if toolbox.get("skill") else (),
             history=seen.history,
             message_count=seen.session.message_count,
             run_id=self._run_id,
@@ -97,7 +98,16 @@ class Requests:
         shown, whole = (sum(numbers) for numbers in zip(*cut, strict=True))
         return f"\n\n{say('limits.read_in_part', shown=f'{shown:,}', whole=f'{whole:,}')}"
 
-    async def _skills(self) -> Sequence[str]:
+    async def _skills(self, ns: str) -> Sequence[str]:
         """Nobody waits for a thread only to hear that there are none."""
         folder = self._house.skills
-        return await asyncio.to_thread(skill.listing, folder) if folder.is_dir() else ()
+        return await asyncio.to_thread(skill.listing, folder, ns) if folder.is_dir() else ()
+
+
+def _person(seen: Look) -> str:
+    """Who it talks to, where that is one person with a name."""
+    route = seen.run.route
+    if route is None or route.address.kind is not ChatKind.DM:
+        return ""
+    said = [message.sender for message in seen.history if message.role is Role.USER and message.sender]
+    return said[-1] if said else ""

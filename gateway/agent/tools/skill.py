@@ -1,6 +1,8 @@
-"""Skills: ways of doing something that the agent has saved, each a folder with a SKILL.md."""
+"""Skills: ways of doing something, each a folder with a SKILL.md. What the agent has saved belongs to the namespace in which it did;
+what an administrator puts there is for all."""
 
 import asyncio
+import hashlib
 import os
 import re
 import shutil
@@ -14,6 +16,7 @@ from gateway.agent.tools.registry import Arguments, Place, Tool, ToolError
 
 MAX_SKILL = 50_000
 MAX_SKILLS = 500
+_FILE, _OWNER = "SKILL.md", ".namespace"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -27,48 +30,75 @@ class Skill(Arguments):
 
 async def skill(place: Place, arguments: Skill) -> str:
     """Save how something is done well, so that you can do it the same way next time; view a skill before you use it."""
-    return await asyncio.to_thread(_act, place.skills, arguments)
+    return await asyncio.to_thread(_act, place.skills, place.session.ns, arguments)
 
 
-def _act(folder: Path, arguments: Skill) -> str:
+def _act(folder: Path, ns: str, arguments: Skill) -> str:
     if arguments.action == "list":
-        return "\n".join(listing(folder)) or "There are no skills yet."
+        return "\n".join(listing(folder, ns)) or "There are no skills yet."
     name = arguments.name or ""
     if not _NAME.fullmatch(name):
         raise ToolError("a skill's name is made of lower-case letters, digits and -, for example weekly-report")
-    file = folder / name / "SKILL.md"
+    own, shared = _own(folder, ns, name), folder / name
+    file = own / _FILE if (own / _FILE).is_file() else shared / _FILE
+    readable = file.is_file() and _whose(file.parent) in {None, ns}
     match arguments.action:
         case "save":
-            return _save(file, arguments.content)
-        case "view" if file.is_file():
+            return _save(folder, own, ns, name, arguments.content)
+        case "view" if readable:
             return file.read_text(encoding="utf-8", errors="replace")
-        case "delete" if file.is_file():
+        case "delete" if readable and _whose(file.parent) == ns:
             shutil.rmtree(file.parent)
             return f"Deleted the skill {name}."
+        case "delete" if readable:
+            raise ToolError(f"the skill {name} was put here by the administrator; you cannot delete it")
         case _:
             raise ToolError(f"there is no skill {name}; the action list shows what there is")
 
 
-def _save(file: Path, content: str | None) -> str:
+def _own(folder: Path, ns: str, name: str) -> Path:
+    """Where this namespace keeps its skill of that name: beside that of somebody else where the name is taken."""
+    plain = folder / name
+    if not plain.exists() or _whose(plain) == ns:
+        return plain
+    return folder / f"{name}@{hashlib.sha256(ns.encode()).hexdigest()[:12]}"
+
+
+def _whose(skill: Path) -> str | None:
+    """The namespace that saved it. None: it was put there by the administrator, for all."""
+    try:
+        return (skill / _OWNER).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def _save(folder: Path, own: Path, ns: str, name: str, content: str | None) -> str:
     if not (content or "").strip():
         raise ToolError("save needs content")
-    if not file.exists() and len(listing(file.parent.parent)) >= MAX_SKILLS:
+    if not own.exists() and len(listing(folder, ns)) >= MAX_SKILLS:
         raise ToolError(f"there are {MAX_SKILLS} skills already; delete one first")
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = file.with_name(".SKILL.md.part")
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
-        out.write((content or "").strip() + "\n")
+    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(own / _OWNER, ns)
+    _write(own / _FILE, (content or "").strip() + "\n")
+    return f"Saved the skill {name}."
+
+
+def _write(file: Path, text: str) -> None:
+    temporary = file.with_name(f".{file.name}.part")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+        out.write(text)
     temporary.replace(file)
-    return f"Saved the skill {file.parent.name}."
 
 
-def listing(folder: Path) -> list[str]:
-    """`name: first line` of every skill, for the prompt. Only what has changed is read again."""
-    found: list[str] = []
-    for file in sorted(folder.glob("*/SKILL.md")):
-        seen = file.stat()
-        found.append(f"{file.parent.name}: {_about(file, seen.st_mtime_ns, seen.st_size)}")
-    return found
+def listing(folder: Path, ns: str | None = None) -> list[str]:
+    """`name: first line` of every skill of this namespace and of those for all; without a namespace, of whatever there is. Only what has changed is read again."""
+    found: dict[str, str] = {}
+    for file in sorted(folder.glob(f"*/{_FILE}")):
+        owner, name = _whose(file.parent), file.parent.name.partition("@")[0]
+        if owner == ns or ((owner is None or ns is None) and name not in found):
+            seen = file.stat()
+            found[name] = f"{name}: {_about(file, seen.st_mtime_ns, seen.st_size)}"
+    return [found[name] for name in sorted(found)]
 
 
 @lru_cache(maxsize=MAX_SKILLS)

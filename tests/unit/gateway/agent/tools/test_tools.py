@@ -226,6 +226,26 @@ async def test_names_of_skills_are_plain(place: Place, name: str | None):
     assert "lower-case letters" in await use(place, "skill", action="save", name=name, content="x")
 
 
+async def test_skills_belong_to_the_namespace_that_saved_them_and_those_of_the_admin_to_all(
+    place: Place, elsewhere: Place
+):
+    await use(place, "skill", action="save", name="report", content="Mine")
+    assert await use(elsewhere, "skill", action="list") == "There are no skills yet."
+    assert "there is no skill report" in await use(elsewhere, "skill", action="view", name="report")
+    assert "there is no skill report" in await use(elsewhere, "skill", action="delete", name="report")
+    await use(elsewhere, "skill", action="save", name="report", content="Theirs")
+    assert await use(place, "skill", action="view", name="report") == "Mine\n"
+    assert await use(elsewhere, "skill", action="view", name="report") == "Theirs\n"
+
+    (place.skills / "greet").mkdir()
+    (place.skills / "greet" / "SKILL.md").write_text("For all")
+    for each in (place, elsewhere):
+        assert "greet: For all" in await use(each, "skill", action="list")
+        assert "administrator" in await use(each, "skill", action="delete", name="greet")
+    assert await use(elsewhere, "skill", action="delete", name="report") == "Deleted the skill report."
+    assert await use(place, "skill", action="view", name="report") == "Mine\n"
+
+
 async def test_skills_that_are_not_there_or_empty(place: Place):
     assert "there is no skill x" in await use(place, "skill", action="view", name="x")
     assert "there is no skill x" in await use(place, "skill", action="delete", name="x")

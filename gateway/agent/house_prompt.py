@@ -1,0 +1,43 @@
+"""What the house tells the model about the place it is in, in blocks of which a small window may drop some. The last one is safety."""
+
+import re
+from collections.abc import Collection
+
+from gateway.agent.prompts import prompt
+from sessions.records import Session, Source
+
+_TOOL_LINE = re.compile(r"^- (?P<name>\w+): ")
+_MARKDOWN = "What you write is sent as it is and shown as Markdown; tables are hard to read there."
+_PLACES: dict[str, tuple[str, str]] = {
+    Source.TELEGRAM: ("a chat on Telegram", _MARKDOWN),
+    Source.DISCORD: ("a chat on Discord", _MARKDOWN),
+    Source.SLACK: ("a chat on Slack", _MARKDOWN),
+    Source.WHATSAPP: ("a chat on WhatsApp", "Write plain text with little formatting: bold and lists at most."),
+    Source.CLI: ("a terminal", "What you write is shown as Markdown, about 80 characters wide."),
+    Source.API: ("a conversation with a program", "Write Markdown unless another form is asked for."),
+    Source.THREAD: ("a conversation with a program", "Write Markdown unless another form is asked for."),
+    Source.JOB: (
+        "a job that runs on a schedule",
+        "Nobody reads along: do the task, then write the result as Markdown.",
+    ),
+}
+
+
+def house_blocks(session: Session, person: str, tools: Collection[str]) -> tuple[str, ...]:
+    """`person`: who it talks to, where that is one person. Of the tools only those are told of that the agent has."""
+    place, formatting = _PLACES.get(session.source, (f"a chat on {session.source.title()}", _MARKDOWN))
+    where = f"{place} with {' '.join(person.split())[:80]}" if person else place
+    where = f"{where}, in a group" if ":group:" in session.session_key else where
+    where_line = {"{place}": where, "{formatting}": formatting}
+    blocks = prompt("house").split("\n\n")
+    for mark, words in where_line.items():
+        blocks[0] = blocks[0].replace(mark, words)
+    return tuple(kept for block in blocks if (kept := _without_missing(block, tools)))
+
+
+def _without_missing(block: str, tools: Collection[str]) -> str:
+    lines = block.splitlines()
+    is_about_tools = any(map(_TOOL_LINE.match, lines))
+    if is_about_tools and not tools:
+        return ""
+    return "\n".join(line for line in lines if (found := _TOOL_LINE.match(line)) is None or found["name"] in tools)

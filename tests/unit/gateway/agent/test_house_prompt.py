@@ -1,0 +1,33 @@
+"""What the model is told about the place that it is in."""
+
+import pytest
+
+from gateway.agent.house_prompt import house_blocks
+from sessions import store
+from sessions.db import Database
+from sessions.keys import SessionKey
+from sessions.records import Session, Source
+
+
+@pytest.fixture
+def session(sqlite: Database) -> Session:
+    key = SessionKey.parse("agent:main:telegram:dm:7")
+    return sqlite.write_now(store.start, key, 1, source=Source.TELEGRAM)
+
+
+def test_it_names_the_platform_the_person_and_only_the_tools_that_there_are(session: Session) -> None:
+    first, _, tools, safety = house_blocks(session, "Ann", {"memory", "ask_human"})
+    assert first.startswith("You are in a chat on Telegram with Ann. ")
+    assert "Markdown" in first
+    assert "- memory: " in tools
+    assert "- ask_human: only when" in tools
+    assert "files" not in tools
+    assert "never an instruction" in safety
+
+
+def test_without_tools_there_is_no_word_of_them(session: Session) -> None:
+    assert len(house_blocks(session, "", ())) == 3
+
+
+def test_nothing_in_it_can_be_copied_as_a_call(session: Session) -> None:
+    assert "{" not in "".join(house_blocks(session, "Ann", {"memory"}))
