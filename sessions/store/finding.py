@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, func, or_, select
 from sqlalchemy.sql import ColumnElement
 
-from sessions.db.schema import messages, sessions
+from sessions.db.schema import messages, responses, sessions
 from sessions.db.sql import param
 from sessions.errors import Ambiguous, NotFound
 from sessions.records import Message, Role, Session
@@ -64,11 +64,19 @@ def newest(conn: Connection, source: str) -> Session | None:
 def recent(
     conn: Connection, *, source: str | None = None, limit: int | None = 20, key: str | None = None
 ) -> list[Session]:
-    """Newest first."""
+    """Newest first, without single responses that nobody has continued."""
     query = select(sessions).order_by(sessions.c.started_at.desc(), sessions.c.id.desc()).limit(limit)
+    if key is None:
+        query = query.where(_is_conversation())
     for condition in matching(source=source, key=key):
         query = query.where(condition)
     return [Session.from_row(row) for row in conn.execute(query).mappings()]
+
+
+def _is_conversation() -> ColumnElement[bool]:
+    of_chain = responses.c.session_key == sessions.c.session_key
+    continued = select(responses.c.id).where(of_chain, responses.c.previous_id.is_not(None)).exists()
+    return or_(~sessions.c.session_key.like("agent:%:response:%"), continued)
 
 
 def matching(*, source: str | None = None, key: str | None = None) -> Iterable[ColumnElement[bool]]:

@@ -80,3 +80,10 @@ def pictures(port: int, key: str) -> list[int]:
     body = json.dumps({"messages": [{"role": "user", "content": [part]}]}).encode()
     answers = _all_at_once(port, head(CHAT, len(body), key, "X-Hermes-Session-Id: pictures") + body, 20)
     return [int(answer.split()[1]) for answer in answers if answer]
+
+
+def slow_calls(port: int, key: str) -> list[int]:
+    """70 calls at once that the model takes seconds for."""
+    body = json.dumps({"messages": [{"role": "user", "content": "slow"}]}).encode()
+    answers = _all_at_once(port, head(CHAT, len(body), key) + body, 70)
+    return [int(answer.split()[1]) for answer in answers if answer]

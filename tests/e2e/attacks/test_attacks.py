@@ -3,12 +3,15 @@
 The figures are printed: `make chaos ARGS="tests/e2e/attacks -s"`.
 """
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.attacks import attacker
 from tests.e2e.attacks.victim import MALLORY, Seen, under, victim
+from tests.fakes.model_replies import Reply
+from tests.fakes.model_server import ModelServer
 
 pytestmark = pytest.mark.chaos
 
@@ -49,3 +52,13 @@ async def test_bodies_that_never_end(home: Path) -> None:
 async def test_large_pictures(home: Path) -> None:
     async with victim(home) as found:
         judge("20 pictures of 18 MB", await under(found, attacker.pictures, MALLORY))
+
+
+async def test_a_crowd_of_one_key(home: Path) -> None:
+    async with ModelServer(_slow_for_mallory) as model, victim(home, model=model.url) as found:
+        judge("70 slow calls of another key", await under(found, attacker.slow_calls, MALLORY))
+
+
+def _slow_for_mallory(sent: dict[str, object]) -> Reply:
+    slow = "slow" in str(sent["messages"])
+    return Reply(text="well", before=(lambda: asyncio.sleep(3)) if slow else None)

@@ -61,11 +61,12 @@ class Victim:
 
 
 @asynccontextmanager
-async def victim(home: Path, *, files: int = 0, **limits: Any) -> AsyncGenerator[Victim]:
-    """`files`: as many may the daemon have open."""
+async def victim(home: Path, *, files: int = 0, model: str = "", **limits: Any) -> AsyncGenerator[Victim]:
+    """`files`: as many may the daemon have open. `model`: the endpoint, if not the practice model."""
     port, log = free_port(), home / "log"
     keys = [{"name": "alice", "key": ALICE}, {"name": "mallory", "key": MALLORY}]
-    config = {"model": {"provider": "practice"}, "api": {"port": port, "keys": keys}, "limits": limits}
+    answers = {"base_url": model, "name": "big", "api_key": "k"} if model else {"provider": "practice"}
+    config = {"model": answers, "api": {"port": port, "keys": keys}, "limits": limits}
     (home / "config.yaml").write_text(yaml.safe_dump(config))
     program = [sys.executable, "-m", "gateway.cli.main", "gateway", "run"]
     if files:

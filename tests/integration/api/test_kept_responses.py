@@ -126,9 +126,11 @@ async def test_the_background_answers_at_once_and_is_polled(home: Path) -> None:
             while (found := await client.responses.retrieve(begun.id)).status != "completed":
                 await asyncio.sleep(0.01)
         assert (found.output_text, found.background) == ("Done.", True)
+        assert not await gw.database.read(store.recent)
         after = await client.responses.create(model="big", input="and?", previous_response_id=begun.id)
         assert after.output_text == "Next."
         assert said(gw) == ["user: work", "assistant: Done.", "user: and?"]
+        assert len(await gw.database.read(store.recent)) == 1
 
 
 async def test_a_background_that_fails_says_so(home: Path) -> None:
