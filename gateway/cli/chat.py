@@ -88,7 +88,7 @@ async def _chat(cli: Cli, question: str | None, newest: bool, resume: str | None
     async with open_app(cli.home, loaded, mine=wanted.__contains__, pause=PAUSE if sys.stdout.isatty() else 0) as app:
         key, resumed = await app.database.write(_choose, newest, resume)
         wanted.append(str(key))
-        conversation = Conversation(app, key)
+        conversation = Conversation(app, key, moved=wanted.append)
         unfinished = await conversation.active()
         async with leaving(conversation, to_stderr=question is not None and not sys.stdout.isatty()), running(app):
             if question is None:
@@ -173,6 +173,8 @@ async def _talk(
     screen.dim(f"{app.chosen}. /help shows the commands, Ctrl-D leaves.")
     if resumed is not None:
         screen.dim(await app.database.read(_recap, resumed, app.house.timezone))
+    elif (waits := await conversation.waits()) is not None:
+        screen.dim(waits)
     await Terminal(conversation, home, screen).run(unfinished)
     await app.worker.drain(LEAVING_SECONDS)
     active = await conversation.active()

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from gateway.app import App
 from gateway.commands import Chat, Parsed, execute, find, parse
+from gateway.commands.base import label
 from gateway.runs.live import Moment
 from gateway.texts import say
 from sessions import asks, runs, store
@@ -19,7 +20,7 @@ from sessions.clock import now_ms
 from sessions.db.engine import Touch
 from sessions.inbox import NewInbox
 from sessions.keys import SessionKey
-from sessions.records import Ask, Run, RunStatus, Session
+from sessions.records import Ask, Run, RunStatus, Session, Source
 from sessions.runs.outcomes import standing
 
 LOOK_SECONDS = 1.0
@@ -63,9 +64,12 @@ class Changes:
 
 
 class Conversation:
-    def __init__(self, app: App, key: SessionKey) -> None:
+    """`moved` hears the key of another session when the person goes back to that one."""
+
+    def __init__(self, app: App, key: SessionKey, moved: Callable[[str], None] = lambda _: None) -> None:
         self.app = app
         self.key = str(key)
+        self._moved = moved
         self._runs: set[str] = set()
         app.house.live.listen("*", self._note)
 
@@ -86,14 +90,21 @@ class Conversation:
         parsed = parse(text)
         if parsed is None:
             return None
+        went: list[str] = []
         chat = Chat(
             session_key=self.key,
             now=now_ms(),
             user="you",
             timezone=self.app.house.timezone,
             default_model=self.app.chosen.name,
+            of_source=Source.CLI,
+            moved=went.append,
         )
-        return await self.app.database.write(_obey, chat, parsed)
+        reply = await self.app.database.write(_obey, chat, parsed)
+        if went and went[-1] != self.key:
+            self.key = went[-1]
+            self._moved(self.key)
+        return reply
 
     async def stop(self) -> bool:
         active = await self.active()
@@ -110,6 +121,10 @@ class Conversation:
     async def outcome(self, run_id: str) -> Outcome:
         """Raises NotFound when its session was deleted."""
         return await self.app.database.read(_outcome, run_id)
+
+    async def waits(self) -> str | None:
+        """A line about a question of an earlier session that waits for its answer."""
+        return await self.app.database.read(_waiting)
 
     @contextlib.asynccontextmanager
     async def changes(self) -> AsyncGenerator[Changes]:
@@ -146,6 +161,16 @@ async def leaving(conversation: Conversation, *, to_stderr: bool = False) -> Asy
         session = await conversation.session()
         if session is not None:
             click.echo(f"\nSession {session.id}\nResume  hermes -r {session.id}", err=to_stderr)
+
+
+def _waiting(conn: Connection) -> str | None:
+    """That a question of an earlier session of the terminal waits for its answer."""
+    for session in store.recent(conn, source=Source.CLI, limit=100):
+        run = runs.active(conn, session.session_key)
+        ask = asks.open_of(conn, run.id) if run is not None and session.ended_at is None else None
+        if ask is not None:
+            return say("session.waits", title=label(conn, session), question=ask.question, id=session.id)
+    return None
 
 
 def _say(conn: Connection, key: str, number: str, text: str) -> runs.Accepted:

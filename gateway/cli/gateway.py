@@ -132,9 +132,11 @@ async def _talk(cli: Cli, app: App) -> None:
 
     key = SessionKey.cli(ids.session_id(now_ms()))
     app.dispatch.also(str(key))
-    conversation = Conversation(app, key)
+    conversation, screen = Conversation(app, key, moved=app.dispatch.also), Screen()
+    if (waits := await conversation.waits()) is not None:
+        screen.dim(waits)
     async with leaving(conversation):
-        await Terminal(conversation, cli.home, Screen()).run()
+        await Terminal(conversation, cli.home, screen).run()
 
 
 async def _reload(cli: Cli, served: Serving, signals: daemon.Signals) -> None:

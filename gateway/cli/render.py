@@ -42,6 +42,17 @@ def table(sessions: Iterable[Session]) -> str:
     return "\n".join([head, RULE, *map(_row, sessions)])
 
 
+def titled_table(sessions: Sequence[tuple[Session, str]], width: int) -> str:
+    """For a terminal of this width: every session with how it is called, on one line."""
+    room = max(12, width - 54)
+    head = f"{'ID':<25}{'Source':<9}{'Title':<{room}} {'Started'}"
+    rows = [
+        f"{session.id:<25}{session.source:<9}{one_line(title, room - 1):<{room}} {when(session.started_at)}"
+        for session, title in sessions
+    ]
+    return "\n".join([head, "─" * min(width, 25 + 9 + room + 17), *rows])
+
+
 def _row(session: Session) -> str:
     model = one_line(session.model or "-", _MODEL)
     row = f"{session.id:<31}{session.source:<13}{model:<31}{session.message_count:>8} {when(session.started_at)}"

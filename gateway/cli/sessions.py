@@ -1,8 +1,9 @@
 """`hermes sessions`: everything about stored conversations."""
 
 import re
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, BinaryIO
 
@@ -60,12 +61,22 @@ def list_sessions(cli: Cli, source: str | None, limit: int, as_json: bool) -> No
     """List the newest sessions. Times are UTC."""
     with stored.opened_if_there(cli) as database:
         found = [] if database is None else database.read_now(store.recent, source=source, limit=limit)
+        titles = {} if database is None or not sys.stdout.isatty() else database.read_now(_titles, found)
     if as_json:
         click.echo(words.as_json([asdict(session) for session in found]))
+    elif found and titles:
+        click.echo(render.titled_table([(each, titles[each.id]) for each in found], shutil.get_terminal_size().columns))
     elif found:
         click.echo(render.table(found))
     else:
         click.echo(NOTHING_YET if source is None else f"No sessions from {source}.")
+
+
+def _titles(conn: Connection, found: Sequence[Session]) -> dict[str, str]:
+    """How each is called, or how it began."""
+    from gateway.commands.base import label
+
+    return {session.id: label(conn, session) for session in found}
 
 
 @sessions.command()

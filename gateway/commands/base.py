@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from sessions import store
-from sessions.records import Route, Session
+from sessions.records import Route, Session, Source
 from sessions.runs import Opening
 
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z0-9_-]*)(?:\s+(.*))?", re.DOTALL)
@@ -16,7 +16,8 @@ _LABEL = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chat:
-    """Where a command was given, and by whom."""
+    """Where a command was given, and by whom. `of_source`: the terminal, where every session has a key of its own, so that all of them
+    are those of this place; `moved` hears the key of the one that is gone back to."""
 
     session_key: str
     now: int
@@ -25,6 +26,8 @@ class Chat:
     opening: Opening = field(default_factory=Opening)
     timezone: str = "UTC"
     default_model: str = ""
+    of_source: Source | None = None
+    moved: Callable[[str], None] = lambda _: None
 
 
 Function = Callable[[Connection, Chat, str], str]

@@ -20,14 +20,14 @@ def new(conn: Connection, chat: Chat, _: str) -> str:
 
 
 def sessions(conn: Connection, chat: Chat, _: str) -> str:
-    found = store.recent(conn, key=chat.session_key, limit=LISTED)
+    found = _here(conn, chat)[:LISTED]
     if not found:
         return say("session.resume_none")
     return "\n".join(_line(conn, chat, number, session) for number, session in enumerate(found, 1))
 
 
 def _line(conn: Connection, chat: Chat, number: int, session: Session) -> str:
-    here = "" if session.ended_at else " (this one)"
+    here = " (this one)" if _is_current(chat, session) else ""
     return f"{number}. {label(conn, session)}, {when(_last(session), chat.now, chat.timezone)}{here}"
 
 
@@ -35,33 +35,46 @@ def _last(session: Session) -> int:
     return session.last_user_at or session.started_at
 
 
+def _here(conn: Connection, chat: Chat) -> list[Session]:
+    """Newest first; what has not been said a word in is not worth going back to."""
+    if chat.of_source is None:
+        return store.recent(conn, key=chat.session_key, limit=100)
+    found = store.recent(conn, source=chat.of_source, limit=100)
+    return [session for session in found if session.message_count]
+
+
+def _is_current(chat: Chat, session: Session) -> bool:
+    return session.session_key == chat.session_key and session.ended_at is None
+
+
 def resume(conn: Connection, chat: Chat, wanted: str) -> str:
-    """By number of the list, id, prefix of one, or title."""
-    earlier = [
-        session for session in store.recent(conn, key=chat.session_key, limit=100) if session.ended_at is not None
-    ]
+    """By number of the list that /sessions shows too, id, prefix of one, or title."""
+    here = _here(conn, chat)
+    earlier = [session for session in here if not _is_current(chat, session)]
     if not earlier:
         return say("session.resume_none")
     if not wanted:
         lines = [
             f"{i}. {label(conn, s)}, {when(_last(s), chat.now, chat.timezone)}: {last_words(conn, s)}"
-            for i, s in enumerate(earlier[:LISTED], 1)
+            for i, s in enumerate(here[:LISTED], 1)
+            if s in earlier
         ]
         return "\n".join([say("session.resume_choose"), *lines])
-    session = _chosen(conn, earlier, wanted)
+    session = _chosen(conn, here, earlier, wanted)
     if session is None:
         return say("session.resume_unknown", wanted=wanted)
     _end_run(conn, chat)
     last = last_words(conn, session)
     back = store.reopen(conn, session, chat.now)
+    chat.moved(back.session_key)
     return say(
         "session.resumed", title=label(conn, back), when=when(_last(session), chat.now, chat.timezone), last=last
     )
 
 
-def _chosen(conn: Connection, earlier: list[Session], wanted: str) -> Session | None:
-    if wanted.isdecimal() and 0 < int(wanted) <= min(len(earlier), LISTED):
-        return earlier[int(wanted) - 1]
+def _chosen(conn: Connection, here: list[Session], earlier: list[Session], wanted: str) -> Session | None:
+    if wanted.isdecimal() and 0 < int(wanted) <= min(len(here), LISTED):
+        return here[int(wanted) - 1]
     by_id = [session for session in earlier if session.id.startswith(wanted)]
     by_title = [session for session in earlier if label(conn, session).casefold().startswith(wanted.casefold())]
     return (by_id or by_title or [None])[0]

@@ -106,3 +106,28 @@ def test_trouble_with_the_storage_is_told_and_the_chat_goes_on(open_window, conf
     change(configured, "ALTER TABLE elsewhere RENAME TO runs")
     window.types("refuse this")
     window.sees("/retry")
+
+
+def test_earlier_sessions_of_the_terminal_are_reached_from_inside(
+    open_window, configured: Path, model: tuple[ModelServer, SlowModel]
+):
+    server, _ = model
+    piped(configured, "chat", "-q", "my name is Ann")
+    window = open_window()
+    window.types("/sessions")
+    window.sees("1. my name is Ann")
+    window.types("/resume 1")
+    window.sees("You last said: “my name is Ann”")
+    window.types("who am I")
+    window.sees("You said who am I.")
+    assert [text for role, text in heard(server) if role == "user"] == ["my name is Ann", "who am I"]
+    window.presses("\x04")
+    window.ends()
+
+
+def test_a_question_that_waits_is_mentioned_at_the_start(open_window, configured: Path):
+    piped(configured, "chat", "-q", "choose a colour")
+    window = open_window()
+    window.sees("waits for your answer: Which one?")
+    window.presses("\x04")
+    window.ends()

@@ -4,8 +4,12 @@ import sys
 
 import pytest
 
-from gateway.cli.render import Progress, snippet, when
+from gateway.cli.render import Progress, snippet, titled_table, when
 from gateway.cli.words import clean, one_line
+from sessions import store
+from sessions.db import Database
+from sessions.keys import SessionKey
+from sessions.records import Source
 
 
 @pytest.mark.parametrize(
@@ -73,3 +77,13 @@ def test_progress_is_told_after_a_second_where_somebody_looks(monkeypatch, secon
         progress(4, 1200)  # at the same moment: once is enough
 
     assert terminal.text == ("\rCounting: 3 of 1,200\033[K\r\033[K" if shown else "")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_list_on_a_terminal_names_titles_and_does_not_wrap(sqlite: Database, width: int) -> None:
+    key = SessionKey.parse("agent:main:telegram:dm")
+    session = sqlite.write_now(store.start, key, 1, source=Source.TELEGRAM)
+    lines = titled_table([(session, "About the garden " * 9)], width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert "About the garden" in lines[2]
+    assert lines[2].startswith(session.id)
