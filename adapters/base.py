@@ -90,9 +90,16 @@ class ShowsDrafts(Protocol):
     """A live preview of an answer that is still growing. Drafts may be lost; the final text is sent by `send`."""
 
     async def draft(
-        self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None
+        self,
+        address: Address,
+        draft_id: str | None,
+        text: str,
+        *,
+        reply_to: str | None = None,
+        silent: bool = False,
     ) -> str | None:
-        """Show or change the preview. Returns the id to pass next time; None where previews vanish by themselves when the message
+        """Show or change the preview. The first one of an answer is noticed as a message is, since what it grows into by edits is not;
+        `silent`: it only says that somebody works. Returns the id to pass next time; None where previews vanish by themselves when the message
         comes, so that nobody has to finish or erase them. After an ambiguous TryLater from the first call no other preview is
         begun: there may be one already, which nobody could erase."""
         ...

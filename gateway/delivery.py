@@ -55,8 +55,8 @@ class _Sent:
 class Previews(Protocol):
     """The live drafts of runs, which a final message may take the place of."""
 
-    async def take(self, run_id: str) -> str | None:
-        """The draft that the final message should turn into; None: send it as a new one."""
+    async def take(self, run_id: str, reply_to: str | None) -> str | None:
+        """The draft that the final message, an answer to this one, should turn into; None: send it as a new one."""
         ...
 
     def became(self, run_id: str) -> None:
@@ -290,7 +290,7 @@ class Delivery:
 
     async def _preview(self, row: OutRow) -> str | None:
         """The draft that this message may become."""
-        draft = await self._previews.take(row.run_id) if row.run_id and not row.part else None
+        draft = await self._previews.take(row.run_id, row.address.reply_to) if row.run_id and not row.part else None
         return None if self._probes.edits_in_vain(row) else draft
 
     async def _gets_through(self, row: OutRow) -> bool:

@@ -50,6 +50,9 @@ class _Shown:
     draft: str | None = None
     drawn: str | None = None
     drawn_at: float = 0.0
+    answers: str | None = None  # the message that the draft was put under
+    rang: bool = True  # the draft was noticed as a message is
+    whole: bool = False  # the text is that of a step that has ended
     unsure: bool = False  # there may be a preview that nobody can name
     type_at: float = 0.0
     quiet_until: float = 0.0
@@ -112,11 +115,15 @@ class Presence:
             self._begin(moment.run)
             return
         shown = self._shown.get(moment.run_id)
-        if shown is None:
-            return
+        if shown is not None:
+            self._note_moment(shown, moment)
+
+    def _note_moment(self, shown: _Shown, moment: Moment) -> None:
         match moment.kind:
+            case "begun":
+                pass
             case "token":
-                shown.text += moment.text
+                shown.text, shown.whole = ("" if shown.whole else shown.text) + moment.text, False
             case "afresh":
                 shown.text = ""
             case "tool":
@@ -126,7 +133,11 @@ class Presence:
             case "ended":
                 self._end(moment.run_id, shown)
             case "said":
-                pass
+                shown.whole = True
+            case "answered":  # from here on it is another answer, which is shown once this one has arrived
+                shown.text, shown.over = "", True
+            case "turned":
+                shown.route = getattr(moment.run, "route", None) or shown.route
 
     def _begin(self, run: Run | None) -> None:
         if run is None or run.route is None or run.route.address.platform != self._adapter.platform:
@@ -134,7 +145,7 @@ class Presence:
         shown = _Shown(run_id=run.id, route=run.route, began=self._clock())
         if (before := self._shown.get(run.id)) is not None:  # it goes on, and so does what is shown of it
             before.over, shown.draft, shown.drawn, shown.unsure = True, before.draft, before.drawn, before.unsure
-            shown.noted = before.noted
+            shown.noted, shown.answers, shown.rang = before.noted, before.answers, before.rang
             before.cleared.set()
         self._start(run.id, shown)
 
@@ -222,14 +233,15 @@ class Presence:
         async with shown.calling:
             if shown.over:
                 return
-            before = shown.draft
+            before, quoted, silent = shown.draft, self._quoted(shown), wanted != shown.text
             try:
-                shown.draft = await adapter.draft(address, before, wanted, reply_to=self._quoted(shown))
+                shown.draft = await adapter.draft(address, before, wanted, reply_to=quoted, silent=silent)
             except TryLater as error:
                 shown.unsure = error.ambiguous and before is None
                 raise
             shown.drawn, shown.drawn_at = wanted, self._clock()
             if shown.draft != before:
+                shown.answers, shown.rang = quoted, not silent
                 await self._keep_shown(shown)
 
     async def _keep_shown(self, shown: _Shown) -> None:
@@ -254,15 +266,17 @@ class Presence:
 
     # --- around the final message ---
 
-    async def take(self, run_id: str) -> str | None:
-        """The preview that the answer turns into; a long run's answer is a new message, so that somebody notices."""
+    async def take(self, run_id: str, reply_to: str | None) -> str | None:
+        """The preview that the answer turns into. It is a new message, so that whoever asked notices, after a long run, where the preview
+        came without a notification, and where it stands under another message."""
         shown = self._shown.get(run_id)
         if shown is None:
             return None
         shown.over = shown.taken = True
         async with shown.calling:  # an edit that is on its way must not arrive after the answer
             is_quick = self._clock() - shown.began <= REUSED_FOR_SECONDS
-            return shown.draft if is_quick else None
+            fits = shown.rang and shown.answers in {None, reply_to}
+            return shown.draft if is_quick and fits else None
 
     def became(self, run_id: str) -> None:
         """The preview is the answer now."""
@@ -277,6 +291,7 @@ class Presence:
         shown.cleared.set()
         if not shown.ended:  # that was the answer to a part of it
             rest = _Shown(run_id=run_id, route=shown.route, began=self._clock(), noted=shown.noted, unsure=shown.unsure)
+            rest.text, rest.tool, rest.whole = shown.text, shown.tool, shown.whole
             self._start(run_id, rest)
         async with shown.calling:
             if shown.draft is not None and isinstance(self._adapter, ShowsDrafts):

@@ -209,7 +209,13 @@ class Telegram(
             await self._bot.send_chat_action(**self._to(address), action=ChatAction.TYPING)
 
     async def draft(
-        self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None
+        self,
+        address: Address,
+        draft_id: str | None,
+        text: str,
+        *,
+        reply_to: str | None = None,
+        silent: bool = False,
     ) -> str | None:
         piece = await off_the_loop(text, render_draft, text)
         if address.kind is ChatKind.DM:
@@ -218,7 +224,7 @@ class Telegram(
         if draft_id:
             await self.edit(address, draft_id, piece)
             return draft_id
-        receipt = await self.send(address, {**piece, **reply_parameters(reply_to), "disable_notification": True})
+        receipt = await self.send(address, {**piece, **reply_parameters(reply_to), "disable_notification": silent})
         return receipt.message_id
 
     async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:

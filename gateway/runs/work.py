@@ -44,6 +44,7 @@ class RunWork:
         self._database = WaitingDatabase(house.database, self._log_wait)
         self._draining = draining
         self._seen: Look | None = None
+        self._route = run.route
         self._parked = False
         self._requests = Requests(house, run.id)
         self._partial = ""  # of the answer that is being written
@@ -70,6 +71,9 @@ class RunWork:
     async def look(self) -> Situation:
         day = self._day() if self._house.limits().per_day else ""
         self._seen = seen = await self._database.read(look_at, self._run.id, day)
+        if seen.run.route != self._route:
+            self._route = seen.run.route
+            self._house.live.tell(Moment(self._run.id, "turned", run=seen.run))
         if seen.run.fence != self._run.fence:  # stopped at its very start: the model is not asked in vain
             raise LeaseLost(f"Run {self._run.id} was stopped or taken over.")
         if not self._has_told:
@@ -188,14 +192,13 @@ class RunWork:
             self._on_token(note)
             answer = replace(answer, text=answer.text.rstrip() + note)
         route = self._look.run.route
-        return await self._database.write(
-            runs.finish,
-            self._run,
-            self._said(answer),
-            self._house.clock(),
-            step=self._look.run.steps,
-            reply=reply_body(answer.text, route) if route else None,
+        reply = reply_body(answer.text, route) if route else None
+        is_over = await self._database.write(
+            runs.finish, self._run, self._said(answer), self._house.clock(), step=self._look.run.steps, reply=reply
         )
+        if not is_over and reply is not None:
+            self._house.live.tell(Moment(self._run.id, "answered"))
+        return is_over
 
     async def keep_stopped(self) -> None:
         """The run was stopped while its answer was written: so much of it as there is stays."""

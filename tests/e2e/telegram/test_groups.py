@@ -6,7 +6,8 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 
 from gateway.texts import say
-from tests.e2e.telegram.house import Scene, scene, until_dead
+from tests.e2e.telegram.house import Gate, Scene, answering, scene, settled, until_dead
+from tests.fakes.model_replies import Reply
 
 HELLO = say("people.group_hello")
 
@@ -76,3 +77,27 @@ async def test_a_place_is_told_in_words(home: Path) -> None:
     async with scene(home) as s:
         place = {"longitude": 13.4, "latitude": 52.5}
         assert "[location 52.50000 13.40000]" in await s.answer_to("", location=place)
+
+
+async def test_who_asked_while_another_was_answered_gets_an_answer_of_their_own(home: Path) -> None:
+    """It replies to their message, its preview has its beginning, and whoever asked is told of it."""
+    first, second = Gate(), Gate()
+    replies = [
+        Reply(text="For Ann, all of it.", chunks=("For Ann, ", "all ", "of it."), between=first),
+        Reply(text="For Bob, all of it.", chunks=("For Bob, ", "all ", "of it."), between=second),
+    ]
+    async with answering(home, *replies, allowed_users=["7", "8"]) as (s, _):
+        group, bob = s.server.group(), s.server.user(8, "Bob")
+        asked = s.server.user_says(group, s.ann, "@hermes_bot and me?")
+        await s.server.answered(group.id)
+        also = s.server.user_says(group, bob, "@hermes_bot and me?")
+        first.open.set()
+        await s.server.until(lambda: "For Ann, all of it." in s.server.answers(group.id))
+        await s.server.until(lambda: len(s.server.answers(group.id)) == 2)
+        assert s.server.answers(group.id)[1].startswith("For Bob,")
+        second.open.set()
+        await s.server.until(lambda: s.server.answers(group.id) == ["For Ann, all of it.", "For Bob, all of it."])
+        await settled(s.app.database)
+        mine = [message for message in s.server.chat(group.id) if message.text in s.server.answers(group.id)]
+        assert [message.reply_to for message in mine] == [asked.body["message_id"], also.body["message_id"]]
+        assert [message.silent for message in mine] == [False, False]

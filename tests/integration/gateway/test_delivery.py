@@ -85,7 +85,7 @@ class NoPreviews:
         self.cleared: list[str] = []
         self.ended: list[str] = []
 
-    async def take(self, run_id: str) -> str | None:
+    async def take(self, run_id: str, reply_to: str | None) -> str | None:
         return None
 
     def became(self, run_id: str) -> None:

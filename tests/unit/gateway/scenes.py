@@ -60,6 +60,7 @@ class Chat(ShowsTyping, ShowsDrafts, Reacts):
         self._time = time
         self.seen: list[tuple[float, str]] = []
         self.trouble: list[Exception] = []
+        self.begun: list[tuple[str | None, bool]] = []
 
     async def _see(self, what: str) -> None:
         await asyncio.sleep(0)
@@ -71,9 +72,17 @@ class Chat(ShowsTyping, ShowsDrafts, Reacts):
         await self._see("typing")
 
     async def draft(
-        self, address: Address, draft_id: str | None, text: str, *, reply_to: str | None = None
+        self,
+        address: Address,
+        draft_id: str | None,
+        text: str,
+        *,
+        reply_to: str | None = None,
+        silent: bool = False,
     ) -> str | None:
         await self._see(text)
+        if draft_id is None:
+            self.begun.append((reply_to, silent))
         return None if address.kind is ChatKind.DM else draft_id or "99"
 
     async def erase_draft(self, address: Address, draft_id: str) -> None:
@@ -96,6 +105,12 @@ class Chat(ShowsTyping, ShowsDrafts, Reacts):
 
     async def close(self) -> None:
         raise NotImplementedError
+
+
+def asked(address: Address) -> str | None:
+    """The message that the run answers."""
+    route = a_run(address).route
+    return None if route is None else route.reply_to
 
 
 class Scene:
@@ -123,7 +138,7 @@ class Scene:
     async def delivers(self) -> str | None:
         """The answer, as the delivery sends it. Returns the preview that it took the place of."""
         await self.waits_for(self.pacer.turn(self.address))
-        draft = await self.presence.take("r")
+        draft = await self.presence.take("r", asked(self.address))
         await self.chat._see("answer")  # the double's own
         if draft is not None:
             self.presence.became("r")

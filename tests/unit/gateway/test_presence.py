@@ -10,7 +10,7 @@ from gateway.presence import LEFT_SECONDS, READ, SOON_SECONDS
 from gateway.runs.live import Moment
 from sessions.keys import Address, Platform
 from sessions.records import Route
-from tests.unit.gateway.scenes import DM, GROUP, Scene, a_run
+from tests.unit.gateway.scenes import DM, GROUP, Scene, a_run, asked
 
 
 @pytest.fixture
@@ -121,9 +121,9 @@ async def test_a_preview_that_the_answer_is_taking_is_never_erased(group: Scene)
     group.says("Some words")
     await group.time.passes(5)
     group.ends()
-    assert await group.presence.take("r") == "99"
+    assert await group.presence.take("r", asked(group.address)) == "99"
     await group.time.passes(LEFT_SECONDS - 10)
-    assert await group.presence.take("r") == "99"
+    assert await group.presence.take("r", asked(group.address)) == "99"
     await group.time.passes(20)
     group.presence.became("r")
     await group.presence.clear("r")
@@ -137,7 +137,7 @@ async def test_stop_leaves_the_words_to_the_message_that_keeps_them(group: Scene
     group.presence.stopped(["r", "another"])
     group.ends()
     await group.time.passes(1)
-    assert await group.presence.take("r") == "99"
+    assert await group.presence.take("r", asked(group.address)) == "99"
 
 
 async def test_stop_takes_a_line_of_progress_away_at_once(group: Scene) -> None:
@@ -275,3 +275,30 @@ async def test_a_sign_is_taken_off_when_the_run_is_stopped(group: Scene) -> None
     group.ends()
     await group.time.passes(5)
     assert [what for _, what in group.seen if what != "typing"] == ["8 👀", "8 off"]
+
+
+async def test_what_grows_under_a_message_rings_once_and_what_only_says_that_somebody_works_does_not(
+    group: Scene,
+) -> None:
+    group.begins()
+    group.says("Some words")
+    await group.time.passes(2)
+    assert group.chat.begun == [(asked(group.address), False)]
+    assert await group.presence.take("r", asked(group.address)) == "99"
+
+
+async def test_a_progress_line_is_silent_and_the_answer_a_message_of_its_own(group: Scene) -> None:
+    group.begins()
+    await group.time.passes(31)
+    group.says("Some words")
+    await group.time.passes(5)
+    assert group.chat.begun == [(asked(group.address), True)]
+    assert await group.delivers() is None
+
+
+async def test_an_answer_to_another_message_does_not_take_the_preview_of_the_first(group: Scene) -> None:
+    run = replace(a_run(group.address), route=Route(address=group.address, reply_to="5"))
+    group.live.tell(Moment("r", "begun", run=run))
+    group.says("Some words")
+    await group.time.passes(2)
+    assert await group.presence.take("r", "another") is None
