@@ -222,7 +222,25 @@ class _Cutter:
             start = stepped if stepped < len(messages) else start
         while start < len(messages) and messages[start].role is not Role.USER:
             start += 1
-        return list(messages[start:])
+        return list(messages[start:]) or self._last_exchange(messages)
+
+    def _last_exchange(self, messages: Sequence[Message]) -> list[Message]:
+        """A long run before this one: what it was about, and the end of what it did, so that its thread is not lost."""
+        asked = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role is Role.USER), None)
+        if asked is None:
+            return []
+        left = self._shares.recent - self._turn_cost(messages[asked])
+        tail: list[Message] = []
+        for message in reversed(messages[asked + 1 :]):
+            shorter = _without_result(message)
+            kept = message if self._turn_cost(message) <= left // 4 else shorter
+            left -= self._turn_cost(kept)
+            if left < 0:
+                break
+            tail.insert(0, kept)
+        while tail and tail[0].role is Role.TOOL:
+            tail.pop(0)
+        return [messages[asked], *tail]
 
     def clip_turn(self, message: Message) -> str:
         return self._measure.clip(message.content or "", self._shares.turn)

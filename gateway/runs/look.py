@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from sessions import memory, runs, spending, store
-from sessions.records import Message, Observation, Run, Session
+from sessions.records import Message, Observation, Role, Run, Session
 
 HISTORY = 48
+MOST = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +41,17 @@ def look_at(conn: Connection, run_id: str, day: str) -> Look:
 
 
 def _history(conn: Connection, run: Run) -> list[Message]:
-    """All of this run and what stood before it, as much at every step, so that the steps share the start of their prompts."""
+    """All of this run and what stood before it, as much at every step, so that the steps share the start of their prompts; after a run
+    of very many calls, back to the message that it was about."""
     wanted = HISTORY + 8 + 4 * run.steps
     while True:
         found = store.last_messages(conn, run.session_id, wanted)
         own = sum(message.run_id == run.id for message in found)
-        if len(found) < wanted or own + HISTORY <= wanted:
-            return found[-(own + HISTORY) :]
-        wanted = 2 * own + HISTORY
+        start = max(0, len(found) - own - HISTORY)
+        asked = any(message.role is Role.USER for message in found[start : len(found) - own])
+        if len(found) < wanted or wanted >= MOST or (own + HISTORY <= wanted and asked):
+            return found if not asked else found[start:]
+        wanted = max(2 * own + HISTORY, 2 * wanted)
 
 
 def _notes(conn: Connection, ns: str) -> list[str]:

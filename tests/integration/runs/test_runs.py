@@ -342,6 +342,21 @@ async def test_stop_cancels_the_call_and_keeps_a_valid_transcript(home: Path):
         assert await it.command("/stop") == say("run.nothing_to_stop")
 
 
+async def test_the_thread_of_work_survives_the_budget(home: Path):
+    async def look(_place: Any, arguments: Plain) -> str:
+        return f"result {arguments.text} " + "x" * 2_000
+
+    script = [calls(call("look", {"text": str(number)}, id=f"c{number}")) for number in range(40)]
+    async with desk(home, script, then="done", tools=[tool("look", look)], limits={"steps": 40}) as it:
+        await it.say("Collect all forty results.")
+        await it.say("go on")
+        messages = it.server.bodies[-1]["messages"]
+        assert messages[1]["content"].endswith("Collect all forty results.")
+        assert messages[-1]["content"].endswith("go on")
+        assert any("result 39" in str(message["content"]) for message in messages)
+        assert it.server.refused == []
+
+
 async def test_stop_keeps_what_was_said_and_counts_it(home: Path):
     gate, passed = Gate(), count(1)
 
