@@ -128,6 +128,13 @@ def parse_arguments(text: str) -> dict[str, Any]:
         raise ToolError(f"they are no JSON ({error.msg} at character {error.pos})") from error
     if not isinstance(value, dict):
         raise ToolError("they are no JSON object")
+    match cast(dict[str, Any], value):
+        case {"not_json": str(sent), **others} if (
+            not others
+        ):  # how the journal keeps what a model wrote and nobody could read
+            return parse_arguments(sent)
+        case _:
+            pass
     return cast(dict[str, Any], value)
 
 

@@ -79,7 +79,12 @@ async def test_long_output_is_cut_with_a_note(place: Place):
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [("{no", "no JSON"), ("[1]", "no JSON object"), ('{"count": "many"}', "count: Input should be a valid integer")],
+    [
+        ("{no", "no JSON"),
+        ('{"not_json": "{no"}', "no JSON"),
+        ("[1]", "no JSON object"),
+        ('{"count": "many"}', "count: Input should be a valid integer"),
+    ],
 )
 async def test_wrong_arguments_are_explained(place: Place, arguments: str, told: str):
     async def never(*_: object) -> str:
