@@ -173,7 +173,7 @@ class Terminal:
         watcher = asyncio.create_task(self._watch())
         try:
             with patch_stdout(raw=True):
-                while (text := await self._read()) not in {None, "exit", "quit"}:
+                while (text := await self._read()) not in _LEAVING:
                     with self._told(text or ""):
                         await self._take(text or "")
         finally:
@@ -270,6 +270,9 @@ class Terminal:
             self._working_since = None
             self._screen.settle(outcome)
         self._shown = state
+
+
+_LEAVING = frozenset({None, "exit", "quit", "/exit", "/quit"})
 
 
 class _History(FileHistory):

@@ -129,5 +129,5 @@ def test_a_question_that_waits_is_mentioned_at_the_start(open_window, configured
     piped(configured, "chat", "-q", "choose a colour")
     window = open_window()
     window.sees("waits for your answer: Which one?")
-    window.presses("\x04")
+    window.types("/exit")
     window.ends()
