@@ -193,7 +193,9 @@ async def test_an_answer_that_nobody_confirmed_is_sent_again_after_kill_9(home: 
         again = await served.post(f"{run}/steering", {"response": "yes"}, Idempotency_Key="a1")
         assert again["run_id"] == sent["run_id"]
         await until(served, run, "completed")
-        assert [turn["content"] for turn in model.calls[-1].messages if turn["role"] == "tool"] == ["yes"]
+        assert [turn["content"] for turn in model.calls[-1].messages if turn["role"] == "tool"] == [
+            "The person wrote: yes"
+        ]
         held.set()
 
 
