@@ -11,31 +11,31 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import SecretStr
 
-from gateway.agent.endpoint import ModelSettings
-from gateway.agent.model import OpenAIModel
-from gateway.agent.practice import PracticeModel
+from gateway.agent.models.endpoint import ModelSettings
+from gateway.agent.models.openai import OpenAIModel
+from gateway.agent.models.practice import PracticeModel
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
 from gateway.config.changes import leaves
-from gateway.config.choose import ChosenModel, ask_ollama, choose_model
 from gateway.config.load import Loaded
 from gateway.config.model import Config
-from gateway.dispatch.fair import FairPlaces
-from gateway.dispatch.local import LocalDispatch, Mine, not_of_a_terminal
+from gateway.config.model_choice import ChosenModel, ask_ollama, choose_model
+from gateway.dispatch.fair_queue import FairPlaces
+from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal
+from gateway.maintenance import Maintenance
 from gateway.observe.metrics import Metrics
 from gateway.observe.redaction import hide
-from gateway.runs.budget import Limits
-from gateway.runs.house import House, Profile, SettleFile
+from gateway.runs.budget import RunLimits
+from gateway.runs.services import AgentProfile, Services, SettleFile
 from gateway.runs.worker import Worker
-from gateway.upkeep import Upkeep
+from sessions.completeness import require_complete
 from sessions.db import Database, open_database
 from sessions.records import Run, Session
-from sessions.younger import require_complete
 
 
 @dataclass(slots=True, kw_only=True)
-class Settings:
+class CurrentConfig:
     """The configuration in force. A reload replaces what is in here, and everybody who asks gets the new one."""
 
     loaded: Loaded
@@ -46,14 +46,14 @@ class Settings:
 
 
 @dataclass(slots=True)
-class Files:
+class AttachmentHook:
     """How attachments are fetched: nobody does it until a daemon with platforms is there."""
 
     settle: SettleFile | None = None
 
 
 @dataclass(slots=True)
-class Answering:
+class CurrentModel:
     """The model that answers; a reload may put another in its place."""
 
     model: OpenAIModel | PracticeModel
@@ -68,15 +68,15 @@ class Answering:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App:
     home: Path
-    settings: Settings
+    settings: CurrentConfig
     database: Database
-    house: House
+    house: Services
     dispatch: LocalDispatch
     places: FairPlaces
     worker: Worker
-    upkeep: Upkeep
-    answering: Answering
-    files: Files
+    upkeep: Maintenance
+    answering: CurrentModel
+    files: AttachmentHook
     metrics: Metrics
 
     @property
@@ -98,23 +98,23 @@ class App:
 
 @contextlib.asynccontextmanager
 async def open_app(
-    home: Path, loaded: Loaded, *, mine: Mine = not_of_a_terminal, pause: float = 0.0
+    home: Path, loaded: Loaded, *, mine: OwnsKey = not_of_a_terminal, pause: float = 0.0
 ) -> AsyncGenerator[App]:
     """Everything, wired and repaired after a crash, but not yet running. `pause`: between the words of the practice model."""
-    settings = Settings(loaded=loaded)
+    settings = CurrentConfig(loaded=loaded)
     hide(_secrets(loaded.config))
     chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
     tokens = Tokens()
     metrics = Metrics(
         version("hermes-gateway"), frozenset({chosen.name, loaded.config.model.fast, *loaded.config.model.fallbacks})
     )
-    answering = Answering(_model(chosen, loaded.config, tokens, pause, metrics), chosen)
-    files = Files()
+    answering = CurrentModel(_model(chosen, loaded.config, tokens, pause, metrics), chosen)
+    files = AttachmentHook()
     database = await asyncio.to_thread(open_database, home, loaded.config.database.url.get_secret_value())
     try:
         await asyncio.to_thread(require_complete, home, database)
         house = _house(home, settings, database, answering, files, tokens, metrics)
-        upkeep = Upkeep(home, database)
+        upkeep = Maintenance(home, database)
         await upkeep.repair()
         places = FairPlaces(loaded.config.limits.parallel_runs)
         dispatch = LocalDispatch(database, mine=mine, places=places)
@@ -182,13 +182,13 @@ def _model(
 
 def _house(
     home: Path,
-    settings: Settings,
+    settings: CurrentConfig,
     database: Database,
-    answering: Answering,
-    files: Files,
+    answering: CurrentModel,
+    files: AttachmentHook,
     tokens: Tokens,
     metrics: Metrics,
-) -> House:
+) -> Services:
     def window(name: str | None) -> Window:
         return Window(size=answering.model.window(name), output=settings.config.model.max_output_tokens)
 
@@ -197,7 +197,7 @@ def _house(
             return {**attachment, "gone": True}, ""
         return await files.settle(attachment, inbox)
 
-    return House(
+    return Services(
         home=home,
         database=database,
         model=lambda: answering.model,
@@ -212,15 +212,17 @@ def _house(
     )
 
 
-def _profile(config: Config, run: Run, session: Session) -> Profile:
+def _profile(config: Config, run: Run, session: Session) -> AgentProfile:
     agent = config.agents.get(session.agent) or config.agents["main"]
     names = [name for name in agent.tools if name != "memory" or config.memory.enabled]
-    return Profile(system_prompt=run.options.get("system_prompt") or agent.system_prompt, toolbox=Toolbox.of(names))
+    return AgentProfile(
+        system_prompt=run.options.get("system_prompt") or agent.system_prompt, toolbox=Toolbox.of(names)
+    )
 
 
-def _limits(config: Config) -> Limits:
+def _limits(config: Config) -> RunLimits:
     limits = config.limits
-    return Limits(
+    return RunLimits(
         steps=limits.steps_per_run,
         tokens=limits.tokens_per_run,
         seconds=limits.seconds_per_run,

@@ -12,26 +12,27 @@ from adapters.base import Adapter, DeliveryError, ReceivesWebhooks
 from adapters.registry import Unavailable, build, is_built, manifest
 from adapters.registry import settings as adapter_settings
 from adapters.section import PlatformSection
-from gateway.access import Rules
-from gateway.agent.endpoint import ModelSettings
-from gateway.agent.transcriber import Transcriber
-from gateway.api.connection import IdleTimes
-from gateway.api.connection_limits import ConnectionShares
-from gateway.api.desk import Api, Pauses, Readiness, Receive
-from gateway.api.desk import Bounds as ApiBounds
-from gateway.api.doors import Doors
-from gateway.api.keys import FILE, LEAST_LENGTH, Key, Scope, local_key
-from gateway.api.server import serving as serving_http
-from gateway.app import App, Settings
+from gateway.agent.models.endpoint import ModelSettings
+from gateway.agent.models.interface import ModelError
+from gateway.agent.models.transcriber import Transcriber
+from gateway.api.http.connection import IdleTimes
+from gateway.api.http.connection_limits import ConnectionShares
+from gateway.api.http.host_check import HostCheck
+from gateway.api.http.keys import FILE, LEAST_LENGTH, CallerKey, Scope, local_key
+from gateway.api.http.server import serving as serving_http
+from gateway.api.http.server_state import ApiLimits as ApiBounds
+from gateway.api.http.server_state import ApiServices, Intervals, Readiness, Receive
+from gateway.app import App, CurrentConfig
+from gateway.attachments.download import AttachmentDownloader, NotTranscribed
+from gateway.chats.access import AccessRules
+from gateway.chats.intake import Intake, IntakeLimits
+from gateway.chats.reminders import send_reminders
+from gateway.chats.runner import PlatformRunner, PlatformState
 from gateway.config.changes import diff
 from gateway.config.load import Loaded
 from gateway.config.model import Config
-from gateway.database_watch import DatabaseWatch
-from gateway.intake import Bounds, Intake
-from gateway.media import Media
+from gateway.observe.database_watch import DatabaseWatch
 from gateway.observe.logging import get_logger
-from gateway.platforms import Platform, State
-from gateway.reminders import reminding
 from sessions import people
 from sessions.clock import iso, now_ms
 from sessions.errors import Invalid
@@ -52,7 +53,7 @@ class Chats:
     def __init__(self, app: App, intake: Intake) -> None:
         self._app = app
         self._intake = intake
-        self.running: dict[str, Platform] = {}
+        self.running: dict[str, PlatformRunner] = {}
         self.adapters: dict[str, Adapter] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._owner_codes: dict[str, str] = {}
@@ -80,7 +81,7 @@ class Chats:
             adapter = build(name, section, webhook_url=_webhook_url(name, config))
         except (Unavailable, DeliveryError) as error:
             raise Invalid(str(error)) from error
-        platform = Platform(
+        platform = PlatformRunner(
             adapter,
             database=self._app.database,
             intake=self._intake,
@@ -113,7 +114,7 @@ class Chats:
                 task.cancel()
         return [line for name, platform in shown.items() for line in self._lines(name, platform)]
 
-    def _lines(self, name: str, platform: Platform) -> Iterator[str]:
+    def _lines(self, name: str, platform: PlatformRunner) -> Iterator[str]:
         yield f"{name:<9} {_in_words(platform)}"
         if code := self._owner_codes.get(name):
             bot = platform.health.who.partition(" ")[0] or "the bot"
@@ -141,14 +142,14 @@ def _time(seconds: float | None) -> str | None:
     return None if seconds is None else iso(round(seconds * 1000))
 
 
-def _in_words(platform: Platform) -> str:
+def _in_words(platform: PlatformRunner) -> str:
     health = platform.health
     match health.state:
-        case State.CONNECTED:
+        case PlatformState.CONNECTED:
             return f"this is {health.who}" if health.who else "connected"
-        case State.STARTING:
+        case PlatformState.STARTING:
             return "connecting"
-        case State.LOST | State.UNAUTHORIZED | State.NOT_SENDING:
+        case PlatformState.LOST | PlatformState.UNAUTHORIZED | PlatformState.NOT_SENDING:
             return health.words
 
 
@@ -196,13 +197,13 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
     chats = Chats(app, intake)
     watch = DatabaseWatch(app.database)
     transcriber = _transcriber(settings)
-    app.files.settle = Media(
+    app.files.settle = AttachmentDownloader(
         chats.adapters, limit=lambda: settings.config.limits.attachment_bytes, transcriber=lambda: transcriber
     ).settle
     beside = [
         asyncio.create_task(_look_elsewhere(intake, chats)),
         asyncio.create_task(app.metrics.watch_loop()),
-        asyncio.create_task(reminding(app.database, app.house.timezone)),
+        asyncio.create_task(send_reminders(app.database, app.house.timezone)),
         asyncio.create_task(watch.run()),
     ]
     try:
@@ -225,7 +226,7 @@ async def _http(app: App, chats: Chats, watch: DatabaseWatch) -> AsyncGenerator[
     if own is not None and len(own.secret) < LEAST_LENGTH:
         how = f"delete {app.home / FILE} and start again: a new key is made"
         log.warning("api.short_key", characters=len(own.secret), at_least=LEAST_LENGTH, how_to_mend=how)
-    api = Api(
+    api = ApiServices(
         home=app.home,
         house=app.house,
         keys=lambda: _keys(app.settings.config, own),
@@ -235,7 +236,7 @@ async def _http(app: App, chats: Chats, watch: DatabaseWatch) -> AsyncGenerator[
         webhooks=Webhooks(chats),
         metrics=app.metrics,
         places=app.places,
-        doors=Doors(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),
+        doors=HostCheck(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),
         bounds=_api_bounds(app.settings.config),
         pauses=_pauses(app.settings.config),
         version=version("hermes-gateway"),
@@ -248,11 +249,11 @@ def _counted(keys: int) -> str:
     return f"{keys} configured key{'' if keys == 1 else 's'}"
 
 
-def _keys(config: Config, own: Key | None) -> Sequence[Key]:
+def _keys(config: Config, own: CallerKey | None) -> Sequence[CallerKey]:
     if own is not None and not config.api.keys:
         return (own,)
     return [
-        Key(
+        CallerKey(
             name=key.name,
             secret=key.key.get_secret_value(),
             scopes=frozenset(Scope(scope) for scope in key.scopes),
@@ -267,7 +268,7 @@ def _models(app: App) -> Sequence[str]:
     return tuple(dict.fromkeys(name for name in (app.chosen.name, config.fast, *config.fallbacks) if name))
 
 
-_WELL = frozenset({State.CONNECTED, "available"})
+_WELL = frozenset({PlatformState.CONNECTED, "available"})
 
 
 def _readiness(config: Config, chats: Chats, watch: DatabaseWatch) -> Readiness:
@@ -290,9 +291,9 @@ def _api_bounds(config: Config) -> ApiBounds:
     )
 
 
-def _pauses(config: Config) -> Pauses:
+def _pauses(config: Config) -> Intervals:
     seconds = config.api.idle_seconds
-    return Pauses(idle=IdleTimes(with_key=seconds, without_key=min(seconds, IdleTimes().without_key)))
+    return Intervals(idle=IdleTimes(with_key=seconds, without_key=min(seconds, IdleTimes().without_key)))
 
 
 def _most_connections(config: Config) -> int:
@@ -336,16 +337,16 @@ async def _look_elsewhere(intake: Intake, chats: Chats) -> None:
             platform.delivery.wake()
 
 
-def _bounds(config: Config) -> Bounds:
-    return Bounds(message_bytes=config.limits.message_bytes, queue_per_chat=config.limits.queue_per_chat)
+def _bounds(config: Config) -> IntakeLimits:
+    return IntakeLimits(message_bytes=config.limits.message_bytes, queue_per_chat=config.limits.queue_per_chat)
 
 
-def rules_of(config: Config, name: str) -> Rules:
+def rules_of(config: Config, name: str) -> AccessRules:
     section = config.platforms.by_name()[name]
     one_spelling = manifest(name).normal_user_id
     allowed = [one_spelling(user) for user in section.allowed_users]
     named = [user for user in allowed if user != "*"]
-    return Rules(
+    return AccessRules(
         allowed_users=frozenset(allowed),
         first_allowed=named[0] if named else None,
         allowed_chats=frozenset(section.allowed_chats),
@@ -368,9 +369,19 @@ def _webhook_url(name: str, config: Config) -> str:
     return f"{config.api.public_url.rstrip('/')}/webhooks/{name}" if config.api.public_url else ""
 
 
-def _transcriber(settings: Settings) -> Transcriber | None:
+class _VoiceMessages(Transcriber):
+    """The transcriber as attachments want it."""
+
+    async def transcribe(self, audio: bytes, name: str, *, language: str | None = None) -> str:
+        try:
+            return await super().transcribe(audio, name, language=language)
+        except ModelError as error:
+            raise NotTranscribed(str(error)) from error
+
+
+def _transcriber(settings: CurrentConfig) -> Transcriber | None:
     voice = settings.config.voice
     if not voice.base_url:
         return None
     known = ModelSettings(base_url=voice.base_url, name=voice.model, api_key=voice.api_key.get_secret_value())
-    return Transcriber(replace(known, transcription=voice.model))
+    return _VoiceMessages(replace(known, transcription=voice.model))

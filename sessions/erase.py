@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, select
 
-from sessions import store, transcripts, typed
+from sessions import store, terminal_history, transcripts
 from sessions.db import search
 from sessions.db.engine import Database
 from sessions.db.schema import messages
@@ -27,7 +27,7 @@ def erase(
         for session_id in session_ids:
             said = database.write_now(_delete, session_id)
             transcripts.remove(home, database, [session_id])
-            typed.forget(home, said)
+            terminal_history.forget(home, said)
             deleted += 1
             progress(deleted, len(session_ids))
     finally:

@@ -19,7 +19,7 @@ class Unusable(StateError):
     """The database or the home cannot be used as it is: damaged, unreadable, read-only, full, of another program."""
 
 
-class Unavailable(Unusable):
+class DatabaseUnavailable(Unusable):
     """It cannot be used for now: its disk is full, its server is away, another program holds it. The same call works again later."""
 
 

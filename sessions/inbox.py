@@ -25,7 +25,7 @@ class InboxMode(StrEnum):
     QUEUE = "queue"  # a run of its own, in order
 
 
-class Outcome(StrEnum):
+class InboxOutcome(StrEnum):
     """What became of a row; set exactly once."""
 
     FOLDED = "folded"
@@ -62,7 +62,7 @@ class InboxRow:
     run_id: str | None
     fingerprint: str | None
     created_at: int
-    outcome: Outcome | None
+    outcome: InboxOutcome | None
     left_at: int | None
 
     @classmethod
@@ -80,7 +80,7 @@ class InboxRow:
             run_id=row["run_id"],
             fingerprint=row["fingerprint"],
             created_at=row["created_at"],
-            outcome=Outcome(row["outcome"]) if row["outcome"] else None,
+            outcome=InboxOutcome(row["outcome"]) if row["outcome"] else None,
             left_at=row["left_at"],
         )
 
@@ -92,7 +92,7 @@ def serialize(conn: Connection, session_key: str) -> None:
 
 
 def put(
-    conn: Connection, new: NewInbox, now: int, *, outcome: Outcome | None = None, run_id: str | None = None
+    conn: Connection, new: NewInbox, now: int, *, outcome: InboxOutcome | None = None, run_id: str | None = None
 ) -> int | None:
     """The row's id; None when this event is here already."""
     body = {"messages": list(new.messages), "options": dict(new.options or {})}
@@ -160,7 +160,7 @@ _SETTLE = (
 )
 
 
-def settle(conn: Connection, row_id: int, outcome: Outcome, run_id: str | None, *, ask: int | None = None) -> None:
+def settle(conn: Connection, row_id: int, outcome: InboxOutcome, run_id: str | None, *, ask: int | None = None) -> None:
     """Record what became of it. The text is in the journal now; the key stays, to recognise doubles, and the ask that it answered,
     so that what follows the answer can be told from what came before."""
     left = "" if ask is None else json.dumps({"options": {"ask": ask}})
@@ -210,7 +210,7 @@ def as_new_message(body: Mapping[str, Any], run_id: str) -> NewMessage:
 def command(conn: Connection, dedup_key: str, session_key: str, now: int) -> bool:
     """Note that a command is being executed in this transaction. False when it was already."""
     new = NewInbox(dedup_key=dedup_key, session_key=session_key, kind=InboxKind.COMMAND)
-    return put(conn, new, now, outcome=Outcome.EXECUTED) is not None
+    return put(conn, new, now, outcome=InboxOutcome.EXECUTED) is not None
 
 
 NOTES = "http"
@@ -223,7 +223,7 @@ def prune_notes(conn: Connection, before: int, limit: int) -> int:
         inbox.c.run_id.is_(None),  # the index for it knows few others
         inbox.c.session_key == NOTES,
         inbox.c.kind == InboxKind.COMMAND,
-        inbox.c.outcome == Outcome.EXECUTED,
+        inbox.c.outcome == InboxOutcome.EXECUTED,
         inbox.c.created_at < before,
     )
     return conn.execute(delete(inbox).where(inbox.c.id.in_(old.order_by(inbox.c.id).limit(limit)))).rowcount

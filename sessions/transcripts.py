@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from sqlalchemy import Connection, RowMapping, func, select
 
-from sessions import erased, files
+from sessions import deletion_notes, files
 from sessions.db.engine import Database, Touch
 from sessions.db.schema import MESSAGE_OPEN, messages, sessions
 from sessions.db.sql import param
@@ -118,7 +118,7 @@ class Transcripts:
 
     def repair(self) -> None:
         """After a crash of any process: whatever was committed and not mirrored, and files of sessions that were deleted."""
-        if gone := self._database.read_now(erased.noted):
+        if gone := self._database.read_now(deletion_notes.noted):
             remove(self._home, self._database, gone)
         self.catch_up()
 
@@ -233,4 +233,4 @@ def remove(home: Path, database: Database, session_ids: Collection[str]) -> None
     """The transcripts of sessions that were deleted."""
     for session_id in session_ids:
         transcript_path(home, session_id).unlink(missing_ok=True)
-    database.write_now(erased.settle, session_ids)
+    database.write_now(deletion_notes.settle, session_ids)

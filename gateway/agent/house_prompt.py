@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection
 
-from gateway.agent.prompts import prompt
+from gateway.agent.prompts import load_prompt
 from sessions.records import Session, Source
 
 _TOOL_LINE = re.compile(r"^- (?P<name>\w+): ")
@@ -29,7 +29,7 @@ def house_blocks(session: Session, person: str, tools: Collection[str]) -> tuple
     where = f"{place} with {' '.join(person.split())[:80]}" if person else place
     where = f"{where}, in a group" if ":group:" in session.session_key else where
     where_line = {"{place}": where, "{formatting}": formatting}
-    blocks = prompt("house").split("\n\n")
+    blocks = load_prompt("house").split("\n\n")
     for mark, words in where_line.items():
         blocks[0] = blocks[0].replace(mark, words)
     return tuple(kept for block in blocks if (kept := _without_missing(block, tools)))

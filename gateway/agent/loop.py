@@ -1,4 +1,4 @@
-"""The agent loop. It knows no platform and no store: every effect is handed in as `Work`.
+"""The agent loop. It knows no platform and no store: every effect is handed in as `Steps`.
 
 Each round looks at the journal and does the next thing, so a run that was cut off anywhere goes on by being started again.
 """
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from gateway.agent.asking import Answer, ContextOverflow
+from gateway.agent.models.interface import Answer, ContextOverflow
 from sessions.records import Message, MessageState
 
 UNKNOWN = "[outcome unknown: the gateway was interrupted while this ran; check before you repeat it]"
 _SHRINKS = 6
 
 
-class Ended(StrEnum):
+class LoopEnd(StrEnum):
     FINISHED = "finished"
     PARKED = "parked"
     OVER_BUDGET = "over_budget"
@@ -41,7 +41,7 @@ class Result:
     state: MessageState = MessageState.DONE
 
 
-class Work(Protocol):
+class Steps(Protocol):
     """One run and everything that may be done to it. What changes something has committed when it returns, or raises LeaseLost."""
 
     async def look(self) -> Situation: ...
@@ -81,32 +81,32 @@ class Work(Protocol):
     def draining(self) -> bool: ...
 
 
-async def advance(work: Work) -> Ended:
+async def advance(work: Steps) -> LoopEnd:
     """Drive a run until it ends, waits for a human, or the process stops. Every return is at a step's end."""
     while not work.draining:
         situation = await work.look()
         if situation.calls:
             if all(work.is_callers(call) for call in situation.calls):
                 await work.hand_over()
-                return Ended.HANDED_OVER
+                return LoopEnd.HANDED_OVER
             await _do([call for call in situation.calls if not work.is_callers(call)], work)
             if work.parked:
-                return Ended.PARKED
+                return LoopEnd.PARKED
         elif situation.unread:
             await work.fold()
         elif situation.limit is not None:
             await work.end_over_budget(situation.limit)
-            return Ended.OVER_BUDGET
+            return LoopEnd.OVER_BUDGET
         else:
             answer = await _ask(work)
             if answer.tool_calls:
                 await work.answered(answer)
             elif await work.finish(answer):
-                return Ended.FINISHED
-    return Ended.DRAINED
+                return LoopEnd.FINISHED
+    return LoopEnd.DRAINED
 
 
-async def _ask(work: Work) -> Answer:
+async def _ask(work: Steps) -> Answer:
     """A request that is too long is made again with less, down to what the endpoint takes."""
     for _ in range(_SHRINKS):
         try:
@@ -116,7 +116,7 @@ async def _ask(work: Work) -> Answer:
     return await work.ask_model()
 
 
-async def _do(calls: Sequence[Message], work: Work) -> None:
+async def _do(calls: Sequence[Message], work: Steps) -> None:
     """Calls that only look run side by side; the others one after the other, in the model's order."""
     beside: list[Message] = []
     for call in calls:
@@ -131,7 +131,7 @@ async def _do(calls: Sequence[Message], work: Work) -> None:
     await _together(beside, work)
 
 
-async def _together(calls: Sequence[Message], work: Work) -> None:
+async def _together(calls: Sequence[Message], work: Steps) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             for call in calls:
@@ -140,7 +140,7 @@ async def _together(calls: Sequence[Message], work: Work) -> None:
         raise errors.exceptions[0] from None
 
 
-async def _one(call: Message, work: Work) -> None:
+async def _one(call: Message, work: Steps) -> None:
     if call.state is MessageState.STARTED and not work.may_repeat(call):
         await work.done(call, Result(content=UNKNOWN, state=MessageState.UNKNOWN))
         return

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from gateway.agent.asking import JSON
+from gateway.agent.models.interface import JSON
 from sessions.records import Message, Role
 
 MISSING = "[no result: this call was never finished]"

@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 
 from gateway.app import App, open_app, running
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.conversation import Conversation, Outcome, leaving, why_it_failed
-from gateway.cli.failures import Wrong
+from gateway.cli.conversation import Conversation, RunOutcome, leaving, why_it_failed
+from gateway.cli.error_messages import Wrong
 from gateway.commands.base import label, last_words
 from gateway.config.load import load
 from gateway.home import prepare_home
@@ -140,7 +140,7 @@ async def _ask_once(conversation: Conversation, question: str) -> int:
         screen.flush()
 
 
-async def _exchange(conversation: Conversation, text: str, show: Callable[[Outcome], None]) -> int:
+async def _exchange(conversation: Conversation, text: str, show: Callable[[RunOutcome], None]) -> int:
     """Say it and show what comes of it; a command may set the agent to work, too. Returns the exit code."""
     reply = await conversation.command(text)
     if reply is not None and reply.text:
@@ -153,7 +153,7 @@ async def _exchange(conversation: Conversation, text: str, show: Callable[[Outco
     return 1 if outcome.run.status is RunStatus.ERROR else 0
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: RunOutcome) -> None:
     if outcome.run.status is RunStatus.ERROR:
         click.echo(why_it_failed(outcome.run), err=True)
     elif outcome.ask is not None:

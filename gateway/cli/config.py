@@ -9,8 +9,8 @@ import click
 from click.exceptions import Exit
 
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.failures import Failed, Wrong
-from gateway.cli.words import as_json, one_line
+from gateway.cli.error_messages import Failed, Wrong
+from gateway.cli.formatting import as_json, one_line
 from gateway.config.problems import CLOSING, BadConfig, counted, dotted, render_warning, report
 from gateway.config.sources import DOTENV, YAML, Sources
 from gateway.home import check_home, prepare_home

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from gateway.app import App
 from gateway.commands import Chat, Parsed, execute, find, parse
 from gateway.commands.base import label
-from gateway.runs.live import Moment
+from gateway.runs.live_events import LiveEvent
 from gateway.texts import say
 from sessions import asks, runs, store
 from sessions.clock import now_ms
@@ -37,7 +37,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """How a run stands when it no longer works: its answer, a question to the human, or why it failed."""
 
     run: Run
@@ -45,7 +45,7 @@ class Outcome:
     ask: Ask | None = None
 
 
-class Changes:
+class RunChanges:
     """Tells when a run may stand differently. Commits of another process, which may work on the same session, are not heard:
     so it tells at least every second."""
 
@@ -73,7 +73,7 @@ class Conversation:
         self._runs: set[str] = set()
         app.house.live.listen("*", self._note)
 
-    def _note(self, moment: Moment) -> None:
+    def _note(self, moment: LiveEvent) -> None:
         """A daemon's runs are those of all chats."""
         if moment.run is not None and moment.run.session_key == self.key:
             self._runs.add(moment.run_id)
@@ -118,7 +118,7 @@ class Conversation:
     async def session(self) -> Session | None:
         return await self.app.database.read(store.active, self.key)
 
-    async def outcome(self, run_id: str) -> Outcome:
+    async def outcome(self, run_id: str) -> RunOutcome:
         """Raises NotFound when its session was deleted."""
         return await self.app.database.read(_outcome, run_id)
 
@@ -127,24 +127,24 @@ class Conversation:
         return await self.app.database.read(_waiting)
 
     @contextlib.asynccontextmanager
-    async def changes(self) -> AsyncGenerator[Changes]:
-        changes = Changes()
+    async def changes(self) -> AsyncGenerator[RunChanges]:
+        changes = RunChanges()
         unlisten = self.app.database.listen(changes.hear)
         try:
             yield changes
         finally:
             unlisten()
 
-    def listen(self, listener: Callable[[Moment], None]) -> Callable[[], None]:
+    def listen(self, listener: Callable[[LiveEvent], None]) -> Callable[[], None]:
         """Hears the runs of this conversation, as far as this process works on them. Returns how to stop."""
 
-        def ours(moment: Moment) -> None:
+        def ours(moment: LiveEvent) -> None:
             if moment.run_id in self._runs:
                 listener(moment)
 
         return self.app.house.live.listen("*", ours)
 
-    async def finished(self, run_id: str) -> Outcome:
+    async def finished(self, run_id: str) -> RunOutcome:
         """Wait until the run does not work any more."""
         async with self.changes() as changes:
             while (outcome := await self.outcome(run_id)).run.status is RunStatus.RUNNING:
@@ -203,12 +203,12 @@ def _obey(conn: Connection, chat: Chat, parsed: Parsed) -> Reply:
     )
 
 
-def _outcome(conn: Connection, run_id: str) -> Outcome:
+def _outcome(conn: Connection, run_id: str) -> RunOutcome:
     run = runs.get(conn, run_id)
     if run.status is RunStatus.WAITING:
-        return Outcome(run=run, ask=asks.open_of(conn, run_id))
+        return RunOutcome(run=run, ask=asks.open_of(conn, run_id))
     said = standing(conn, run_id, after_ask=_NO_MORE_ASKS).said if run.status is RunStatus.COMPLETED else None
-    return Outcome(run=run, answer=(said.content or "") if said else "")
+    return RunOutcome(run=run, answer=(said.content or "") if said else "")
 
 
 def why_it_failed(run: Run) -> str:

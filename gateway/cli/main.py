@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.failures import Failed, told
-from gateway.cli.groups import Later, LazyGroup, take_home_everywhere
+from gateway.cli.error_messages import Failed, errors_as_messages
+from gateway.cli.lazy_commands import Later, LazyGroup, take_home_everywhere
 
 COMMANDS = {
     "chat": Later(module="gateway.cli.chat", name="chat", help="Talk in the terminal."),
@@ -38,11 +38,11 @@ COMMANDS = {
 
 class Root(LazyGroup):
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with told():
+        with errors_as_messages():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with told():
+        with errors_as_messages():
             return super().invoke(ctx)
 
 

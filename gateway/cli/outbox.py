@@ -5,8 +5,8 @@ import json
 import click
 
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.failures import Failed
-from gateway.cli.stored import opened, opened_if_there
+from gateway.cli.database_access import opened, opened_if_there
+from gateway.cli.error_messages import Failed
 from gateway.texts.times import when
 from sessions import outbox as box
 from sessions.clock import iso, now_ms

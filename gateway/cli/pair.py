@@ -4,7 +4,7 @@ import click
 from sqlalchemy import Connection
 
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.stored import opened, opened_if_there
+from gateway.cli.database_access import opened, opened_if_there
 from gateway.texts import say
 from gateway.texts.times import span
 from sessions import outbox, people

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import click
 
-from gateway.cli.words import clean, counted, one_line
+from gateway.cli.formatting import clean, counted, one_line
 from sessions.db.query import parse
 from sessions.db.search import Hit
 from sessions.records import Message, Role, Session

@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 import click
 from sqlalchemy import Connection
 
-from gateway.cli import render, stored, words
+from gateway.cli import database_access, formatting, render
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.failures import Failed, Wrong
+from gateway.cli.error_messages import Failed, Wrong
 from sessions import store
 from sessions.clock import now_ms
 from sessions.db import Database
@@ -59,11 +59,11 @@ def sessions() -> None:
 @pass_cli
 def list_sessions(cli: Cli, source: str | None, limit: int, as_json: bool) -> None:
     """List the newest sessions. Times are UTC."""
-    with stored.opened_if_there(cli) as database:
+    with database_access.opened_if_there(cli) as database:
         found = [] if database is None else database.read_now(store.recent, source=source, limit=limit)
         titles = {} if database is None or not sys.stdout.isatty() else database.read_now(_titles, found)
     if as_json:
-        click.echo(words.as_json([asdict(session) for session in found]))
+        click.echo(formatting.as_json([asdict(session) for session in found]))
     elif found and titles:
         click.echo(render.titled_table([(each, titles[each.id]) for each in found], shutil.get_terminal_size().columns))
     elif found:
@@ -92,12 +92,12 @@ def search(cli: Cli, query: tuple[str, ...], source: str | None, limit: int, as_
     asked = " ".join(query)
     if _ONLY_NOT.match(asked):
         raise Wrong("NOT only takes away. Say first what to look for, as in: deploy NOT garden.")
-    with stored.opened_if_there(cli) as database:
+    with database_access.opened_if_there(cli) as database:
         if database is not None:
             _index_all(database)
         found = [] if database is None else database.read_now(index.search, asked, source=source, limit=limit)
     if as_json:
-        click.echo(words.as_json([_hit(hit, asked) for hit in found]))
+        click.echo(formatting.as_json([_hit(hit, asked) for hit in found]))
     else:
         click.echo(render.hits(found, asked) if found else f"Nothing found for {asked!r}.")
 
@@ -113,7 +113,7 @@ def _index_all(database: Database) -> None:
                 progress(done)
     except ReadOnly:
         if missing := database.read_now(index.unindexed):
-            said = f"{words.counted(missing, 'new message')} could not be indexed, because this home cannot be written."
+            said = f"{formatting.counted(missing, 'new message')} could not be indexed, because this home cannot be written."
             click.echo(f"{said} What they say is not found.", err=True)
 
 
@@ -140,9 +140,9 @@ def _hit(hit: Any, query: str) -> dict[str, Any]:
 @pass_cli
 def show(cli: Cli, session_id: str, as_json: bool) -> None:
     """Print a session: its facts and every message."""
-    with stored.opened_for(cli, session_id) as database:
+    with database_access.opened_for(cli, session_id) as database:
         if as_json:
-            click.echo(words.as_json(database.read_now(_exported, session_id)))
+            click.echo(formatting.as_json(database.read_now(_exported, session_id)))
         else:
             render.show(database.read_now(_shown, session_id))
 
@@ -163,12 +163,12 @@ def _shown(conn: Connection, prefix: str) -> str:
 @pass_cli
 def stats(cli: Cli, as_json: bool) -> None:
     """Count sessions and messages, and say how large the database is."""
-    with stored.opened_if_there(cli) as database:
+    with database_access.opened_if_there(cli) as database:
         nothing = store.Stats(sessions=0, messages=0, by_source={})
         counts = nothing if database is None else database.read_now(store.stats)
-        size = stored.size_in_bytes(cli, database)
+        size = database_access.size_in_bytes(cli, database)
     if as_json:
-        click.echo(words.as_json({**asdict(counts), "database_bytes": size}))
+        click.echo(formatting.as_json({**asdict(counts), "database_bytes": size}))
         return
     click.echo(f"Total sessions: {counts.sessions}\nTotal messages: {counts.messages}")
     for source, number in counts.by_source.items():
@@ -185,8 +185,8 @@ def stats(cli: Cli, as_json: bool) -> None:
 @pass_cli
 def rename(cli: Cli, session_id: str, title: tuple[str, ...]) -> None:
     """Give a session another title; an empty title removes it."""
-    wanted = words.one_line(" ".join(title))
-    with stored.opened_for(cli, session_id, to_change=True) as database:
+    wanted = formatting.one_line(" ".join(title))
+    with database_access.opened_for(cli, session_id, to_change=True) as database:
         renamed, kept = database.write_now(_rename, session_id, wanted)
     click.echo(f"{renamed} is now “{kept}”." if kept else f"{renamed} has no title any more.")
 
@@ -203,16 +203,16 @@ def _rename(conn: Connection, prefix: str, title: str) -> tuple[str, str]:
 @pass_cli
 def export_sessions(cli: Cli, file: str, source: str | None, session_id: str | None) -> None:
     """Write sessions to FILE, one JSON object per line; - is standard output."""
-    from gateway.cli import transfer
+    from gateway.cli import session_files
 
-    with stored.opened_if_there(cli) as database:
+    with database_access.opened_if_there(cli) as database:
         if database is None and session_id is not None:
-            raise stored.nothing_stored(cli, session_id)
+            raise database_access.nothing_stored(cli, session_id)
         chosen = [] if database is None else database.read_now(_chosen, source, session_id)
-        with transfer.destination(file) as out:
-            written = 0 if database is None else transfer.write_sessions(database, chosen, out)
+        with session_files.destination(file) as out:
+            written = 0 if database is None else session_files.write_sessions(database, chosen, out)
     if file != "-":
-        click.echo(f"{words.counted(written, 'session')} written to {file}.")
+        click.echo(f"{formatting.counted(written, 'session')} written to {file}.")
 
 
 def _chosen(conn: Connection, source: str | None, session_id: str | None) -> list[str]:
@@ -231,10 +231,10 @@ def _chosen(conn: Connection, source: str | None, session_id: str | None) -> lis
 @pass_cli
 def import_sessions(cli: Cli, file: BinaryIO) -> None:
     """Read sessions that `export` wrote; - is standard input. Those that are here already stay as they are."""
-    from gateway.cli import transfer
+    from gateway.cli import session_files
 
-    with stored.opened(cli) as database, stored.mirrored(cli, database):
-        done = transfer.read_sessions(database, file)
+    with database_access.opened(cli) as database, database_access.mirrored(cli, database):
+        done = session_files.read_sessions(database, file)
     click.echo(f"{done}.")
 
 
@@ -248,7 +248,7 @@ def import_sessions(cli: Cli, file: BinaryIO) -> None:
 def delete(cli: Cli, session_id: str, yes: bool) -> None:
     """Delete a conversation for good, with all its parts."""
     _need_terminal(yes)
-    with stored.opened_for(cli, session_id, to_change=True) as database:
+    with database_access.opened_for(cli, session_id, to_change=True) as database:
         parts = database.read_now(lambda conn: _parts(conn, store.resolve(conn, session_id)))
         if not yes:
             also = f"It has {len(parts)} parts, which are deleted together.\n" if len(parts) > 1 else ""
@@ -272,11 +272,11 @@ def delete(cli: Cli, session_id: str, yes: bool) -> None:
 def prune(cli: Cli, older_than: int, source: str | None, yes: bool, dry_run: bool) -> None:
     """Delete sessions that ended long ago."""
     _need_terminal(yes or dry_run)
-    with stored.opened_if_there(cli, to_change=not dry_run) as database:
+    with database_access.opened_if_there(cli, to_change=not dry_run) as database:
         before = now_ms() - older_than * DAY_MS
         old = [] if database is None else database.read_now(_ended_before, before, source)
         if database is None or not old:
-            click.echo(f"No session ended more than {words.counted(older_than, 'day')} ago.")
+            click.echo(f"No session ended more than {formatting.counted(older_than, 'day')} ago.")
             return
         if not yes or dry_run:
             click.echo(render.table(old))
@@ -309,14 +309,14 @@ def _erase(cli: Cli, database: Database, gone: list[Session]) -> None:
     """The newest first: if a run works on the conversation, that is where, and it is refused before anything is lost."""
     from sessions.erase import erase
 
-    with stored.mirrored(cli, database), render.Progress("Deleting sessions") as progress:
+    with database_access.mirrored(cli, database), render.Progress("Deleting sessions") as progress:
         erase(cli.home, database, [session.id for session in reversed(gone)], progress)
     click.echo(f"{_amount(gone)} deleted.")
 
 
 def _amount(some: list[Session]) -> str:
-    messages = words.counted(sum(session.message_count for session in some), "message")
-    return f"{words.counted(len(some), 'session')} with {messages}"
+    messages = formatting.counted(sum(session.message_count for session in some), "message")
+    return f"{formatting.counted(len(some), 'session')} with {messages}"
 
 
 def _parts(conn: Connection, session: Session) -> list[Session]:

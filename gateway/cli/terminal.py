@@ -17,11 +17,11 @@ from rich.markdown import Heading, Markdown
 from rich.segment import Segment, SegmentLines
 from rich.text import Text
 
-from gateway.cli.blocks import Blocks
-from gateway.cli.conversation import Conversation, Outcome, why_it_failed
-from gateway.cli.failures import sentence
+from gateway.cli.conversation import Conversation, RunOutcome, why_it_failed
+from gateway.cli.error_messages import sentence
+from gateway.cli.markdown_stream import Blocks
 from gateway.commands import COMMANDS
-from gateway.runs.live import Moment
+from gateway.runs.live_events import LiveEvent
 from gateway.texts import say
 from sessions.errors import NotFound
 from sessions.records import Run, RunStatus, StopReason
@@ -53,7 +53,7 @@ class Screen:
         self._looked_at = 0
         self._options = self._console.options
 
-    def hear(self, moment: Moment) -> None:
+    def hear(self, moment: LiveEvent) -> None:
         if moment.run_id == self._dropped:
             return
         match moment.kind:
@@ -92,7 +92,7 @@ class Screen:
         self._forget()
         self._step_over = True
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, outcome: RunOutcome) -> None:
         """Show how the run stands, without repeating what was streamed."""
         if outcome.run.stop_reason is StopReason.CANCELLED:
             self._forget()  # whoever stopped it here has seen what there was

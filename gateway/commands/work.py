@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection
 
-from gateway.agent.practice import NAME as PRACTICE
+from gateway.agent.models.practice import NAME as PRACTICE
 from gateway.commands.base import Chat, current, label
 from gateway.texts import say
 from gateway.texts.times import span, when

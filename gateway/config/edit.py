@@ -10,7 +10,7 @@ from typing import Any, cast
 from gateway.config.files import write_private
 from gateway.config.insertion import in_place
 from gateway.config.load import read, schema_of
-from gateway.config.problems import BadConfig, Path, Place, Problem, dotted, nearest, parse_path
+from gateway.config.problems import BadConfig, Path, Problem, SourcePlace, dotted, nearest, parse_path
 from gateway.config.schema_info import SchemaInfo, Takes, from_text
 from gateway.config.sources import DOTENV, REFERENCE, YAML, Sources, dotenv_parts
 from gateway.config.yaml_nodes import Document, NotYaml, read_yaml
@@ -76,12 +76,14 @@ def _schema_with(document: Document, sources: Sources, path: Path) -> SchemaInfo
 def _no_such_key(key: str, path: Path, wanted: Takes | None, schema: SchemaInfo) -> Problem:
     if path and wanted is not None:
         hint = f"name a key below it: {', '.join(schema.beside((*path, '')))}"
-        return Problem(place=Place(source="config set"), path=key, said="is a section", hint=hint)
+        return Problem(place=SourcePlace(source="config set"), path=key, said="is a section", hint=hint)
     known = next((keys for end in range(len(path), -1, -1) if (keys := schema.beside(path[:end]))), ())
     wrong = next((str(part) for end, part in enumerate(path, 1) if schema.takes(path[:end]) is None), key)
     suggestion = nearest(wrong, known)
     hint = "" if suggestion else f"allowed: {', '.join(known)}"
-    return Problem(place=Place(source="config set"), path=key, said="unknown key", hint=hint, suggestion=suggestion)
+    return Problem(
+        place=SourcePlace(source="config set"), path=key, said="unknown key", hint=hint, suggestion=suggestion
+    )
 
 
 def _with_secret(sources: Sources, document: Document, path: Path, value: str) -> tuple[str, str]:
@@ -115,7 +117,7 @@ def _with_value(text: str, path: Path, value: Any) -> str:
         root: Any = yaml.load(text)  # pyright: ignore[reportUnknownMemberType]
     except ruamel.yaml.YAMLError:
         raise BadConfig(
-            [Problem(place=Place(source=YAML), path="", said="cannot be edited as it is", hint=_MEND)]
+            [Problem(place=SourcePlace(source=YAML), path="", said="cannot be edited as it is", hint=_MEND)]
         ) from None
     new_file = root is None
     root = CommentedMap() if new_file else root
@@ -157,7 +159,7 @@ def _has_room(around: Any, part: str | int) -> bool:
 def _no_item(path: Path) -> Problem:
     hint = "write it into the file by hand"
     return Problem(
-        place=Place(source=YAML), path=dotted(path), said="there is nothing of that kind to change", hint=hint
+        place=SourcePlace(source=YAML), path=dotted(path), said="there is nothing of that kind to change", hint=hint
     )
 
 

@@ -12,7 +12,7 @@ from gateway.config import rules
 from gateway.config.masking import Masked
 from gateway.config.model import Config, config_model
 from gateway.config.overlay import Overlay, lay_over, only_the_file
-from gateway.config.problems import BadConfig, Place, Problem, dotted, parse_path
+from gateway.config.problems import BadConfig, Problem, SourcePlace, dotted, parse_path
 from gateway.config.schema_info import SchemaInfo
 from gateway.config.sources import DOTENV, YAML, Sources, misspelt, read_dotenv, settings
 from gateway.config.validation_messages import explained
@@ -52,7 +52,7 @@ def load_sources(home: File, sources: Sources) -> Loaded:
 def _of_the_home(home: File) -> Iterator[Problem]:
     if is_open(home):
         said = "others on this machine can look into it"
-        yield Problem(place=Place(source=str(home)), path="", said=said, hint=f"chmod 700 {home}")
+        yield Problem(place=SourcePlace(source=str(home)), path="", said=said, hint=f"chmod 700 {home}")
 
 
 def read(sources: Sources) -> Loaded:

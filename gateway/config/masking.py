@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gateway.config.problems import Excerpt, Path, Place, Problem, dotted, nearest, parse_path
+from gateway.config.problems import Excerpt, Path, Problem, SourcePlace, dotted, nearest, parse_path
 from gateway.config.schema_info import SchemaInfo
 from gateway.config.sources import YAML
 from gateway.config.yaml_nodes import Document
@@ -80,7 +80,7 @@ class Masked:
     def _is_free(self, path: Path) -> bool:
         return self._schema.takes(path) is not None
 
-    def _excerpt(self, place: Place) -> Excerpt | None:
+    def _excerpt(self, place: SourcePlace) -> Excerpt | None:
         if place.source != YAML or not 0 < place.line <= len(self._lines):
             return None
         line, path = self._lines[place.line - 1], self._by_line.get(place.line)

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource
 
 from gateway.config.model import Config
-from gateway.config.problems import Path, Place, Problem, dotted, nearest
+from gateway.config.problems import Path, Problem, SourcePlace, dotted, nearest
 from gateway.config.schema_info import SchemaInfo, from_text, of_field
 from gateway.config.sources import DOTENV, REFERENCE, Setting, Sources, lookup, settings
 from gateway.config.yaml_nodes import Document
@@ -41,15 +41,15 @@ class Overlay:
     """`data` is what is validated; `problems` are references that lead nowhere, and variables that mean no section."""
 
     document: Document
-    places: dict[Path, Place]
+    places: dict[Path, SourcePlace]
     data: Any = None
     problems: list[Problem] = field(default_factory=list[Problem])
 
-    def place(self, path: Path) -> Place:
+    def place(self, path: Path) -> SourcePlace:
         """Where the value at `path` was written, or what is around it."""
         return next(place for end in range(len(path), -1, -1) if (place := self._exactly(path[:end])))
 
-    def key_place(self, path: Path) -> Place:
+    def key_place(self, path: Path) -> SourcePlace:
         """The same for the key."""
         end = next(end for end in range(len(path), -1, -1) if self._exactly(path[:end]))
         return self.places.get(path[:end]) or self.document.keys.get(path[:end]) or self.place(path)
@@ -57,7 +57,7 @@ class Overlay:
     def has(self, path: Path) -> bool:
         return self._exactly(path) is not None
 
-    def _exactly(self, path: Path) -> Place | None:
+    def _exactly(self, path: Path) -> SourcePlace | None:
         return self.places.get(path) or self.document.places.get(path)
 
 

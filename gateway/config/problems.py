@@ -13,7 +13,7 @@ CLOSING = "Nothing was changed; the running gateway keeps the last good configur
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SourcePlace:
     """Where something is written. Lines and columns count from 1; line 0: the source as a whole."""
 
     source: str
@@ -37,13 +37,13 @@ class Excerpt:
 class Problem:
     """`said`: what is wrong, in words that follow the key's path. `hint`: what to write. Neither holds a secret."""
 
-    place: Place
+    place: SourcePlace
     path: str
     said: str
     hint: str
     suggestion: str | None = None
     excerpts: tuple[Excerpt, ...] = ()
-    also: tuple[Place, ...] = ()  # other places that the problem is about
+    also: tuple[SourcePlace, ...] = ()  # other places that the problem is about
 
     @property
     def remedy(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as File
 
-from gateway.config.problems import Place, Problem
+from gateway.config.problems import Problem, SourcePlace
 from gateway.config.service import ServiceView, service_view
 
 YAML, DOTENV = "config.yaml", ".env"
@@ -23,7 +23,7 @@ class Setting:
 
     name: str
     value: str = field(repr=False)
-    place: Place
+    place: SourcePlace
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -90,13 +90,13 @@ def _decoded(raw: bytes, path: File, problems: list[Problem]) -> str:
     except UnicodeDecodeError as error:
         before = raw[: error.start]
         line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
-        place = Place(source=path.name, line=line, column=column)
+        place = SourcePlace(source=path.name, line=line, column=column)
         problems.append(Problem(place=place, path="", said="is not UTF-8 here", hint="save the file as UTF-8"))
         return ""
 
 
 def _about(path: File, said: str, hint: str) -> Problem:
-    return Problem(place=Place(source=path.name), path="", said=said, hint=hint)
+    return Problem(place=SourcePlace(source=path.name), path="", said=said, hint=hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ def read_dotenv(text: str) -> tuple[list[Setting], list[Problem]]:
     found: list[Setting] = []
     problems: list[Problem] = []
     for part in dotenv_parts(text):
-        place = Place(source=DOTENV, line=part.line, column=1)
+        place = SourcePlace(source=DOTENV, line=part.line, column=1)
         if part.broken:
             hint = "write NAME=value, the value in quotes if it has spaces"
             problems.append(Problem(place=place, path="", said="this line cannot be read", hint=hint))
@@ -142,14 +142,14 @@ def settings(sources: Sources) -> list[Setting]:
     found = [setting for setting in read_dotenv(sources.dotenv)[0] if _means_key(setting.name)]
     for name, value in sorted(sources.environ.items()):
         if _means_key(name):
-            found.append(Setting(name=name, value=value, place=Place(source=f"environment {name}")))
+            found.append(Setting(name=name, value=value, place=SourcePlace(source=f"environment {name}")))
     return found
 
 
 def misspelt(sources: Sources, sections: Collection[str]) -> Iterator[Problem]:
     """Variables such as HERMES_API_PORT, which set nothing: a section is followed by two underscores."""
     from_file = [(setting.name, setting.place) for setting in read_dotenv(sources.dotenv)[0]]
-    from_shell = [(name, Place(source=f"environment {name}")) for name in sorted(sources.environ)]
+    from_shell = [(name, SourcePlace(source=f"environment {name}")) for name in sorted(sources.environ)]
     for name, place in (*from_file, *from_shell):
         rest = name.removeprefix(PREFIX).lower() if name.startswith(PREFIX) and "__" not in name else ""
         section = next((one for one in sections if rest.startswith(f"{one}_")), None)

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, SequenceNode
 
-from gateway.config.problems import Path, Place, Problem, dotted
+from gateway.config.problems import Path, Problem, SourcePlace, dotted
 
 TWICE = "written twice"
 _TAG = "tag:yaml.org,2002:"
@@ -23,8 +23,8 @@ class Document:
     """`places` of the values and `keys` of the keys, by path. `problems`: what is wrong, although the rest could be read."""
 
     data: Any = None
-    places: dict[Path, Place] = field(default_factory=dict[Path, Place])
-    keys: dict[Path, Place] = field(default_factory=dict[Path, Place])
+    places: dict[Path, SourcePlace] = field(default_factory=dict[Path, SourcePlace])
+    keys: dict[Path, SourcePlace] = field(default_factory=dict[Path, SourcePlace])
     problems: list[Problem] = field(default_factory=list[Problem])
 
     def value(self, path: Path) -> Any:
@@ -52,11 +52,13 @@ def read_yaml(text: str, source: str) -> Document:
     except YAMLError as error:
         raise NotYaml(_syntax_problem(error, text, source)) from None
     except RecursionError:
-        raise NotYaml(Problem(place=Place(source=source), path="", said="is nested too deeply", hint="")) from None
+        raise NotYaml(
+            Problem(place=SourcePlace(source=source), path="", said="is nested too deeply", hint="")
+        ) from None
 
 
 def _syntax_problem(error: YAMLError, text: str, source: str) -> Problem:
-    place, why = Place(source=source), str(error).partition("\n")[0]
+    place, why = SourcePlace(source=source), str(error).partition("\n")[0]
     if isinstance(error, MarkedYAMLError):
         marked: Any = error  # its fields have no types
         marks = [marked.problem_mark, marked.context_mark]
@@ -67,13 +69,13 @@ def _syntax_problem(error: YAMLError, text: str, source: str) -> Problem:
         why = str(marked.problem or marked.context or why)
     elif (at := getattr(error, "position", None)) is not None:  # a character that YAML forbids
         before = text[:at]
-        place = Place(source=source, line=before.count("\n") + 1, column=at - (before.rfind("\n") + 1) + 1)
+        place = SourcePlace(source=source, line=before.count("\n") + 1, column=at - (before.rfind("\n") + 1) + 1)
         why = str(getattr(error, "reason", why))
     why = re.sub(r" '[^']*'", "", why.removeprefix("but "))  # what is named may be a password that begins with *
     return Problem(place=place, path="", said=f"this is no YAML: {why}", hint=_syntax_hint(why, text, place))
 
 
-def _syntax_hint(why: str, text: str, place: Place) -> str:
+def _syntax_hint(why: str, text: str, place: SourcePlace) -> str:
     lines = text.splitlines()
     line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
     if "\t" in line[: place.column]:
@@ -85,8 +87,8 @@ def _syntax_hint(why: str, text: str, place: Place) -> str:
     return "check quotes, brackets and the indentation here and on the line above"
 
 
-def _place(source: str, mark: Any) -> Place:
-    return Place(source=source, line=mark.line + 1, column=mark.column + 1)
+def _place(source: str, mark: Any) -> SourcePlace:
+    return SourcePlace(source=source, line=mark.line + 1, column=mark.column + 1)
 
 
 class _Reader:
@@ -98,7 +100,7 @@ class _Reader:
         self._open: list[int] = []
 
     def document(self, node: Any) -> Document:
-        self._found.places[()] = Place(source=self._source, line=1, column=1)
+        self._found.places[()] = SourcePlace(source=self._source, line=1, column=1)
         data: Any = {} if node is None else self._value(node, ())
         return Document(data=data, places=self._found.places, keys=self._found.keys, problems=self._found.problems)
 

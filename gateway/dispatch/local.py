@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection
 
-from gateway.dispatch.fair import FairPlaces, group_of
+from gateway.dispatch.fair_queue import FairPlaces, group_of
 from sessions import runs
 from sessions.clock import Clock, now_ms
 from sessions.db.engine import Database, Touch
@@ -17,7 +17,7 @@ from sessions.runs import Opening
 LEASE_MS = 30_000
 PLACES = 32
 
-Mine = Callable[[str], bool]
+OwnsKey = Callable[[str], bool]
 
 
 def not_of_a_terminal(session_key: str) -> bool:
@@ -32,7 +32,7 @@ class LocalDispatch:
         self,
         database: Database,
         *,
-        mine: Mine = not_of_a_terminal,
+        mine: OwnsKey = not_of_a_terminal,
         opening: Callable[[str], Opening] = lambda _: Opening(),
         clock: Clock = now_ms,
         places: FairPlaces | None = None,

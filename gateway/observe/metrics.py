@@ -21,7 +21,7 @@ LAG_SECONDS = 0.5
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
-class Usage(Protocol):
+class TokenCounts(Protocol):
     """What a model call used."""
 
     @property
@@ -78,7 +78,7 @@ class Metrics:
         """done, cancelled, budget or error."""
         self._ended.labels(reason).inc()
 
-    def model_called(self, model: str, outcome: str, seconds: float, usage: Usage | None) -> None:
+    def model_called(self, model: str, outcome: str, seconds: float, usage: TokenCounts | None) -> None:
         """Fits `observe` of the model. Names that are not configured count as `other`."""
         name = model if not self._models or model in self._models else "other"
         self._model.labels(name, outcome).observe(seconds)

@@ -6,7 +6,7 @@ from sessions.clock import iso
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Used:
+class BudgetUse:
     """`today` is what all runs of the day have used: tokens in and out."""
 
     steps: int
@@ -16,7 +16,7 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RunLimits:
     """0 means no limit for what is per day."""
 
     steps: int = 60
@@ -31,7 +31,7 @@ class Limits:
     def per_day(self) -> bool:
         return bool(self.tokens_per_day or self.spend_per_day)
 
-    def reached(self, used: Used) -> str | None:
+    def reached(self, used: BudgetUse) -> str | None:
         """The limit that leaves nothing for another step, as a person would say it."""
         read, written = used.today
         cost = (read * self.input_price + written * self.output_price) / 1_000_000

@@ -8,7 +8,7 @@ UNNOTICED_MS = 60_000
 _SHOWN = 200
 
 
-def told(away_ms: int, unsure: Sequence[str]) -> str | None:
+def interruption_notice(away_ms: int, unsure: Sequence[str]) -> str | None:
     """`unsure`: the calls of which nobody knows whether they went through, in short."""
     if unsure:
         shown = ", ".join(unsure)

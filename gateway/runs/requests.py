@@ -4,16 +4,16 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gateway.agent import context
-from gateway.agent.asking import Answer, ContextOverflow, ModelRequest
-from gateway.agent.context import Built, Material
+from gateway.agent import prompt
 from gateway.agent.house_prompt import house_blocks
+from gateway.agent.models.interface import Answer, ContextOverflow, ModelRequest
+from gateway.agent.prompt import Built, Material
 from gateway.agent.tools import skill
 from gateway.agent.tools.registry import Toolbox
-from gateway.runs.house import House, Profile
-from gateway.runs.look import Look
-from gateway.runs.parts import parts_to_show
+from gateway.runs.message_parts import parts_to_show
 from gateway.runs.replies import NO_REPLY
+from gateway.runs.services import AgentProfile, Services
+from gateway.runs.snapshot import Snapshot
 from gateway.texts import say
 from sessions.keys import ChatKind
 from sessions.records import Role, Source
@@ -23,14 +23,14 @@ _EXACT = frozenset({Source.API, Source.THREAD})
 
 
 class Requests:
-    def __init__(self, house: House, run_id: str) -> None:
+    def __init__(self, house: Services, run_id: str) -> None:
         self._house = house
         self._run_id = run_id
         self._built: Built | None = None
         self._refused: ContextOverflow | None = None
         self._most: int | None = None  # tokens of a prompt, once a larger one was refused
 
-    async def build(self, seen: Look, profile: Profile, toolbox: Toolbox) -> ModelRequest:
+    async def build(self, seen: Snapshot, profile: AgentProfile, toolbox: Toolbox) -> ModelRequest:
         """The next one. Raises InputTooLong when what is new does not fit, or nothing smaller is left after a refusal."""
         options = seen.run.options
         wanted = options.get("model") or seen.session.chosen_model or profile.model
@@ -54,7 +54,7 @@ class Requests:
         )
         window = replace(self._house.window(wanted), most=self._most)
         self._take(
-            context.build(
+            prompt.build(
                 material,
                 self._house.tokens,
                 window=window,
@@ -104,7 +104,7 @@ class Requests:
         return await asyncio.to_thread(skill.listing, folder, ns) if folder.is_dir() else ()
 
 
-def _person(seen: Look) -> str:
+def _person(seen: Snapshot) -> str:
     """Who it talks to, where that is one person with a name."""
     route = seen.run.route
     if route is None or route.address.kind is not ChatKind.DM:

@@ -5,17 +5,24 @@ import contextlib
 import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from gateway.agent.asking import REFUSED, TOO_LONG, ContextOverflow, InputTooLong, ModelRefused, ModelUnreachable
-from gateway.agent.loop import Ended, advance
+from gateway.agent.loop import LoopEnd, advance
+from gateway.agent.models.interface import (
+    REFUSED,
+    TOO_LONG,
+    ContextOverflow,
+    InputTooLong,
+    ModelRefused,
+    ModelUnreachable,
+)
 from gateway.dispatch.local import LocalDispatch
 from gateway.observe.logging import get_logger
-from gateway.runs.house import House
-from gateway.runs.live import Moment
-from gateway.runs.work import RunWork
+from gateway.runs.live_events import LiveEvent
+from gateway.runs.run_steps import RunSteps
+from gateway.runs.services import Services
 from gateway.texts import say
 from sessions import runs
 from sessions.db.engine import Touch
-from sessions.errors import LeaseLost, Unavailable
+from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.records import Run
 
 log = get_logger(__name__)
@@ -28,7 +35,7 @@ DRAIN_SECONDS = 20
 class Worker:
     """`run` is one cancellable coroutine; cancelling it is the same as a crash, so drain first."""
 
-    def __init__(self, house: House, dispatch: LocalDispatch) -> None:
+    def __init__(self, house: Services, dispatch: LocalDispatch) -> None:
         self._house = house
         self._dispatch = dispatch
         self._active: dict[str, tuple[Run, asyncio.Task[None]]] = {}
@@ -70,7 +77,7 @@ class Worker:
         while True:
             try:
                 return await self._dispatch.claim()
-            except Unavailable:  # whoever watches the database tells of it; the message is still there
+            except DatabaseUnavailable:  # whoever watches the database tells of it; the message is still there
                 await asyncio.sleep(LOOK_AROUND_SECONDS)
             except Exception as error:  # noqa: BLE001  # nor does any other failure end the worker
                 log.warning("run.not_claimed", error=str(error))
@@ -90,11 +97,11 @@ class Worker:
                 await asyncio.wait(late)
 
     async def _drive(self, run: Run) -> None:
-        work = RunWork(self._house, run, draining=lambda: self._draining)
+        work = RunSteps(self._house, run, draining=lambda: self._draining)
         unfinished = False
-        self._house.live.tell(Moment(run.id, "begun", run=run))
+        self._house.live.tell(LiveEvent(run.id, "begun", run=run))
         try:
-            unfinished = await self._advance(run, work) is Ended.DRAINED
+            unfinished = await self._advance(run, work) is LoopEnd.DRAINED
         except LeaseLost:
             log.debug("run.lost", run_id=run.id)
             await self._quietly("run.words_not_kept", work.keep_stopped)
@@ -109,7 +116,7 @@ class Worker:
         finally:
             self._active.pop(run.id, None)
             self._warm_up()
-            self._house.live.tell(Moment(run.id, "ended"))
+            self._house.live.tell(LiveEvent(run.id, "ended"))
             await self._dispatch.release(run)
             if unfinished:
                 await self._quietly("run.not_given_back", lambda: self._dispatch.give_back(run))
@@ -124,7 +131,7 @@ class Worker:
         current = await self._house.database.read(runs.get, run.id)
         return current.fence != run.fence
 
-    async def _advance(self, run: Run, work: RunWork) -> Ended:
+    async def _advance(self, run: Run, work: RunSteps) -> LoopEnd:
         """A run never takes the daemon down: whatever goes wrong ends it with a line in its chat."""
         if run.attempts > runs.MAX_TAKEOVERS:
             return await self._fail(
@@ -146,16 +153,16 @@ class Worker:
             log.exception("run.failed", run_id=run.id, session_key=run.session_key)
             told = f"Something went wrong inside ({type(error).__name__}). The gateway's log says what."  # its words may name our files
             return await self._fail(run, work, told, say("run.failed"))
-        if ended in {Ended.FINISHED, Ended.OVER_BUDGET, Ended.HANDED_OVER}:
-            self._house.run_ended("budget" if ended is Ended.OVER_BUDGET or work.cut_off else "done")
+        if ended in {LoopEnd.FINISHED, LoopEnd.OVER_BUDGET, LoopEnd.HANDED_OVER}:
+            self._house.run_ended("budget" if ended is LoopEnd.OVER_BUDGET or work.cut_off else "done")
         log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value, **work.facts())
         return ended
 
-    async def _fail(self, run: Run, work: RunWork, error: str, notice: str, code: str | None = None) -> Ended:
+    async def _fail(self, run: Run, work: RunSteps, error: str, notice: str, code: str | None = None) -> LoopEnd:
         log.warning("run.failed", run_id=run.id, session_key=run.session_key, error=error)
         await work.fail(error, notice, code)
         self._house.run_ended("error")
-        return Ended.FINISHED
+        return LoopEnd.FINISHED
 
     # --- beside the runs ---
 
@@ -183,7 +190,7 @@ class Worker:
     async def _quietly(self, event: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except Unavailable:  # whoever watches the database tells of it
+        except DatabaseUnavailable:  # whoever watches the database tells of it
             pass
         except Exception as error:  # noqa: BLE001  # what goes on beside the runs must not end them
             log.warning(event, error=str(error))

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from sessions.errors import Unavailable
+from sessions.errors import DatabaseUnavailable
 
 _log = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ class Database(ReadsAndWrites):
     def _noting_trouble(self) -> Generator[None]:
         try:
             yield
-        except Unavailable as error:
+        except DatabaseUnavailable as error:
             self.trouble = str(error)
             raise
 

@@ -11,7 +11,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, Operati
 
 from sessions.db.engine import Job, Listener, Outcome, Touch, settle, take_touched, tell
 from sessions.db.schema import message_search, metadata
-from sessions.errors import Unavailable, Unusable
+from sessions.errors import DatabaseUnavailable, Unusable
 
 _POOL = 5
 _TRIES = 5
@@ -47,7 +47,7 @@ def explain(error: Exception) -> Exception:
     if not isinstance(error, DBAPIError) or not _is_away(error):
         return error
     why = next(iter(str(error.orig).splitlines()), "connection lost").rstrip(".")
-    return Unavailable(
+    return DatabaseUnavailable(
         f"The database cannot be reached: {why}. Check that its server runs, and that database.url is right."
     )
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, func, select, update
 
 from sessions.db import search_postgres, search_sqlite
-from sessions.db.entry import Entry
+from sessions.db.index_entry import Entry
 from sessions.db.query import content_words, parse, spaced
 from sessions.db.schema import messages, sessions
 from sessions.db.sql import param

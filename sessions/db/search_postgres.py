@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, delete, text
 
-from sessions.db.entry import Entry
+from sessions.db.index_entry import Entry
 from sessions.db.query import Both, Either, Node, Query, Term, Without, words
 from sessions.db.schema import message_search
 

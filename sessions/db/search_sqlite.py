@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sqlalchemy import Connection, CursorResult, text
 
-from sessions.db.entry import Entry
+from sessions.db.index_entry import Entry
 from sessions.db.query import Both, Either, Node, Query, Term, Without, words
 
 _ADD = (

@@ -15,7 +15,7 @@ from sqlalchemy.pool import QueuePool
 from sessions import files
 from sessions.db.engine import GroupCommit, Listener, Touch
 from sessions.db.schema import APPLICATION_ID
-from sessions.errors import ForeignHome, Unavailable, Unusable
+from sessions.errors import DatabaseUnavailable, ForeignHome, Unusable
 
 _BUSY_MS = 120_000
 _COMMITS = 64
@@ -75,7 +75,7 @@ def explain(error: Exception, path: Path) -> Exception:
     message = str(cause)
     match message:
         case _ if "disk is full" in message or "disk I/O" in message:
-            return Unavailable(
+            return DatabaseUnavailable(
                 f"The disk that holds {path} is full or fails ({message}). Nothing was harmed; make room and try again."
             )
         case _ if "malformed" in message or "not a database" in message:
@@ -86,7 +86,7 @@ def explain(error: Exception, path: Path) -> Exception:
         case _ if "readonly" in message or "unable to open" in message:
             text = f"{path} cannot be opened for writing ({message}). Check who owns the folder and its permissions."
         case _ if "locked" in message:
-            return Unavailable(
+            return DatabaseUnavailable(
                 f"{path} is held by another program for more than {_BUSY_MS // 60_000} minutes. Close it and try again."
             )
         case _:

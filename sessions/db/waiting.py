@@ -6,7 +6,7 @@ from itertools import chain, repeat
 from typing import ParamSpec, TypeVar
 
 from sessions.db.engine import ReadsAndWrites, Work
-from sessions.errors import Unavailable
+from sessions.errors import DatabaseUnavailable
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -21,7 +21,7 @@ class WaitingDatabase(ReadsAndWrites):
     A write may have been committed before its connection broke, so everything that is written must be idempotent.
     """
 
-    def __init__(self, database: ReadsAndWrites, waits: Callable[[Unavailable, float], None]) -> None:
+    def __init__(self, database: ReadsAndWrites, waits: Callable[[DatabaseUnavailable, float], None]) -> None:
         """`waits` is told of each failure, and how many seconds later the next try is."""
         self._database = database
         self._waits = waits
@@ -36,7 +36,7 @@ class WaitingDatabase(ReadsAndWrites):
         for pause in chain(_PAUSES, repeat(_LONGEST_PAUSE)):
             try:
                 return await call()
-            except Unavailable as error:
+            except DatabaseUnavailable as error:
                 self._waits(error, pause)
                 await asyncio.sleep(pause)
         raise AssertionError("unreachable")

@@ -6,21 +6,21 @@ tail and doing the next thing.
 
 from sessions.runs.admission import accept, open_session, source_of, start_again
 from sessions.runs.claims import claim, keep_alive, release
-from sessions.runs.ends import fail, finish, hand_over, keep_stopped, stop
-from sessions.runs.finding import active, counts, get, in_flight, last_route
+from sessions.runs.endings import fail, finish, hand_over, keep_stopped, stop
 from sessions.runs.journal import handed_over, has_unread, open_calls
 from sessions.runs.outcomes import last_call
-from sessions.runs.places import same_place
 from sessions.runs.previews import keep_preview, keep_shown, still_shown
+from sessions.runs.queries import active, counts, get, in_flight, last_route
+from sessions.runs.routes import same_place
 from sessions.runs.steps import answered, fold, tool_done, tool_started
+from sessions.runs.types import MAX_TAKEOVERS, Accepted, ModelAnswer, Opening
 from sessions.runs.waiting import answer, card_names, held_up, may_answer, park, remind, unanswered
-from sessions.runs.words import MAX_TAKEOVERS, Accepted, Opening, Said
 
 __all__ = [
     "MAX_TAKEOVERS",
     "Accepted",
+    "ModelAnswer",
     "Opening",
-    "Said",
     "accept",
     "active",
     "answer",

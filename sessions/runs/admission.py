@@ -12,10 +12,10 @@ from sessions.db.schema import runs
 from sessions.inbox import InboxKind, InboxMode, NewInbox
 from sessions.keys import SessionKey
 from sessions.records import Route, Run, RunStatus, Session, Source
-from sessions.runs.finding import active, get
 from sessions.runs.journal import tell_status
+from sessions.runs.queries import active, get
+from sessions.runs.types import Accepted, Opening
 from sessions.runs.waiting import answer_with_row, may_answer
-from sessions.runs.words import Accepted, Opening
 
 
 def source_of(key: SessionKey) -> str:

@@ -12,8 +12,8 @@ from sessions.db.sql import param
 from sessions.inbox import InboxKind, InboxMode, InboxRow
 from sessions.records import Run, RunKind, RunStatus
 from sessions.runs.admission import open_session, start
-from sessions.runs.finding import active
-from sessions.runs.words import SUSPECT_TAKEOVERS, Opening
+from sessions.runs.queries import active
+from sessions.runs.types import SUSPECT_TAKEOVERS, Opening
 
 _TAKE = (
     update(runs)

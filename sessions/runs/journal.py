@@ -9,11 +9,11 @@ from sessions import events, inbox, spending, store
 from sessions.db.schema import MESSAGE_OPEN, messages, runs
 from sessions.db.sql import param
 from sessions.errors import LeaseLost
-from sessions.inbox import InboxMode, InboxRow, Outcome
+from sessions.inbox import InboxMode, InboxOutcome, InboxRow
 from sessions.records import Message, MessageState, NewMessage, Role, Run, RunKind, RunStatus
-from sessions.runs.finding import get
-from sessions.runs.places import same_place
-from sessions.runs.words import Said
+from sessions.runs.queries import get
+from sessions.runs.routes import same_place
+from sessions.runs.types import ModelAnswer
 
 GONE_ON = "[no result: the caller went on without it]"
 
@@ -57,7 +57,7 @@ def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> l
     added = store.append(conn, run.session_id, new, now)
     for row in rows:
         ask = row.options.get("ask")
-        inbox.settle(conn, row.id, Outcome.FOLDED if ask is None else Outcome.ANSWERED, run.id, ask=ask)
+        inbox.settle(conn, row.id, InboxOutcome.FOLDED if ask is None else InboxOutcome.ANSWERED, run.id, ask=ask)
     for message in new:
         if message.role is Role.USER:
             events.emit(conn, run, "message", {"role": "user", "content": message.content}, now)
@@ -147,7 +147,7 @@ _STEP = (
 )
 
 
-def take_step(conn: Connection, run: Run, step: int, said: Said, now: int) -> Run | None:
+def take_step(conn: Connection, run: Run, step: int, said: ModelAnswer, now: int) -> Run | None:
     """Count this answer, and own the run like `own`. None: this step was committed before."""
     used = {"read": said.input_tokens, "written": said.output_tokens}
     row = conn.execute(_STEP, {"run": run.id, "held": run.fence, "before": step, "now": now, **used}).mappings().first()
@@ -161,19 +161,19 @@ def take_step(conn: Connection, run: Run, step: int, said: Said, now: int) -> Ru
     return Run.from_row(row)
 
 
-def count_stopped(conn: Connection, run: Run, said: Said) -> None:
+def count_stopped(conn: Connection, run: Run, said: ModelAnswer) -> None:
     """The usage of an answer that was cut short by a stop."""
     read, written = runs.c.input_tokens + said.input_tokens, runs.c.output_tokens + said.output_tokens
     conn.execute(update(runs).where(runs.c.id == run.id).values(input_tokens=read, output_tokens=written))
-    used = store.Used(input_tokens=said.input_tokens, output_tokens=said.output_tokens)
+    used = store.AnswerCost(input_tokens=said.input_tokens, output_tokens=said.output_tokens)
     store.count_used(conn, run.session_id, used)
     if said.day:
         spending.add(conn, said.day, said.input_tokens, said.output_tokens)
 
 
-def note_answer(conn: Connection, run: Run, said: Said, new: Sequence[NewMessage], now: int) -> None:
+def note_answer(conn: Connection, run: Run, said: ModelAnswer, new: Sequence[NewMessage], now: int) -> None:
     """The model's answer grows the journal, and the session's usage by what it has cost."""
-    used = store.Used(input_tokens=said.input_tokens, output_tokens=said.output_tokens, model=said.model or None)
+    used = store.AnswerCost(input_tokens=said.input_tokens, output_tokens=said.output_tokens, model=said.model or None)
     store.append(conn, run.session_id, new, now, used=used)
 
 

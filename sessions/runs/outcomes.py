@@ -10,8 +10,8 @@ from sessions.db.schema import asks, messages
 from sessions.db.sql import param
 from sessions.inbox import InboxRow
 from sessions.records import Ask, Message, Role, Run, RunStatus
-from sessions.runs.finding import get
 from sessions.runs.journal import open_calls
+from sessions.runs.queries import get
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from sessions import events, inbox
 from sessions.db.schema import messages, runs
 from sessions.records import Message, MessageState, NewMessage, Role, Run
 from sessions.runs.journal import close_call, foldable, note_answer, open_calls, own, take_in, take_step
-from sessions.runs.words import Said
+from sessions.runs.types import ModelAnswer
 
 
 def fold(conn: Connection, run: Run, now: int) -> int:
@@ -18,7 +18,7 @@ def fold(conn: Connection, run: Run, now: int) -> int:
     return len(take_in(conn, run, rows, now))
 
 
-def answered(conn: Connection, run: Run, said: Said, now: int, *, step: int) -> list[Message]:
+def answered(conn: Connection, run: Run, said: ModelAnswer, now: int, *, step: int) -> list[Message]:
     """Commit an answer that goes on with tools: the assistant's message and its calls as rows that are still to be done.
 
     `step` is the number of steps before this one. Returns the rows of the calls.

@@ -12,11 +12,11 @@ from sessions.db.schema import MESSAGE_OPEN, RUN_ACTIVE, messages, runs, session
 from sessions.db.schema import asks as asks_table
 from sessions.db.schema import outbox as outbox_table
 from sessions.errors import NotFound
-from sessions.inbox import InboxKind, InboxMode, InboxRow, Outcome
+from sessions.inbox import InboxKind, InboxMode, InboxOutcome, InboxRow
 from sessions.records import Ask, AskKind, Message, Route, Run, RunStatus
-from sessions.runs.finding import get
 from sessions.runs.journal import close_call, foldable, own, tell_status
-from sessions.runs.places import same_place
+from sessions.runs.queries import get
+from sessions.runs.routes import same_place
 
 FILES = "[files that came with the answer]"
 SOMEBODY = "person"
@@ -101,7 +101,7 @@ def answer_with_row(
     if files:
         inbox.keep_for(conn, row_id, run.id, ask_id, files)
     else:
-        inbox.settle(conn, row_id, Outcome.ANSWERED, run.id, ask=ask_id)
+        inbox.settle(conn, row_id, InboxOutcome.ANSWERED, run.id, ask=ask_id)
     touch(conn, "started", f"{run.id}:{ask_id} {dedup_key}")
 
 

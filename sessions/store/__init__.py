@@ -1,8 +1,19 @@
 """Sessions and their messages. Every function is one step of a transaction: `(conn, …)`."""
 
-from sessions.store.counting import Stats, stats
-from sessions.store.ending import continue_in_child, end, reopen
-from sessions.store.finding import (
+from sessions.store.append import (
+    CHAIN_LENGTH,
+    AnswerCost,
+    append,
+    choose_model,
+    count_used,
+    rename,
+    rewrite,
+    set_attachments,
+    settle,
+    start,
+)
+from sessions.store.lifecycle import continue_in_child, end, reopen
+from sessions.store.queries import (
     active,
     chain,
     ended_before,
@@ -16,24 +27,13 @@ from sessions.store.finding import (
     resolve,
     user_text,
 )
-from sessions.store.growing import (
-    CHAIN_LENGTH,
-    Used,
-    append,
-    choose_model,
-    count_used,
-    rename,
-    rewrite,
-    set_attachments,
-    settle,
-    start,
-)
 from sessions.store.removing import delete_session, recount, take_back
+from sessions.store.statistics import Stats, stats
 
 __all__ = [
     "CHAIN_LENGTH",
+    "AnswerCost",
     "Stats",
-    "Used",
     "active",
     "append",
     "chain",

@@ -4,13 +4,13 @@ import json
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from sessions import erased
+from sessions import deletion_notes
 from sessions.db.engine import touch
 from sessions.db.schema import asks, events, inbox, messages, observations, outbox, overheard, runs, sessions
 from sessions.errors import Busy
 from sessions.records import Role, RunStatus
-from sessions.store.finding import get
-from sessions.store.growing import settle
+from sessions.store.append import settle
+from sessions.store.queries import get
 
 
 def delete_session(conn: Connection, session_id: str) -> None:
@@ -34,7 +34,7 @@ def delete_session(conn: Connection, session_id: str) -> None:
         conn.execute(delete(overheard).where(overheard.c.session_key == session.session_key))
     conn.execute(update(sessions).where(sessions.c.parent_session_id == session_id).values(parent_session_id=None))
     conn.execute(delete(sessions).where(sessions.c.id == session_id))
-    erased.note(conn, session_id)
+    deletion_notes.note(conn, session_id)
     touch(conn, "gone", session_id)
     touch(conn, "key", session.session_key)
 

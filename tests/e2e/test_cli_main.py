@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli.groups import Later, LazyGroup
+from gateway.cli.lazy_commands import Later, LazyGroup
 from gateway.cli.main import COMMANDS, Root, hermes
 from gateway.home import BadHome
 from sessions.errors import ForeignHome, NotFound

@@ -15,7 +15,7 @@ import aiohttp
 import pexpect
 import yaml
 
-from tests.e2e.telegram.house import save, write_config
+from tests.e2e.telegram.daemon import save, write_config
 from tests.fakes.telegram_server import TelegramServer
 from tests.machine import free_port
 

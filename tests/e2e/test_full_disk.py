@@ -9,11 +9,11 @@ import aiohttp
 import pytest
 import structlog
 
-from gateway import database_watch
-from gateway.database_watch import DatabaseWatch
+from gateway.observe import database_watch
+from gateway.observe.database_watch import DatabaseWatch
 from sessions.db import Database, open_database, probe
-from sessions.errors import Unavailable
-from tests.e2e.telegram.house import daemon
+from sessions.errors import DatabaseUnavailable
+from tests.e2e.telegram.daemon import daemon
 from tests.fakes.telegram_server import TelegramServer
 from tests.integration.runs.test_database_away import full
 
@@ -32,7 +32,7 @@ def small_disk(tmp_path: Path) -> Generator[Path]:
 async def fill_up(database: Database) -> None:
     """Write until it is refused: the log has room for a while on a disk that is full."""
     while database.trouble is None:
-        with contextlib.suppress(Unavailable):
+        with contextlib.suppress(DatabaseUnavailable):
             await database.write(probe)
 
 

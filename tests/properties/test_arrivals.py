@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from sqlalchemy import Connection, select
 
-from gateway.agent.context import Material, build
+from gateway.agent.prompt import Material, build
 from gateway.agent.tokens import Tokens
 from gateway.agent.window import Window
 from sessions import runs, store
@@ -21,7 +21,7 @@ from sessions.errors import LeaseLost
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import Address, ChatKind, Platform
 from sessions.records import Message, MessageState, Role, Route, Run, RunKind, RunStatus
-from sessions.runs import Opening, Said
+from sessions.runs import ModelAnswer, Opening
 from tests.conftest import HandClock
 from tests.fakes.model_rules import Speaks, refuse
 
@@ -150,7 +150,12 @@ class Arrivals(RuleBasedStateMachine):
             return  # it has crashed, and nobody has taken over yet
         with pytest.raises(LeaseLost):
             self.write(
-                runs.finish, lost, Said(text="late"), self.clock.tick(), step=current.steps, reply={"text": "late"}
+                runs.finish,
+                lost,
+                ModelAnswer(text="late"),
+                self.clock.tick(),
+                step=current.steps,
+                reply={"text": "late"},
             )
 
     @precondition(may_answer)
@@ -163,7 +168,9 @@ class Arrivals(RuleBasedStateMachine):
             made.append({"id": f"c{self.call_number}", "type": "function", "function": function})
         step = self.database.read_now(runs.get, self.held().id).steps
         for _ in range(1 + twice):  # an ambiguous commit is repeated
-            rows = self.write(runs.answered, self.held(), Said(text="", tool_calls=made), self.clock.tick(), step=step)
+            rows = self.write(
+                runs.answered, self.held(), ModelAnswer(text="", tool_calls=made), self.clock.tick(), step=step
+            )
             assert [row.tool_call_id for row in rows] == [call["id"] for call in made]
 
     @precondition(has_calls)
@@ -193,7 +200,7 @@ class Arrivals(RuleBasedStateMachine):
     def finishes(self, twice: bool) -> None:
         run, step = self.held(), self.database.read_now(runs.get, self.held().id).steps
         ended = [
-            self.write(runs.finish, run, Said(text="end"), self.clock.tick(), step=step, reply={"text": "end"})
+            self.write(runs.finish, run, ModelAnswer(text="end"), self.clock.tick(), step=step, reply={"text": "end"})
             for _ in range(1 + twice)
         ]
         assert len(set(ended)) == 1

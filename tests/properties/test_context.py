@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.agent import context
-from gateway.agent.asking import InputTooLong
-from gateway.agent.context import Built, Material, build
+from gateway.agent import prompt
+from gateway.agent.models.interface import InputTooLong
+from gateway.agent.prompt import Built, Material, build
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.transcript import MISSING
@@ -134,7 +134,7 @@ def test_each_turn_keeps_the_start_of_the_one_before_until_the_cut_moves(turns: 
         moved += messages[: len(shared)] != shared
         before = messages
         rows.append(row(len(rows), Role.ASSISTANT, "answer", run_id="run"))
-    assert moved <= 1 + len(rows) // context._CUT_STEP
+    assert moved <= 1 + len(rows) // prompt._CUT_STEP
 
 
 def replace_run(message: Message) -> Message:

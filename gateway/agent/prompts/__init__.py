@@ -5,5 +5,5 @@ from importlib.resources import files
 
 
 @lru_cache
-def prompt(name: str) -> str:
+def load_prompt(name: str) -> str:
     return (files(__name__) / f"{name}.md").read_text(encoding="utf-8").strip()

@@ -9,16 +9,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.agent.tools.registry import Arguments, Place, Tool, ToolError
-from gateway.agent.tools.sending import enclosed, send
-from gateway.received import INBOX
+from gateway.agent.tools.outgoing_files import enclosed, send
+from gateway.agent.tools.registry import Arguments, Tool, ToolContext, ToolError
+from gateway.attachments.inbox_files import INBOX
 
 MAX_FILE = 1_000_000
 MAX_LISTED = 500
 MAX_FILES = 5_000
 
 
-class Files(Arguments):
+class FilesArguments(Arguments):
     keeps_empty = frozenset({"content"})
     action: Literal["read", "write", "list", "delete", "send"]
     path: Annotated[str, Field(max_length=500, description="relative, e.g. notes/plan.md")] = "."
@@ -27,7 +27,7 @@ class Files(Arguments):
     ] = None
 
 
-async def files(place: Place, arguments: Files) -> str:
+async def files(place: ToolContext, arguments: FilesArguments) -> str:
     """Read, write, list and delete text files that you keep across conversations. Files that people send arrive under inbox/.
     With send, the person you talk to gets a file of any kind in the chat."""
     if arguments.action != "send":
@@ -42,7 +42,7 @@ async def files(place: Place, arguments: Files) -> str:
     return f"{arguments.path} is on its way into the chat."
 
 
-def _act(workspace: Path, arguments: Files) -> str:
+def _act(workspace: Path, arguments: FilesArguments) -> str:
     target = inside(workspace, arguments.path)
     try:
         match arguments.action:
@@ -120,4 +120,4 @@ def _write(workspace: Path, target: Path, content: str | None) -> str:
     return f"Wrote {len(content)} characters to {target.relative_to(workspace.resolve())}."
 
 
-TOOL = Tool(name="files", arguments=Files, function=files, idempotent=True)
+TOOL = Tool(name="files", arguments=FilesArguments, function=files, idempotent=True)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from gateway.agent.tools.registry import Arguments, Place, Tool, ToolError
+from gateway.agent.tools.registry import Arguments, Tool, ToolContext, ToolError
 from sessions import memory as notes
 from sessions.errors import NotFound, StateError
 
@@ -17,7 +17,7 @@ def _kind(said: object) -> object:
     return said if said in notes.KINDS else "fact"
 
 
-class Memory(Arguments):
+class MemoryArguments(Arguments):
     action: Literal["save", "forget", "list"]
     text: Annotated[
         str | None,
@@ -31,7 +31,7 @@ class Memory(Arguments):
     )
 
 
-async def memory(place: Place, arguments: Memory) -> str:
+async def memory(place: ToolContext, arguments: MemoryArguments) -> str:
     """Keep notes that outlast this conversation: facts, preferences, decisions with their reason, events. You see them in every
     conversation here. Replace what has changed."""
     try:
@@ -49,7 +49,7 @@ async def memory(place: Place, arguments: Memory) -> str:
         raise ToolError(str(error)) from error
 
 
-async def _save(place: Place, arguments: Memory) -> str:
+async def _save(place: ToolContext, arguments: MemoryArguments) -> str:
     """A number that no note has does not stand in the way of what was to be kept."""
     remark = ""
     try:
@@ -59,7 +59,7 @@ async def _save(place: Place, arguments: Memory) -> str:
     return f"Noted (no. {number}).{remark}"
 
 
-async def _note(place: Place, arguments: Memory, replaces: int | None) -> int:
+async def _note(place: ToolContext, arguments: MemoryArguments, replaces: int | None) -> int:
     saved = await place.database.write(
         notes.note,
         place.session.ns,
@@ -85,4 +85,4 @@ def _number(text: str | int | None) -> int:
     return int(digits)
 
 
-TOOL = Tool(name="memory", arguments=Memory, function=memory, idempotent=True)
+TOOL = Tool(name="memory", arguments=MemoryArguments, function=memory, idempotent=True)

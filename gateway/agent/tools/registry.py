@@ -1,6 +1,6 @@
 """What a tool is, and the set of them that an agent has.
 
-A tool is an async function of a `Place` and a pydantic model of its arguments. Its docstring is what the model reads.
+A tool is an async function of a `ToolContext` and a pydantic model of its arguments. Its docstring is what the model reads.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from gateway.agent.asking import JSON
+from gateway.agent.models.interface import JSON
 from gateway.agent.tools import ENTRY_POINTS
 from sessions.clock import Clock
 from sessions.db.engine import ReadsAndWrites
@@ -50,7 +50,7 @@ class ToolError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ToolContext:
     """Where a tool works: whose memory, which files, where copies wait for being sent, and the key under which a repeated call is
     recognised."""
 
@@ -65,14 +65,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class HumanQuestion:
     """Instead of a result: this has to be asked of a human."""
 
     question: str
     options: tuple[str, ...] = ()
 
 
-Function = Callable[[Place, Any], Awaitable[str | Asking]]
+Function = Callable[[ToolContext, Any], Awaitable[str | HumanQuestion]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Tool:
     def schema(self) -> JSON:
         return _schema(self)
 
-    async def run(self, place: Place, arguments: str) -> str | Asking:
+    async def run(self, place: ToolContext, arguments: str) -> str | HumanQuestion:
         """Never raises for what the model did wrong: it reads the sentence and tries again."""
         try:
             parsed = self.arguments.model_validate(parse_arguments(arguments))

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 from sqlalchemy import Connection
 
-from gateway.agent.tools.registry import Arguments, Place, Tool, ToolError
+from gateway.agent.tools.registry import Arguments, Tool, ToolContext, ToolError
 from sessions import store
 from sessions.clock import iso
 from sessions.db import search
@@ -21,14 +21,14 @@ PAGE = 12_000
 _AROUND = 6
 
 
-class SessionSearch(Arguments):
+class SessionSearchArguments(Arguments):
     query: Annotated[str | None, Field(max_length=500, description='words, "a phrase", AND, OR, NOT, prefix*')] = None
     limit: Annotated[int, Field(ge=1, le=50)] = 20
     message: Annotated[int | None, Field(ge=1, le=2**53, description="number of a message that is to be read")] = None
     offset: Annotated[int, Field(ge=0, description="of that message, from this character on")] = 0
 
 
-async def session_search(place: Place, arguments: SessionSearch) -> str:
+async def session_search(place: ToolContext, arguments: SessionSearchArguments) -> str:
     """Search everything that was ever said here, in this and earlier conversations. Gives the passages around the best hits. With
     message, gives that one message, page by page."""
     if arguments.message is not None:
@@ -46,7 +46,7 @@ async def session_search(place: Place, arguments: SessionSearch) -> str:
     return await place.database.read(_passages, hits)
 
 
-async def _page(place: Place, message_id: int, offset: int) -> str:
+async def _page(place: ToolContext, message_id: int, offset: int) -> str:
     try:
         found = await place.database.read(store.message_in, place.session.ns, message_id)
     except NotFound as error:
@@ -87,4 +87,6 @@ def _line(message: Message) -> str:
     return f"{iso(message.created_at)[:16]} {who}: {message.content}"
 
 
-TOOL = Tool(name="session_search", arguments=SessionSearch, function=session_search, idempotent=True, reads_only=True)
+TOOL = Tool(
+    name="session_search", arguments=SessionSearchArguments, function=session_search, idempotent=True, reads_only=True
+)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.agent.tools.registry import Arguments, Place, Tool, ToolError
+from gateway.agent.tools.registry import Arguments, Tool, ToolContext, ToolError
 
 MAX_SKILL = 50_000
 MAX_SKILLS = 500
@@ -20,7 +20,7 @@ _FILE, _OWNER = "SKILL.md", ".namespace"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
-class Skill(Arguments):
+class SkillArguments(Arguments):
     action: Literal["save", "view", "list", "delete"]
     name: Annotated[str | None, Field(description="lower-case words joined by -")] = None
     content: Annotated[
@@ -28,12 +28,12 @@ class Skill(Arguments):
     ] = None
 
 
-async def skill(place: Place, arguments: Skill) -> str:
+async def skill(place: ToolContext, arguments: SkillArguments) -> str:
     """Save how something is done well, so that you can do it the same way next time; view a skill before you use it."""
     return await asyncio.to_thread(_act, place.skills, place.session.ns, arguments)
 
 
-def _act(folder: Path, ns: str, arguments: Skill) -> str:
+def _act(folder: Path, ns: str, arguments: SkillArguments) -> str:
     if arguments.action == "list":
         return "\n".join(listing(folder, ns)) or "There are no skills yet."
     name = arguments.name or ""
@@ -108,4 +108,4 @@ def _about(file: Path, _changed: int, _size: int) -> str:
         return next((line for line in said if line and line != "---"), "")[:120]
 
 
-TOOL = Tool(name="skill", arguments=Skill, function=skill, idempotent=True)
+TOOL = Tool(name="skill", arguments=SkillArguments, function=skill, idempotent=True)

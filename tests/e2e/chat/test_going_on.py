@@ -39,10 +39,11 @@ def test_a_second_process_in_the_same_session(open_window, configured: Path, mod
     with other:
         assert other.stdin is not None
         other.stdin.write("me too\n")
-        other.stdin.flush()
+        other.stdin.close()
         until(lambda: stored(configured, "SELECT count(*) FROM inbox WHERE body LIKE '%me too%'"))
         slow.go_on.set()
-        told, _ = other.communicate(timeout=60)
+        assert other.stdout is not None
+        told = other.stdout.read()
     assert "You said **me too**." in told
     window.sees("You said me too.")
 

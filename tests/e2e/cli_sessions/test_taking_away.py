@@ -153,10 +153,12 @@ def test_interrupting_the_question_deletes_nothing(stocked, run):
     assert len(ids(run)) == 4
 
 
-def test_the_list_is_the_same_on_a_terminal(stocked):
-    child = terminal(stocked, "list")
+def test_the_list_on_a_terminal_has_the_titles_and_fits(stocked):
+    lines = terminal(stocked, "list").read().replace("\r\n", "\n").splitlines()
 
-    assert child.read().replace("\r\n", "\n") == LIST
+    assert lines[0].split() == ["ID", "Source", "Title", "Started"]
+    assert any("The garden app" in line for line in lines)
+    assert max(len(line) for line in lines) <= 200
 
 
 def test_colours_only_where_they_are_seen_and_wanted(stocked, run):

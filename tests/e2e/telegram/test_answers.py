@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.telegram.house import Gate, answering, daemon
+from tests.e2e.telegram.daemon import Gate, answering, daemon
 from tests.fakes.model_replies import Reply
 from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer

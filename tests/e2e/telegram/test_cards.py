@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.texts import say
-from tests.e2e.telegram.house import Scene, answering, scene
+from tests.e2e.telegram.daemon import Scene, answering, scene
 from tests.fakes.model_replies import call, calls
 from tests.fakes.telegram_world import Message
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from gateway.agent.asking import Answer, ModelRequest, OnToken
+from gateway.agent.models.interface import Answer, ModelRequest, OnToken
 from gateway.config.load import load
 from sessions import people
 from sessions.clock import now_ms
-from tests.e2e.telegram.house import daemon, scene
+from tests.e2e.telegram.daemon import daemon, scene
 from tests.fakes.telegram_server import TelegramServer
 
 

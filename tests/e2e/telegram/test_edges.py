@@ -11,7 +11,7 @@ from sessions.clock import now_ms
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound
 from sessions.records import Route
-from tests.e2e.telegram.house import Scene, daemon, scene, settled, write_config
+from tests.e2e.telegram.daemon import Scene, daemon, scene, settled, write_config
 from tests.fakes.telegram_server import TelegramServer
 
 ADDRESS = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.agent.tools import sending
+from gateway.agent.tools import outgoing_files
 from gateway.texts import say
 from sessions import outbox
-from tests.e2e.telegram.house import answering, scene, settled, until_dead
+from tests.e2e.telegram.daemon import answering, scene, settled, until_dead
 from tests.fakes.model_replies import Reply, call, calls
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 100
@@ -106,7 +106,7 @@ async def test_copies_are_kept_as_long_as_a_message_waits_for_them(home: Path) -
         await settled(s.app.database)
         unsent = await s.app.database.read(outbox.unsent_files)
         assert len(list((home / "outgoing").iterdir())) == 2
-        sending.prune(home / "outgoing", unsent, before=0)
+        outgoing_files.prune(home / "outgoing", unsent, before=0)
         assert len(list((home / "outgoing").iterdir())) == 2
-        sending.prune(home / "outgoing", unsent, before=time.time() + 9)
+        outgoing_files.prune(home / "outgoing", unsent, before=time.time() + 9)
         assert len(list((home / "outgoing").iterdir())) == len(unsent) == 1

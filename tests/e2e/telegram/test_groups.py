@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 
 from gateway.texts import say
-from tests.e2e.telegram.house import Gate, Scene, answering, scene, settled, until_dead
+from tests.e2e.telegram.daemon import Gate, Scene, answering, scene, settled, until_dead
 from tests.fakes.model_replies import Reply
 
 HELLO = say("people.group_hello")

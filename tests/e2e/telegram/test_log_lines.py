@@ -5,7 +5,7 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from tests.e2e.telegram.house import scene
+from tests.e2e.telegram.daemon import scene
 
 
 async def test_a_finished_run_says_chat_model_duration_and_tokens(home: Path) -> None:

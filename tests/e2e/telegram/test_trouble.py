@@ -7,10 +7,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway import delivery, platforms, probes
-from gateway.platforms import State
+from gateway.chats import delivery, reachability, runner
+from gateway.chats.runner import PlatformState
 from gateway.texts import say
-from tests.e2e.telegram.house import Scene, daemon, process, scene, settled, until_dead, until_tried, write_config
+from tests.e2e.telegram.daemon import Scene, daemon, process, scene, settled, until_dead, until_tried, write_config
 from tests.fakes.telegram_server import TelegramServer
 
 
@@ -35,8 +35,8 @@ async def test_a_send_that_surely_failed_is_made_again(home: Path, drop: str) ->
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "_BACKOFF", (0.05,))
-    monkeypatch.setattr(probes, "PROBE_PAUSES", (0.05,))
-    monkeypatch.setattr(probes, "TRY_PAUSES", (0.05,))
+    monkeypatch.setattr(reachability, "PROBE_PAUSES", (0.05,))
+    monkeypatch.setattr(reachability, "TRY_PAUSES", (0.05,))
 
 
 @pytest.mark.usefixtures("quick")
@@ -75,7 +75,7 @@ async def test_a_revoked_token_is_said_in_words_and_the_rest_goes_on(home: Path)
         await s.answer_to("hello")
         s.server.revoke()
         platform = s.serving.chats.running["telegram"]
-        await s.server.until(lambda: platform.health.state is State.UNAUTHORIZED)
+        await s.server.until(lambda: platform.health.state is PlatformState.UNAUTHORIZED)
         assert "token" in platform.health.words
         assert s.server.token not in platform.health.words
         assert s.serving.chats.states()["telegram"]["state"] == "unauthorized"
@@ -93,12 +93,12 @@ CONFLICT = {"status": 409, "description": "Conflict: terminated by other getUpda
 
 
 async def test_a_second_poller_is_told_for_as_long_as_it_is_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platforms, "_BACKOFF", (0.05,))
+    monkeypatch.setattr(runner, "_BACKOFF", (0.05,))
     async with scene(home) as s:
         await s.answer_to("hello")
-        health, seen = s.serving.chats.running["telegram"].health, set[State]()
+        health, seen = s.serving.chats.running["telegram"].health, set[PlatformState]()
         conflict = s.server.fail("getUpdates", times=10_000, **CONFLICT)
-        await s.server.until(lambda: health.state is State.LOST)
+        await s.server.until(lambda: health.state is PlatformState.LOST)
         left = conflict.times
 
         def asked_again() -> bool:
@@ -106,25 +106,25 @@ async def test_a_second_poller_is_told_for_as_long_as_it_is_there(home: Path, mo
             return conflict.times < left - 3
 
         await s.server.until(asked_again)
-        assert seen == {State.LOST}
+        assert seen == {PlatformState.LOST}
         assert "Another program receives this bot's messages" in health.words
         s.server.faults.clear()
-        await s.server.until(lambda: health.state is State.CONNECTED)
+        await s.server.until(lambda: health.state is PlatformState.CONNECTED)
         assert health.words == ""
 
 
 async def test_it_is_ready_once_it_has_been_given_what_came(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platforms, "_BACKOFF", (0.05,))
+    monkeypatch.setattr(runner, "_BACKOFF", (0.05,))
     async with TelegramServer() as server:
         server.fail("getUpdates", times=10_000, **CONFLICT)
         async with daemon(home, server) as (_, served), aiohttp.ClientSession() as client:
             health = served.chats.running["telegram"].health
-            await server.until(lambda: health.state is State.LOST)
+            await server.until(lambda: health.state is PlatformState.LOST)
             assert (await client.get(f"{served.url}/readyz")).status == 503
             server.faults.clear()
             await server.until(lambda: health.was_up)
             server.fail("getUpdates", times=10_000, **CONFLICT)
-            await server.until(lambda: health.state is State.LOST)
+            await server.until(lambda: health.state is PlatformState.LOST)
             answer = await client.get(f"{served.url}/readyz")
             body = await answer.json()
             assert (answer.status, body["status"], body["parts"]["telegram"]["state"]) == (200, "degraded", "lost")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.texts import say
-from tests.e2e.telegram.house import answering, scene
+from tests.e2e.telegram.daemon import answering, scene
 from tests.fakes.model_server import ModelServer
 
 PICTURE = b"\xff\xd8\xff" + b"0" * 50

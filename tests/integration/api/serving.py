@@ -9,29 +9,29 @@ from typing import Any
 
 import aiohttp
 
-from gateway.agent.endpoint import ModelSettings
-from gateway.agent.model import OpenAIModel
-from gateway.agent.patience import Patience
+from gateway.agent.models.endpoint import ModelSettings
+from gateway.agent.models.openai import OpenAIModel
+from gateway.agent.models.retry import RetryPolicy
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
-from gateway.api.desk import Api, Pauses
-from gateway.api.keys import Key, Scope
-from gateway.api.server import serving
+from gateway.api.http.keys import CallerKey, Scope
+from gateway.api.http.server import serving
+from gateway.api.http.server_state import ApiServices, Intervals
+from gateway.attachments.download import AttachmentDownloader
+from gateway.attachments.safe_fetch import Fetcher
 from gateway.dispatch.local import LocalDispatch
-from gateway.fetching import Fetcher
-from gateway.media import Media
 from gateway.observe.metrics import Metrics
-from gateway.runs.house import House, Profile
+from gateway.runs.services import AgentProfile, Services
 from gateway.runs.worker import Worker, working
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, open_database
 from sessions.records import Run, Session
 from tests.fakes.model_server import ModelServer, Script
 
-OWNER = Key(name="owner", secret="owner-" + "k" * 32, scopes=frozenset(Scope))
-CHATTER = Key(name="chatter", secret="chatter-" + "c" * 32, scopes=frozenset({Scope.CHAT}))
-READER = Key(name="reader", secret="reader-" + "r" * 32, scopes=frozenset({Scope.READ}))
-OTHER = Key(name="other", secret="other-" + "o" * 32, scopes=frozenset({Scope.CHAT, Scope.READ}))
+OWNER = CallerKey(name="owner", secret="owner-" + "k" * 32, scopes=frozenset(Scope))
+CHATTER = CallerKey(name="chatter", secret="chatter-" + "c" * 32, scopes=frozenset({Scope.CHAT}))
+READER = CallerKey(name="reader", secret="reader-" + "r" * 32, scopes=frozenset({Scope.READ}))
+OTHER = CallerKey(name="other", secret="other-" + "o" * 32, scopes=frozenset({Scope.CHAT, Scope.READ}))
 KEYS = (OWNER, CHATTER, READER, OTHER)
 TOOLS = ("memory", "session_search", "skill", "files", "ask_human")
 
@@ -43,19 +43,19 @@ class Gateway:
     url: str
     model: ModelServer
     database: Database
-    house: House
-    api: Api
+    house: Services
+    api: ApiServices
     http: aiohttp.ClientSession
     seen: list[Any] = field(default_factory=list)
 
-    def headers(self, key: Key = OWNER, **more: str) -> dict[str, str]:
+    def headers(self, key: CallerKey = OWNER, **more: str) -> dict[str, str]:
         return {
             "Authorization": f"Bearer {key.secret}",
             **{name.replace("_", "-"): value for name, value in more.items()},
         }
 
     async def ask(
-        self, method: str, path: str, body: Any = None, key: Key | None = OWNER, **headers: str
+        self, method: str, path: str, body: Any = None, key: CallerKey | None = OWNER, **headers: str
     ) -> tuple[int, Any, Any]:
         """Status, JSON and headers."""
         sent = (
@@ -66,7 +66,7 @@ class Gateway:
             parsed = await answer.json() if text and answer.content_type == "application/json" else text
             return answer.status, parsed, answer.headers
 
-    async def chat(self, text: str, session: str | None = None, key: Key = OWNER, **fields: Any) -> Any:
+    async def chat(self, text: str, session: str | None = None, key: CallerKey = OWNER, **fields: Any) -> Any:
         headers = {} if session is None else {"X_Hermes_Session_Id": session}
         body = {"messages": [{"role": "user", "content": text}], **fields}
         status, answer, _ = await self.ask("POST", "/v1/chat/completions", body, key, **headers)
@@ -74,8 +74,8 @@ class Gateway:
         return answer["choices"][0]["message"]["content"]
 
 
-def _profile(run: Run, session: Session) -> Profile:
-    return Profile(system_prompt=run.options.get("system_prompt") or "You are kind.", toolbox=Toolbox.of(TOOLS))
+def _profile(run: Run, session: Session) -> AgentProfile:
+    return AgentProfile(system_prompt=run.options.get("system_prompt") or "You are kind.", toolbox=Toolbox.of(TOOLS))
 
 
 @contextlib.asynccontextmanager
@@ -97,19 +97,21 @@ async def gateway(
         fields = {"base_url": server.url, "name": "big", "api_key": "sk-x", "timeout_seconds": 20, **(settings or {})}
         metrics = Metrics()
         client = OpenAIModel(
-            ModelSettings(**fields), patience=Patience(sleep=lambda _: asyncio.sleep(0)), observe=metrics.model_called
+            ModelSettings(**fields),
+            patience=RetryPolicy(sleep=lambda _: asyncio.sleep(0)),
+            observe=metrics.model_called,
         )
         stack.push_async_callback(client.aclose)
         database = await asyncio.to_thread(open_database, home, database_url)
         stack.callback(database.close)
         fetcher = fetcher or Fetcher()
-        house = House(
+        house = Services(
             home=home,
             database=database,
             model=lambda: client,
             profile=_profile,
             window=lambda name: Window(size=client.window(name)),
-            settle_file=Media({}, limit=lambda: 1_000_000, fetch=fetcher.fetch).settle,
+            settle_file=AttachmentDownloader({}, limit=lambda: 1_000_000, fetch=fetcher.fetch).settle,
             clock=wall,
             run_ended=metrics.run_ended,
             tool_ran=metrics.tool_ran,
@@ -119,13 +121,13 @@ async def gateway(
             stack.callback(dispatch.close)
             await stack.enter_async_context(working(Worker(house, dispatch)))
         api = replace(
-            Api(
+            ApiServices(
                 home=home,
                 house=house,
                 keys=lambda: KEYS,
                 models=lambda: ("big", "small"),
                 tools=lambda: TOOLS,
-                pauses=Pauses(shutdown=0.2),
+                pauses=Intervals(shutdown=0.2),
                 fetcher=fetcher,
                 metrics=metrics,
             ),

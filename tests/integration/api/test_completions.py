@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from gateway.api.desk import Pauses
+from gateway.api.http.server_state import Intervals
 from sessions import inbox, store
 from sessions.keys import SessionKey
 from tests.fakes.model_replies import Failure, Reply, call, calls
@@ -267,7 +267,7 @@ async def test_a_caller_that_goes_away_does_not_stop_the_run(home: Path) -> None
 @pytest.mark.parametrize("session", [None, "slow"])
 async def test_a_silent_stream_is_kept_alive_by_comments(home: Path, session: str | None) -> None:
     gate = asyncio.Event()
-    async with gateway(home, [Reply(text="at last", before=gate.wait)], pauses=Pauses(keep_alive=0.03)) as gw:
+    async with gateway(home, [Reply(text="at last", before=gate.wait)], pauses=Intervals(keep_alive=0.03)) as gw:
         headers = gw.headers(**({"X_Hermes_Session_Id": session} if session else {}))
         body = {"messages": said("x"), "stream": True}
         async with gw.http.post(f"{gw.url}/v1/chat/completions", json=body, headers=headers) as answer:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gateway.api.desk import Bounds
-from gateway.runs.live import Moment
+from gateway.api.http.server_state import ApiLimits
+from gateway.runs.live_events import LiveEvent
 from sessions import events, runs
 from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.api.serving import Gateway, gateway
@@ -56,7 +56,7 @@ async def rest(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_a_reader_that_does_not_read_is_dropped_and_resumes_without_a_gap(home: Path) -> None:
-    async with gateway(home, bounds=Bounds(waiting_event_bytes=300_000)) as gw:
+    async with gateway(home, bounds=ApiLimits(waiting_event_bytes=300_000)) as gw:
         _, sent, _ = await gw.ask("POST", f"{MAIN}/messages", {"content": "hi"})
         run = await gw.database.read(runs.get, sent["run_id"])
         async with asyncio.timeout(60):
@@ -150,11 +150,11 @@ async def test_the_step_that_another_process_began_is_told_by_its_message_alone(
         await stream.until("run_status", status="completed")
         run = replace(await gw.database.read(runs.get, sent["run_id"]), **taken)
         live = gw.house.live
-        live.tell(Moment(run.id, "begun", run=run))
+        live.tell(LiveEvent(run.id, "begun", run=run))
         for moment in (
-            Moment(run.id, "token", "again, "),
-            Moment(run.id, "tool", "files"),
-            Moment(run.id, "token", "new"),
+            LiveEvent(run.id, "token", "again, "),
+            LiveEvent(run.id, "tool", "files"),
+            LiveEvent(run.id, "token", "new"),
         ):
             live.tell(moment)
         _, kind, data = await stream.next()

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from gateway.upkeep import RESPONSES_MS, Upkeep
+from gateway.maintenance import RESPONSES_MS, Maintenance
 from sessions import responses, store
 from sessions.keys import SessionKey
 from tests.conftest import HandClock
@@ -181,7 +181,7 @@ async def test_answers_are_kept_for_thirty_days(home: Path) -> None:
     async with gateway(home, ["One.", "Two."], wall=clock) as gw, client_of(gw) as client:
         first = await client.responses.create(model="big", input="a")
         second = await client.responses.create(model="big", input="b", previous_response_id=first.id)
-        upkeep = Upkeep(home, gw.database, clock=clock)
+        upkeep = Maintenance(home, gw.database, clock=clock)
         for passed, there in ((RESPONSES_MS - 1, True), (2, False)):
             clock.tick(passed)
             await upkeep._prune_responses()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.api.desk import Pauses
-from gateway.api.keys import Key
-from gateway.dispatch.fair import FairPlaces, group_of
+from gateway.api.http.keys import CallerKey
+from gateway.api.http.server_state import Intervals
+from gateway.dispatch.fair_queue import FairPlaces, group_of
 from tests.fakes.model_replies import Reply
 from tests.integration.api.serving import CHATTER, KEYS, OTHER, Gateway, gateway
 
@@ -124,19 +124,21 @@ async def _deployment(gw: Gateway) -> str:
 @pytest.mark.parametrize("how", ["revoked", "taken from it", "no scope"])
 async def test_a_followed_deployment_ends_for_a_key_that_may_not_see_it_any_more(home: Path, how: str) -> None:
     keys = list(KEYS)
-    async with gateway(home, ["secret"], keys=lambda: keys, pauses=Pauses(heartbeat=0.05, shutdown=0.2)) as gw:
+    async with gateway(home, ["secret"], keys=lambda: keys, pauses=Intervals(heartbeat=0.05, shutdown=0.2)) as gw:
         found = await _deployment(gw)
-        reader = Key(name="reader2", secret="z" * 40, deployments=frozenset({found}))
+        reader = CallerKey(name="reader2", secret="z" * 40, deployments=frozenset({found}))
         keys.append(reader)
         url = f"{gw.url}/v1/deployments/{found}/events"
         async with gw.http.get(url, headers=gw.headers(reader)) as answer:
             assert await answer.content.readline() == b": open\n"
             keys.remove(reader)
             if how == "taken from it":
-                keys.append(Key(name=reader.name, secret=reader.secret))
+                keys.append(CallerKey(name=reader.name, secret=reader.secret))
             if how == "no scope":
                 keys.append(
-                    Key(name=reader.name, secret=reader.secret, deployments=reader.deployments, scopes=frozenset())
+                    CallerKey(
+                        name=reader.name, secret=reader.secret, deployments=reader.deployments, scopes=frozenset()
+                    )
                 )
             await gw.ask("POST", f"/v1/deployments/{found}/messages", {"content": "hi"})
             async with asyncio.timeout(20):

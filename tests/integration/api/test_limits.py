@@ -12,11 +12,11 @@ import pytest
 from aiohttp.compression_utils import ZLibDecompressor
 from structlog.testing import capture_logs
 
-from gateway.api.budget import ByteBudget
-from gateway.api.connection import IdleTimes
-from gateway.api.connection_limits import ConnectionLimits, ConnectionShares
-from gateway.api.desk import Bounds, Pauses
-from gateway.dispatch.fair import FairPlaces
+from gateway.api.http.byte_budget import ByteBudget
+from gateway.api.http.connection import IdleTimes
+from gateway.api.http.connection_limits import ConnectionLimits, ConnectionShares
+from gateway.api.http.server_state import ApiLimits, Intervals
+from gateway.dispatch.fair_queue import FairPlaces
 from tests.integration.api.serving import CHATTER, OWNER, gateway
 from tests.integration.api.test_connections import connected, said
 
@@ -76,7 +76,7 @@ async def get(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: s
 
 
 async def test_strangers_keep_nobody_out(home: Path) -> None:
-    bounds = Bounds(connections=ConnectionShares(total=16, per_address=16))
+    bounds = ApiLimits(connections=ConnectionShares(total=16, per_address=16))
     with capture_logs() as lines:
         async with gateway(home, bounds=bounds) as gw:
             held = [await connected(gw) for _ in range(100)]
@@ -90,7 +90,7 @@ async def test_strangers_keep_nobody_out(home: Path) -> None:
 
 
 async def test_who_has_no_key_does_not_stay_long(home: Path) -> None:
-    pauses = Pauses(idle=IdleTimes(head=30, with_key=30, without_key=0.05), shutdown=0.2)
+    pauses = Intervals(idle=IdleTimes(head=30, with_key=30, without_key=0.05), shutdown=0.2)
     async with gateway(home, pauses=pauses) as gw:
         reader, writer = await connected(gw)
         assert (await get(reader, writer)).startswith(b"200")
@@ -173,7 +173,7 @@ async def test_long_texts_full_of_commas_are_no_values(home: Path) -> None:
 
 
 async def test_unfinished_bodies_lie_in_files_and_hold_up_only_their_own_key(home: Path) -> None:
-    async with gateway(home, bounds=Bounds(large_arriving=4), pauses=Pauses(body=2, shutdown=0.2)) as gw:
+    async with gateway(home, bounds=ApiLimits(large_arriving=4), pauses=Intervals(body=2, shutdown=0.2)) as gw:
         body = json.dumps({"messages": [{"role": "user", "content": "x" * 400_000}]}).encode()
         held = [await connected(gw) for _ in range(6)]
         for _, writer in held:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from gateway.api.contract import Door
-from gateway.api.once import IDEMPOTENCY
-from gateway.api.server import ENDPOINTS
+from gateway.api.http.endpoint import Access
+from gateway.api.http.idempotency import IDEMPOTENCY
+from gateway.api.http.server import ENDPOINTS
 from gateway.dispatch.local import LocalDispatch
+from gateway.maintenance import Maintenance
 from gateway.runs.worker import Worker
-from gateway.upkeep import Upkeep
 from sessions import inbox
 from tests.conftest import HandClock
 from tests.fakes.model_replies import Reply, call, calls
@@ -44,7 +44,7 @@ async def reached(gw: Gateway, run_id: str, status: str) -> dict[str, Any]:
 
 
 def test_every_post_that_changes_something_can_be_sent_again() -> None:
-    posts = [each for each in ENDPOINTS if each.method == "POST" and each.door is Door.KEY]
+    posts = [each for each in ENDPOINTS if each.method == "POST" and each.door is Access.KEY]
     assert len(posts) >= 7
     assert [each.path for each in posts if IDEMPOTENCY not in each.headers] == []
 
@@ -312,7 +312,7 @@ def notes_of(conn: Connection, run_id: str) -> int:
 
 @asynccontextmanager
 async def kept_up(gw: Gateway, clock: HandClock) -> AsyncIterator[None]:
-    upkeep = Upkeep(gw.house.home, gw.database, clock=clock)
+    upkeep = Maintenance(gw.house.home, gw.database, clock=clock)
     task = asyncio.create_task(upkeep.run())
     try:
         yield

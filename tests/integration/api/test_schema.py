@@ -13,13 +13,13 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.config import SchemathesisConfig
 
-from gateway.api.contract import PARAMETERS
-from gateway.api.desk import Bounds, Pauses
-from gateway.api.held import HEADER
-from gateway.api.once import IDEMPOTENCY
-from gateway.api.openapi import describe
-from gateway.api.server import ENDPOINTS
-from gateway.fetching import Fetcher
+from gateway.api.http.endpoint import PARAMETERS
+from gateway.api.http.idempotency import IDEMPOTENCY
+from gateway.api.http.openapi import describe
+from gateway.api.http.server import ENDPOINTS
+from gateway.api.http.server_state import ApiLimits, Intervals
+from gateway.api.openai.session_calls import HEADER
+from gateway.attachments.safe_fetch import Fetcher
 from tests.fakes.model_server import ModelServer
 from tests.integration.api.serving import OWNER, Gateway, gateway
 
@@ -89,8 +89,8 @@ async def signed(_: Mapping[str, str], __: bytes) -> bool:
 
 
 FRIENDLY: dict[str, Any] = {
-    "bounds": Bounds(wrong_keys_at_once=1e9, calls_at_once=1e9, queue_per_session=10**6),
-    "pauses": Pauses(shutdown=0.1, heartbeat=0.01),
+    "bounds": ApiLimits(wrong_keys_at_once=1e9, calls_at_once=1e9, queue_per_session=10**6),
+    "pauses": Intervals(shutdown=0.1, heartbeat=0.01),
     "fetcher": Fetcher(resolve=nowhere),
     "webhooks": {"telegram": signed},
 }

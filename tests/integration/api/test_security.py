@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.api.contract import Door
-from gateway.api.desk import Api, Bounds, Pauses, Readiness
-from gateway.api.doors import Doors
-from gateway.api.keys import Key, Scope, Throttle, find, local_key
-from gateway.api.server import ENDPOINTS, refuse_unsafe, serving
+from gateway.api.http.endpoint import Access
+from gateway.api.http.host_check import HostCheck
+from gateway.api.http.keys import CallerKey, Scope, Throttle, find_key, local_key
+from gateway.api.http.server import ENDPOINTS, refuse_unsafe, serving
+from gateway.api.http.server_state import ApiLimits, ApiServices, Intervals, Readiness
 from sessions import store
 from sessions.errors import Invalid
 from tests.integration.api.serving import CHATTER, OWNER, READER, gateway
 from tests.integration.api.test_connections import said
 
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
-CLOSED = [e for e in ENDPOINTS if e.door is Door.KEY]
+CLOSED = [e for e in ENDPOINTS if e.door is Access.KEY]
 
 
 def address(path: str) -> str:
@@ -49,8 +49,8 @@ async def test_a_key_in_the_address_counts_for_nothing(home: Path) -> None:
 
 
 async def test_wrong_keys_are_slowed_down_and_right_ones_never(home: Path) -> None:
-    wrong = Key(name="wrong", secret="w" * 40)
-    async with gateway(home, bounds=Bounds(wrong_keys_at_once=3)) as gw:
+    wrong = CallerKey(name="wrong", secret="w" * 40)
+    async with gateway(home, bounds=ApiLimits(wrong_keys_at_once=3)) as gw:
         statuses = [(await gw.ask("GET", "/v1/models", key=wrong))[0] for _ in range(5)]
         assert statuses == [401, 401, 401, 429, 429]
         assert int((await gw.ask("GET", "/v1/models", key=wrong))[2]["Retry-After"]) >= 1
@@ -58,8 +58,8 @@ async def test_wrong_keys_are_slowed_down_and_right_ones_never(home: Path) -> No
 
 
 async def test_whoever_tries_keys_for_ever_does_not_fill_the_log(home: Path) -> None:
-    wrong, now = Key(name="wrong", secret="w" * 40), 0.0
-    bounds = Bounds(wrong_keys_at_once=2, wrong_keys_per_second=1)
+    wrong, now = CallerKey(name="wrong", secret="w" * 40), 0.0
+    bounds = ApiLimits(wrong_keys_at_once=2, wrong_keys_per_second=1)
     async with gateway(home, bounds=bounds, clock=lambda: now) as gw:
         with capture_logs() as lines:
             for passed in (0, 0, 0, 0, 1, 0, 0.5, 2.5):  # after the last pause it counts anew
@@ -70,7 +70,7 @@ async def test_whoever_tries_keys_for_ever_does_not_fill_the_log(home: Path) -> 
 
 
 async def test_a_key_that_calls_too_often_is_asked_to_wait(home: Path) -> None:
-    async with gateway(home, bounds=Bounds(calls_at_once=2, calls_per_second=0.01)) as gw:
+    async with gateway(home, bounds=ApiLimits(calls_at_once=2, calls_per_second=0.01)) as gw:
         statuses = [(await gw.ask("GET", "/v1/models"))[0] for _ in range(3)]
         assert statuses == [200, 200, 429]
         assert (await gw.ask("GET", "/v1/models", key=CHATTER))[0] == 200
@@ -94,7 +94,7 @@ async def test_a_key_that_calls_too_often_is_asked_to_wait(home: Path) -> None:
     ],
 )
 async def test_host_and_origin_are_ours(home: Path, headers: dict[str, str], status: int) -> None:
-    doors = Doors(public_url="https://hermes.example/x", allowed_hosts=["proxy.lan"])
+    doors = HostCheck(public_url="https://hermes.example/x", allowed_hosts=["proxy.lan"])
     async with gateway(home, doors=doors) as gw:
         found, answer, sent = await gw.ask("GET", "/v1/models", **headers)
         assert found == status
@@ -124,7 +124,7 @@ async def test_a_broken_body_is_refused_in_shape(home: Path, body: bytes) -> Non
 
 
 async def test_bodies_are_limited_in_size(home: Path) -> None:
-    async with gateway(home, bounds=Bounds(body_bytes=1_000, attachment_bytes=100, message_bytes=50)) as gw:
+    async with gateway(home, bounds=ApiLimits(body_bytes=1_000, attachment_bytes=100, message_bytes=50)) as gw:
         status, answer, _ = await gw.ask("POST", "/v1/deployments", {"name": "x" * 2_000})
         assert (status, shaped(answer)) == (413, True)
         long = {"messages": [{"role": "user", "content": "x" * 60}]}
@@ -140,7 +140,7 @@ async def test_bodies_are_limited_in_size(home: Path) -> None:
 
 
 async def test_a_long_body_has_longer(home: Path) -> None:
-    async with gateway(home, pauses=Pauses(body=0.01)) as gw:
+    async with gateway(home, pauses=Intervals(body=0.01)) as gw:
         body = json.dumps(CHAT).encode() + b" " * 900_000
 
         async def slowly() -> Any:
@@ -163,7 +163,7 @@ async def test_where_nothing_has_to_be_said_nothing_may_be_sent(home: Path) -> N
 
 
 async def test_a_body_is_not_waited_for_for_ever(home: Path) -> None:
-    async with gateway(home, pauses=Pauses(body=0.05)) as gw:
+    async with gateway(home, pauses=Intervals(body=0.05)) as gw:
         answered = asyncio.Event()
 
         async def slow() -> Any:
@@ -194,7 +194,7 @@ async def test_scopes_are_kept(home: Path) -> None:
 
 
 async def test_an_administrator_sees_deployments_without_further_scopes(home: Path) -> None:
-    admin = Key(name="admin", secret="a" * 40, scopes=frozenset({Scope.ADMIN}))
+    admin = CallerKey(name="admin", secret="a" * 40, scopes=frozenset({Scope.ADMIN}))
     async with gateway(home, keys=lambda: (admin,)) as gw:
         _, made, _ = await gw.ask("POST", "/v1/deployments", {"name": "x"}, key=admin)
         for path in ("/v1/deployments", f"/v1/deployments/{made['deployment_id']}"):
@@ -219,7 +219,7 @@ async def test_unknown_addresses_and_methods_have_the_shape_of_errors(home: Path
 
 
 async def test_the_description_is_open_here_and_nowhere_else(home: Path) -> None:
-    async with gateway(home, doors=Doors(public_url="https://hermes.example")) as gw:
+    async with gateway(home, doors=HostCheck(public_url="https://hermes.example")) as gw:
         status, described, _ = await gw.ask("GET", "/openapi.json", key=None)
         assert (status, described["openapi"]) == (200, "3.1.0")
         status, page, headers = await gw.ask("GET", "/docs", key=None)
@@ -275,20 +275,20 @@ def test_the_generated_key_is_the_owners_only(home: Path) -> None:
 
 
 def test_keys_are_found_by_all_of_their_characters() -> None:
-    assert find([OWNER, READER], READER.secret) is READER
+    assert find_key([OWNER, READER], READER.secret) is READER
     for wrong in ("", READER.secret[:-1], READER.secret + "x", "é\udcff"):
-        assert find([OWNER, READER], wrong) is None
+        assert find_key([OWNER, READER], wrong) is None
 
 
 async def test_other_machines_need_long_configured_keys(home: Path) -> None:
     async with gateway(home) as gw:
 
-        def api(*keys: Key) -> Api:
-            return Api(home=home, house=gw.house, keys=lambda: keys)
+        def api(*keys: CallerKey) -> ApiServices:
+            return ApiServices(home=home, house=gw.house, keys=lambda: keys)
 
-        refuse_unsafe(api(Key(name="short", secret="s")), "127.0.0.1")
+        refuse_unsafe(api(CallerKey(name="short", secret="s")), "127.0.0.1")
         refuse_unsafe(api(OWNER), "0.0.0.0")
-        for keys in ((), (Key(name="short", secret="s" * 31),), (local_key(home),)):
+        for keys in ((), (CallerKey(name="short", secret="s" * 31),), (local_key(home),)):
             with pytest.raises(Invalid, match="32 characters"):
                 refuse_unsafe(api(*keys), "0.0.0.0")
 

@@ -2,7 +2,7 @@ import pytest
 
 from sessions.db import Database
 from tests.conftest import HandClock
-from tests.integration.gateway.door import Door
+from tests.integration.gateway.intake_in_process import Door
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 import pytest
 from sqlalchemy import Connection
 
-from gateway.access import Rules
+from gateway.chats.access import AccessRules
 from gateway.texts import say
 from sessions import asks, runs
 from sessions.keys import Address, DmScope, Platform
 from sessions.messages import Quote
 from sessions.records import AskKind, RunStatus
-from tests.integration.gateway.door import CARD, DM_KEY, GROUP, GROUP_KEY, MOVED, Door, tap
+from tests.integration.gateway.intake_in_process import CARD, DM_KEY, GROUP, GROUP_KEY, MOVED, Door, tap
 
 
 async def test_an_approval_is_not_given_by_words_of_somebody_who_is_only_present(door: Door):
@@ -40,7 +40,7 @@ async def test_a_tap_decides_once_and_says_who(door: Door):
 
 
 async def test_a_forged_button_reaches_no_other_chat_and_stops_nothing(quick: Door):
-    quick.rules = Rules(allowed_users=frozenset({"7", "8"}), first_allowed="7")
+    quick.rules = AccessRules(allowed_users=frozenset({"7", "8"}), first_allowed="7")
     await quick.comes("hello")
     number = quick.waits(DM_KEY)
     for data in (f"a:{number}:y", f"a:{number}:0", "a:999:y", f"a:{'9' * 40}:y", "a::y", "a", "", "b:1:y", "a:-1:y"):
@@ -57,7 +57,7 @@ async def test_a_word_that_is_not_on_the_card_does_not_approve(quick: Door):
 
 
 async def test_where_each_has_a_session_only_they_decide(quick: Door):
-    quick.rules = Rules(allowed_users=frozenset({"7", "8"}), group_sessions_per_user=True)
+    quick.rules = AccessRules(allowed_users=frozenset({"7", "8"}), group_sessions_per_user=True)
     await quick.comes("hello", GROUP)
     number = quick.waits(f"{GROUP_KEY}:user:7")
     await tap(quick, f"a:{number}:y", kind=GROUP, user="8")
@@ -82,7 +82,7 @@ async def test_a_question_is_answered_by_an_option(quick: Door):
 
 
 async def test_in_a_group_a_word_that_is_for_nobody_answers_nothing(quick: Door):
-    quick.rules = Rules(allowed_users=frozenset({"7"}), require_mention=False)
+    quick.rules = AccessRules(allowed_users=frozenset({"7"}), require_mention=False)
     await quick.comes("hello", GROUP)
     number = quick.waits(GROUP_KEY, AskKind.QUESTION)
     await quick.comes("blue is nice", GROUP, mentioned=False)
@@ -158,7 +158,7 @@ async def test_what_is_said_in_another_topic_answers_nothing_and_is_kept(door: D
 
 
 async def test_what_somebody_else_says_in_private_answers_nothing(door: Door):
-    door.rules = Rules(allowed_users=frozenset({"7", "8"}), first_allowed="7", dm_scope=DmScope.SHARED)
+    door.rules = AccessRules(allowed_users=frozenset({"7", "8"}), first_allowed="7", dm_scope=DmScope.SHARED)
     await door.comes("hello")
     number = door.waits(DM_KEY, AskKind.QUESTION)
     await door.comes("my number is 1234", user="8")

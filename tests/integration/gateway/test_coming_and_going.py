@@ -2,13 +2,13 @@
 
 from sqlalchemy import Connection
 
-from gateway.access import Rules
+from gateway.chats.access import AccessRules
 from gateway.texts import say
 from sessions import outbox
 from sessions.keys import Address, ChatKind, Platform
 from sessions.messages import InboundKind
 from sessions.records import Route
-from tests.integration.gateway.door import DM, GROUP, GROUP_KEY, Door
+from tests.integration.gateway.intake_in_process import DM, GROUP, GROUP_KEY, Door
 
 JOINED, LEFT = InboundKind.JOINED, InboundKind.LEFT
 HELLO = say("people.group_hello")
@@ -29,7 +29,7 @@ async def test_it_greets_where_somebody_who_is_allowed_brings_it(quick: Door):
 
 
 async def test_a_group_of_strangers_hears_nothing_and_costs_nothing(quick: Door):
-    quick.rules = Rules(allowed_users=frozenset({"7"}))
+    quick.rules = AccessRules(allowed_users=frozenset({"7"}))
     await quick.comes("", GROUP, user="66", kind_of=JOINED)
     await quick.comes("", GROUP, user="66", kind_of=LEFT)
     assert quick.sent() == []

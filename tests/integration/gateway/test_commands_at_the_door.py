@@ -2,14 +2,14 @@
 
 import pytest
 
-from gateway.access import Rules
+from gateway.chats.access import AccessRules
 from gateway.texts import say
 from sessions.messages import Attachment, AttachmentKind
 from sessions.records import RunStatus
-from tests.integration.gateway.door import DM_KEY, GROUP, GROUP_KEY, OPEN, Door
+from tests.integration.gateway.intake_in_process import DM_KEY, GROUP, GROUP_KEY, OPEN, Door
 
 PHOTO = Attachment(kind=AttachmentKind.IMAGE, name="photo-5.jpg", mime="image/jpeg", ref="f")
-ATTENTIVE = Rules(
+ATTENTIVE = AccessRules(
     allowed_users=OPEN.allowed_users, first_allowed="7", allowed_chats=OPEN.allowed_chats, require_mention=False
 )
 
@@ -47,7 +47,9 @@ async def test_who_is_allowed_changes_the_model_in_a_group(quick: Door):
 
 @pytest.mark.parametrize("rules", [OPEN, ATTENTIVE], ids=["when mentioned", "always"])
 @pytest.mark.parametrize("said", ["/weather Berlin", "/ban @spammer"])
-async def test_a_command_of_no_name_that_is_none_of_ours_is_left_to_other_bots(quick: Door, rules: Rules, said: str):
+async def test_a_command_of_no_name_that_is_none_of_ours_is_left_to_other_bots(
+    quick: Door, rules: AccessRules, said: str
+):
     quick.rules = rules
     await quick.comes(said, GROUP, user="8", for_any_bot=True)
     assert quick.sent() == []

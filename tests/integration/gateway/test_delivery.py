@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 
 from adapters.base import Deliver, Pace, TryLater, Undeliverable
-from gateway import delivery, probes
-from gateway.delivery import IN_HAND, Delivery
-from gateway.pacing import Pacer
+from gateway.chats import delivery, reachability
+from gateway.chats.delivery import IN_HAND, Delivery
+from gateway.chats.rate_limit import RateLimiter
 from gateway.texts import say
 from sessions import outbox
 from sessions.clock import Clock, now_ms
@@ -20,7 +20,7 @@ from sessions.keys import Address, ChatKind, Platform
 from sessions.messages import Outbound, Piece, Receipt
 from sessions.records import AskKind, Route
 from tests.conftest import HandClock
-from tests.integration.gateway.door import DM_KEY, Door
+from tests.integration.gateway.intake_in_process import DM_KEY, Door
 
 
 class Chats:
@@ -102,7 +102,7 @@ class NoPreviews:
 async def delivering(
     database: Database, chats: Chats, previews: NoPreviews | None = None, clock: Clock = now_ms, **more: Any
 ) -> AsyncGenerator[Delivery]:
-    under_test = Delivery(database, chats, Pacer(chats.pace), previews or NoPreviews(), clock=clock, **more)
+    under_test = Delivery(database, chats, RateLimiter(chats.pace), previews or NoPreviews(), clock=clock, **more)
     task = asyncio.create_task(under_test.run())
     try:
         yield under_test
@@ -159,7 +159,7 @@ async def test_a_crowd_is_not_looked_at_again_for_every_message(sqlite: Database
 
 async def test_a_message_that_another_process_put_in_is_found(sqlite: Database) -> None:
     chats, previews = Chats(per_second=100_000), NoPreviews()
-    under_test = Delivery(sqlite, chats, Pacer(chats.pace), previews)
+    under_test = Delivery(sqlite, chats, RateLimiter(chats.pace), previews)
     task = asyncio.create_task(under_test.run())
     await asyncio.sleep(0.05)
 
@@ -212,7 +212,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits between tries for longer than it takes to look at the outbox."""
     monkeypatch.setattr(delivery, "_BACKOFF", (0.01,))
     for name in ("PROBE_PAUSES", "TRY_PAUSES", "BLIND_PAUSES"):
-        monkeypatch.setattr(probes, name, (0.01,))
+        monkeypatch.setattr(reachability, name, (0.01,))
 
 
 async def states(database: Database) -> list[str]:
@@ -311,7 +311,7 @@ async def test_where_there_is_no_harmless_call_the_next_try_comes_later(sqlite: 
         async with asyncio.timeout(30):
             while (told := await sqlite.read(tell))[0] != "unknown":
                 await asyncio.sleep(0.01)
-    assert told[1] - now_ms() > (probes.BLIND_PAUSES[0] - 10) * 1_000
+    assert told[1] - now_ms() > (reachability.BLIND_PAUSES[0] - 10) * 1_000
 
 
 @pytest.mark.parametrize("lost", ["card", "edit"])

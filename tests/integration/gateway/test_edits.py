@@ -5,7 +5,7 @@ from dataclasses import replace
 from gateway.texts import say
 from sessions.messages import Attachment, AttachmentKind
 from sessions.records import AskKind
-from tests.integration.gateway.door import DM_KEY, EDIT, GROUP, GROUP_KEY, Door
+from tests.integration.gateway.intake_in_process import DM_KEY, EDIT, GROUP, GROUP_KEY, Door
 
 PHOTO = Attachment(kind=AttachmentKind.IMAGE, name="photo-5.jpg", mime="image/jpeg", ref="f")
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gateway.access import Rules
+from gateway.chats.access import AccessRules
 from gateway.texts import say
 from sessions import people
 from sessions.db import Database
@@ -10,7 +10,7 @@ from sessions.keys import Address, Platform, Sender
 from sessions.messages import Inbound
 from sessions.records import AskKind, RunStatus
 from tests.conftest import HandClock
-from tests.integration.gateway.door import DM_KEY, EDIT, GROUP, GROUP_KEY, MOVED, NAMES, Door, tap
+from tests.integration.gateway.intake_in_process import DM_KEY, EDIT, GROUP, GROUP_KEY, MOVED, NAMES, Door, tap
 
 
 async def test_a_double_is_taken_once_and_a_command_executed_once(door: Door):
@@ -35,7 +35,7 @@ async def test_strangers_leave_nothing_but_one_code(door: Door):
 
 
 async def test_strangers_may_be_met_with_silence(quick: Door):
-    quick.rules = Rules(pair_strangers=False)
+    quick.rules = AccessRules(pair_strangers=False)
     await quick.comes("hello", user="66")
     assert quick.sent() == []
     code = await quick.database.write(people.owner_code, "telegram", quick.clock())
@@ -44,7 +44,7 @@ async def test_strangers_may_be_met_with_silence(quick: Door):
 
 
 async def test_who_is_in_already_can_still_become_the_owner(quick: Door):
-    quick.rules = Rules()
+    quick.rules = AccessRules()
     code = await quick.database.write(people.owner_code, "telegram", quick.clock())
     for user in ("8", "7"):
         await quick.database.write(people.admit, "telegram", user, NAMES[user], quick.clock())

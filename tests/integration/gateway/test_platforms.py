@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from adapters.base import Adapter, Deliver, OffersCommands, Pace, ReportsLiveness, TryLater, Unauthorized
+from gateway.chats.runner import PlatformRunner, PlatformState
 from gateway.observe.metrics import Metrics
-from gateway.platforms import Platform, State
-from gateway.runs.live import Live
+from gateway.runs.live_events import LiveEvents
 from sessions.keys import Address, Sender
 from sessions.keys import Platform as Name
 from sessions.messages import Outbound, Piece, Receipt
-from tests.integration.gateway.door import Door
+from tests.integration.gateway.intake_in_process import Door
 
 
 class Line(Adapter):
@@ -59,14 +59,16 @@ class MenuLine(Line, OffersCommands):
 
 
 @asynccontextmanager
-async def running(door: Door, line: Line) -> AsyncGenerator[tuple[Platform, list[float]]]:
+async def running(door: Door, line: Line) -> AsyncGenerator[tuple[PlatformRunner, list[float]]]:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
         await asyncio.sleep(0)
 
-    platform = Platform(line, database=door.database, intake=door.intake, live=Live(), metrics=Metrics(), sleep=sleep)
+    platform = PlatformRunner(
+        line, database=door.database, intake=door.intake, live=LiveEvents(), metrics=Metrics(), sleep=sleep
+    )
     task = asyncio.create_task(platform.run())
     try:
         async with asyncio.timeout(30):
@@ -83,7 +85,7 @@ async def until(ready: Callable[[], object]) -> None:
 
 async def test_a_refused_token_is_tried_again_soon_and_then_ever_later(quick: Door) -> None:
     async with running(quick, Line(TryLater("away"), *[Unauthorized("no")] * 5)) as (platform, slept):
-        await until(lambda: platform.health.state is State.CONNECTED)
+        await until(lambda: platform.health.state is PlatformState.CONNECTED)
     assert slept == [1, 30, 60, 120, 300, 300]
 
 
@@ -100,7 +102,7 @@ async def test_a_platform_that_reports_liveness_is_connected_when_it_lives(quick
         await until(lambda: slept)
         for _ in range(3):  # connected again, as far as the adapter can say, and nothing has come of it
             await asyncio.sleep(0.005)
-        assert (platform.health.state, platform.health.words) == (State.LOST, "not now")
+        assert (platform.health.state, platform.health.words) == (PlatformState.LOST, "not now")
         assert not platform.health.was_up
         line.succeed()
-        assert (platform.health.state, platform.health.words) == (State.CONNECTED, "")
+        assert (platform.health.state, platform.health.words) == (PlatformState.CONNECTED, "")

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from gateway.reminders import AFTER_MS, reminding
+from gateway.chats.reminders import AFTER_MS, send_reminders
 from sessions import runs
 from sessions.keys import ChatKind
-from tests.integration.gateway.door import DM, DM_KEY, GROUP, GROUP_KEY, Door
+from tests.integration.gateway.intake_in_process import DM, DM_KEY, GROUP, GROUP_KEY, Door
 
 
 async def look(door: Door) -> None:
@@ -18,7 +18,7 @@ async def look(door: Door) -> None:
         looked.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(reminding(door.database, "UTC", clock=door.clock, sleep=sleep))
+    task = asyncio.create_task(send_reminders(door.database, "UTC", clock=door.clock, sleep=sleep))
     await asyncio.wait_for(looked.wait(), 30)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gateway.incoming import QUOTED
+from gateway.chats.message_text import QUOTED
 from sessions.keys import Sender
 from sessions.messages import Attachment, AttachmentKind, Quote
-from tests.integration.gateway.door import GROUP, Door
+from tests.integration.gateway.intake_in_process import GROUP, Door
 
 PHOTO = Attachment(kind=AttachmentKind.IMAGE, name="photo-5.jpg", mime="image/jpeg", ref="f")
 

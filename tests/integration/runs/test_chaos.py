@@ -20,12 +20,12 @@ from sessions.db.schema import inbox, outbox, runs, sessions
 from sessions.records import Message, MessageState, Role
 from tests.fakes.model_replies import Reply, call, calls
 from tests.fakes.model_server import ModelServer
-from tests.integration.runs.victim import Input, live
+from tests.integration.runs.killed_process import Input, live
 
 KEYS = [f"agent:main:telegram:dm:{number}" for number in range(5)]
 VERBS = ["say", "work", "work", "work", "look", "ask"]
 LANGUAGE = multiprocessing.get_context("forkserver")
-LANGUAGE.set_forkserver_preload(["tests.integration.runs.victim"])
+LANGUAGE.set_forkserver_preload(["tests.integration.runs.killed_process"])
 
 
 class PayingModel:

@@ -17,8 +17,8 @@ from sessions.db.engine import Touch
 from sessions.records import RunStatus
 from tests.conftest import PostgresServer
 from tests.fakes.model_replies import Reply, call, calls
-from tests.integration.runs.desk import Desk, desk, tool
 from tests.integration.runs.test_going_on import Gate
+from tests.integration.runs.worker_in_process import Desk, desk, tool
 
 TRIES = 15
 """More than any fixed number of tries that somebody would think of."""

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from tests.integration.runs.desk import at_work, desk
+from tests.integration.runs.worker_in_process import at_work, desk
 
 
 async def test_draining_twice_is_draining_once(home: Path):

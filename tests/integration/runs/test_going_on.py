@@ -17,7 +17,7 @@ from sessions.db.schema import runs as runs_table
 from sessions.inbox import InboxMode
 from sessions.records import RunStatus
 from tests.fakes.model_replies import Reply, call, calls
-from tests.integration.runs.desk import DM, KEY, Desk, at_work, crashing, desk, tool
+from tests.integration.runs.worker_in_process import DM, KEY, Desk, at_work, crashing, desk, tool
 
 
 class Gate:
@@ -179,9 +179,9 @@ async def test_a_thousand_waiting_runs_cost_no_task_and_less_than_five_kilobytes
 async def park_some(it: Desk, count: int, name: str) -> None:
     """The transitions of so many runs, without calling a model for each."""
     from gateway.runs.replies import question_card
-    from sessions.runs import Opening, Said
+    from sessions.runs import ModelAnswer, Opening
 
-    said = Said(text="", tool_calls=[call("ask_human", {"question": "Which colour do you like best?"})])
+    said = ModelAnswer(text="", tool_calls=[call("ask_human", {"question": "Which colour do you like best?"})])
 
     def park(conn, key: str) -> None:
         run = runs.claim(conn, key, "me", Opening(), now_ms(), lease_ms=1_000)

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from sessions.records import RunStatus
-from tests.integration.runs.desk import KEY, desk
+from tests.integration.runs.worker_in_process import KEY, desk
 from tests.machine import slowness
 
 CHATS = 32

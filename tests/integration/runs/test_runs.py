@@ -9,14 +9,25 @@ from typing import Any
 import pytest
 
 from gateway.agent.loop import UNKNOWN
-from gateway.runs.live import Moment
+from gateway.runs.live_events import LiveEvent
 from gateway.texts import say
 from sessions import asks, runs
 from sessions.clock import now_ms
 from sessions.records import MessageState, Role, RunStatus, StopReason
 from tests.fakes.model_replies import OVERFLOWS, Failure, Reply, bad_key, bad_request, call, calls
-from tests.integration.runs.desk import GROUP, KEY, Desk, Plain, at_work, crashing, desk, of_role, queued, tool
 from tests.integration.runs.test_going_on import NOTE, Gate
+from tests.integration.runs.worker_in_process import (
+    GROUP,
+    KEY,
+    Desk,
+    Plain,
+    at_work,
+    crashing,
+    desk,
+    of_role,
+    queued,
+    tool,
+)
 
 
 def roles(body: dict[str, Any]) -> list[str]:
@@ -366,7 +377,7 @@ async def test_stop_keeps_what_was_said_and_counts_it(home: Path):
 
     script = [Reply(chunks=("First words. ", "Never said."), between=between), "next"]
     async with desk(home, script) as it:
-        begun: list[Moment] = []
+        begun: list[LiveEvent] = []
         it.house.live.listen("*", begun.append)
         run_id = (await it.accept("begin")).run_id
         await gate.reached.wait()

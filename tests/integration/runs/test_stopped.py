@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.runs.work import RunWork
+from gateway.runs.run_steps import RunSteps
 from sessions import runs
 from sessions.clock import now_ms
 from sessions.errors import LeaseLost
@@ -21,4 +21,4 @@ async def test_the_model_is_not_asked_for_it(home: Path) -> None:
         assert taken is not None
         assert (await gw.ask("POST", f"{path}/runs/{taken.id}/cancel"))[0] == 202
         with pytest.raises(LeaseLost):
-            await RunWork(gw.house, taken).look()
+            await RunSteps(gw.house, taken).look()

@@ -8,7 +8,7 @@ import pytest
 
 from sessions.records import RunStatus
 from tests.fakes.model_rules import Speaks, prompt_tokens
-from tests.integration.runs.desk import desk
+from tests.integration.runs.worker_in_process import desk
 
 PAGE = "".join(f"This is sentence {number} of a page that somebody has pasted. " for number in range(600))  # 35 kB
 

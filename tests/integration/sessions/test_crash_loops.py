@@ -7,7 +7,7 @@ from sessions import runs
 from sessions.db import Database
 from sessions.inbox import NewInbox
 from sessions.records import Run, RunStatus
-from sessions.runs import MAX_TAKEOVERS, Opening, Said
+from sessions.runs import MAX_TAKEOVERS, ModelAnswer, Opening
 
 NOW = 1_750_000_000_000
 LEASE_MS = 1_000
@@ -45,7 +45,7 @@ def test_only_the_run_that_takes_the_process_down_is_given_up(database: Database
         if ids[poison] in {run.id for run in alive}:
             continue  # it takes all of them down
         for run in alive:
-            assert database.write_now(runs.finish, run, Said(text="done"), now, step=0)
+            assert database.write_now(runs.finish, run, ModelAnswer(text="done"), now, step=0)
     assert given_up == {ids[poison]}
     stand = [database.read_now(runs.get, run_id).status for run_id in ids]
     assert stand.count(RunStatus.COMPLETED) == len(KEYS) - 1

@@ -10,7 +10,7 @@ from sessions import events, inbox, runs
 from sessions.db import Database
 from sessions.inbox import NewInbox
 from sessions.records import Event
-from sessions.runs import Opening, Said
+from sessions.runs import ModelAnswer, Opening
 
 KEY = "agent:dep_1:thread:thr_1"
 FOLLOWED = Opening(deployment="dep_1", thread_id="thr_1")
@@ -23,12 +23,12 @@ def a_talk(conn: Connection) -> str:
     run = runs.claim(conn, KEY, "me", FOLLOWED, 2, lease_ms=9)
     assert run is not None
     runs.fold(conn, run, 3)
-    (call,) = runs.answered(conn, run, Said(text="", tool_calls=[ASK]), 4, step=0)
+    (call,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[ASK]), 4, step=0)
     assert runs.park(conn, run, call, "which?", 5, options=["a", "b"])
     assert runs.answer(conn, run.id, "b", "Ann", 6)
     run = runs.claim(conn, KEY, "me", FOLLOWED, 7, lease_ms=9)
     assert run is not None
-    assert runs.finish(conn, run, Said(text="done"), 8, step=1)
+    assert runs.finish(conn, run, ModelAnswer(text="done"), 8, step=1)
     return run.id
 
 
@@ -73,7 +73,7 @@ async def test_a_follower_skips_none_of_writers_that_overlap(database: Database)
         run = await database.write(runs.claim, key, "me", FOLLOWED, 2, lease_ms=9)
         assert run is not None
         await database.write(runs.fold, run, 3)
-        await database.write(runs.finish, run, Said(text="y"), 4, step=0)
+        await database.write(runs.finish, run, ModelAnswer(text="y"), 4, step=0)
 
     seen: list[int] = []
 

@@ -55,7 +55,7 @@ def test_out_and_in_again_is_the_same(
 ) -> None:
     def write(conn: Connection) -> str:
         session = open_session(conn, KEY)
-        used = store.Used(input_tokens=3, output_tokens=4)
+        used = store.AnswerCost(input_tokens=3, output_tokens=4)
         store.append(conn, session.id, [*new, NewMessage(role=Role.ASSISTANT, content="fine")], 5, used=used)
         store.rename(conn, session.id, title or "")
         if ended:

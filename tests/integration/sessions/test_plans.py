@@ -13,7 +13,7 @@ from sessions.db import open_database, search
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.records import NewMessage, Role, Route, RunKind, Source
-from sessions.runs import Opening, Said
+from sessions.runs import ModelAnswer, Opening
 from sessions.transcripts import Transcripts
 
 KEY = "agent:dep_x:telegram:group:-1"
@@ -36,14 +36,14 @@ def a_day(conn: Connection) -> None:
     assert run is not None
     runs.keep_alive(conn, [run.id], "me", 2, lease_ms=1_000)
     runs.fold(conn, run, 2)
-    (call,) = runs.answered(conn, run, Said(text="", tool_calls=[CALL], day="2025-01-01"), 3, step=0)
+    (call,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[CALL], day="2025-01-01"), 3, step=0)
     runs.tool_started(conn, run, call.id, 3)
     assert runs.park(conn, run, call, "sure?", 4, card={"text": "sure?"})
     assert asks.open_of(conn, run.id)
     accept(conn, 2)
     run = runs.claim(conn, KEY, "me", OPENING, 5, lease_ms=1_000)
     assert run is not None
-    assert runs.finish(conn, run, Said(text="done"), 6, step=1, reply={"text": "done"})
+    assert runs.finish(conn, run, ModelAnswer(text="done"), 6, step=1, reply={"text": "done"})
     accept(conn, 3, InboxMode.QUEUE)
     run = runs.claim(conn, KEY, "me", Opening(kind=RunKind.CALL), 7, lease_ms=1_000)
     assert run is not None

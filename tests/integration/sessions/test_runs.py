@@ -10,7 +10,7 @@ from sessions.errors import Busy, LeaseLost
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import Address, ChatKind, Platform
 from sessions.records import AskKind, EndReason, Message, MessageState, Role, Route, Run, RunStatus, StopReason
-from sessions.runs import Opening, Said
+from sessions.runs import ModelAnswer, Opening
 
 KEY = "agent:main:telegram:group:-100"
 NOW = 1_750_000_000_000
@@ -66,10 +66,10 @@ class House:
         return self.database.read_now(lambda conn: list(conn.scalars(query)))
 
     def finish(self, run: Run, text: str, *, step: int = 0) -> bool:
-        return self.database.write_now(runs.finish, run, Said(text=text), NOW, step=step, reply={"text": text})
+        return self.database.write_now(runs.finish, run, ModelAnswer(text=text), NOW, step=step, reply={"text": text})
 
     def calls(self, run: Run, *, step: int = 0) -> list[Message]:
-        return self.database.write_now(runs.answered, run, Said(text="", tool_calls=[CALL]), NOW, step=step)
+        return self.database.write_now(runs.answered, run, ModelAnswer(text="", tool_calls=[CALL]), NOW, step=step)
 
     def to_send(self) -> list[str]:
         rows = self.database.write_now(outbox.claim, "telegram", "sender", NOW + 10**6, lease_ms=1)

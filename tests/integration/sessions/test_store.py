@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
 
-from sessions import erased, ids, runs, store
+from sessions import deletion_notes, ids, runs, store
 from sessions.db import Database
 from sessions.db.schema import metadata
 from sessions.errors import Ambiguous, Busy, NotFound
@@ -176,8 +176,8 @@ def test_titles_and_models(database: Database) -> None:
     session = conversation(database, KEY)
     database.write_now(store.rename, session.id, "  Garden  ")
     database.write_now(store.choose_model, session.id, "a/b")
-    database.write_now(store.append, session.id, [ANSWER], 1, used=store.Used(input_tokens=3, output_tokens=4))
-    database.write_now(store.append, session.id, [ANSWER], 1, used=store.Used(input_tokens=3, output_tokens=4))
+    database.write_now(store.append, session.id, [ANSWER], 1, used=store.AnswerCost(input_tokens=3, output_tokens=4))
+    database.write_now(store.append, session.id, [ANSWER], 1, used=store.AnswerCost(input_tokens=3, output_tokens=4))
     now = database.read_now(store.get, session.id)
     assert (now.title, now.model, now.input_tokens, now.output_tokens) == ("Garden", "a/b", 6, 8)
     database.write_now(store.rename, session.id, " ")
@@ -214,7 +214,7 @@ def test_deleting_leaves_no_row(database: Database) -> None:
         return {name: count for name, count in counts.items() if count}
 
     assert database.read_now(rows) == {"meta": 1}  # the id alone, until its transcript is gone
-    assert database.read_now(erased.noted) == [session.id]
+    assert database.read_now(deletion_notes.noted) == [session.id]
     with pytest.raises(NotFound):
         database.write_now(store.delete_session, session.id)
 

@@ -14,7 +14,7 @@ from sessions import export, files, runs, store
 from sessions.db import Database, open_database
 from sessions.inbox import NewInbox
 from sessions.records import EndReason, Session
-from sessions.runs import Opening, Said
+from sessions.runs import ModelAnswer, Opening
 from sessions.transcripts import Transcripts, as_line, transcript_path
 from tests.integration.sessions.writing import conversation
 
@@ -65,7 +65,7 @@ def test_a_tool_call_is_mirrored_once_its_result_is_there(
     run = database.write_now(runs.claim, KEY, "me", opening, 2, lease_ms=9)
     assert run is not None
     database.write_now(runs.fold, run, 2)
-    (row,) = database.write_now(runs.answered, run, Said(text="", tool_calls=[call]), 3, step=0)
+    (row,) = database.write_now(runs.answered, run, ModelAnswer(text="", tool_calls=[call]), 3, step=0)
     session = database.read_now(store.get, run.session_id)
     transcripts.flush()
     assert [line["role"] for line in lines(home, session)] == ["user", "assistant"]

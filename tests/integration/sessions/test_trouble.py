@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from sessions.db import Database, open_database
 from sessions.db.schema import APPLICATION_ID, meta
-from sessions.errors import ForeignHome, Unavailable, Unusable
+from sessions.errors import DatabaseUnavailable, ForeignHome, Unusable
 
 ROOT = Path(__file__).parents[3]
 
@@ -66,7 +66,7 @@ async def test_a_full_disk_refuses_and_loses_nothing_that_was_acknowledged(small
     database = open_database(small_disk)
     done, refused = await fill(database)
     assert done
-    assert {type(error) for error in refused} == {Unavailable}
+    assert {type(error) for error in refused} == {DatabaseUnavailable}
     assert all("full" in str(error) and "make room" in str(error) for error in refused)
     assert await database.read(keys) == done
     database.close()

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from sessions import erase
+from sessions.completeness import require_complete
 from sessions.db import Database, open_database
 from sessions.db.sqlite_check import ended_uncleanly, quick_check
 from sessions.errors import Unusable
 from sessions.transcripts import Transcripts, transcript_path
-from sessions.younger import require_complete
 from tests.integration.sessions.writing import conversation
 
 KEY = "agent:main:telegram:group:-1"

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from adapters.base import Deliver, Pace, Reacts, ShowsDrafts, ShowsTyping
-from gateway.pacing import Pacer
-from gateway.presence import Presence
-from gateway.runs.live import Live, Moment
+from gateway.chats.presence import Presence
+from gateway.chats.rate_limit import RateLimiter
+from gateway.runs.live_events import LiveEvent, LiveEvents
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, Outbound, Piece, Receipt
 from sessions.records import Route, Run, RunKind, RunStatus
@@ -117,19 +117,19 @@ class Scene:
     def __init__(self, address: Address) -> None:
         self.time = Time()
         self.chat = Chat(self.time)
-        self.pacer = Pacer(self.chat.pace, clock=self.time, sleep=self.time.sleep)
-        self.live = Live()
+        self.pacer = RateLimiter(self.chat.pace, clock=self.time, sleep=self.time.sleep)
+        self.live = LiveEvents()
         self.presence = Presence(self.chat, self.pacer, self.live, clock=self.time, sleep=self.time.sleep)
         self.address = address
 
     def begins(self) -> None:
-        self.live.tell(Moment("r", "begun", run=a_run(self.address)))
+        self.live.tell(LiveEvent("r", "begun", run=a_run(self.address)))
 
     def says(self, text: str) -> None:
-        self.live.tell(Moment("r", "token", text))
+        self.live.tell(LiveEvent("r", "token", text))
 
     def ends(self) -> None:
-        self.live.tell(Moment("r", "ended"))
+        self.live.tell(LiveEvent("r", "ended"))
 
     async def hears(self, message_id: str) -> None:
         inbound = Inbound(dedup_key="k", address=self.address, sender=Sender(id="7"), message_id=message_id)

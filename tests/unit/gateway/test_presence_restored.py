@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.presence import LEFT_SECONDS
+from gateway.chats.presence import LEFT_SECONDS
 from sessions.records import RunStatus
 from tests.unit.gateway.scenes import GROUP, Scene, a_run
 

@@ -4,15 +4,15 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-from gateway.platforms import Health, State
+from gateway.chats.runner import PlatformHealth, PlatformState
 from gateway.serve import Chats
 
 
 def test_times_are_told_as_iso_with_offset() -> None:
     nobody: Any = None
     chats = Chats(nobody, nobody)
-    health = Health(state=State.CONNECTED, since=1_750_000_000.5)
-    platform: Any = SimpleNamespace(look=lambda: health)
+    health = PlatformHealth(state=PlatformState.CONNECTED, since=1_750_000_000.5)
+    platform: Any = SimpleNamespace(look=lambda: health, health=health)
     chats.running["telegram"] = platform
     told = chats.states()["telegram"]
     assert datetime.fromisoformat(told["since"]) == datetime.fromtimestamp(1_750_000_000.5, UTC)

@@ -17,7 +17,7 @@ async def test_drafts_in_a_dm_vanish_by_themselves(server, gateway, dm) -> None:
     assert server.chat(7) == []
 
 
-async def test_a_draft_in_a_group_is_a_silent_message_that_becomes_the_answer(server, gateway, ada) -> None:
+async def test_a_draft_in_a_group_is_a_message_that_becomes_the_answer(server, gateway, ada) -> None:
     group = server.group()
     asked = server.user_says(group, ada, "hey")
     address = address_of(group)
@@ -31,7 +31,7 @@ async def test_a_draft_in_a_group_is_a_silent_message_that_becomes_the_answer(se
     assert receipt.message_id == draft_id == str(answer.id)
     assert (answer.texts, answer.silent, answer.reply_to, answer.buttons) == (
         ["gro", "growing", "grown"],
-        True,
+        False,
         asked.id,
         ["Ok"],
     )

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.agent.asking import Answer, ModelRequest
-from gateway.agent.endpoint import ModelSettings
-from gateway.agent.model import OpenAIModel
-from gateway.agent.patience import Patience
+from gateway.agent.models.endpoint import ModelSettings
+from gateway.agent.models.interface import Answer, ModelRequest
+from gateway.agent.models.openai import OpenAIModel
+from gateway.agent.models.retry import RetryPolicy
 from tests.fakes.model_server import ModelServer, Script
 
 HELLO = [{"role": "system", "content": "You are kind."}, {"role": "user", "content": "hello"}]
@@ -36,8 +36,8 @@ class Time:
         self.now += seconds
         await asyncio.sleep(0)
 
-    def patience(self, **changes: Any) -> Patience:
-        return Patience(**{"sleep": self.sleep, "clock": lambda: self.now, "jitter": lambda: 1.0, **changes})
+    def patience(self, **changes: Any) -> RetryPolicy:
+        return RetryPolicy(**{"sleep": self.sleep, "clock": lambda: self.now, "jitter": lambda: 1.0, **changes})
 
 
 @dataclass

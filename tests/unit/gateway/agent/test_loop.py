@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gateway.agent.asking import Answer, ContextOverflow, InputTooLong, ToolCall
-from gateway.agent.loop import UNKNOWN, Ended, Result, Situation, advance
+from gateway.agent.loop import UNKNOWN, LoopEnd, Result, Situation, advance
+from gateway.agent.models.interface import Answer, ContextOverflow, InputTooLong, ToolCall
 from sessions.errors import LeaseLost
 from sessions.records import Message, MessageState, Role
 
@@ -114,13 +114,13 @@ DONE = Answer(text="done")
 
 async def test_an_answer_without_tools_ends_the_run():
     journal = Journal([DONE])
-    assert await advance(journal) is Ended.FINISHED
+    assert await advance(journal) is LoopEnd.FINISHED
     assert journal.told == ["ask", "finish"]
 
 
 async def test_what_is_unread_is_folded_before_the_next_call():
     journal = Journal([using("a"), DONE], unread=1)
-    assert await advance(journal) is Ended.FINISHED
+    assert await advance(journal) is LoopEnd.FINISHED
     assert journal.told == ["fold", "ask", "a", "ask", "finish"]
 
 
@@ -132,7 +132,7 @@ async def test_a_run_goes_on_when_something_came_in_at_its_end():
         return not journal.unread
 
     journal.finish = finish
-    assert await advance(journal) is Ended.FINISHED
+    assert await advance(journal) is LoopEnd.FINISHED
     assert journal.told == ["ask", "fold", "ask"]
 
 
@@ -157,33 +157,33 @@ async def test_what_was_begun_before_a_crash_is_not_repeated_unless_it_may_be():
 
 async def test_a_question_parks_the_run_and_what_follows_waits():
     journal = Journal([using("a", "ask_1", "b")])
-    assert await advance(journal) is Ended.PARKED
+    assert await advance(journal) is LoopEnd.PARKED
     assert journal.told == ["ask", "a", "ask_1"]
     assert [call.tool_name for call in journal.calls] == ["ask_1", "b"]
 
 
 async def test_a_limit_is_looked_at_only_before_a_call():
     journal = Journal([], limit="3 steps", calls=[call_row(0, "a")], unread=1)
-    assert await advance(journal) is Ended.OVER_BUDGET
+    assert await advance(journal) is LoopEnd.OVER_BUDGET
     assert journal.told == ["a", "fold", "over 3 steps"]
 
 
 async def test_the_callers_tools_are_left_to_it():
     journal = Journal([using("theirs_1", "a")])
-    assert await advance(journal) is Ended.HANDED_OVER
+    assert await advance(journal) is LoopEnd.HANDED_OVER
     assert journal.told == ["ask", "a", "hand over"]
 
 
 @pytest.mark.parametrize(("after", "told"), [("a", ["ask", "a"]), ("ask", ["ask"])])
 async def test_draining_stops_between_two_steps(after: str, told: list[str]):
     journal = Journal([using("a", "b")], drain_after=after)
-    assert await advance(journal) is Ended.DRAINED
+    assert await advance(journal) is LoopEnd.DRAINED
     assert journal.told == told
 
 
 async def test_a_request_that_is_too_long_is_tried_with_less():
     journal = Journal([ContextOverflow("too long")] * 3 + [DONE])
-    assert await advance(journal) is Ended.FINISHED
+    assert await advance(journal) is LoopEnd.FINISHED
     assert journal.told == ["ask", "ask", "ask", "ask", "finish"]
     with pytest.raises(ContextOverflow):
         await advance(replace(journal, answers=[ContextOverflow("too long")] * 9))

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gateway.agent.asking import ModelRefused
-from gateway.agent.trouble import Outcome
+from gateway.agent.models.errors import CallOutcome
+from gateway.agent.models.interface import ModelRefused
 from tests.fakes.model_replies import Failure, Reply, as_json, bad_request, call, calls
 from tests.fakes.model_rules import Speaks
 from tests.unit.gateway.agent.talking import CLOCK, FILES, HELLO, talking
@@ -33,7 +33,11 @@ async def test_a_gap_costs_one_call_once(speaks, fields):
         assert len(talk.server.refused) == 1
         assert talk.server.count == 3
         assert talk.time.slept == []
-        assert [outcome for _, outcome, _, _ in talk.observed] == [Outcome.ADAPTED, Outcome.ANSWERED, Outcome.ANSWERED]
+        assert [outcome for _, outcome, _, _ in talk.observed] == [
+            CallOutcome.ADAPTED,
+            CallOutcome.ANSWERED,
+            CallOutcome.ANSWERED,
+        ]
 
 
 async def test_an_endpoint_that_speaks_next_to_nothing_still_answers():

@@ -7,13 +7,20 @@ from itertools import count
 
 import pytest
 
-from gateway.agent.asking import AFRESH, ContextOverflow, ModelError, ModelRefused, ModelRequest, ModelUnreachable
-from gateway.agent.endpoint import ModelSettings
-from gateway.agent.model import OpenAIModel
-from gateway.agent.patience import Patience
-from gateway.agent.refusals import retry_after
-from gateway.agent.transcriber import Transcriber
-from gateway.agent.trouble import Outcome
+from gateway.agent.models.endpoint import ModelSettings
+from gateway.agent.models.errors import CallOutcome
+from gateway.agent.models.interface import (
+    AFRESH,
+    ContextOverflow,
+    ModelError,
+    ModelRefused,
+    ModelRequest,
+    ModelUnreachable,
+)
+from gateway.agent.models.openai import OpenAIModel
+from gateway.agent.models.refusals import retry_after
+from gateway.agent.models.retry import RetryPolicy
+from gateway.agent.models.transcriber import Transcriber
 from tests.fakes.model_replies import (
     OVERFLOWS,
     UNNAMED_OVERFLOWS,
@@ -153,7 +160,7 @@ def test_a_date_to_wait_for_counts_from_the_answers_own_date():
 
 
 def test_waits_grow_and_end_and_respect_the_deadline():
-    patience = Patience(attempts=9, clock=lambda: 100.0, jitter=lambda: 0.0)
+    patience = RetryPolicy(attempts=9, clock=lambda: 100.0, jitter=lambda: 0.0)
     waits = [patience.wait(failed, None, 1_000) for failed in range(1, 10)]
     assert waits == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, None]
     assert patience.wait(1, None, 100.1) is None
@@ -321,10 +328,10 @@ async def test_every_call_is_observed():
         with pytest.raises(ModelError):
             await talk.ask()
         assert [(model, outcome) for model, outcome, _, _ in talk.observed] == [
-            ("big", Outcome.LIMITED),
-            ("big", Outcome.UNREACHABLE),
-            ("big", Outcome.ANSWERED),
-            ("big", Outcome.REFUSED),
+            ("big", CallOutcome.LIMITED),
+            ("big", CallOutcome.UNREACHABLE),
+            ("big", CallOutcome.ANSWERED),
+            ("big", CallOutcome.REFUSED),
         ]
         assert talk.observed[2][3].output_tokens > 0
 

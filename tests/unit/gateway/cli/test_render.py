@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from gateway.cli.formatting import clean, one_line
 from gateway.cli.render import Progress, snippet, titled_table, when
-from gateway.cli.words import clean, one_line
 from sessions import store
 from sessions.db import Database
 from sessions.keys import SessionKey

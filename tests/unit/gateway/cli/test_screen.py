@@ -6,9 +6,9 @@ import re
 import pytest
 from rich.console import Console
 
-from gateway.agent.practice_tricks import long_answer
+from gateway.agent.models.practice_tricks import long_answer
 from gateway.cli.terminal import Screen
-from gateway.runs.live import Moment
+from gateway.runs.live_events import LiveEvent
 
 LONG = "A paragraph with **bold words** and `some * code` that goes on for quite a while. " * 6
 
@@ -17,8 +17,8 @@ def shown(text: str, *, piece: int) -> str:
     out = io.StringIO()
     screen = Screen(Console(file=out, width=40, force_terminal=True, highlight=False))
     for at in range(0, len(text), piece):
-        screen.hear(Moment("run", "token", text[at : at + piece]))
-    screen.hear(Moment("run", "said"))
+        screen.hear(LiveEvent("run", "token", text[at : at + piece]))
+    screen.hear(LiveEvent("run", "said"))
     return re.sub(r"id=\d+", "id=", out.getvalue())  # rich numbers links at random
 
 
@@ -41,5 +41,5 @@ def test_a_long_paragraph_is_not_waited_for():
     out = io.StringIO()
     screen = Screen(Console(file=out, width=40, highlight=False))
     for word in re.findall(r"\S+ ", LONG):
-        screen.hear(Moment("run", "token", word))
+        screen.hear(LiveEvent("run", "token", word))
     assert out.getvalue().count("\n") >= 5

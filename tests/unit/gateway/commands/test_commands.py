@@ -10,7 +10,7 @@ from sessions.db import Database
 from sessions.inbox import NewInbox
 from sessions.keys import SessionKey
 from sessions.records import EndReason, NewMessage, Role, RunStatus
-from sessions.runs import Opening, Said
+from sessions.runs import ModelAnswer, Opening
 from tests.fakes.model_replies import call
 
 KEY = "agent:main:telegram:dm"
@@ -43,7 +43,9 @@ class Room:
 
     def _finish(self, conn: Connection, answer: str) -> None:
         run = self._claim(conn)
-        assert runs.finish(conn, run, Said(text=answer, input_tokens=1_200, output_tokens=34), self.clock(), step=0)
+        assert runs.finish(
+            conn, run, ModelAnswer(text=answer, input_tokens=1_200, output_tokens=34), self.clock(), step=0
+        )
 
     def _claim(self, conn: Connection):
         run = runs.claim(conn, KEY, "me", Opening(), self.clock(), lease_ms=1_000)
@@ -57,12 +59,14 @@ class Room:
 
     def _park(self, conn: Connection, kind: str) -> None:
         run = self._claim(conn)
-        (row,) = runs.answered(conn, run, Said(text="", tool_calls=[call("files")]), self.clock(), step=0)
+        (row,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[call("files")]), self.clock(), step=0)
         assert runs.park(conn, run, row, "Which?", self.clock(), kind=kind)
 
     def call_tool(self) -> None:
         def work(conn: Connection) -> None:
-            runs.answered(conn, self._claim(conn), Said(text="", tool_calls=[call("files")]), self.clock(), step=0)
+            runs.answered(
+                conn, self._claim(conn), ModelAnswer(text="", tool_calls=[call("files")]), self.clock(), step=0
+            )
 
         self.database.write_now(work)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.agent.asking import JSON
-from gateway.agent.tools import files, sending, skill
-from gateway.agent.tools.registry import Arguments, Asking, Place, Tool, Toolbox
+from gateway.agent.models.interface import JSON
+from gateway.agent.tools import files, outgoing_files, skill
+from gateway.agent.tools.registry import Arguments, HumanQuestion, Tool, Toolbox, ToolContext
 from sessions import store
 from sessions.db import Database
 from sessions.keys import SessionKey
@@ -26,8 +26,8 @@ def started(database: Database, chat: str, ns: str) -> Any:
 
 
 @pytest.fixture
-def place(home: Path, sqlite: Database, clock) -> Place:
-    return Place(
+def place(home: Path, sqlite: Database, clock) -> ToolContext:
+    return ToolContext(
         session=started(sqlite, "7", "owner"),
         database=sqlite,
         workspace=home / "workspace" / "owner",
@@ -40,12 +40,12 @@ def place(home: Path, sqlite: Database, clock) -> Place:
 
 
 @pytest.fixture
-def elsewhere(place: Place) -> Place:
+def elsewhere(place: ToolContext) -> ToolContext:
     """The same agent in a chat with a memory of its own."""
     return replace(place, session=started(place.database, "8", "stranger"))
 
 
-async def use(place: Place, tool_name: str, /, **arguments: Any) -> Any:
+async def use(place: ToolContext, tool_name: str, /, **arguments: Any) -> Any:
     tool = ALL.get(tool_name)
     assert tool is not None
     return await tool.run(place, json.dumps(arguments))
@@ -62,7 +62,7 @@ def made(function: Any, **fields: Any) -> Tool:
     return Tool(name="made", arguments=Words, function=function, **fields)
 
 
-async def test_a_tool_that_takes_too_long_is_stopped(place: Place):
+async def test_a_tool_that_takes_too_long_is_stopped(place: ToolContext):
     async def slow(*_: object) -> str:
         await asyncio.Event().wait()
         return ""
@@ -70,8 +70,8 @@ async def test_a_tool_that_takes_too_long_is_stopped(place: Place):
     assert await made(slow, timeout=0.01).run(place, "{}") == "[made took longer than 0.01 s and was stopped]"
 
 
-async def test_long_output_is_cut_with_a_note(place: Place):
-    async def wordy(_: Place, arguments: Words) -> str:
+async def test_long_output_is_cut_with_a_note(place: ToolContext):
+    async def wordy(_: ToolContext, arguments: Words) -> str:
         return "x" * arguments.count
 
     assert await made(wordy, output_limit=10).run(place, '{"count": 15}') == "xxxxxxxxxx\n[cut: 5 more characters]"
@@ -86,7 +86,7 @@ async def test_long_output_is_cut_with_a_note(place: Place):
         ('{"count": "many"}', "count: Input should be a valid integer"),
     ],
 )
-async def test_wrong_arguments_are_explained(place: Place, arguments: str, told: str):
+async def test_wrong_arguments_are_explained(place: ToolContext, arguments: str, told: str):
     async def never(*_: object) -> str:
         raise AssertionError
 
@@ -95,7 +95,7 @@ async def test_wrong_arguments_are_explained(place: Place, arguments: str, told:
     assert told in str(answer)
 
 
-async def test_no_arguments_at_all_are_an_empty_object(place: Place):
+async def test_no_arguments_at_all_are_an_empty_object(place: ToolContext):
     async def ok(*_: object) -> str:
         return "ok"
 
@@ -123,7 +123,7 @@ def test_a_toolbox_leaves_out_what_it_does_not_know_and_what_it_must_not_offer()
 # --- memory --------------------------------------------------------------------------------------------------------
 
 
-async def test_notes_are_kept_replaced_and_forgotten(place: Place):
+async def test_notes_are_kept_replaced_and_forgotten(place: ToolContext):
     assert await use(place, "memory", action="list") == "There are no notes yet."
     assert await use(place, "memory", action="save", text="Lives in Oslo", cause="a job") == "Noted (no. 1)."
     assert await use(place, "memory", action="save", text="Lives in Bergen", replaces="o1") == "Noted (no. 2)."
@@ -134,12 +134,12 @@ async def test_notes_are_kept_replaced_and_forgotten(place: Place):
     assert await use(place, "memory", action="list") == "There are no notes yet."
 
 
-async def test_the_same_note_twice_is_one(place: Place):
+async def test_the_same_note_twice_is_one(place: ToolContext):
     assert await use(place, "memory", action="save", text="Likes tea") == "Noted (no. 1)."
     assert await use(place, "memory", action="save", text=" Likes  tea ") == "Noted (no. 1)."
 
 
-async def test_notes_never_leave_their_namespace(place: Place, elsewhere: Place):
+async def test_notes_never_leave_their_namespace(place: ToolContext, elsewhere: ToolContext):
     await use(place, "memory", action="save", text="A secret")
     assert await use(elsewhere, "memory", action="list") == "There are no notes yet."
     assert "no open note o1" in await use(elsewhere, "memory", action="forget", text="o1")
@@ -156,7 +156,7 @@ async def test_notes_never_leave_their_namespace(place: Place, elsewhere: Place)
         ({"action": "dance"}, "action: "),
     ],
 )
-async def test_what_memory_does_not_take(place: Place, arguments: dict, told: str):
+async def test_what_memory_does_not_take(place: ToolContext, arguments: dict, told: str):
     assert told in await use(place, "memory", **arguments)
 
 
@@ -172,19 +172,19 @@ async def test_what_memory_does_not_take(place: Place, arguments: dict, told: st
         {"replaces": "9" * 30},
     ],
 )
-async def test_a_note_is_saved_whatever_a_small_model_fills_in(place: Place, filled: dict):
+async def test_a_note_is_saved_whatever_a_small_model_fills_in(place: ToolContext, filled: dict):
     assert "Noted (no. 1)." in await use(place, "memory", action="save", text="Ann lives in Oslo", **filled)
     assert " fact: Ann lives in Oslo" in await use(place, "memory", action="list")
 
 
-async def test_an_empty_file_can_be_written(place: Place):
+async def test_an_empty_file_can_be_written(place: ToolContext):
     assert "Wrote 0 characters" in await use(place, "files", action="write", path="empty.txt", content="")
 
 
 # --- session_search ------------------------------------------------------------------------------------------------
 
 
-async def test_search_finds_the_passage_and_only_here(place: Place, elsewhere: Place):
+async def test_search_finds_the_passage_and_only_here(place: ToolContext, elsewhere: ToolContext):
     said = ["The boiler broke", "Call the plumber", "His number is 5551234"]
     new = [NewMessage(role=Role.USER, content=text) for text in said]
     place.database.write_now(store.append, place.session.id, new, 5)
@@ -194,13 +194,13 @@ async def test_search_finds_the_passage_and_only_here(place: Place, elsewhere: P
     assert "Nothing was said here" in await use(place, "session_search", query="zebra")
 
 
-async def test_a_search_that_makes_no_sense_is_explained_or_finds_nothing(place: Place):
+async def test_a_search_that_makes_no_sense_is_explained_or_finds_nothing(place: ToolContext):
     for query in ('"', "AND", "( OR )", "*", "a@b.com", "it's"):
         assert isinstance(await use(place, "session_search", query=query), str)
     assert "give a query" in await use(place, "session_search", query="")
 
 
-async def test_a_message_is_read_page_by_page_and_only_here(place: Place, elsewhere: Place):
+async def test_a_message_is_read_page_by_page_and_only_here(place: ToolContext, elsewhere: ToolContext):
     text = "".join(f"line {number}\n" for number in range(3_000))
     said = [NewMessage(role=Role.USER, content=text)]
     place.database.write_now(store.append, place.session.id, said, 1)
@@ -214,7 +214,7 @@ async def test_a_message_is_read_page_by_page_and_only_here(place: Place, elsewh
 # --- skill ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_skill_is_saved_listed_changed_viewed_and_deleted(place: Place):
+async def test_a_skill_is_saved_listed_changed_viewed_and_deleted(place: ToolContext):
     assert await use(place, "skill", action="list") == "There are no skills yet."
     await use(place, "skill", action="save", name="report", content="# Weekly report\n\nOn Fridays.")
     assert skill.listing(place.skills) == ["report: Weekly report"]
@@ -227,12 +227,12 @@ async def test_a_skill_is_saved_listed_changed_viewed_and_deleted(place: Place):
 
 
 @pytest.mark.parametrize("name", ["../x", "", "A", "a/b", ".", "x" * 64, "a\0b", None])
-async def test_names_of_skills_are_plain(place: Place, name: str | None):
+async def test_names_of_skills_are_plain(place: ToolContext, name: str | None):
     assert "lower-case letters" in await use(place, "skill", action="save", name=name, content="x")
 
 
 async def test_skills_belong_to_the_namespace_that_saved_them_and_those_of_the_admin_to_all(
-    place: Place, elsewhere: Place
+    place: ToolContext, elsewhere: ToolContext
 ):
     await use(place, "skill", action="save", name="report", content="Mine")
     assert await use(elsewhere, "skill", action="list") == "There are no skills yet."
@@ -251,7 +251,7 @@ async def test_skills_belong_to_the_namespace_that_saved_them_and_those_of_the_a
     assert await use(place, "skill", action="view", name="report") == "Mine\n"
 
 
-async def test_skills_that_are_not_there_or_empty(place: Place):
+async def test_skills_that_are_not_there_or_empty(place: ToolContext):
     assert "there is no skill x" in await use(place, "skill", action="view", name="x")
     assert "there is no skill x" in await use(place, "skill", action="delete", name="x")
     assert "save needs content" in await use(place, "skill", action="save", name="x", content=" ")
@@ -260,7 +260,7 @@ async def test_skills_that_are_not_there_or_empty(place: Place):
 # --- files ---------------------------------------------------------------------------------------------------------
 
 
-async def test_files_are_written_read_listed_and_deleted(place: Place):
+async def test_files_are_written_read_listed_and_deleted(place: ToolContext):
     assert await use(place, "files", action="list") == "There are no files here yet."
     assert await use(place, "files", action="write", path="a/b.md", content="tëxt") == "Wrote 4 characters to a/b.md."
     assert await use(place, "files", action="read", path="/a/b.md") == "tëxt"
@@ -272,12 +272,12 @@ async def test_files_are_written_read_listed_and_deleted(place: Place):
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "..", "/../etc/passwd", "a/../../owner2/x"])
 @pytest.mark.parametrize("action", ["read", "write", "list", "delete"])
-async def test_nothing_outside_of_the_workspace_is_touched(place: Place, path: str, action: str):
+async def test_nothing_outside_of_the_workspace_is_touched(place: ToolContext, path: str, action: str):
     assert "outside your workspace" in await use(place, "files", action=action, path=path, content="x")
 
 
 @pytest.mark.parametrize("action", ["read", "write", "list", "delete"])
-async def test_links_lead_nowhere_outside(place: Place, tmp_path: Path, action: str):
+async def test_links_lead_nowhere_outside(place: ToolContext, tmp_path: Path, action: str):
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "key").write_text("k")
@@ -304,14 +304,14 @@ async def test_links_lead_nowhere_outside(place: Place, tmp_path: Path, action: 
         ({"action": "write", "path": "big", "content": "x" * (files.MAX_FILE + 1)}, "at most 1000000"),
     ],
 )
-async def test_what_files_do_not_do(place: Place, arguments: dict, told: str):
+async def test_what_files_do_not_do(place: ToolContext, arguments: dict, told: str):
     (place.workspace / "folder").mkdir(parents=True)
     (place.workspace / "file").write_text("x")
     (place.workspace / "binary").write_bytes(b"\x7fELF\0\0")
     assert told in await use(place, "files", **arguments)
 
 
-async def test_a_big_file_is_read_in_part(place: Place):
+async def test_a_big_file_is_read_in_part(place: ToolContext):
     place.workspace.mkdir(parents=True)
     (place.workspace / "big").write_text("x" * 3_000_000)
     read = await use(place, "files", action="read", path="big")
@@ -319,14 +319,14 @@ async def test_a_big_file_is_read_in_part(place: Place):
     assert "more characters]" in read
 
 
-async def test_a_pipe_in_the_workspace_holds_nobody_up(place: Place):
+async def test_a_pipe_in_the_workspace_holds_nobody_up(place: ToolContext):
     place.workspace.mkdir(parents=True)
     os.mkfifo(place.workspace / "pipe")
     async with asyncio.timeout(30):
         assert "no ordinary file" in await use(place, "files", action="read", path="pipe")
 
 
-async def test_a_write_that_was_cut_off_leaves_the_old_file(place: Place):
+async def test_a_write_that_was_cut_off_leaves_the_old_file(place: ToolContext):
     await use(place, "files", action="write", path="a", content="old")
     await use(place, "files", action="write", path="a", content="new")
     assert [entry.name for entry in place.workspace.iterdir()] == ["a"]
@@ -335,17 +335,17 @@ async def test_a_write_that_was_cut_off_leaves_the_old_file(place: Place):
 # --- ask_human -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_question_is_asked_with_its_options(place: Place):
+async def test_a_question_is_asked_with_its_options(place: ToolContext):
     asked = await use(place, "ask_human", question="Which?", options=["x" * 200, "b"])
-    assert asked == Asking(question="Which?", options=("x" * 100, "b"))
+    assert asked == HumanQuestion(question="Which?", options=("x" * 100, "b"))
     assert "wrong arguments" in str(await use(place, "ask_human", question=""))
 
 
-def test_a_repeated_call_sends_what_the_first_one_took(place: Place) -> None:
+def test_a_repeated_call_sends_what_the_first_one_took(place: ToolContext) -> None:
     place.workspace.mkdir(parents=True)
     file = place.workspace / "report.csv"
     file.write_text("first")
-    (taken,) = sending.enclosed(file, "", place)["attachments"]
+    (taken,) = outgoing_files.enclosed(file, "", place)["attachments"]
     file.write_text("and second")
-    assert sending.enclosed(file, "", place)["attachments"] == [taken]
+    assert outgoing_files.enclosed(file, "", place)["attachments"] == [taken]
     assert (Path(taken["path"]).read_text(), Path(taken["path"]).stat().st_mode & 0o777) == ("first", 0o600)

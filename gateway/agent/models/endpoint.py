@@ -1,0 +1,173 @@
+"""One endpoint that speaks Chat Completions: the client library's client, and its errors in our words.
+
+The client library is imported with the first call, because that takes a second and most commands never call a model.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from gateway.agent.models.endpoint_window import from_models, from_ollama
+from gateway.agent.models.errors import CallFailed, code_in, refusal
+from gateway.agent.models.refusals import RefusalKind, without_secrets
+from gateway.observe.logging import get_logger
+
+if TYPE_CHECKING:
+    import openai
+
+log = get_logger(__name__)
+
+CONNECT_SECONDS = 15.0
+ASK_WINDOW_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """`timeout_seconds`: the longest silence of an endpoint, and the time after which nothing is retried. `answer_bytes`: where a longer
+    answer is cut.
+
+    `context_window` counts as it is when `window_is_known`, else only until the endpoint names its own.
+    """
+
+    base_url: str
+    name: str
+    api_key: str = field(default="", repr=False)
+    fast: str = ""
+    fallbacks: tuple[str, ...] = ()
+    context_window: int = 128_000
+    window_is_known: bool = True
+    max_output_tokens: int = 4096
+    timeout_seconds: float = 300.0
+    answer_bytes: int = 1_048_576
+    transcription: str = "whisper-1"
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.base_url).netloc.rpartition("@")[2]
+
+
+class ModelEndpoint:
+    """The client library's one client, made with the first call, and its errors in our words."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self._settings = settings
+        self._client: openai.AsyncOpenAI | None = None
+
+    async def client(self) -> "openai.AsyncOpenAI":
+        if self._client is None:
+            await asyncio.to_thread(_import_library)  # the loop goes on meanwhile
+        if self._client is None:
+            self._client = _new_client(self._settings)
+        return self._client
+
+    async def warm_up(self) -> None:
+        client = await self.client()
+        await asyncio.to_thread(lambda: client.chat.completions)  # the library loads its parts when they are asked for
+
+    async def aclose(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    @asynccontextmanager
+    async def speaking(self, model: str) -> AsyncGenerator[asyncio.Timeout]:
+        """Turns whatever goes wrong inside into Trouble. The timeout given is to be moved whenever something arrives."""
+        import openai
+
+        try:
+            async with asyncio.timeout(self._settings.timeout_seconds) as limit:
+                yield limit
+        except TimeoutError as error:
+            raise self._silent() from error
+        except openai.APIStatusError as error:
+            raise self._refusal(model, error.status_code, error.body, error.response.headers) from error
+        except openai.APIConnectionError as error:
+            raise self._no_connection(error) from error
+        except openai.APIError as error:  # an error in the middle of a stream
+            raise self.told(model, error.body) from error
+        except UnicodeEncodeError as error:
+            message = "The conversation holds characters that cannot be sent as UTF-8."
+            raise CallFailed(message, RefusalKind.TRANSCRIPT) from error
+        except ValueError as error:
+            raise self.not_an_answer() from error
+
+    def told(self, model: str, body: object) -> CallFailed:
+        """An error inside an answer whose status was 200."""
+        return self._refusal(model, code_in(body) or 503, body, {})
+
+    def not_an_answer(self) -> CallFailed:
+        message = f"{self._settings.host} did not answer in the way of Chat Completions. Check model.base_url."
+        return CallFailed(message, RefusalKind.AGAIN)
+
+    def _silent(self) -> CallFailed:
+        seconds = self._settings.timeout_seconds
+        return CallFailed(f"{self._settings.host} was silent for {seconds:g} s.", RefusalKind.AGAIN)
+
+    def _no_connection(self, error: BaseException) -> CallFailed:
+        """The transport calls a refused connection a timeout too; only the first cause tells."""
+        while error.__cause__ is not None:
+            error = error.__cause__
+        if isinstance(error, TimeoutError):
+            return self._silent()
+        why = " ".join(without_secrets(_reason(error), self._settings.api_key).split()) or type(error).__name__
+        return CallFailed(f"{self._settings.host} cannot be reached: {why}", RefusalKind.AGAIN)
+
+    def _refusal(self, model: str, status: int, body: object, headers: Mapping[str, str]) -> CallFailed:
+        return refusal(self._settings.host, model, self._settings.api_key, status, body, headers)
+
+    async def named_window(self, model: str) -> int | None:
+        """The window of this model where the endpoint tells it, 0 where it does not. None: it could not be asked."""
+        import openai
+
+        try:
+            async with asyncio.timeout(ASK_WINDOW_SECONDS):
+                found = await self._from_models(model)
+                return found or (await self._from_ollama(model) if self._is_local else None) or 0
+        except (openai.APIStatusError, ValueError):  # it knows no such question
+            return 0
+        except (TimeoutError, openai.APIError) as error:
+            log.debug("model.window_not_asked", model=model, error=type(error).__name__)
+            return None
+
+    @property
+    def _is_local(self) -> bool:
+        """Ollama has no key; those who take one name their windows in /models, or nowhere."""
+        return not self._settings.api_key or ":11434" in self._settings.host
+
+    async def _from_models(self, model: str) -> int | None:
+        client = await self.client()
+        return from_models(await client.get("/models", cast_to=object), model)
+
+    async def _from_ollama(self, model: str) -> int | None:
+        client = await self.client()
+        root = self._settings.base_url.rstrip("/").removesuffix("/v1")
+        return from_ollama(await client.post(f"{root}/api/show", cast_to=object, body={"model": model}))
+
+
+def _reason(error: BaseException) -> str:
+    """In words: `connection refused` for `[Errno 111] Connect call failed ('127.0.0.1', 9)`."""
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return re.sub(r"\[Errno -?\d+\] ", "", str(error))
+
+
+def _import_library() -> None:
+    import_module("openai")
+
+
+def _new_client(settings: ModelSettings) -> "openai.AsyncOpenAI":
+    import openai
+
+    return openai.AsyncOpenAI(
+        base_url=settings.base_url,
+        api_key=settings.api_key or "none",  # local servers want none, the library insists on one
+        max_retries=0,
+        timeout=openai.Timeout(settings.timeout_seconds, connect=min(CONNECT_SECONDS, settings.timeout_seconds)),
+        http_client=openai.DefaultAioHttpClient(),  # a third less CPU for each call than the default transport
+    )

@@ -1,0 +1,98 @@
+"""One failed call to an endpoint: what it was, and the error that it becomes when nothing more can be done."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import cast
+
+from gateway.agent.models.interface import JSON, ContextOverflow, ModelError, ModelRefused, ModelUnreachable
+from gateway.agent.models.refusals import RefusalKind, classify, describe_refusal, named_limit, retry_after
+
+
+class CallOutcome(StrEnum):
+    ANSWERED = "answered"
+    LIMITED = "limited"  # 429
+    UNREACHABLE = "unreachable"  # 5xx, timeouts, broken connections and answers
+    ADAPTED = "adapted"  # refused once, then asked in a way that the endpoint understands
+    REFUSED = "refused"
+    OVERFLOW = "overflow"
+
+
+class CallFailed(Exception):
+    """One call failed. `words`: everything that the endpoint said, for learning; `str()` is for the operator."""
+
+    def __init__(
+        self, message: str, verdict: RefusalKind, *, status: int = 0, words: str = "", wait: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+        self.status = status
+        self.words = words
+        self.wait = wait
+
+    @property
+    def outcome(self) -> CallOutcome:
+        match self.verdict:
+            case RefusalKind.AGAIN:
+                return CallOutcome.LIMITED if self.status == 429 else CallOutcome.UNREACHABLE
+            case RefusalKind.OVERFLOW:
+                return CallOutcome.OVERFLOW
+            case _:
+                return CallOutcome.REFUSED
+
+    def final(self) -> ModelError:
+        match self.verdict:
+            case RefusalKind.AGAIN:
+                return ModelUnreachable(str(self))
+            case RefusalKind.OVERFLOW:
+                return ContextOverflow(str(self), limit=named_limit(self.words))
+            case _:
+                about = self.verdict is RefusalKind.TRANSCRIPT
+                return ModelRefused(str(self), status=self.status or None, about_transcript=about)
+
+    def about_audio(self) -> ModelError:
+        """The same for a call that had a recording and no transcript."""
+        if self.verdict is RefusalKind.AGAIN:
+            return ModelUnreachable(str(self))
+        return ModelRefused(str(self), status=self.status or None)
+
+
+def refusal(host: str, model: str, api_key: str, status: int, body: object, headers: Mapping[str, str]) -> CallFailed:
+    """An error that the endpoint put into words."""
+    said = _said(body)
+    words = " ".join([said, *_marks(body)])
+    message = describe_refusal(host, model, status, said, api_key)
+    return CallFailed(message, classify(status, words), status=status, words=words, wait=retry_after(headers))
+
+
+def _said(body: object) -> str:
+    match body:
+        case {"message": str(message)} | {"error": {"message": str(message)}} | {"error": str(message)}:
+            return message
+        case None:
+            return ""
+        case _:
+            return str(body)
+
+
+def code_in(body: object) -> int | None:
+    match body:
+        case {"code": int(code)}:
+            return code
+        case _:
+            return None
+
+
+def _marks(body: object) -> list[str]:
+    if not isinstance(body, dict):
+        return []
+    fields = cast(JSON, body)
+    return [f"{name} {fields[name]}" for name in ("code", "type", "param", "n_ctx") if fields.get(name)]
+
+
+def combined_error(failures: list[ModelError]) -> ModelError:
+    """While one of them was only unreachable, trying again later may help."""
+    message = " ".join(dict.fromkeys(str(failure) for failure in failures))
+    if any(isinstance(failure, ModelUnreachable) for failure in failures):
+        return ModelUnreachable(message)
+    first = failures[0]
+    return ModelRefused(message, status=first.status if isinstance(first, ModelRefused) else None)

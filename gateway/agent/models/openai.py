@@ -1,0 +1,287 @@
+"""Models behind an OpenAI-compatible endpoint: retries, fallbacks, and the differences between endpoints.
+
+Answers are read as plain dictionaries: the client library's typed objects would cost most of a call's time and hide fields that have
+to go back.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from gateway.agent.models.endpoint import ModelEndpoint, ModelSettings
+from gateway.agent.models.errors import CallFailed, CallOutcome, combined_error
+from gateway.agent.models.interface import (
+    AFRESH,
+    JSON,
+    Answer,
+    ContextOverflow,
+    ModelError,
+    ModelRefused,
+    ModelRequest,
+    ModelUnreachable,
+    OnToken,
+    Usage,
+)
+from gateway.agent.models.quirks import Gap, Quirks
+from gateway.agent.models.refusals import RefusalKind, named_limit
+from gateway.agent.models.retry import RetryPolicy
+from gateway.agent.models.stream_reader import AnswerBuilder
+from gateway.agent.models.text_tool_calls import TextToolCallFilter, unfenced_json
+from gateway.agent.models.vision import brings_new, is_refused, not_taken, once_without
+from gateway.agent.tokens import Tokens
+from gateway.observe.logging import get_logger
+from gateway.texts import say
+
+if TYPE_CHECKING:
+    import openai
+
+log = get_logger(__name__)
+
+REST_SECONDS = 60.0  # a model that failed for good is asked after its fallbacks for so long
+LEAST_WINDOW = 1_024
+
+Observe = Callable[[str, CallOutcome, float, Usage | None], None]
+"""Hears of every call: the model, how it ended, seconds, and usage when it was answered."""
+
+
+def ignore(_model: str, _outcome: CallOutcome, _seconds: float, _usage: Usage | None) -> None:
+    """Nobody observes."""
+
+
+class _Shown:
+    """What the reader has seen of an answer that may have to begin again."""
+
+    def __init__(self, on_token: OnToken | None) -> None:
+        self._on_token = on_token
+        self._any = False
+
+    def show(self, text: str) -> None:
+        if text and self._on_token:
+            self._any = True
+            self._on_token(text)
+
+    def start_afresh(self) -> None:
+        if self._any and self._on_token:
+            self._any = False
+            self._on_token(AFRESH)
+
+
+class OpenAIModel:
+    """`Model` over Chat Completions. Close it with `aclose()`; it may be used again after that."""
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        *,
+        tokens: Tokens | None = None,
+        patience: RetryPolicy | None = None,
+        observe: Observe = ignore,
+    ) -> None:
+        self.settings = settings
+        self.tokens = tokens or Tokens()
+        self._patience = patience or RetryPolicy()
+        self._observe = observe
+        self._endpoint = ModelEndpoint(settings)
+        self._quirks: dict[str, Quirks] = {}
+        self._resting: dict[str, float] = {}
+        self._named_windows: dict[str, int] = {}  # 0: it does not tell
+
+    def describe(self) -> str:
+        return f"{self.settings.name} at {self.settings.host}"
+
+    def window(self, model: str | None = None) -> int:
+        """The context window in tokens: as configured or as the endpoint names it, whichever is smaller, and smaller still once it has
+        refused a request for its length. Where none is configured, what the endpoint names counts."""
+        name = model or self.settings.name
+        named, learnt = self._named_windows.get(name), self._quirks_of(name).window
+        configured = self.settings.context_window
+        size = min(configured, named or configured) if self.settings.window_is_known else named or configured
+        return min(size, learnt or sys.maxsize)
+
+    async def learn_window(self, model: str | None = None) -> None:
+        """Ask the endpoint, once for each model, how large its window is. Never raises for what the endpoint does."""
+        name = model or self.settings.name
+        if name not in self._named_windows and (named := await self._endpoint.named_window(name)) is not None:
+            self._named_windows[name] = named
+
+    async def warm_up(self) -> None:
+        """Load the client library, which takes half a second, before somebody waits for it."""
+        await self._endpoint.warm_up()
+
+    async def aclose(self) -> None:
+        await self._endpoint.aclose()
+
+    async def ask(self, request: ModelRequest, on_token: OnToken | None = None) -> Answer:
+        """See `Model`. When an answer has to begin again after something was shown, `on_token` hears AFRESH."""
+        shown = _Shown(on_token)
+        failures: list[ModelError] = []
+        for model in self._candidates(request.model):
+            try:
+                return await self._ask(model, request, shown)
+            except ContextOverflow:
+                raise
+            except ModelRefused as error:
+                if error.about_transcript:
+                    raise
+                failures.append(error)
+            except ModelUnreachable as error:
+                failures.append(error)
+            self._resting[model] = self._patience.clock() + REST_SECONDS
+            shown.start_afresh()
+        raise combined_error(failures)
+
+    def _candidates(self, wanted: str | None) -> list[str]:
+        settings = self.settings
+        first = wanted or settings.name
+        spare = [settings.name] if first == settings.fast else []
+        names = dict.fromkeys([first, *spare, *settings.fallbacks])
+        now = self._patience.clock()
+        return sorted(names, key=lambda name: self._resting.get(name, now) > now)
+
+    async def _ask(self, model: str, request: ModelRequest, shown: _Shown) -> Answer:
+        """One model with its retries. Ends, because every refusal that is adapted to closes a gap for good."""
+        quirks, failed = self._quirks_of(model), 0
+        deadline = self._patience.clock() + self.settings.timeout_seconds
+        while True:
+            if request.exact and Gap.PICTURES in quirks.gaps and brings_new(request.messages):
+                raise not_taken(self.settings.host, model)
+            body = quirks.shape(request, model, self.settings.max_output_tokens)
+            started = self._patience.clock()
+            try:
+                answer = await self._call(body, request, shown)
+            except CallFailed as trouble:
+                adapted = quirks.learn(body, trouble.status, trouble.words)
+                if request.exact and is_refused(body, trouble.words) and brings_new(request.messages):
+                    raise trouble.final() from trouble
+                if not adapted and trouble.verdict is RefusalKind.TRANSCRIPT and is_refused(body, trouble.words):
+                    request, adapted = once_without(request), True
+                outcome = CallOutcome.ADAPTED if adapted else trouble.outcome
+                self._observe(model, outcome, self._patience.clock() - started, None)
+                if not adapted:
+                    failed += 1
+                    await self._wait_or_give_up(trouble, failed, deadline, body)
+                shown.start_afresh()
+            else:
+                self._resting.pop(model, None)
+                self._observe(model, CallOutcome.ANSWERED, self._patience.clock() - started, answer.usage)
+                return answer
+
+    async def _wait_or_give_up(self, trouble: CallFailed, failed: int, deadline: float, body: JSON) -> None:
+        if trouble.verdict is RefusalKind.OVERFLOW:
+            self._learn_window(body, named_limit(trouble.words))
+        wait = self._patience.wait(failed, trouble.wait, deadline) if trouble.verdict is RefusalKind.AGAIN else None
+        if wait is None:
+            raise trouble.final() from trouble
+        await self._patience.sleep(wait)
+
+    async def _call(self, body: JSON, request: ModelRequest, shown: _Shown) -> Answer:
+        model: str = body["model"]
+        real_tools = Gap.TOOLS not in self._quirks_of(model).gaps
+        fences = TextToolCallFilter(
+            {tool["function"]["name"]: tool["function"] for tool in request.tools}, anywhere=not real_tools
+        )
+        assembly = AnswerBuilder(self.settings.answer_bytes)
+        async with aclosing(self._chunks(body)) as chunks:
+            async for chunk in chunks:
+                text = self._read(assembly, chunk)
+                if assembly.visible.restarted:
+                    fences.restart()
+                    shown.start_afresh()
+                shown.show(fences.feed(text))
+                if assembly.is_full:
+                    break
+        if assembly.is_full:
+            return self._cut(body, request, assembly, fences, shown)
+        if not assembly.started:
+            raise self._endpoint.not_an_answer()
+        if not assembly.complete or assembly.finish_reason == "error":
+            raise CallFailed(f"{self.settings.host} broke off its answer.", RefusalKind.AGAIN)
+        shown.show(fences.feed(assembly.visible.finish()) + fences.finish())
+        return self._answer(body, request, assembly, fences)
+
+    def _cut(
+        self, body: JSON, request: ModelRequest, assembly: AnswerBuilder, fences: TextToolCallFilter, shown: _Shown
+    ) -> Answer:
+        """What has come until the limit, and a line that says so. Calls in it are not executed, as after any answer that was cut off."""
+        log.warning("model.answer_cut", model=body["model"], limit=self.settings.answer_bytes)
+        note = say("limits.answer_cut", limit=f"{self.settings.answer_bytes:,}")
+        shown.show(fences.feed(assembly.visible.finish() + f"\n\n{note}") + fences.finish())
+        assembly.finish_reason = "length"
+        return self._answer(body, request, assembly, fences)
+
+    def _read(self, assembly: AnswerBuilder, chunk: JSON) -> str:
+        try:
+            return assembly.feed(chunk)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # not the shape of a chunk
+            raise self._endpoint.not_an_answer() from error
+
+    async def _chunks(self, body: JSON) -> AsyncGenerator[JSON]:
+        """The answer's chunks, or the whole of it as the only one."""
+        client = await self._endpoint.client()
+        async with self._endpoint.speaking(body["model"]) as limit:
+            if not body.get("stream"):
+                yield self._checked(body, await client.post("/chat/completions", cast_to=object, body=body))
+                return
+            async with await self._stream(client, body) as stream:
+                if "json" in stream.response.headers.get("content-type", ""):
+                    await stream.response.aread()
+                    yield self._checked(body, stream.response.json())
+                    return
+                async for chunk in stream:
+                    self._heard(limit)
+                    yield self._checked(body, chunk)
+
+    def _heard(self, limit: asyncio.Timeout) -> None:
+        """Moves the end of patience, at every tenth of it only: timers cost more than reading a chunk."""
+        now, seconds = asyncio.get_running_loop().time(), self.settings.timeout_seconds
+        if (limit.when() or now) < now + 0.9 * seconds:
+            limit.reschedule(now + seconds)
+
+    async def _stream(self, client: "openai.AsyncOpenAI", body: JSON) -> "openai.AsyncStream[object]":
+        from openai import AsyncStream
+
+        return await client.post(
+            "/chat/completions", cast_to=object, body=body, stream=True, stream_cls=AsyncStream[object]
+        )
+
+    def _checked(self, body: JSON, found: object) -> JSON:
+        if not isinstance(found, dict):
+            raise self._endpoint.not_an_answer()
+        chunk = cast(JSON, found)
+        if chunk.get("error"):
+            raise self._endpoint.told(body["model"], chunk["error"])
+        return chunk
+
+    def _answer(self, body: JSON, request: ModelRequest, assembly: AnswerBuilder, fences: TextToolCallFilter) -> Answer:
+        tool_calls = assembly.tool_calls(fences.calls)
+        text = fences.text.rstrip() if fences.calls else fences.text
+        text = unfenced_json(text) if request.response_format else text
+        reason = assembly.finish_reason or "stop"
+        if reason in ("stop", "tool_calls", "function_call"):
+            reason = "tool_calls" if tool_calls else "stop"
+        answer = Answer(text=text, tool_calls=tool_calls, finish_reason=reason, model=body["model"])
+        return replace(answer, usage=self._usage(body, answer, assembly.usage))
+
+    def _usage(self, body: JSON, answer: Answer, counted: Usage | None) -> Usage:
+        model: str = body["model"]
+        if counted is not None:
+            self.tokens.learn(model, self._estimate(body), counted.input_tokens)
+            return counted
+        written = self.tokens.text(answer.text, model)
+        written += sum(self.tokens.text(call.name + call.arguments, model) for call in answer.tool_calls)
+        return Usage(input_tokens=self._estimate(body, model), output_tokens=written, estimated=True)
+
+    def _estimate(self, body: JSON, model: str = "") -> int:
+        return self.tokens.messages(body["messages"], model) + self.tokens.tools(body.get("tools") or (), model)
+
+    def _learn_window(self, body: JSON, limit: int | None) -> None:
+        """Where the service does not name its window, it is smaller than what it just refused."""
+        model: str = body["model"]
+        learnt = limit or self._estimate(body, model)
+        self._quirks_of(model).window = max(min(learnt, self.window(model)), LEAST_WINDOW)
+
+    def _quirks_of(self, model: str) -> Quirks:
+        return self._quirks.setdefault(model, Quirks())

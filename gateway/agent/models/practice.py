@@ -1,0 +1,236 @@
+"""The model that needs no network and no key: fixed rules that drive every feature, so that a newcomer can try them all."""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+from gateway.agent.models.interface import JSON, Answer, ModelRequest, OnToken, ToolCall, Usage
+from gateway.agent.models.practice_tricks import BOTH_AT_ONCE, TRICKS, PracticeTrick, help_text, long_answer
+from gateway.agent.tokens import Tokens
+
+NAME = "practice"
+PAUSE_SECONDS = 0.015
+SLOW_SECONDS = 0.3
+MOST_NUMBERS = 300
+SHOWN_CHARACTERS = 1_500
+WINDOW = 128_000
+
+_SPEAKER = re.compile(r"^\[[^\]\n]{1,80}\] ")
+_COUNT = re.compile(r"count (?:up )?to (\d+)", re.IGNORECASE)
+_SLOWLY = re.compile(r"count\b.*\bslowly\b", re.IGNORECASE)
+_HELP = re.compile(r"(?:help|\?|what can (?:you do|i try)\b.*)\W*$", re.IGNORECASE)
+_LONG = re.compile(r"(?:write|give me|show me) (?:a )?(?:very )?(?:long|markdown)\b", re.IGNORECASE)
+_KNOW = re.compile(r"what do you (?:know|remember)", re.IGNORECASE)
+_BOTH = re.compile(r"call two tools", re.IGNORECASE)
+_OBSERVATION = re.compile(r"^\W*(o\d+ .+)$", re.MULTILINE)
+_NUMBERED_LINE = re.compile(r"^\W*(\d+)\W+(.*)$", re.MULTILINE)
+_TELLING = re.compile(
+    r"[^.!?\n]*\b(?:I prefer|I like|I live|my name is|we decided|remember that)\b[^.!?\n]*[.!?]?", re.IGNORECASE
+)
+
+
+class PracticeModel:
+    """`Model` without a model. The same request gets the same answer. `pause`: seconds between streamed words."""
+
+    def __init__(
+        self,
+        *,
+        pause: float = PAUSE_SECONDS,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        tokens: Tokens | None = None,
+    ) -> None:
+        self.tokens = tokens or Tokens()
+        self._pause = pause
+        self._sleep = sleep
+
+    def describe(self) -> str:
+        return "practice (no real AI, no network)"
+
+    def window(self, model: str | None = None) -> int:  # noqa: ARG002 there is but one
+        return WINDOW
+
+    async def learn_window(self, model: str | None = None) -> None:
+        """It is known."""
+
+    async def warm_up(self) -> None:
+        """Nothing to load."""
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+    async def ask(self, request: ModelRequest, on_token: OnToken | None = None) -> Answer:
+        text, calls = _answer_to(request)
+        if on_token:
+            pause = SLOW_SECONDS if _SLOWLY.match(last_words(request.messages)) else self._pause
+            await self._stream(text, on_token, pause)
+        return Answer(
+            text=text,
+            tool_calls=calls,
+            finish_reason="tool_calls" if calls else "stop",
+            usage=self._usage(request, text, calls),
+            model=NAME,
+        )
+
+    async def _stream(self, text: str, on_token: OnToken, pause: float) -> None:
+        for word in re.findall(r"\S+\s*|\s+", text):
+            on_token(word)
+            if pause:
+                await self._sleep(pause)
+
+    def _usage(self, request: ModelRequest, text: str, calls: Sequence[ToolCall]) -> Usage:
+        asked = self.tokens.messages(request.messages) + self.tokens.tools(request.tools)
+        written = text + "".join(call.name + call.arguments for call in calls)
+        return Usage(input_tokens=asked, output_tokens=self.tokens.text(written), estimated=True)
+
+
+def last_words(messages: Sequence[JSON]) -> str:
+    """What the user wrote last, without the context block before it and the name in groups."""
+    users = [message for message in messages if message["role"] == "user"]
+    content: Any = users[-1].get("content") if users else ""
+    if isinstance(content, list):
+        content = "\n".join(part.get("text", "") for part in cast(list[JSON], content))
+    text = str(content or "")
+    _, block, after = text.partition("\n\n")
+    return _SPEAKER.sub("", after if block else text).strip()
+
+
+def _answer_to(request: ModelRequest) -> tuple[str, tuple[ToolCall, ...]]:
+    if request.response_format:
+        return _as_asked(request), ()
+    if request.messages and request.messages[-1]["role"] == "tool":
+        return _told(request.messages), ()
+    said = last_words(request.messages)
+    if _KNOW.match(said) and _remembered(request.messages):
+        return _known(request.messages), ()
+    offered: dict[str, JSON] = {tool["function"]["name"]: tool["function"] for tool in request.tools}
+    if _BOTH.match(said):
+        return _both_at_once(request.messages, offered)
+    for trick in TRICKS:
+        if (match := trick.pattern.match(said)) and trick.tool in offered:
+            return trick.announcement, _calls(request.messages, [(trick, match)], offered)
+    return _in_words(said, request.messages, offered), ()
+
+
+def _in_words(said: str, messages: Sequence[JSON], offered: dict[str, JSON]) -> str:
+    if _HELP.match(said):
+        return help_text(offered)
+    if counted := _COUNT.match(said):
+        return "\n".join(str(number) for number in range(1, min(int(counted.group(1)), MOST_NUMBERS) + 1))
+    if _LONG.match(said):
+        return long_answer()
+    if _KNOW.match(said):
+        return _known(messages)
+    return (
+        "I am the practice model of this gateway: a handful of fixed rules, no real AI. "
+        f"I understood that you wrote:\n\n{_quoted(said[:SHOWN_CHARACTERS] or '(nothing)')}\n\n"
+        "Write `help` to see what you can try. Set `model` in config.yaml to talk to a real model."
+    )
+
+
+def _remembered(messages: Sequence[JSON]) -> list[str]:
+    """The observations that the system prompt holds."""
+    system = "\n".join(str(message.get("content")) for message in messages if message["role"] == "system")
+    return _OBSERVATION.findall(system)
+
+
+def _known(messages: Sequence[JSON]) -> str:
+    known = _remembered(messages)
+    if not known:
+        return "I know nothing about you yet. Try: remember that I live in Oslo"
+    return "This is what my memory holds:\n\n" + "\n".join(f"- {line}" for line in known)
+
+
+def _both_at_once(messages: Sequence[JSON], offered: dict[str, JSON]) -> tuple[str, tuple[ToolCall, ...]]:
+    chosen = [trick for trick in BOTH_AT_ONCE if trick.tool in offered][:2]
+    if len(chosen) < 2:
+        return "For that I need two tools, and here I have fewer.", ()
+    matches = [(trick, match) for trick in chosen if (match := trick.pattern.match(trick.example))]
+    return "I call two tools at once.", _calls(messages, matches, offered)
+
+
+def _calls(
+    messages: Sequence[JSON], chosen: Sequence[tuple[PracticeTrick, re.Match[str]]], offered: dict[str, JSON]
+) -> tuple[ToolCall, ...]:
+    taken = {call["id"] for message in messages for call in message.get("tool_calls") or ()}
+    calls: list[ToolCall] = []
+    for trick, match in chosen:
+        arguments = json.dumps(trick.arguments(match, offered[trick.tool]), ensure_ascii=False)
+        key = _free_id(len(messages) + len(calls), taken)
+        raw = {"id": key, "type": "function", "function": {"name": trick.tool, "arguments": arguments}}
+        calls.append(ToolCall(id=key, name=trick.tool, arguments=arguments, raw=raw))
+    return tuple(calls)
+
+
+def _free_id(number: int, taken: set[Any]) -> str:
+    """Follows from the transcript's length; a transcript that was cut in between may have used the number before."""
+    while (key := f"call_{number}") in taken:
+        number += 1
+    taken.add(key)
+    return key
+
+
+def _told(messages: Sequence[JSON]) -> str:
+    """The results of the last calls in plain words."""
+    names = {call["id"]: call["function"]["name"] for message in messages for call in message.get("tool_calls") or ()}
+    start = len(messages)
+    while start and messages[start - 1]["role"] == "tool":
+        start -= 1
+    return "\n\n".join(_result(names.get(each["tool_call_id"], "tool"), each) for each in messages[start:])
+
+
+def _result(name: str, message: JSON) -> str:
+    text = str(message.get("content") or "").strip()
+    if name == "ask_human":
+        return f"You answered: {text.removeprefix('The person wrote: ') or 'nothing'}"
+    if not text:
+        return f"The tool `{name}` is done and had nothing to say."
+    shown = text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + " …"
+    return f"The tool `{name}` answered:\n\n{_quoted(shown)}"
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}" for line in text.splitlines())
+
+
+def _as_asked(request: ModelRequest) -> str:
+    """The smallest JSON of the schema, and of a fold also the sentences in which somebody tells about himself."""
+    wanted: JSON = (request.response_format or {}).get("json_schema") or {}
+    answer: Any = _smallest(wanted.get("schema") or {"type": "object"})
+    if wanted.get("name") == "hermes_fold":
+        answer = {**answer, "observations": _observations(str(request.messages[-1].get("content")))}
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def _smallest(schema: JSON) -> Any:
+    kinds: Any = schema.get("type")
+    kind: object = cast(list[Any], kinds)[0] if isinstance(kinds, list) else kinds
+    if kind == "object":
+        properties: JSON = schema.get("properties") or {}
+        required: list[str] = schema.get("required") or list(properties)
+        return {name: _smallest(properties.get(name) or {}) for name in required}
+    if kind == "string":
+        allowed: list[str] = schema.get("enum") or [""]
+        return allowed[0]
+    simple: dict[object, Any] = {"array": [], "integer": 0, "number": 0, "boolean": False}
+    return simple.get(kind)
+
+
+def _observations(folded: str) -> list[JSON]:
+    found: list[JSON] = []
+    for number, line in _NUMBERED_LINE.findall(folded):
+        if match := _TELLING.search(line):
+            sentence = match.group().rpartition(": ")[2].strip()
+            kind = "decision" if "decided" in sentence else "preference" if "prefer" in sentence else "fact"
+            found.append(
+                {
+                    "kind": kind,
+                    "text": sentence,
+                    "cause": None,
+                    "happened": None,
+                    "src": [int(number)],
+                    "replaces": None,
+                }
+            )
+    return found

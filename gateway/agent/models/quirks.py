@@ -1,0 +1,173 @@
+"""What one model at one endpoint does not speak, learnt from its refusals, and requests shaped accordingly.
+
+Each gap costs one refused call, once. A refusal teaches only about a field that the refused request had, so learning ends.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from gateway.agent.models.interface import JSON, ModelRequest
+from gateway.agent.models.refusals import is_overflow
+from gateway.agent.models.text_tool_calls import instructions, spell_out, with_instructions
+from gateway.agent.models.vision import is_blind, is_refused, without_pictures
+
+_TELLING = frozenset({400, 404, 405, 415, 422, 500, 501})
+_UNSUPPORTED = re.compile(
+    r"not? support|n't support|unsupported|unrecognized|unknown|not permitted|not allowed|not available|not enabled|not implemented"
+    r"|unexpected|extra (?:inputs|fields)|no endpoints|additional properties|requires --|only supports?|must not be|cannot be used",
+    re.IGNORECASE,
+)
+_FORMAT = re.compile(r"response_format|json_schema|json_object|json mode|structured.outputs?|grammar", re.IGNORECASE)
+_TOOLS = re.compile(r"\btools?\b|tool use|tool choice|\bfunctions?\b|function calling", re.IGNORECASE)
+_TRANSCRIPT_TOOLS = re.compile(r"tool_call|role|messages?\.|schema for", re.IGNORECASE)
+_STREAM = re.compile(r"\bstream(?:ing)?\b", re.IGNORECASE)
+_SYSTEM = re.compile(
+    r"system (?:role|message|instruction|prompt)|developer instruction|\brole\b.{0,40}system", re.IGNORECASE
+)
+_OUTPUT = re.compile(r"max_(?:completion_|output_)?tokens", re.IGNORECASE)
+_OUTPUT_LIMIT = re.compile(
+    r"(?:at most|<=|less than or equal to|limit of|maximum (?:is|of|value is))\s*([\d,]+)", re.IGNORECASE
+)
+_TOOL_OPTIONS = ("tool_choice", "parallel_tool_calls")
+
+
+class Gap(StrEnum):
+    STREAM = "stream"
+    STREAM_OPTIONS = "stream_options"
+    TOOLS = "tools"
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"
+    SYSTEM = "system"  # no system role
+    MAX_TOKENS = "max_tokens"  # it wants max_completion_tokens
+    PICTURES = "pictures"
+
+
+@dataclass(slots=True, kw_only=True)
+class Quirks:
+    """Mutable on purpose: it lives as long as the model and is all that is remembered about it."""
+
+    gaps: set[Gap] = field(default_factory=set[Gap])
+    dropped: set[str] = field(default_factory=set[str])
+    most_output: int | None = None
+    window: int | None = None
+
+    def shape(self, request: ModelRequest, model: str, max_output_tokens: int) -> JSON:
+        """The body of the call."""
+        body: JSON = {key: value for key, value in request.options.items() if key not in self.dropped}
+        body |= {"model": model, "messages": list(request.messages)}
+        if Gap.PICTURES in self.gaps:
+            body["messages"] = without_pictures(body["messages"])
+        self._add_output_limit(body, request.max_output_tokens or max_output_tokens)
+        if request.tools:
+            self._add_tools(body, request.tools)
+        if request.response_format:
+            self._add_format(body, request.response_format)
+        if Gap.SYSTEM in self.gaps:
+            body["messages"] = _without_system(body["messages"])
+        if Gap.STREAM not in self.gaps:
+            body["stream"] = True
+            if Gap.STREAM_OPTIONS not in self.gaps:
+                body["stream_options"] = {"include_usage": True}
+        return body
+
+    def _add_output_limit(self, body: JSON, wanted: int) -> None:
+        name = "max_completion_tokens" if Gap.MAX_TOKENS in self.gaps else "max_tokens"
+        if name not in self.dropped:
+            body[name] = min(wanted, self.most_output or wanted)
+
+    def _add_tools(self, body: JSON, tools: Sequence[JSON]) -> None:
+        if Gap.TOOLS not in self.gaps:
+            body["tools"] = list(tools)
+            return
+        for option in _TOOL_OPTIONS:
+            body.pop(option, None)
+        body["messages"] = with_instructions(spell_out(body["messages"]), instructions(tools))
+
+    def _add_format(self, body: JSON, wanted: JSON) -> None:
+        if Gap.JSON_SCHEMA not in self.gaps or wanted.get("type") != "json_schema":
+            if Gap.JSON_OBJECT not in self.gaps:
+                body["response_format"] = wanted
+                return
+        elif Gap.JSON_OBJECT not in self.gaps:
+            body["response_format"] = {"type": "json_object"}
+        body["messages"] = with_instructions(body["messages"], _format_in_words(wanted))
+
+    def learn(self, body: Mapping[str, Any], status: int, words: str) -> bool:
+        """True when this refusal of `body` taught something new, so that asking again, shaped anew, makes sense."""
+        if status not in _TELLING or is_overflow(status, words):
+            return False
+        if is_refused(body, words):
+            return is_blind(words) and self._add(Gap.PICTURES)
+        unsupported = bool(_UNSUPPORTED.search(words))
+        if status >= 500 and not unsupported:
+            return False
+        return (
+            self._learn_fields(body, words, unsupported)
+            or self._learn_output(body, words)
+            or self._learn_options(body, words)
+        )
+
+    def _learn_fields(self, body: Mapping[str, Any], words: str, unsupported: bool) -> bool:
+        if "stream_options" in body and "stream_options" in words:
+            return self._add(Gap.STREAM_OPTIONS)
+        if "max_tokens" in body and "max_completion_tokens" in words:
+            return self._add(Gap.MAX_TOKENS)
+        if "response_format" in body and _FORMAT.search(words):
+            kind = body["response_format"].get("type")
+            return self._add(Gap.JSON_SCHEMA if kind == "json_schema" else Gap.JSON_OBJECT)
+        if "tools" in body and unsupported and _TOOLS.search(words) and not _TRANSCRIPT_TOOLS.search(words):
+            return self._add(Gap.TOOLS)
+        if unsupported and _SYSTEM.search(words) and _has_system(body["messages"]):
+            return self._add(Gap.SYSTEM)
+        if body.get("stream") and unsupported and _STREAM.search(words):
+            return self._add(Gap.STREAM)
+        return False
+
+    def _learn_output(self, body: Mapping[str, Any], words: str) -> bool:
+        name = next((name for name in ("max_tokens", "max_completion_tokens") if name in body), None)
+        if name is None or not _OUTPUT.search(words):
+            return False
+        named = _OUTPUT_LIMIT.search(words)
+        most = int(named.group(1).replace(",", "")) if named else 0
+        if 0 < most < body[name]:
+            self.most_output = most
+        else:
+            self.dropped.add(name)
+        return True
+
+    def _learn_options(self, body: Mapping[str, Any], words: str) -> bool:
+        own = {"model", "messages", "tools", "stream", "stream_options", "response_format"}
+        named = {key for key in body if key not in own and re.search(rf"\b{re.escape(key)}\b", words)}
+        self.dropped |= named
+        return bool(named)
+
+    def _add(self, gap: Gap) -> bool:
+        self.gaps.add(gap)
+        return True
+
+
+def _has_system(messages: Sequence[JSON]) -> bool:
+    return bool(messages) and messages[0].get("role") == "system"
+
+
+def _without_system(messages: Sequence[JSON]) -> list[JSON]:
+    """The system prompt as the start of the first user message; as one of its own the roles would not alternate."""
+    if not _has_system(messages):
+        return list(messages)
+    first, *rest = messages
+    for index, message in enumerate(rest):
+        if message["role"] == "user" and isinstance(message.get("content"), str):
+            merged = {**message, "content": f"{first['content']}\n\n{message['content']}"}
+            return [*rest[:index], merged, *rest[index + 1 :]]
+    return [{**first, "role": "user"}, *rest]
+
+
+def _format_in_words(wanted: JSON) -> str:
+    named: JSON = wanted.get("json_schema") or {}
+    schema: Any = named.get("schema")
+    ask = "Answer with one JSON object and nothing else."
+    return f"{ask} It follows this JSON Schema:\n{json.dumps(schema, ensure_ascii=False)}" if schema else ask

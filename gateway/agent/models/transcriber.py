@@ -1,0 +1,64 @@
+"""Speech to text over an endpoint that speaks `/audio/transcriptions`."""
+
+from typing import cast
+
+from gateway.agent.models.endpoint import ModelEndpoint, ModelSettings
+from gateway.agent.models.errors import CallFailed, CallOutcome
+from gateway.agent.models.interface import JSON
+from gateway.agent.models.openai import Observe, ignore
+from gateway.agent.models.refusals import RefusalKind
+from gateway.agent.models.retry import RetryPolicy
+
+
+class Transcriber:
+    """Speech to text over `/audio/transcriptions` of the same endpoint."""
+
+    def __init__(
+        self, settings: ModelSettings, *, patience: RetryPolicy | None = None, observe: Observe = ignore
+    ) -> None:
+        self.settings = settings
+        self._patience = patience or RetryPolicy(attempts=3)
+        self._observe = observe
+        self._endpoint = ModelEndpoint(settings)
+
+    async def aclose(self) -> None:
+        await self._endpoint.aclose()
+
+    async def transcribe(self, audio: bytes, name: str, *, language: str | None = None) -> str:
+        """The spoken words. `name` tells the format by its ending. Raises ModelUnreachable or ModelRefused."""
+        deadline, failed = self._patience.clock() + self.settings.timeout_seconds, 0
+        while True:
+            started = self._patience.clock()
+            try:
+                text = await self._call(audio, name, language)
+            except CallFailed as trouble:
+                failed += 1
+                self._observe(self.settings.transcription, trouble.outcome, self._patience.clock() - started, None)
+                wait = (
+                    self._patience.wait(failed, trouble.wait, deadline)
+                    if trouble.verdict is RefusalKind.AGAIN
+                    else None
+                )
+                if wait is None:
+                    raise trouble.about_audio() from trouble
+                await self._patience.sleep(wait)
+            else:
+                self._observe(self.settings.transcription, CallOutcome.ANSWERED, self._patience.clock() - started, None)
+                return text
+
+    async def _call(self, audio: bytes, name: str, language: str | None) -> str:
+        client, model = await self._endpoint.client(), self.settings.transcription
+        async with self._endpoint.speaking(model):
+            spoken = {"language": language} if language else {}
+            files = {"file": (name, audio)}
+            answer = await client.post(
+                "/audio/transcriptions",
+                cast_to=object,
+                body={"model": model, **spoken},
+                files=files,
+                options={"headers": {"Content-Type": "multipart/form-data"}},
+            )
+        text = cast(JSON, answer).get("text") if isinstance(answer, dict) else None
+        if not isinstance(text, str):
+            raise self._endpoint.not_an_answer()
+        return text.strip()

@@ -1,0 +1,72 @@
+"""Pictures and files in a request, and endpoints that do not take them: the conversation goes on without, and the model is told so.
+
+Where a program has just sent them, its call is refused instead."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from gateway.agent.models.interface import JSON, ModelRefused, ModelRequest
+from gateway.agent.models.text_tool_calls import with_instructions
+
+BLIND = "You cannot look at pictures. Where one came with a message and matters, say so."
+ONE_REFUSED = "The pictures and files in this conversation could not be shown to you. Where one matters, say so."
+_MEDIA = frozenset({"image_url", "file"})
+_PICTURES = re.compile(
+    r"\bimages?\b|image_url|\bvision\b|multi-?modal|\bmmproj\b|content must be a string"
+    r"|\bfiles?\b|\bpdfs?\b|\bdocuments?\b|content (?:part|type)|\btype\b.{0,40}\bfile\b",
+    re.IGNORECASE,
+)
+_NEVER = re.compile(
+    r"not (?:be )?(?:support|enabled|available|a multi)|n't support|unsupported (?:content|input|part)|unknown variant|only supported by"
+    r"|no endpoints|at most 0 image|content must be a string|data required for image input",
+    re.IGNORECASE,
+)
+_ONE = re.compile(
+    r"unsupported image|image (?:format|type|size|data)|\bmime|media.?type|corrupt|invalid image", re.IGNORECASE
+)
+
+
+def is_refused(body: Mapping[str, Any], words: str) -> bool:
+    """The endpoint does not take the pictures of this request, for whatever reason."""
+    return bool(_PICTURES.search(words)) and any(map(_has_picture, body["messages"]))
+
+
+def is_blind(words: str) -> bool:
+    """Said of pictures: it takes none at all, not just these."""
+    return bool(_NEVER.search(words)) and not _ONE.search(words)
+
+
+def without_pictures(messages: Sequence[JSON], why: str = BLIND) -> list[JSON]:
+    """Without the pictures, and told so. The same where there are none."""
+    if not any(map(_has_picture, messages)):
+        return list(messages)
+    return with_instructions([_in_words(each) if _has_picture(each) else each for each in messages], why)
+
+
+def brings_new(messages: Sequence[JSON]) -> bool:
+    """Whether the newest user message has pictures or files."""
+    last = next((message for message in reversed(messages) if message["role"] == "user"), None)
+    return last is not None and _has_picture(last)
+
+
+def not_taken(host: str, model: str) -> ModelRefused:
+    return ModelRefused(f"{model} at {host} takes no pictures.", status=400, about_transcript=True)
+
+
+def once_without(request: ModelRequest) -> ModelRequest:
+    return replace(request, messages=without_pictures(request.messages, ONE_REFUSED))
+
+
+def _has_picture(message: Mapping[str, Any]) -> bool:
+    content: Any = message.get("content")
+    return isinstance(content, list) and any(part.get("type") in _MEDIA for part in cast(list[JSON], content))
+
+
+def _in_words(message: JSON) -> JSON:
+    """As text alone where nothing else is left: those that take no pictures often take no parts."""
+    left = [part for part in message["content"] if part.get("type") not in _MEDIA]
+    if all(part.get("type") == "text" for part in left):
+        return {**message, "content": "\n".join(part["text"] for part in left)}
+    return {**message, "content": left}

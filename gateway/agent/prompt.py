@@ -1,0 +1,350 @@
+"""What the model is sent: a bounded selection, stable parts first, so that prompt caches hold.
+
+Every block is cut by a function that returns no more than its budget, so the sum is bounded whatever the history is. What a program
+sends over HTTP is never cut: it fits as a whole, or `InputTooLong` says by how much it does not.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import ceil
+
+from gateway.agent.models.interface import JSON, InputTooLong, ModelRequest
+from gateway.agent.system_prompt import core, newest_lines
+from gateway.agent.tokens import Tokens
+from gateway.agent.transcript import as_turns, timed, valid
+from gateway.agent.window import NEW_MESSAGE_RESERVE, Shares, Window, fair_shares, shares
+from sessions.records import Message, Role
+
+MESSAGE_OVERHEAD = 4
+TIME_LINE = 16
+BESIDE = 64  # headings of the system prompt and the line about older messages
+LEAST_MESSAGE = 48
+_CUT_STEP = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """All that a prompt is made of. `history` are the newest messages of the session, oldest first, this run's included.
+
+    `house`: blocks of the house's prompt, safety last. `tools`: the gateway's own; `callers_tools`: those of the call.
+    `exact`: a program sends it, so nothing that is new with this run may be cut.
+    """
+
+    system_prompt: str
+    house: Sequence[str]
+    history: Sequence[Message]
+    message_count: int
+    run_id: str
+    notes: Sequence[str] = ()
+    skills: Sequence[str] = ()
+    layered: Sequence[str] = ()
+    tools: Sequence[JSON] = ()
+    callers_tools: Sequence[JSON] = ()
+    timezone: str = "UTC"
+    parts: Callable[[Message], Sequence[JSON]] = lambda _: ()
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """`size`: the estimate of the whole request in tokens. `cut`: of new messages that were too long, (characters shown, characters)."""
+
+    request: ModelRequest
+    size: int
+    cut: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """`kept_whole`: ids of messages that are not to be cut. `limits`: tokens of each other new message of a user."""
+
+    tools: Sequence[JSON]
+    core: str
+    shares: Shares
+    kept_whole: frozenset[int] = frozenset()
+    limits: Mapping[int, int] = field(default_factory=dict[int, int])
+
+
+def build(
+    material: Material, tokens: Tokens, *, window: Window, model: str | None = None, wanted_output: int | None = None
+) -> Built:
+    """The request for the next step of a run. Raises InputTooLong."""
+    earlier, own = _divide(material)
+    measure = _Measure(tokens, model or "", material.parts)
+    plan = _plan(material, own, measure, window)
+    cut = _Cutter(measure, plan)
+    kept = cut.recent(earlier, material.message_count - len(own))
+    missing = material.message_count - len(own) - len(kept)
+    turns = [*as_turns(kept, cut.clip_turn, cut.parts_of_turn), *as_turns(cut.own(own), cut.clip_own, cut.parts_of_own)]
+    note = f"[{missing} older messages not yet summarised; session_search finds them]" if missing > 0 else ""
+    messages = [{"role": "system", "content": _system(material, plan, measure)}]
+    messages += timed(valid(turns), material.timezone, note)
+    size = tokens.messages(messages, measure.model) + tokens.tools(plan.tools, measure.model)
+    if material.exact and size > window.whole:
+        raise InputTooLong.of(size, window.size, model)
+    output = window.answer_beside(size, wanted_output)
+    request = ModelRequest(messages=messages, tools=plan.tools, model=model, max_output_tokens=output)
+    return Built(request=request, size=size, cut=cut.cuts_of(own))
+
+
+def _divide(material: Material) -> tuple[list[Message], list[Message]]:
+    """What was there before this run, and what is its own: all from its first message on.
+
+    A run that began without a message (/retry, results of the caller's tools) is about the last user message before it.
+    """
+    history = material.history
+    first = next((i for i, message in enumerate(history) if message.run_id == material.run_id), len(history))
+    if first == len(history) or history[first].role is not Role.USER:
+        first = next((i for i in range(first - 1, -1, -1) if history[i].role is Role.USER), first)
+    return list(history[:first]), list(history[first:])
+
+
+def _plan(material: Material, own: Sequence[Message], measure: "_Measure", window: Window) -> _Plan:
+    given = _given(own, material.run_id) if material.exact else []
+    new = measure.together(given)
+    callers = measure.tools(material.callers_tools)
+    layered = sum(map(measure.text, material.layered)) + 2 * len(material.layered)
+    room = window.room - callers - new - layered
+    tools = _fitting(material.tools, max(0, min(window.room // 3, room // 2)), measure)
+    left = window.room - callers - new - measure.tools(tools)
+    budget = layered + window.own_prompt(left - layered)
+    said = core(material.system_prompt, material.layered, material.house, budget, measure.text)
+    left -= measure.text(said) + MESSAGE_OVERHEAD + BESIDE
+    needed = window.room - left
+    if material.exact and needed > window.whole:
+        raise InputTooLong.of(needed, window.size, measure.model or None)
+    limits: dict[int, int] = {}
+    if not material.exact:
+        users = [message for message in own if message.role is Role.USER]
+        costs = [measure.message(message) for message in users]
+        most = max(LEAST_MESSAGE, min(window.size // 2, left - left // 8))
+        limits = dict(zip((each.id for each in users), fair_shares(costs, most), strict=True))
+        left -= max(sum(limits.values()), min(NEW_MESSAGE_RESERVE, left // 4))
+    return _Plan(
+        tools=[*tools, *material.callers_tools],
+        core=said,
+        shares=shares(left, window),
+        kept_whole=frozenset(message.id for message in given),
+        limits=limits,
+    )
+
+
+def _given(own: Sequence[Message], run_id: str) -> list[Message]:
+    """What the caller sent: its messages, and the results of its tools with the calls that they belong to."""
+    mine = [i for i, message in enumerate(own) if message.run_id == run_id]
+    answered = next((i for i in mine if own[i].role is Role.ASSISTANT), len(own))
+    results = [i for i in mine if own[i].role is Role.TOOL and i < answered]
+    asked = next((i for i in range(min(results, default=0) - 1, -1, -1) if own[i].tool_calls), None)
+    users = [i for i in mine if own[i].role is Role.USER]
+    kept: set[int] = {*users, *results, *([] if asked is None else [asked])}
+    return [own[i] for i in sorted(kept)]
+
+
+def _fitting(tools: Sequence[JSON], budget: int, measure: "_Measure") -> list[JSON]:
+    """In the order in which they are configured, those that fit: small models in small windows do better without the others."""
+    if measure.tools(tools) <= budget:
+        return list(tools)
+    kept: list[JSON] = []
+    for tool in tools:
+        cost = measure.text(json.dumps(tool, ensure_ascii=False))
+        if cost <= budget:
+            budget -= cost
+            kept.append(tool)
+    return kept
+
+
+def _system(material: Material, plan: _Plan, measure: "_Measure") -> str:
+    blocks = [plan.core]
+    if skills := newest_lines(material.skills, plan.shares.skills, measure.text):
+        blocks.append("Skills that are saved here; view one before you use it:\n" + "\n".join(skills))
+    if notes := newest_lines(material.notes, plan.shares.notes, measure.text):
+        blocks.append("What you know (notes of yours, newest last):\n" + "\n".join(notes))
+    return "\n\n".join(blocks)
+
+
+class _Measure:
+    """Estimates in tokens, for one model."""
+
+    def __init__(self, tokens: Tokens, model: str, parts: Callable[[Message], Sequence[JSON]]) -> None:
+        self.model = model
+        self.parts = parts
+        self._tokens = tokens
+
+    def text(self, text: str) -> int:
+        return self._tokens.text(text, self.model)
+
+    def tools(self, tools: Sequence[JSON]) -> int:
+        return sum(self.text(json.dumps(tool, ensure_ascii=False)) for tool in tools)
+
+    def clip(self, text: str, budget: int, marker: str = " […]") -> str:
+        return self._tokens.clip(text, budget, self.model, marker=marker)
+
+    def beside(self, message: Message) -> int:
+        """All of it except its text."""
+        parts = self.parts(message) if message.role is Role.USER else ()
+        size = self._tokens.messages([{"content": list(parts)}], self.model) if parts else 0
+        calls = sum(self.text(json.dumps(call)) for call in message.tool_calls or ())
+        called = self.text(message.tool_call_id or "")
+        return size + calls + called + MESSAGE_OVERHEAD + (TIME_LINE if message.role is Role.USER else 0)
+
+    def together(self, messages: Sequence[Message]) -> int:
+        """Neighbours of users become one message."""
+        joined = sum(one.role is other.role is Role.USER for one, other in pairwise(messages))
+        return sum(map(self.message, messages)) - joined * (MESSAGE_OVERHEAD + TIME_LINE - 1)
+
+    def message(self, message: Message) -> int:
+        return self.text(message.content or "") + self.beside(message)
+
+
+class _Cutter:
+    def __init__(self, measure: _Measure, plan: _Plan) -> None:
+        self._measure = measure
+        self._plan = plan
+        self._shares = plan.shares
+
+    # --- earlier turns ---
+
+    def recent(self, messages: Sequence[Message], count: int) -> list[Message]:
+        """The newest turns that fit, from a user message on; the cut moves only every few messages, so that caches hold."""
+        left = self._shares.recent
+        messages = [self._with_short_arguments(message) for message in messages]
+        start = len(messages)
+        for i in range(len(messages) - 1, -1, -1):
+            left -= self._turn_cost(messages[i])
+            if left < 0:
+                break
+            start = i
+        first = count - len(messages)
+        if start > 0 or first > 0:
+            stepped = next((i for i in range(start, len(messages)) if (first + i) % _CUT_STEP == 0), start)
+            start = stepped if stepped < len(messages) else start
+        while start < len(messages) and messages[start].role is not Role.USER:
+            start += 1
+        return list(messages[start:]) or self._last_exchange(messages)
+
+    def _last_exchange(self, messages: Sequence[Message]) -> list[Message]:
+        """A long run before this one: what it was about, and the end of what it did, so that its thread is not lost."""
+        asked = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role is Role.USER), None)
+        if asked is None:
+            return []
+        left = self._shares.recent - self._turn_cost(messages[asked])
+        tail: list[Message] = []
+        for message in reversed(messages[asked + 1 :]):
+            shorter = _without_result(message)
+            kept = message if self._turn_cost(message) <= left // 4 else shorter
+            left -= self._turn_cost(kept)
+            if left < 0:
+                break
+            tail.insert(0, kept)
+        while tail and tail[0].role is Role.TOOL:
+            tail.pop(0)
+        return [messages[asked], *tail]
+
+    def clip_turn(self, message: Message) -> str:
+        return self._measure.clip(message.content or "", self._shares.turn)
+
+    def parts_of_turn(self, message: Message) -> Sequence[JSON]:
+        """Pictures of earlier turns are looked at again as long as they cost no more than a turn may."""
+        return self._measure.parts(message) if self._measure.beside(message) <= self._shares.turn else ()
+
+    def _turn_cost(self, message: Message) -> int:
+        text = min(self._measure.text(message.content or ""), self._shares.turn)
+        beside = self._measure.beside(message)
+        if message.role is Role.USER and beside > self._shares.turn:
+            beside = MESSAGE_OVERHEAD + TIME_LINE
+        return text + beside
+
+    def _with_short_arguments(self, message: Message) -> Message:
+        """What was written into a file in an earlier turn need not be read again with every answer."""
+        too_long = message.tool_calls and self._measure.beside(message) > self._shares.turn // 2
+        return _without_result(message) if too_long else message
+
+    # --- this run ---
+
+    def own(self, messages: Sequence[Message]) -> list[Message]:
+        """This run's own messages. When they grow too large the oldest results and arguments are cleared, then the oldest texts,
+        and what is still too much is left out; what has to stay whole is not touched."""
+        kept, whole = list(messages), self._plan.kept_whole
+        over = self._over(kept)
+        for shorten in (_without_result, _without_text):
+            for i, message in enumerate(kept[:-1]):
+                if over <= 0:
+                    return kept
+                if message.id not in whole:
+                    kept[i] = shorten(message)
+                    over -= self._own_cost(message) - self._own_cost(kept[i])
+        while over > 0 and (i := self._least_needed(kept)) is not None:
+            over -= self._own_cost(kept.pop(i))
+        return kept
+
+    def _least_needed(self, kept: Sequence[Message]) -> int | None:
+        """The oldest after the first, which says what it is all about, and before the last."""
+        free = [i for i, message in enumerate(kept[:-1]) if message.id not in self._plan.kept_whole]
+        return next((i for i in free if i > 0), free[0] if free else None)
+
+    def _over(self, own: Iterable[Message]) -> int:
+        """In large steps, so that not every new result clears another old one and with it what the model has cached."""
+        room = self._shares.run + sum(self._plan.limits.values())
+        over = sum(self._own_cost(message) for message in own if message.id not in self._plan.kept_whole) - room
+        step = max(1, room // 4)
+        return ceil(over / step) * step if over > 0 else 0
+
+    def clip_own(self, message: Message) -> str:
+        text, limit = message.content or "", self._text_limit(message)
+        return text if limit is None else self._measure.clip(text, limit, _marker(message))
+
+    def parts_of_own(self, message: Message) -> Sequence[JSON]:
+        limit = self._plan.limits.get(message.id)
+        return self._measure.parts(message) if limit is None or self._measure.beside(message) <= limit else ()
+
+    def cuts_of(self, own: Sequence[Message]) -> list[tuple[int, int]]:
+        """What of the new messages is not shown."""
+        cuts: list[tuple[int, int]] = []
+        for message in own:
+            text = message.content or ""
+            if message.id in self._plan.limits and (shown := self.clip_own(message)) != text:
+                cuts.append((max(0, len(shown.removesuffix(_marker(message)))), len(text)))
+        return cuts
+
+    def _text_limit(self, message: Message) -> int | None:
+        """None: whole."""
+        if message.id in self._plan.kept_whole:
+            return None
+        if message.role is Role.USER and (limit := self._plan.limits.get(message.id)) is not None:
+            return max(0, limit - self._beside_of_own(message))
+        return self._shares.result if message.role is Role.TOOL else max(self._shares.turn, self._shares.result)
+
+    def _beside_of_own(self, message: Message) -> int:
+        limit, beside = self._plan.limits.get(message.id), self._measure.beside(message)
+        return MESSAGE_OVERHEAD + TIME_LINE if limit is not None and beside > limit else beside
+
+    def _own_cost(self, message: Message) -> int:
+        text, limit = self._measure.text(message.content or ""), self._text_limit(message)
+        return (text if limit is None else min(text, limit)) + self._beside_of_own(message)
+
+
+def _marker(message: Message) -> str:
+    return f"\n[cut; the whole is message {message.id}: session_search with message={message.id} reads it]"
+
+
+def _without_result(message: Message) -> Message:
+    where = f"[cleared, message {message.id}]"
+    if message.role is Role.TOOL and len(message.content or "") > len(where):
+        return replace(message, content=where)
+    if message.tool_calls:
+        return replace(message, tool_calls=[_without_arguments(call, where) for call in message.tool_calls])
+    return message
+
+
+def _without_arguments(call: JSON, where: str) -> JSON:
+    arguments = json.dumps({"cleared": where})
+    if len(call["function"]["arguments"]) <= len(arguments):
+        return call
+    return {**call, "function": {**call["function"], "arguments": arguments}}
+
+
+def _without_text(message: Message) -> Message:
+    where = f"[cleared, message {message.id}]"
+    return replace(message, content=where) if len(message.content or "") > len(where) else message

@@ -1,0 +1,72 @@
+"""A file of the workspace goes into the chat as it is now: through the outbox like everything else, before what is said after it."""
+
+import hashlib
+import mimetypes
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from gateway.agent.models.interface import JSON
+from gateway.agent.tools.registry import ToolContext, ToolError
+from sessions import outbox, runs
+from sessions.errors import NotFound
+from sessions.messages import AttachmentKind
+
+MAX_BYTES = 50_000_000
+MAX_CAPTION = 1_000
+
+
+def enclosed(file: Path, caption: str, place: ToolContext) -> JSON:
+    """The message that carries a copy of it. Raises ToolError and OSError. Blocks."""
+    if not file.is_file():
+        raise ToolError(f"there is no file {file.name}; the action list shows what there is")
+    size = file.stat().st_size
+    if not 0 < size <= MAX_BYTES:
+        raise ToolError(f"{file.name} has {size:,} bytes; 1 to {MAX_BYTES:,} can be sent")
+    mime = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    kind = AttachmentKind.IMAGE if mime.startswith("image/") else AttachmentKind.FILE
+    path = _copied(file, place.outgoing / _name_of(_key(place)))
+    attachment = {"kind": kind, "name": file.name, "mime": mime, "size": path.stat().st_size, "path": str(path)}
+    return {"text": caption[:MAX_CAPTION], "attachments": [attachment]}
+
+
+def _copied(file: Path, folder: Path) -> Path:
+    """The agent may go on writing to the file, and the chat may be slow. A repeated call finds the copy of the first."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    copy, part = folder / file.name, folder / ".part"
+    if not copy.exists():
+        shutil.copyfile(file, part)
+        part.chmod(0o600)
+        part.replace(copy)
+    return copy
+
+
+def _key(place: ToolContext) -> str:
+    return f"{outbox.FILE}{place.idem_key}"
+
+
+def _name_of(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:24]
+
+
+def send(conn: Connection, place: ToolContext, body: JSON) -> bool:
+    """Once, however often the call is repeated. False: nobody is there in a chat."""
+    try:
+        run = runs.get(conn, place.run_id)
+    except NotFound:  # a call that keeps nothing
+        return False
+    if run.route is None:
+        return False
+    now = place.clock()
+    outbox.put(conn, run.route, body, now, dedup_key=_key(place), session_key=run.session_key, run_id=run.id)
+    return True
+
+
+def prune(outgoing: Path, unsent: Collection[str], before: float) -> None:
+    """Copies that were made before that time (in seconds) and that no message waits for. Blocks."""
+    waiting = {_name_of(key) for key in unsent}
+    for folder in outgoing.iterdir() if outgoing.is_dir() else ():
+        if folder.name not in waiting and folder.stat().st_mtime < before:
+            shutil.rmtree(folder, ignore_errors=True)

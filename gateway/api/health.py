@@ -1,0 +1,134 @@
+"""For whoever runs it: health, readiness, metrics, the description of this interface, and the doors of platforms."""
+
+import asyncio
+import json
+from importlib.resources import files
+from typing import Any
+
+from aiohttp import web
+
+from gateway.api.http.body import arriving
+from gateway.api.http.endpoint import Access, ApiCall, Endpoint, EndpointAnswer, NoFields, ResponseModel, body_rules
+from gateway.api.http.errors import ApiError, not_found
+from gateway.api.http.keys import Scope
+from gateway.observe.metrics import CONTENT_TYPE
+from sessions import gauges
+
+HOOK_BYTES = 1_048_576
+
+
+class HealthAnswer(ResponseModel):
+    status: str
+
+
+class ReadyState(ResponseModel):
+    """`waiting`: a part has not come up yet, with status 503. `degraded`: one that had come up has failed since; it says so itself."""
+
+    status: str
+    waiting: list[str]
+    parts: dict[str, Any]
+
+
+async def healthz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:  # noqa: ARG001  # every endpoint has the same parameter
+    return EndpointAnswer(body=HealthAnswer(status="ok"))
+
+
+async def readyz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    found = call.desk.api.readiness()
+    body = ReadyState(
+        status="waiting" if found.waiting else "degraded" if found.failing else "ready",
+        waiting=list(found.waiting),
+        parts=dict(found.parts),
+    )
+    return EndpointAnswer(body=body, status=503 if found.waiting else 200)
+
+
+async def metrics(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
+    api = call.desk.api
+    api.readiness()  # looks at every platform, and notes what it finds
+    numbers = await api.database.read(gauges.look)
+    text = await asyncio.to_thread(api.metrics.expose, numbers, api.house.clock())
+    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
+
+
+async def openapi(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
+    from gateway.api.http.openapi import describe
+    from gateway.api.http.server import ENDPOINTS
+
+    return web.json_response(describe(ENDPOINTS, call.desk.api.version), dumps=json.dumps)
+
+
+async def docs(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:  # noqa: ARG001
+    page = files("gateway.api").joinpath("docs.html").read_text(encoding="utf-8")
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+    return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": policy})
+
+
+async def webhook(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
+    receive = call.desk.api.webhooks.get(call.path["platform"])
+    if receive is None:
+        raise not_found("webhook")
+    async with arriving(call.request, body_rules(call.desk, call.path["platform"], HOOK_BYTES)) as body:
+        raw = body.read()
+    if not await receive(dict(call.request.headers), raw):
+        raise ApiError(401, "The signature is wrong.", code="bad_signature")
+    return web.Response(status=200)
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/healthz",
+        run=healthz,
+        summary="Whether the process answers",
+        tag="Operations",
+        door=Access.OPEN,
+        answers={200: HealthAnswer},
+    ),
+    Endpoint(
+        method="GET",
+        path="/readyz",
+        run=readyz,
+        summary="Whether every part has come up",
+        tag="Operations",
+        door=Access.OPEN,
+        answers={200: ReadyState, 503: ReadyState},
+    ),
+    Endpoint(
+        method="GET",
+        path="/metrics",
+        run=metrics,
+        summary="Numbers for Prometheus",
+        tag="Operations",
+        scopes=(Scope.READ,),
+        answers={200: "text/plain"},
+    ),
+    Endpoint(
+        method="GET",
+        path="/openapi.json",
+        run=openapi,
+        summary="This description",
+        tag="Operations",
+        door=Access.HERE,
+        answers={200: "application/json"},
+    ),
+    Endpoint(
+        method="GET",
+        path="/docs",
+        run=docs,
+        summary="The same, to read",
+        tag="Operations",
+        door=Access.HERE,
+        answers={200: "text/html"},
+    ),
+    Endpoint(
+        method="POST",
+        path="/webhooks/{platform}",
+        run=webhook,
+        summary="Where a platform delivers; it signs what it sends",
+        tag="Operations",
+        door=Access.HOOK,
+        answers={200: None},
+        refusals=(413, 415),
+    ),
+)

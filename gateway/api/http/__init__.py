@@ -1,0 +1,1 @@
+"""What every request of the HTTP API passes, whatever it asks for."""

@@ -1,0 +1,146 @@
+"""Reading what a caller sends, in pieces, with a limit and a deadline. Large bodies wait in a file until they are whole."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from aiohttp import ClientError, hdrs, web
+
+from gateway.api.http.byte_budget import ByteBudget
+from gateway.api.http.errors import ApiError, invalid, too_large, unavailable
+from gateway.dispatch.fair_queue import FairPlaces
+
+_PIECE = 65_536
+_IN_MEMORY = 65_536
+"""Larger bodies go to a file."""
+_BATCH = 262_144
+_SLOWEST = 65_536
+"""Bytes a second, for bodies whose length is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyRules:
+    """How bodies of one caller are read. `folder`: for files without a name. `arriving`: what all bodies may hold while they are not
+    whole. `places`: how many large ones are read at once; the others wait, and their senders with them."""
+
+    folder: Path
+    arriving: ByteBudget
+    places: FairPlaces
+    caller: str
+    limit: int
+    seconds: float
+
+
+class Body:
+    """A whole body, in memory or in a file. `size` in bytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._waiting = bytearray()
+        self._file: IO[bytes] | None = None
+        self.size = 0
+
+    async def add(self, piece: bytes) -> None:
+        self._waiting += piece
+        self.size += len(piece)
+        if len(self._waiting) > (_BATCH if self._file is not None else _IN_MEMORY):
+            await asyncio.to_thread(self._write)
+
+    def _write(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  # closed by `close`
+        self._file.write(self._waiting)
+        self._waiting.clear()
+
+    def read(self) -> bytes:
+        """All of it. Blocks where it is large."""
+        if self._file is None:
+            return bytes(self._waiting)
+        self._write()
+        self._file.seek(0)
+        return self._file.read()
+
+    def close(self) -> None:
+        self._waiting.clear()
+        if self._file is not None:
+            self._file.close()
+
+
+@asynccontextmanager
+async def arriving(request: web.Request, rules: BodyRules) -> AsyncGenerator[Body]:
+    """The body of a request, whole, for as long as the block lasts. Raises ApiError for what is packed, too large or too slow."""
+    if request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower() != "identity":
+        raise ApiError(
+            415,
+            "Send the body as it is, without Content-Encoding.",
+            code="packed_body",
+            param="Content-Encoding",
+            headers={"Accept-Encoding": "identity", "Connection": "close"},
+        )
+    if (request.content_length or 0) > rules.limit:
+        raise too_large(_too_large(rules.limit))
+    body, taken = Body(rules.folder), 0
+    try:
+        async with AsyncExitStack() as reading:
+            async for piece in _pieces(request, rules):
+                if body.size + len(piece) > rules.limit:
+                    raise too_large(_too_large(rules.limit))
+                if body.size <= _IN_MEMORY < body.size + len(piece):
+                    await _wait_for_place(rules, reading)
+                if not rules.arriving.take(rules.caller, len(piece)):
+                    raise _too_much()
+                taken += len(piece)
+                await body.add(piece)
+        yield body
+    finally:
+        body.close()
+        if taken:
+            rules.arriving.give_back(rules.caller, taken)
+
+
+async def _wait_for_place(rules: BodyRules, reading: AsyncExitStack) -> None:
+    try:
+        async with asyncio.timeout(rules.seconds):
+            await reading.enter_async_context(rules.places.held(rules.caller))
+    except TimeoutError:
+        raise _too_much() from None
+
+
+def _too_much() -> ApiError:
+    return unavailable("Too many large bodies arrive at once. Send fewer at a time.", code="too_much_at_once", after=2)
+
+
+async def _pieces(request: web.Request, rules: BodyRules) -> AsyncIterator[bytes]:
+    """As they come. The deadline is for all of them together."""
+    clock, left = asyncio.get_running_loop().time, rules.seconds + (request.content_length or 0) / _SLOWEST
+    seconds = left
+    if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # nothing of the answer is sent yet
+    try:
+        while True:
+            began = clock()
+            async with asyncio.timeout(left):
+                piece = await request.content.read(_PIECE)
+            left -= clock() - began  # waiting for a place is not the sender's time
+            if not piece:
+                return
+            yield piece
+    except TimeoutError:
+        raise invalid(f"The body did not arrive within {seconds:.3g} seconds.", code="too_slow") from None
+    except (ClientError, web.RequestPayloadError, ConnectionError) as error:
+        raise invalid(f"The body cannot be read: {error}", code="bad_body") from error
+
+
+def _too_large(limit: int) -> str:
+    return f"The body is larger than {limit:,} bytes. Send less at once."
+
+
+def require_json(request: web.Request) -> None:
+    """Forms and plain text are what a page can send without asking; so only JSON is taken."""
+    if request.content_type != "application/json":
+        raise invalid("Send the body as JSON, with Content-Type: application/json.", code="not_json")

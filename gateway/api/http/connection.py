@@ -1,0 +1,185 @@
+"""One connection: heads that are no HTTP or never end, what is read after an answer, and how long it may stay idle."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from gateway.api.http.connection_limits import ConnectionLimits
+from gateway.api.http.errors import invalid, signature, unavailable
+from gateway.api.http.keys import neighbourhood
+from gateway.observe.logging import get_logger
+
+log = get_logger(__name__)
+
+_LINGER_SECONDS = 2.0
+"""How long the rest of a body is read and thrown away after a refusal: a close at once would take the answer away from a caller who still sends."""
+_MOST_UNASKED_BYTES = 1_048_576
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleTimes:
+    """Seconds. `head`: until the first request is there. The others: between two requests, with and without a key."""
+
+    head: float = 10
+    with_key: float = 75
+    without_key: float = 5
+
+
+class Connection(web.RequestHandler):
+    """Refuses in the usual shape. What strangers send is neither echoed nor worth a line in the log.
+
+    Bodies are not unpacked: a small packed one may hold gigabytes.
+    """
+
+    def __init__(self, manager: web.Server, *, limits: ConnectionLimits, idle: IdleTimes, **options: Any) -> None:
+        super().__init__(
+            manager,
+            keepalive_timeout=idle.with_key,
+            lingering_time=_LINGER_SECONDS,
+            auto_decompress=False,
+            **options,
+        )
+        self._limits = limits
+        self._idle = idle
+        self._due: asyncio.TimerHandle | None = None
+        self._unasked = 0
+        self._has_key = False
+        self._when_lost: list[Callable[[], object]] = []
+        self.address = ""
+
+    @property
+    def busy(self) -> bool:
+        """A request is being answered."""
+        return self._request_in_progress
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        self.address = neighbourhood(str(peer[0])) if isinstance(peer, tuple) else ""  # pyright: ignore[reportUnknownArgumentType]
+        self._close_after(self._idle.head)
+        self._limits.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._unasked = 0 if self.busy else self._unasked + len(data)
+        if self._unasked > _MOST_UNASKED_BYTES:
+            self.force_close()
+            return
+        before = self._request_count
+        super().data_received(data)
+        if self._request_count > before:
+            self._stay()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._stay()
+        self._limits.closed(self)
+        for tell in self._when_lost:
+            tell()
+        self._when_lost.clear()
+        super().connection_lost(exc)
+
+    def when_lost(self, tell: Callable[[], object]) -> Callable[[], None]:
+        """`tell` is called when the caller has left, at once if it has already. Returns how to stop."""
+        if self.transport is None:
+            tell()
+            return lambda: None
+        self._when_lost.append(tell)
+        return lambda: self._when_lost.remove(tell) if tell in self._when_lost else None
+
+    def admit(self, key: str) -> bool:
+        """The request bears this key. False: the key has too many connections open."""
+        self._has_key = self._limits.identified(self, key)
+        return self._has_key
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        if isinstance(resp, web.HTTPException):  # raised before the gate
+            resp = self._refusal(resp)
+        finished = await super().finish_response(request, resp, start_time)
+        if not self._has_key:
+            self._close_after(self._idle.without_key)
+        return finished
+
+    @staticmethod
+    def _refusal(found: web.HTTPException) -> web.StreamResponse:
+        answer = invalid("This request cannot be answered. Check its headers.").response()
+        log.debug("request.refused_early", status=found.status)
+        answer.headers.update(signature())
+        return answer
+
+    def _close_after(self, seconds: float) -> None:
+        self._stay()
+        self._due = self._loop.call_later(seconds, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if not self.busy:
+            self.force_close()
+
+    def _stay(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def handle_error(  # `message` would echo what was sent
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002
+    ) -> web.StreamResponse:
+        if isinstance(exc, ConnectionError):
+            raise exc  # nobody is there to be answered
+        if status == 400:
+            log.debug("request.unreadable", remote=request.remote, error=type(exc).__name__)
+            refusal = invalid("This is no HTTP request that can be read. Check its first line and its headers.")
+        else:
+            log.error("request.failed", exc_info=exc)
+            refusal = unavailable("Something went wrong inside. The gateway's log says what.", code="internal_error")
+        if request.writer.output_size > 0:
+            raise ConnectionError("a part of the answer is sent already")
+        answer = refusal.response()
+        answer.headers.update(signature())  # no hook of the application sees this answer
+        answer.force_close()
+        return answer
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """A body that cannot be read is the caller's affair too."""
+        error = kw.get("exc_info")
+        if isinstance(error, web.RequestPayloadError):
+            log.debug("request.unreadable", error=type(error).__name__)
+        else:
+            super().log_exception(*args, **kw)
+
+
+def connection_of(request: web.BaseRequest) -> Connection:
+    """The connection that a request came in on."""
+    if not isinstance(request.protocol, Connection):
+        raise TypeError("this request was not received by our server")
+    return request.protocol
+
+
+class _Server(web.Server):
+    def __init__(self, like: web.Server, limits: ConnectionLimits, idle: IdleTimes) -> None:
+        super().__init__(like.request_handler, request_factory=like.request_factory)
+        self._limits = limits
+        self._idle = idle
+
+    def __call__(self) -> Connection:
+        return Connection(self, limits=self._limits, idle=self._idle, loop=self._loop, access_log=None)
+
+
+class Runner(web.AppRunner):
+    """Runs an application on connections of our own."""
+
+    def __init__(
+        self, app: web.Application, *, limits: ConnectionLimits, idle: IdleTimes, shutdown_timeout: float
+    ) -> None:
+        super().__init__(app, handle_signals=False, shutdown_timeout=shutdown_timeout)
+        self._limits = limits
+        self._idle = idle
+
+    async def _make_server(self) -> web.Server:
+        return _Server(await super()._make_server(), self._limits, self._idle)

@@ -1,0 +1,143 @@
+"""How many connections may be open: in all, without a key from one address, and with one key.
+
+A caller without a key never keeps anybody out: where all connections are taken, the address that has most of them without a key
+loses its oldest. Those with a key leave a quarter free, in which `/healthz` and new callers come in.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gateway.observe.logging import get_logger
+
+log = get_logger(__name__)
+
+_LOG_SECONDS = 60
+
+
+class OpenConnection(Protocol):
+    """A connection. `address`: where it comes from. `busy`: a request of it is being answered."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def busy(self) -> bool: ...
+
+    def force_close(self) -> None: ...
+
+
+_Group = dict[OpenConnection, None]  # in the order in which they came
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionShares:
+    """`per_address`: without a key. Those with a key may have three quarters of `total`, of which one key gets three quarters."""
+
+    total: int = 1_000
+    per_address: int = 500
+
+    @property
+    def with_key(self) -> int:
+        return max(1, self.total * 3 // 4)
+
+    @property
+    def one_key(self) -> int:
+        return max(1, self.with_key * 3 // 4)
+
+
+@dataclass(slots=True)
+class _Room:
+    """Connections by the name of whom they belong to."""
+
+    groups: dict[str, _Group] = field(default_factory=dict[str, _Group])
+    count: int = 0
+
+    def add(self, name: str, connection: OpenConnection) -> None:
+        self.groups.setdefault(name, {})[connection] = None
+        self.count += 1
+
+    def remove(self, name: str, connection: OpenConnection) -> None:
+        group = self.groups[name]
+        del group[connection]
+        self.count -= 1
+        if not group:
+            del self.groups[name]
+
+    def size(self, name: str) -> int:
+        return len(self.groups.get(name, ()))
+
+    def largest(self) -> Iterable[OpenConnection]:
+        return tuple(max(self.groups.values(), key=len, default=_Group()))
+
+    def of(self, name: str) -> Iterable[OpenConnection]:
+        return tuple(self.groups.get(name, ()))
+
+
+class ConnectionLimits:
+    """Decides which connection is closed when there are too many. Made for one server."""
+
+    def __init__(self, shares: ConnectionShares, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shares = shares
+        self._clock = clock
+        self._strangers = _Room()
+        self._with_key = _Room()
+        self._where: dict[OpenConnection, tuple[_Room, str]] = {}
+        self._quiet_until = 0.0
+        self._displaced = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._where)
+
+    def opened(self, connection: OpenConnection) -> None:
+        """A new one, of which only the address is known. Where there are too many of its kind, the oldest is closed."""
+        self._put(connection, self._strangers, connection.address)
+        if self._strangers.size(connection.address) > self._shares.per_address:
+            self._displace(self._strangers.of(connection.address), connection)
+        elif self.count > self._shares.total:
+            self._displace(self._strangers.largest(), connection)
+
+    def closed(self, connection: OpenConnection) -> None:
+        room, name = self._where.pop(connection, (None, ""))
+        if room is not None:
+            room.remove(name, connection)
+
+    def identified(self, connection: OpenConnection, key: str) -> bool:
+        """It has shown this key. False when the key, or all keys together, have too many that are all in use."""
+        if self._where.get(connection) == (self._with_key, key):
+            return True
+        if self._with_key.size(key) >= self._shares.one_key and not self._close_idle(self._with_key.of(key)):
+            return False
+        full = self._with_key.count >= self._shares.with_key
+        if full and not self._close_idle(self._with_key.largest()):
+            return False
+        self.closed(connection)
+        self._put(connection, self._with_key, key)
+        return True
+
+    def _put(self, connection: OpenConnection, room: _Room, name: str) -> None:
+        room.add(name, connection)
+        self._where[connection] = room, name
+
+    def _displace(self, candidates: Iterable[OpenConnection], newest: OpenConnection) -> None:
+        """The longest open one goes, if possible one that is idle."""
+        others = [other for other in candidates if other is not newest]
+        if not self._close_idle(others):
+            self._close(next(iter(others), newest))
+
+    def _close_idle(self, candidates: Iterable[OpenConnection]) -> bool:
+        idle = next((other for other in candidates if not other.busy), None)
+        if idle is not None:
+            self._close(idle)
+        return idle is not None
+
+    def _close(self, connection: OpenConnection) -> None:
+        self.closed(connection)
+        connection.force_close()
+        self._displaced += 1
+        if self._clock() >= self._quiet_until:  # whoever goes on must not fill the log
+            self._quiet_until = self._clock() + _LOG_SECONDS
+            log.warning("connections.too_many", closed=self._displaced, open=self.count, remote=connection.address)
+            self._displaced = 0

@@ -1,0 +1,227 @@
+"""What an endpoint declares: one declaration parses, validates, refuses in the right words, and writes the documentation."""
+
+import hashlib
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gateway.api.http.body import Body, BodyRules, arriving, require_json
+from gateway.api.http.errors import ApiError, invalid, not_found, unavailable
+from gateway.api.http.json_bounds import require_few_values, require_numbers
+from gateway.api.http.keys import NOBODY, CallerKey, Scope, still_valid
+from gateway.api.http.server_state import ServerState
+from gateway.api.http.validation_errors import describe_error
+
+PARAMETERS = {
+    "deployment_id": r"^dep_(main|[0-9a-f]{24})$",
+    "thread_id": r"^thread_[0-9a-f]{24}$",
+    "run_id": r"^run_[0-9a-f]{24}$",
+    "response_id": r"^resp_[0-9a-f]{24}$",
+    "conversation_id": r"^conv_[0-9a-f]{24}$",
+    "model": r"^.{1,256}$",
+    "platform": r"^(telegram|slack|whatsapp)$",
+}
+_LARGE = 262_144
+
+
+class ResponseModel(BaseModel):
+    """What is answered."""
+
+
+class RequestModel(BaseModel):
+    """What is asked for; unknown fields are an error, so that a slip of the pen is noticed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class NoFields(RequestModel):
+    """No fields."""
+
+
+class Access(StrEnum):
+    KEY = "key"
+    HERE = "here"  # open on loopback, else a key
+    OPEN = "open"
+    HOOK = "hook"  # open, under any name: the platform proves who it is
+
+
+class Sent:
+    """Knows a body again, without keeping it."""
+
+    def __init__(self, raw: bytes = b"") -> None:
+        self._hash = hashlib.sha256(raw)
+
+    def fingerprint(self, more: str = "") -> str:
+        """The same for a body that is the same to the last byte. `more` counts like a part of it."""
+        known = self._hash.copy()
+        known.update(more.encode())
+        return known.hexdigest()
+
+
+B = TypeVar("B", bound=BaseModel)
+Q = TypeVar("Q", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiCall(Generic[B, Q]):
+    """One request, checked. `path` holds the ids in its address."""
+
+    desk: ServerState
+    request: web.Request
+    key: CallerKey
+    path: Mapping[str, str]
+    body: B
+    query: Q
+    sent: "Sent"
+    scopes: tuple[Scope, ...] = ()
+
+    def require_access(self) -> CallerKey:
+        """The key as it is configured now. Raises ApiError when it was revoked, or has lost the scope of this call, since it began."""
+        if self.key is NOBODY:
+            return self.key
+        key = still_valid(self.desk.api.keys(), self.key)
+        if key is None:
+            raise ApiError(401, "This key was revoked.", code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+        if self.scopes and not key.scopes.intersection(self.scopes):
+            raise ApiError(403, f"This key lacks the scope {' or '.join(self.scopes)}.", code="scope_missing")
+        return key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointAnswer:
+    body: BaseModel | None = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+Run = Callable[[ApiCall[Any, Any]], Awaitable[EndpointAnswer | web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """`scopes`: any one of them opens it. `answers`: status → body, or a content type. `refusals`: statuses besides the usual.
+
+    `headers` may be sent, `gives` may come with the answer; name → what it is for.
+    """
+
+    method: str
+    path: str
+    run: Run
+    summary: str
+    tag: str
+    answers: Mapping[int, type[BaseModel] | str | None]
+    scopes: tuple[Scope, ...] = ()
+    door: Access = Access.KEY
+    body: type[BaseModel] | None = None
+    query: type[BaseModel] = NoFields
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    gives: Mapping[str, str] = field(default_factory=dict[str, str])
+    refusals: tuple[int, ...] = ()
+    large: bool = False
+    streams: bool = False
+
+
+async def handle(endpoint: Endpoint, desk: ServerState, request: web.Request, key: CallerKey) -> web.StreamResponse:
+    """Check the request against the declaration, run it, and write its answer."""
+    path = _path(request)
+    query = _validated(endpoint.query, dict(request.query))
+    async with _body(endpoint, desk, request, key) as (sent, body):
+        call = ApiCall(
+            desk=desk, request=request, key=key, path=path, body=body, query=query, sent=sent, scopes=endpoint.scopes
+        )
+        result = await endpoint.run(call)
+        if isinstance(result, EndpointAnswer) or not result.prepared:
+            call.require_access()  # it may have taken long
+    if isinstance(result, web.StreamResponse):
+        return result
+    text = None if result.body is None else result.body.model_dump_json(exclude_unset=False).encode()
+    kind = None if text is None else "application/json"
+    return web.Response(status=result.status, body=text, content_type=kind, headers=dict(result.headers))
+
+
+_Read = tuple[Sent, BaseModel]
+
+
+@asynccontextmanager
+async def _body(endpoint: Endpoint, desk: ServerState, request: web.Request, key: CallerKey) -> AsyncGenerator[_Read]:
+    """What the body says. What is large may be held by a few calls at once only."""
+    model = endpoint.body
+    if model is None:
+        yield Sent(), NoFields()
+    elif not (request.body_exists or needs_body(model)):
+        yield Sent(), model()
+    else:
+        require_json(request)
+        async with AsyncExitStack() as call:
+            yield await _received(endpoint, model, desk, request, key, call)
+
+
+async def _received(
+    endpoint: Endpoint,
+    model: type[BaseModel],
+    desk: ServerState,
+    request: web.Request,
+    key: CallerKey,
+    call: AsyncExitStack,
+) -> _Read:
+    bounds = desk.api.bounds
+    limit = bounds.large_body_bytes if endpoint.large else bounds.body_bytes
+    async with arriving(request, body_rules(desk, key.name, limit)) as body:
+        if body.size <= _LARGE:
+            return _parsed(model, body)
+        try:
+            await call.enter_async_context(desk.large.held(key.name, body.size, desk.api.pauses.body))
+        except TimeoutError:
+            raise unavailable("Too many large bodies are worked on.", code="too_much_at_once") from None
+        call.callback(desk.give_back_memory)
+        return await desk.parse(_parsed, model, body)  # the loop goes on meanwhile
+
+
+def body_rules(desk: ServerState, caller: str, limit: int) -> BodyRules:
+    """How a body of this caller is taken in."""
+    api = desk.api
+    return BodyRules(
+        folder=api.home,
+        arriving=desk.arriving,
+        places=desk.receiving,
+        caller=caller,
+        limit=limit,
+        seconds=api.pauses.body,
+    )
+
+
+def needs_body(model: type[BaseModel]) -> bool:
+    """Where nothing has to be said, nothing may be sent."""
+    return any(field.is_required() for field in model.model_fields.values())
+
+
+def _path(request: web.Request) -> Mapping[str, str]:
+    for name, value in request.match_info.items():
+        if name in PARAMETERS and re.fullmatch(PARAMETERS[name], value) is None:
+            raise not_found(name.removesuffix("_id"))
+    return dict(request.match_info)
+
+
+def _parsed(model: type[BaseModel], body: Body) -> _Read:
+    raw = body.read()
+    require_few_values(raw)
+    require_numbers(raw)
+    return Sent(raw), _validated(model, raw)
+
+
+def _validated(model: type[BaseModel], sent: bytes | Mapping[str, str]) -> BaseModel:
+    """A body is JSON and means what it says; a query has only texts. Raises ApiError."""
+    try:
+        if isinstance(sent, bytes):
+            return model.model_validate_json(sent)
+        return model.model_validate(sent, strict=False)
+    except ValidationError as error:
+        raise describe_error(error, sent) from None
+    except RecursionError:
+        raise invalid("The body is nested too deeply.", code="bad_body") from None

@@ -1,0 +1,105 @@
+"""Requests that are sent again: whoever heard no answer may ask once more, and nothing happens twice."""
+
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from gateway.api.http.endpoint import ApiCall
+from gateway.api.http.errors import ApiError, invalid
+from sessions import inbox, runs
+from sessions.inbox import InboxKind, InboxOutcome, InboxRow, NewInbox
+from sessions.records import Run
+
+IDEMPOTENCY = "Idempotency-Key"
+RECOGNISED = {
+    IDEMPOTENCY: "The same key and body again within a week: nothing happens twice, and the answer is that of the first time"
+}
+MOST_CHARACTERS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestMark:
+    """`key` is the same for a repeated request, `fingerprint` must be too. Without a fingerprint nobody means to repeat it."""
+
+    key: str
+    fingerprint: str | None = None
+
+    def before(self, conn: Connection) -> InboxRow | None:
+        """What was noted when this request came first. Raises ApiError when it was another one."""
+        if self.fingerprint is None:
+            return None
+        inbox.serialize(conn, self.key)
+        row = inbox.by_dedup_key(conn, self.key)
+        if row is not None and row.fingerprint != self.fingerprint:
+            raise ApiError(422, f"This {IDEMPOTENCY} was used with another body.", code="idempotency_key_reused")
+        return row
+
+
+RETRY_COUNT = "X-Stainless-Retry-Count"
+"""What the official client libraries send with a request that they send again by themselves."""
+RETRY_MS = 600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How a call on a session is known again that has no Idempotency-Key. `said`: its library says that it sends it again."""
+
+    fingerprint: str
+    said: bool
+
+    @classmethod
+    def of(cls, call: ApiCall[Any, Any], session: str) -> "Retry":
+        count = call.request.headers.get(RETRY_COUNT, "0")
+        fingerprint = call.sent.fingerprint(f"{call.request.path} {session}")
+        return cls(fingerprint=fingerprint, said=count.isdecimal() and count.strip("0") != "")
+
+    def before(self, conn: Connection, session_key: str, now: int) -> InboxRow | None:
+        """The call that this one repeats: the last of its session, the same, at most ten minutes old, and either its caller left
+        before the answer or the library says so."""
+        row = runs.last_call(conn, session_key)
+        return row if row is not None and self.matches(row, now) else None
+
+    def matches(self, row: InboxRow, now: int) -> bool:
+        is_same = row.fingerprint == self.fingerprint and now - row.created_at <= RETRY_MS
+        return is_same and (self.said or row.left_at is not None)
+
+
+def mark(call: ApiCall[Any, Any], more: str = "") -> RequestMark:
+    """Raises ApiError. `more` counts like a part of the body."""
+    sent = call.request.headers.get(IDEMPOTENCY)
+    if sent is None:
+        return RequestMark(key=f"http:{call.key.name}:{secrets.token_hex(16)}")
+    if re.fullmatch(r"[!-~]{1,256}", sent) is None:
+        message = f"{IDEMPOTENCY} has 1 to {MOST_CHARACTERS} printable ASCII characters."
+        raise invalid(message, code="bad_idempotency_key", param=IDEMPOTENCY)
+    return RequestMark(key=f"http:{call.key.name}:{call.request.path}:{sent}", fingerprint=call.sent.fingerprint(more))
+
+
+async def run_once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str], *, of: Run | None = None) -> str:
+    """The id that `change` gives, now or when this request came first. `of`: with this run the memory of it ends too."""
+    marked, api = mark(call), call.desk.api
+    return await api.database.write(_once, marked, change, of, api.house.clock())
+
+
+def _once(
+    conn: Connection, marked: RequestMark, change: Callable[[Connection, int], str], of: Run | None, now: int
+) -> str:
+    before = marked.before(conn)
+    if before is not None:
+        return str(before.options["changed"])
+    changed = change(conn, now)
+    if marked.fingerprint is None:
+        return changed
+    note = NewInbox(
+        dedup_key=marked.key,
+        session_key=of.session_key if of else inbox.NOTES,
+        kind=InboxKind.COMMAND,
+        options={"changed": changed},
+        fingerprint=marked.fingerprint,
+    )
+    inbox.put(conn, note, now, outcome=InboxOutcome.EXECUTED, run_id=of.id if of else None)
+    return changed

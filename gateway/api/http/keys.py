@@ -1,0 +1,126 @@
+"""Who calls: configured keys, or the one in the home; wrong ones are slowed down, right ones never."""
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+
+FILE = "api_key"
+LEAST_LENGTH = 32
+
+
+class Scope(StrEnum):
+    CHAT = "chat"
+    READ = "read"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerKey:
+    name: str
+    secret: str = field(repr=False)
+    scopes: frozenset[Scope] = frozenset({Scope.CHAT, Scope.READ})
+    deployments: frozenset[str] = frozenset()
+
+    def sees(self, deployment_id: str, created_by: str) -> bool:
+        return Scope.ADMIN in self.scopes or created_by == self.name or deployment_id in self.deployments
+
+
+NOBODY = CallerKey(name="nobody", secret="", scopes=frozenset())
+"""Who calls what is open to everybody."""
+
+
+@lru_cache(maxsize=256)
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def find_key(keys: Sequence[CallerKey], presented: str) -> CallerKey | None:
+    """Takes as long for a wrong key as for a right one."""
+    digest = hashlib.sha256(presented.encode("utf-8", "surrogateescape")).digest()
+    found: CallerKey | None = None
+    for key in keys:
+        if hmac.compare_digest(_digest(key.secret), digest):
+            found = key
+    return found
+
+
+def still_valid(keys: Sequence[CallerKey], known: CallerKey) -> CallerKey | None:
+    """The same key as it is configured now. None when it was revoked."""
+    return next((key for key in keys if key.name == known.name and key.secret == known.secret), None)
+
+
+def local_key(home: Path) -> CallerKey:
+    """The generated key of this home, for this machine only. Blocks."""
+    path = home / FILE
+    try:
+        secret = path.read_text().strip()
+    except FileNotFoundError:
+        secret = ""
+    if not secret:
+        secret = f"hk-{secrets.token_urlsafe(32)}"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(f"{secret}\n")
+    return CallerKey(name="local", secret=secret, scopes=frozenset(Scope))
+
+
+@dataclass(slots=True)
+class _Bucket:
+    left: float
+    at: float
+    refused: bool = False  # since it was full
+
+
+class Throttle:
+    """At most `burst` at once and `per_second` in the long run, for each name. Knows only the newest names."""
+
+    def __init__(self, *, burst: float, per_second: float, clock: Callable[[], float], most: int = 10_000) -> None:
+        self._burst = burst
+        self._per_second = per_second
+        self._clock = clock
+        self._most = most
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def take(self, name: str) -> float:
+        """0: granted. Else the seconds after which it will be."""
+        bucket = self._filled(name)
+        if bucket.left < 1:
+            bucket.refused = True
+            return (1 - bucket.left) / self._per_second
+        bucket.left -= 1
+        return 0.0
+
+    def holds_back(self, name: str) -> bool:
+        """It was refused something, and has not kept still since."""
+        return self._filled(name).refused
+
+    def _filled(self, name: str) -> _Bucket:
+        now = self._clock()
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            bucket = self._buckets[name] = _Bucket(self._burst, now)
+        self._buckets.move_to_end(name)
+        if len(self._buckets) > self._most:
+            self._buckets.popitem(last=False)
+        bucket.left = min(self._burst, bucket.left + (now - bucket.at) * self._per_second)
+        bucket.at = now
+        bucket.refused = bucket.refused and bucket.left < self._burst
+        return bucket
+
+
+def neighbourhood(address: str) -> str:
+    """The part of an address that one attacker has for himself."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
+        return parsed.exploded[:19]
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)

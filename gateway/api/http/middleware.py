@@ -1,0 +1,109 @@
+"""What every request passes before its endpoint: the right door, a key, its scope, its pace. And what every error looks like after."""
+
+import math
+from collections.abc import Mapping
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+from structlog.contextvars import bind_contextvars, clear_contextvars
+
+from gateway.api.http.connection import connection_of
+from gateway.api.http.endpoint import Access, Endpoint, handle
+from gateway.api.http.errors import REQUEST_ID, ApiError, invalid, new_request_id, unavailable
+from gateway.api.http.host_check import from_this_machine
+from gateway.api.http.keys import NOBODY, CallerKey, Scope, find_key, neighbourhood
+from gateway.api.http.server_state import ServerState
+from gateway.observe.logging import get_logger
+from sessions.errors import Busy, Invalid, NotFound, Unusable
+
+log = get_logger(__name__)
+
+
+def identify(desk: ServerState, request: web.Request) -> CallerKey:
+    """Whose key this is. Raises ApiError."""
+    scheme, _, presented = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not presented.strip():
+        raise _denied("Send the key as Authorization: Bearer KEY.")
+    key = find_key(desk.api.keys(), presented.strip())
+    if key is not None:
+        return key
+    where = neighbourhood(request.remote or "")
+    told = desk.wrong.holds_back(where)
+    wait = desk.wrong.take(where)
+    if not told:  # whoever goes on must not fill the log
+        log.warning("auth.throttled" if wait else "auth.denied", remote=request.remote, path=request.path)
+    if wait:
+        raise _slow_down("Too many wrong keys from this address.", wait, code="too_many_wrong_keys")
+    raise _denied("This key is not known.")
+
+
+def _denied(message: str) -> ApiError:
+    return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+
+def _slow_down(message: str, seconds: float, *, code: str) -> ApiError:
+    return ApiError(429, message, code=code, headers={"Retry-After": str(max(1, math.ceil(seconds)))})
+
+
+def admit(desk: ServerState, endpoint: Endpoint | None, request: web.Request) -> CallerKey:
+    """Raises ApiError. Unknown addresses need a key too, so that nobody can probe."""
+    door = Access.KEY if endpoint is None else endpoint.door
+    if door is Access.HOOK:
+        return NOBODY
+    desk.api.doors.check(request)
+    if door is Access.OPEN or (door is Access.HERE and from_this_machine(request)):
+        return NOBODY
+    key = identify(desk, request)
+    if not connection_of(request).admit(key.name):
+        raise _slow_down("This key has too many connections open.", 1, code="too_many_connections")
+    if wait := desk.calls.take(key.name):
+        raise _slow_down("This key calls too often.", wait, code="rate_limited")
+    if endpoint is not None and endpoint.scopes and not key.scopes.intersection(endpoint.scopes):
+        raise ApiError(403, f"This key lacks the scope {_either(endpoint.scopes)}.", code="scope_missing")
+    return key
+
+
+def _either(scopes: tuple[Scope, ...]) -> str:
+    return " or ".join(scopes)
+
+
+def middleware(desk: ServerState, endpoints: Mapping[Handler, Endpoint]) -> Middleware:
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        endpoint = endpoints.get(request.match_info.handler)
+        request[REQUEST_ID] = new_request_id()
+        clear_contextvars()
+        bind_contextvars(request_id=request[REQUEST_ID])  # each request is a task of its own
+        try:
+            key = admit(desk, endpoint, request)
+            if endpoint is None:
+                return await handler(request)  # it raises what the router found: 404 or 405
+            return await handle(endpoint, desk, request, key)
+        except ConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the edge: whatever it is, the caller gets an answer and the daemon goes on
+            return error_response(error, request).response()
+
+    return guarded
+
+
+def error_response(error: Exception, request: web.Request) -> ApiError:
+    match error:
+        case ApiError():
+            return error
+        case web.HTTPMethodNotAllowed():
+            headers = {"Allow": error.headers.get("Allow", "")}
+            return ApiError(405, f"{request.method} does not work here.", code="method_not_allowed", headers=headers)
+        case web.HTTPNotFound():
+            return ApiError(404, "There is nothing at this address.", code="not_found")
+        case NotFound():
+            return ApiError(404, str(error), code="not_found")
+        case Busy():
+            return ApiError(409, str(error), code="busy")
+        case Invalid():
+            return invalid(str(error))
+        case Unusable():
+            return unavailable(str(error), code="database_unavailable")
+        case _:
+            log.error("request.failed", path=request.path, exc_info=error)
+            return unavailable("Something went wrong inside. The gateway's log says what.", code="internal_error")

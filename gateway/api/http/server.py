@@ -1,0 +1,137 @@
+"""The HTTP side as one block: open while it lasts, closed in order afterwards."""
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.api import health
+from gateway.api.http.connection import Runner
+from gateway.api.http.endpoint import Endpoint
+from gateway.api.http.errors import REQUEST_ID, signature
+from gateway.api.http.host_check import is_loopback
+from gateway.api.http.keys import LEAST_LENGTH
+from gateway.api.http.middleware import middleware
+from gateway.api.http.server_state import ApiServices, ServerState
+from gateway.api.openai import chat, responses, stored_responses
+from gateway.api.threads import deployments, runs
+from sessions.errors import Invalid
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *chat.ENDPOINTS,
+    *responses.ENDPOINTS,
+    *stored_responses.ENDPOINTS,
+    *deployments.ENDPOINTS,
+    *runs.ENDPOINTS,
+    *health.ENDPOINTS,
+)
+
+
+_BACKLOG = 64
+"""So many are accepted in one go, before the oldest make way."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+@contextlib.asynccontextmanager
+async def serving(api: ApiServices, host: str, port: int) -> AsyncGenerator[ServerAddress]:
+    """Serve while the block lasts; `port` 0 is any that is free. Raises Invalid when it may not or cannot listen there."""
+    refuse_unsafe(api, host)
+    desk = ServerState(api)
+    app, pauses = _application(desk, ENDPOINTS), api.pauses
+    runner = Runner(app, limits=desk.connections, idle=pauses.idle, shutdown_timeout=pauses.shutdown)
+    await runner.setup()
+    try:
+        yield await _listen(runner, host, port)
+    finally:
+        desk.closing.set()
+        desk.hub.release()  # its readers end at once and resume later
+        await runner.cleanup()
+        desk.close()
+
+
+def refuse_unsafe(api: ApiServices, host: str) -> None:
+    """Other machines are let in only with keys that nobody guesses."""
+    if is_loopback(host):
+        return
+    keys = api.keys()
+    if not keys or any(key.name == "local" or len(key.secret) < LEAST_LENGTH for key in keys):
+        raise Invalid(
+            f"{host} can be reached from other machines: configure api.keys with keys of {LEAST_LENGTH} characters"
+            " or more, or listen on 127.0.0.1."
+        )
+
+
+def _application(desk: ServerState, endpoints: Sequence[Endpoint]) -> web.Application:
+    known: dict[Handler, Endpoint] = {}
+    app = web.Application(middlewares=[middleware(desk, known)])
+    app.on_response_prepare.append(_sign)
+    for endpoint in endpoints:
+
+        async def handler(request: web.Request) -> web.StreamResponse:
+            raise AssertionError(f"{request.path} is answered by the gate")
+
+        known[handler] = endpoint
+        for method in (endpoint.method, *(("HEAD",) if _has_head(endpoint) else ())):
+            app.router.add_route(method, endpoint.path, handler, expect_handler=_expect_nothing)
+    return app
+
+
+def _has_head(endpoint: Endpoint) -> bool:
+    return endpoint.method == "GET" and endpoint.answers.get(200) != "text/event-stream"
+
+
+async def _expect_nothing(_: web.Request) -> None:
+    """Whoever waits for `100 Continue` is told so when the body is read, after the key; other expectations count for nothing."""
+
+
+async def _sign(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(signature(request.get(REQUEST_ID)))
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> ServerAddress:
+    site = web.TCPSite(runner, host.strip("[]"), port, backlog=_BACKLOG)
+    try:
+        await site.start()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            holder = await asyncio.to_thread(who_listens, port)
+            by = f" by {holder}" if holder else ""
+            raise Invalid(f"Port {port} is taken{by}. Stop that program, or set api.port to another.") from error
+        raise Invalid(f"Cannot listen on {host}:{port}: {error.strerror or error}. Check api.host.") from error
+    bound = runner.addresses[0]
+    return ServerAddress(str(bound[0]), int(bound[1]))
+
+
+def who_listens(port: int) -> str:
+    """The program that listens on this port, where the system tells us. Blocks."""
+    inodes = {inode for name in ("tcp", "tcp6") for inode in _listening(Path("/proc/net") / name, port)}
+    if not inodes:
+        return ""
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+            if any(str(link.readlink()) in wanted for link in (process / "fd").iterdir()):
+                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
+    return ""
+
+
+def _listening(table: Path, port: int) -> list[str]:
+    with contextlib.suppress(OSError):
+        rows = [line.split() for line in table.read_text().splitlines()[1:]]
+        return [row[9] for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port]
+    return []

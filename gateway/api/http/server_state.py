@@ -1,0 +1,184 @@
+"""What the HTTP side is given, and what it holds while it is open."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from gateway.api.http.byte_budget import ByteBudget
+from gateway.api.http.connection import IdleTimes
+from gateway.api.http.connection_limits import ConnectionLimits, ConnectionShares
+from gateway.api.http.host_check import HostCheck
+from gateway.api.http.keys import CallerKey, Throttle
+from gateway.api.threads.events import EventHub
+from gateway.attachments.safe_fetch import Fetcher
+from gateway.dispatch.fair_queue import FairPlaces
+from gateway.dispatch.local import PLACES
+from gateway.observe import heap
+from gateway.observe.metrics import Metrics
+from gateway.runs.services import Services
+from sessions.db import Database
+from sessions.db.engine import Touch
+
+_TRIM_SECONDS = 1.0
+T = TypeVar("T")
+
+Receive = Callable[[Mapping[str, str], bytes], Awaitable[bool]]
+"""Verify the signature, store durably. False: the signature is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """`waiting`: what has not come up yet. `failing`: what had come up, and does not work now. `parts`: the state of each part. The last
+    two are for the body only."""
+
+    waiting: Sequence[str] = ()
+    failing: Sequence[str] = ()
+    parts: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiLimits:
+    """`arriving_bytes`: of bodies that are not whole yet, all together. `large_bytes`: of large bodies that are worked on."""
+
+    message_bytes: int = 262_144
+    attachment_bytes: int = 20_971_520
+    files_per_call: int = 100
+    queue_per_session: int = 100
+    body_bytes: int = 1_048_576
+    arriving_bytes: int = 536_870_912
+    large_bytes: int = 134_217_728
+    large_arriving: int = 8
+    waiting_event_bytes: int = 1_048_576
+    calls_per_second: float = 500
+    calls_at_once: float = 1_000
+    wrong_keys_at_once: float = 10
+    wrong_keys_per_second: float = 1 / 6
+    connections: ConnectionShares = field(default_factory=ConnectionShares)
+
+    @property
+    def large_body_bytes(self) -> int:
+        """Attachments arrive in base64."""
+        return self.attachment_bytes * 4 // 3 + self.body_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """Seconds."""
+
+    keep_alive: float = 10
+    heartbeat: float = 15
+    idle: IdleTimes = field(default_factory=IdleTimes)
+    body: float = 30
+    shutdown: float = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiServices:
+    """`keys`, `models` and `tools` are asked each time, so that a new configuration counts at once.
+
+    `models`: names that may be asked for, the usual one first. `tools`: names of the agent's own tools.
+    """
+
+    home: Path
+    house: Services
+    keys: Callable[[], Sequence[CallerKey]]
+    models: Callable[[], Sequence[str]] = lambda: ("hermes",)
+    tools: Callable[[], Sequence[str]] = tuple
+    readiness: Callable[[], Readiness] = Readiness
+    webhooks: Mapping[str, Receive] = field(default_factory=dict[str, Receive])
+    metrics: Metrics = field(default_factory=Metrics)
+    doors: HostCheck = field(default_factory=HostCheck)
+    bounds: ApiLimits = field(default_factory=ApiLimits)
+    pauses: Intervals = field(default_factory=Intervals)
+    places: FairPlaces = field(default_factory=lambda: FairPlaces(PLACES))
+    """At the model, shared with the runs."""
+    fetcher: Fetcher = field(default_factory=Fetcher)
+    clock: Callable[[], float] = time.monotonic
+    version: str = "0"
+
+    @property
+    def database(self) -> Database:
+        return self.house.database
+
+
+class CommitListener:
+    """Tells tasks what was committed, on the event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._heard: dict[Touch, list[Callable[[str], None]]] = defaultdict(list)
+        self._loop = asyncio.get_running_loop()
+        self.close = database.listen(self._hear)
+
+    def on(self, what: str, which: str, tell: Callable[[str], None]) -> Callable[[], None]:
+        """`tell` is given what was touched. Returns how to stop."""
+        topic = (what, which)
+        self._heard[topic].append(tell)
+
+        def stop() -> None:
+            self._heard[topic].remove(tell)
+            if not self._heard[topic]:
+                del self._heard[topic]
+
+        return stop
+
+    def _hear(self, touched: frozenset[Touch]) -> None:
+        wanted = [(topic, touch[1]) for touch in touched if (topic := _topic(touch)) in self._heard]
+        if wanted:
+            self._loop.call_soon_threadsafe(self._tell, wanted)
+
+    def _tell(self, wanted: list[tuple[Touch, str]]) -> None:
+        for topic, which in wanted:
+            for tell in tuple(self._heard.get(topic, ())):
+                tell(which)
+
+
+def _topic(touch: Touch) -> Touch:
+    """`started` names a run and the message that started it; whoever waits knows only the message."""
+    what, which = touch
+    return (what, which.partition(" ")[2]) if what == "started" else touch
+
+
+class ServerState:
+    """One per open server."""
+
+    def __init__(self, api: ApiServices) -> None:
+        self.api = api
+        self.changes = CommitListener(api.database)
+        self.hub = EventHub(api.database, api.house.live, self.changes, api.house.clock())
+        self.arriving = ByteBudget(api.bounds.arriving_bytes)
+        self.receiving = FairPlaces(api.bounds.large_arriving)
+        self._parser = ThreadPoolExecutor(1, thread_name_prefix="parser")
+        self.large = ByteBudget(api.bounds.large_bytes)
+        self.connections = ConnectionLimits(api.bounds.connections)
+        self.closing = asyncio.Event()
+        self._trimming: asyncio.Task[None] | None = None
+        bounds = api.bounds
+        self.wrong = Throttle(burst=bounds.wrong_keys_at_once, per_second=bounds.wrong_keys_per_second, clock=api.clock)
+        self.calls = Throttle(burst=bounds.calls_at_once, per_second=bounds.calls_per_second, clock=api.clock)
+
+    async def parse(self, parse: Callable[..., T], *args: object) -> T:
+        """Large bodies are read one after the other: with several at it the event loop would hardly get Python's lock."""
+        return await asyncio.get_running_loop().run_in_executor(self._parser, parse, *args)
+
+    def give_back_memory(self) -> None:
+        """After a large call, some of them at once."""
+        if self._trimming is None or self._trimming.done():
+            self._trimming = asyncio.create_task(_trim_soon())
+
+    def close(self) -> None:
+        if self._trimming is not None:
+            self._trimming.cancel()
+        self._parser.shutdown(wait=False, cancel_futures=True)
+        self.hub.close()
+        self.changes.close()
+
+
+async def _trim_soon() -> None:
+    """When the answer is on its way and what belonged to the call is free."""
+    await asyncio.sleep(_TRIM_SECONDS)
+    await asyncio.to_thread(heap.trim)

@@ -1,0 +1,187 @@
+"""Files that come with a message: data goes into the workspace's inbox, addresses are followed when the message is taken up."""
+
+import asyncio
+import binascii
+import mimetypes
+import re
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+from urllib.parse import unquote
+
+from pydantic import BaseModel
+
+from gateway.agent.models.interface import JSON
+from gateway.api.http.endpoint import ApiCall
+from gateway.api.http.errors import ApiError, invalid, too_large
+from gateway.api.http.file_schemas import is_data, split
+from gateway.api.http.server_state import ApiServices
+from gateway.api.http.validation_errors import place_of
+from gateway.attachments.inbox_files import INBOX, describe_file, detect_type, save_file
+from gateway.attachments.safe_fetch import NotFetched
+from sessions.errors import NotFound
+
+_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_SLICE = 262_144
+_UNKNOWN = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """One file as it was sent. `mime`: what it is said to be. `source`: base64, a data: URL, or an http address.
+
+    `part`: the kind of part that the model has to get it as. None: the model reads its name, and may open it with a tool.
+    """
+
+    source: str
+    name: str = ""
+    mime: str = ""
+    part: Literal["image_url", "file"] | None = None
+    detail: str | None = None
+
+    @property
+    def as_part(self) -> JSON:
+        wanted = {"part": self.part, "detail": self.detail}
+        return {name: value for name, value in wanted.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredUploads:
+    """Files as the journal has them, and a line about each that the model does not see otherwise."""
+
+    attachments: Sequence[JSON] = ()
+    lines: Sequence[str] = ()
+
+
+class UploadedFiles:
+    """The files of one request, in the inbox of one workspace."""
+
+    def __init__(self, inbox: Path, call: ApiCall[Any, Any]) -> None:
+        self._inbox = inbox
+        self._api = call.desk.api
+        self._sent: BaseModel = call.body
+        self._written: list[Path] = []
+        self._count = 0
+        self.unwanted = False
+
+    async def take(self, uploads: Sequence[Upload]) -> StoredUploads:
+        """Raises ApiError."""
+        self._count += len(uploads)
+        if self._count > self._api.bounds.files_per_call:
+            raise too_large(f"A request may have {self._api.bounds.files_per_call} files.")
+        found = [await self._take(upload) for upload in uploads]
+        lines = [line for _, line in found if line]
+        return StoredUploads(attachments=[attachment for attachment, _ in found], lines=lines)
+
+    async def _take(self, upload: Upload) -> tuple[JSON, str]:
+        if "://" in upload.source[:8]:
+            return self._by_address(upload), ""
+        promised, encoded = split(upload.source) if is_data(upload.source) else (None, upload.source)
+        data = await asyncio.to_thread(_decoded, encoded, self._api.bounds.attachment_bytes)
+        mime = detect_type(data[:256]) or promised or upload.mime or _UNKNOWN
+        name = upload.name or f"{secrets.token_hex(4)}{mimetypes.guess_extension(mime) or ''}"
+        path = await asyncio.to_thread(save_file, self._inbox, name, data)
+        self._written.append(path)
+        kind = "image" if mime in _PICTURES else "file"
+        attachment = {
+            "kind": kind,
+            "name": path.name,
+            "mime": mime,
+            "size": len(data),
+            "path": str(path),
+            **upload.as_part,
+        }
+        return attachment, "" if kind == "image" else describe_file(kind, path, mime, len(data))
+
+    def _by_address(self, upload: Upload) -> JSON:
+        """Pictures are left for the model to look at; of other files the agent wants to have the contents."""
+        name = upload.name or _name_in(upload.source)
+        try:
+            self._api.fetcher.check(upload.source)
+        except NotFetched as error:
+            raise invalid(str(error), code="bad_url", param=place_of(upload.source, self._sent.model_dump())) from None
+        if upload.mime.startswith("image/"):
+            return {"kind": "image", "name": name, "mime": upload.mime, "url": upload.source, **upload.as_part}
+        mime = upload.mime or mimetypes.guess_type(name)[0] or _UNKNOWN
+        return {"kind": "file", "name": name, "mime": mime, "address": upload.source, **upload.as_part}
+
+    def remove(self) -> None:
+        for path in self._written:
+            path.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def uploaded_files(call: ApiCall[Any, Any], namespace: str) -> AsyncGenerator[UploadedFiles]:
+    """For as long as the message is at the door. What belongs to a message that is refused or `unwanted` does not stay."""
+    inbox_files = UploadedFiles(call.desk.api.house.workspace(namespace) / INBOX, call)
+    try:
+        yield inbox_files
+    except (ApiError, NotFound):
+        inbox_files.unwanted = True
+        raise
+    finally:
+        if inbox_files.unwanted:
+            await asyncio.to_thread(inbox_files.remove)
+
+
+def _name_in(address: str) -> str:
+    return unquote(re.split(r"[?#]", address, maxsplit=1)[0].rpartition("/")[2]) or "file"
+
+
+def _decoded(encoded: str, limit: int) -> bytes:
+    if len(encoded) // 4 * 3 - encoded[-2:].count("=") > limit:
+        raise too_large(f"A file may have {limit:,} bytes.")
+    slices = (
+        encoded[at : at + _SLICE] for at in range(0, len(encoded), _SLICE)
+    )  # as a whole it would hold Python's lock
+    return b"".join(map(binascii.a2b_base64, slices))
+
+
+def of_part(part: JSON) -> Upload | None:
+    """The file in one part of a chat message."""
+    match part:
+        case {"type": "image_url", "image_url": {"url": str(url), **more}}:
+            return Upload(source=url, mime="image/*", part="image_url", detail=more.get("detail"))
+        case {"type": "file", "file": {"file_data": str(data), **more}}:
+            return Upload(source=data, name=str(more.get("filename") or ""), part="file")
+        case {"type": "file", "file": {"file_url": str(url), **more}}:
+            return Upload(source=url, name=str(more.get("filename") or ""), part="file")
+        case _:
+            return None
+
+
+async def embedded(api: ApiServices, messages: Sequence[JSON]) -> Sequence[JSON]:
+    """Files by address become files with their contents: no model follows such addresses."""
+    found: list[JSON] = []
+    for message in messages:
+        content: Any = message.get("content")
+        if isinstance(content, list):
+            content = [await _embedded(api, part) for part in cast(list[JSON], content)]
+        found.append({**message, "content": content} if content is not None else message)
+    return found
+
+
+async def _embedded(api: ApiServices, part: JSON) -> JSON:
+    match part:
+        case {"type": "file", "file": {"file_url": str(url), **more}} if not more.get("file_data"):
+            return await _fetched(api, url, str(more.get("filename") or _name_in(url)))
+        case {"type": "image_url", "image_url": {"url": str(url)}} if not is_data(url):
+            try:
+                api.fetcher.check(url)  # the endpoint follows it, and may stand in our network
+            except NotFetched as error:
+                raise invalid(str(error), code="bad_url", param="image_url") from None
+            return part
+        case _:
+            return part
+
+
+async def _fetched(api: ApiServices, url: str, name: str) -> JSON:
+    try:
+        found = await api.fetcher.fetch(url, api.bounds.attachment_bytes)
+    except NotFetched as error:
+        return {"type": "text", "text": f"[file {name} is not there: {error}]"}
+    encoded = await asyncio.to_thread(binascii.b2a_base64, found.data, newline=False)
+    return {"type": "file", "file": {"filename": name, "file_data": f"data:{found.mime};base64,{encoded.decode()}"}}

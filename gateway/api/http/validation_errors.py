@@ -1,0 +1,82 @@
+"""What is wrong with a request, and where, in words for whoever wrote it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails, from_json
+
+from gateway.api.http.errors import ApiError, invalid
+
+_ADDRESSES = frozenset({"url", "file_url", "image_url"})
+
+
+def describe_error(error: ValidationError, sent: bytes | Mapping[str, str]) -> ApiError:
+    """The one that lies deepest: where several readings were tried, that one came furthest."""
+    found = error.errors(include_url=False, include_input=False)
+    if found[0]["type"] == "json_invalid":
+        return invalid(f"The body is not valid JSON: {found[0]['msg'].removeprefix('Invalid JSON: ')}", code="bad_json")
+    body = from_json(sent) if isinstance(sent, bytes) else sent
+    where, first = max(((_where(each, body), each) for each in found), key=lambda one: len(one[0]))
+    param = _spelled(where)
+    what = _what(first)
+    return invalid(f"{param}: {what}" if param else what, code="invalid_value", param=param or None)
+
+
+def place_of(address: str, sent: Any) -> str | None:
+    """Where the address of a file stands in what was sent."""
+    places = (where for where, text in _texts(sent) if text == address and where[-1] in _ADDRESSES)
+    return next(map(_spelled, places), None)
+
+
+def _texts(body: Any, where: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    match body:
+        case str():
+            yield where, body
+        case dict():
+            for name, value in cast(dict[str, Any], body).items():
+                yield from _texts(value, (*where, name))
+        case list():
+            for number, value in enumerate(cast(list[Any], body)):
+                yield from _texts(value, (*where, number))
+        case _:
+            pass
+
+
+def _spelled(where: Sequence[int | str]) -> str:
+    """As client libraries write it: `messages[0].content[1].image_url.url`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where).removeprefix(".")
+
+
+def _where(error: ErrorDetails, body: Any) -> tuple[int | str, ...]:
+    """The place in what was sent; among the steps to it are names of ours, which nobody outside knows."""
+    steps: list[int | str] = []
+    for step in error["loc"]:
+        if _leads_on(body, step):
+            steps.append(step)
+            body = body[step]
+    match error:
+        case {"type": "missing"}:
+            return (*steps, error["loc"][-1])
+        case {"ctx": {"discriminator": str(field)}}:
+            return (*steps, field.strip("'"))
+        case _:
+            return tuple(steps)
+
+
+def _what(error: ErrorDetails) -> str:
+    match error:
+        case {"type": "union_tag_invalid", "ctx": {"expected_tags": str(known)}}:
+            return f"Input should be one of {known}"
+        case {"type": "extra_forbidden"}:
+            return "This field is not supported here"
+        case {"type": "union_tag_not_found"}:
+            return "Field required"
+        case _:
+            return error["msg"].removeprefix("Value error, ")
+
+
+def _leads_on(body: Any, step: int | str) -> bool:
+    if isinstance(body, dict):
+        return step in body
+    return isinstance(body, list) and isinstance(step, int) and step < len(cast(list[Any], body))

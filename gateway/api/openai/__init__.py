@@ -1,0 +1,1 @@
+"""The OpenAI-compatible routes: Chat Completions and Responses, on sessions and without."""

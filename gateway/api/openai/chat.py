@@ -1,0 +1,273 @@
+"""`/v1/chat/completions` and `/v1/models`."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from gateway.agent.models.interface import JSON
+from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
+from gateway.api.http.errors import ApiError, not_found
+from gateway.api.http.idempotency import IDEMPOTENCY, mark
+from gateway.api.http.keys import Scope
+from gateway.api.http.sse import EventStream, as_data
+from gateway.api.openai.chat_schemas import (
+    AnswerMessage,
+    ChatAnswer,
+    ChatRequest,
+    Choice,
+    ModelList,
+    ModelRow,
+    UsageSchema,
+)
+from gateway.api.openai.exchange import AgentCall, Exchange, ExchangeOutcome, text_pieces
+from gateway.api.openai.session_calls import HEADER, TargetSession, call_on_session, session_id
+from gateway.api.openai.stateless_calls import call_without_session
+from sessions.keys import SessionKey
+
+STATUS = "X-Hermes-Run-Status"
+ON_A_SESSION = {
+    HEADER: "The conversation that this call belongs to; it is held here",
+    IDEMPOTENCY: "Within a session: the same key and body again give the answer of the first time",
+}
+_SAMPLING = frozenset(
+    {
+        "temperature",
+        "top_p",
+        "presence_penalty",
+        "frequency_penalty",
+        "seed",
+        "stop",
+        "reasoning_effort",
+        "logit_bias",
+        "verbosity",
+        "tool_choice",
+        "parallel_tool_calls",
+    }
+)
+
+
+GIVEN = {
+    HEADER: "The session id, as it was sent",
+    STATUS: "waiting_on_human: the answer is a question, and the next call on this session answers it. Else completed",
+}
+
+
+async def models(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    return EndpointAnswer(body=ModelList(data=[ModelRow(id=name) for name in call.desk.api.models()]))
+
+
+async def retrieve_model(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    name = call.path["model"]
+    if name not in call.desk.api.models():
+        raise not_found("model")
+    return EndpointAnswer(body=ModelRow(id=name))
+
+
+async def complete(call: ApiCall[ChatRequest, NoFields]) -> EndpointAnswer | web.StreamResponse:
+    question = _question(call.body, call.desk.api.models())
+    async with exchange(call, question) as (under_way, headers):
+        if call.body.stream:
+            return await _stream(call, under_way, headers)
+        outcome = await under_way.outcome()
+        return EndpointAnswer(body=_whole(call, under_way, outcome), headers={**headers, **status_header(outcome)})
+
+
+@asynccontextmanager
+async def exchange(call: ApiCall[Any, Any], question: AgentCall) -> AsyncGenerator[tuple[Exchange, dict[str, str]]]:
+    """The call under way, on its session if it names one, and the headers of the answer."""
+    session = session_id(call)
+    mark(call)  # refuses a bad one; a call without a session is not kept, so nothing can recognise it
+    headers = {} if session is None else {HEADER: session}
+    way: AbstractAsyncContextManager[Exchange] = (
+        call_without_session(call, question)
+        if session is None
+        else call_on_session(call, question, TargetSession(key=SessionKey.api(call.key.name, session), name=session))
+    )
+    try:
+        async with counted(call), way as under_way:
+            yield under_way, headers
+    except ApiError as error:
+        error.headers |= headers
+        raise
+
+
+@asynccontextmanager
+async def counted(call: ApiCall[Any, Any]) -> AsyncGenerator[None]:
+    """A message that comes in, and is answered when the block ends well."""
+    metrics, began = call.desk.api.metrics, call.desk.api.clock()
+    metrics.message("api", "in")
+    yield
+    metrics.message("api", "out")
+    metrics.replied("api", call.desk.api.clock() - began)
+
+
+def status_header(outcome: ExchangeOutcome) -> dict[str, str]:
+    return {STATUS: "waiting_on_human" if outcome.waiting else "completed"}
+
+
+def _question(body: ChatRequest, known: Sequence[str]) -> AgentCall:
+    sent = [message.model_dump(exclude_unset=True, exclude_none=True) for message in body.messages]
+    fields = body.model_dump(include=set(_SAMPLING), exclude_none=True)
+    return AgentCall(
+        messages=[_with_content(message) for message in sent if message["role"] not in {"system", "developer"}],
+        layered=[_flat(message["content"]) for message in sent if message["role"] in {"system", "developer"}],
+        tools=[tool.model_dump(exclude_unset=True, exclude_none=True) for tool in body.tools or ()],
+        model=body.model if body.model in known else None,
+        response_format=body.response_format,
+        sampling=fields if body.tools else without_tool_fields(fields),
+        max_output_tokens=body.max_completion_tokens or body.max_tokens,
+    )
+
+
+def without_tool_fields(fields: JSON) -> JSON:
+    """Endpoints refuse these where there are no tools."""
+    return {name: value for name, value in fields.items() if name not in {"tool_choice", "parallel_tool_calls"}}
+
+
+def _with_content(message: JSON) -> JSON:
+    if message["role"] == "tool":
+        return {**message, "content": _flat(message["content"])}
+    if message["role"] == "assistant" and not message.get("tool_calls"):
+        message = {name: value for name, value in message.items() if name != "tool_calls"}
+        return {**message, "content": _flat(message.get("content", ""))}
+    return message
+
+
+def _flat(content: Any) -> str:
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+
+
+def _whole(call: ApiCall[ChatRequest, NoFields], under_way: Exchange, outcome: ExchangeOutcome) -> ChatAnswer:
+    message = AnswerMessage(
+        content=outcome.text if outcome.text or not outcome.tool_calls else None,
+        tool_calls=[dict(made) for made in outcome.tool_calls] or None,
+    )
+    return ChatAnswer(
+        id=f"chatcmpl-{under_way.id}",
+        created=under_way.came_at // 1000,
+        model=call.body.model or call.desk.api.models()[0],
+        choices=[Choice(message=message, finish_reason=outcome.finish_reason)],
+        usage=_usage(outcome),
+    )
+
+
+def _usage(outcome: ExchangeOutcome) -> UsageSchema:
+    return UsageSchema(
+        prompt_tokens=outcome.input_tokens,
+        completion_tokens=outcome.output_tokens,
+        total_tokens=outcome.input_tokens + outcome.output_tokens,
+        prompt_tokens_details={"cached_tokens": outcome.cached_tokens},
+    )
+
+
+async def _stream(
+    call: ApiCall[ChatRequest, NoFields], under_way: Exchange, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    stream = EventStream(call.request, call.require_access, headers)
+    try:
+        await _write(call, under_way, stream)
+        await stream.end()
+    except ApiError as error:
+        if not stream.begun:
+            raise
+        await stream.fail(as_data(error.body()))
+    except ConnectionError:
+        pass  # the reader has gone; the run of a session goes on
+    return stream.response
+
+
+async def _write(call: ApiCall[ChatRequest, NoFields], under_way: Exchange, stream: EventStream) -> None:
+    chunk = _chunks(call, under_way)
+    first: JSON = {"role": "assistant", "content": ""}
+    async with aclosing(text_pieces(under_way, call.desk.api.pauses.keep_alive)) as coming:
+        held_back = ""
+        async for piece in coming:
+            match piece:
+                case None:
+                    await stream.keep_alive()
+                case str():
+                    if not under_way.feed.said:  # a question: its header is known with the outcome, which is next
+                        held_back = piece
+                        continue
+                    delta = {**first, "content": piece} if first else {"content": piece}
+                    first = {}
+                    await stream.write(chunk([{"index": 0, "delta": delta, "finish_reason": None}]))
+                case ExchangeOutcome():
+                    await _finish(call, stream, chunk, piece, {**first, "content": held_back} if first else {})
+                    return
+
+
+async def _finish(
+    call: ApiCall[ChatRequest, NoFields],
+    stream: EventStream,
+    chunk: Callable[..., bytes],
+    outcome: ExchangeOutcome,
+    first: JSON,
+) -> None:
+    parts: list[bytes] = []
+    if first:
+        parts.append(chunk([{"index": 0, "delta": first, "finish_reason": None}]))
+    if outcome.tool_calls:
+        calls = [{**made, "index": number} for number, made in enumerate(outcome.tool_calls)]
+        parts.append(chunk([{"index": 0, "delta": {"tool_calls": calls}, "finish_reason": None}]))
+    parts.append(chunk([{"index": 0, "delta": {}, "finish_reason": outcome.finish_reason}]))
+    options = call.body.stream_options
+    if options is not None and options.include_usage:
+        parts.append(chunk([], usage=_usage(outcome).model_dump()))
+    await stream.write(b"".join([*parts, b"data: [DONE]\n\n"]), status_header(outcome))
+
+
+def _chunks(call: ApiCall[ChatRequest, NoFields], under_way: Exchange) -> Callable[..., bytes]:
+    options = call.body.stream_options
+    head: JSON = {
+        "id": f"chatcmpl-{under_way.id}",
+        "object": "chat.completion.chunk",
+        "created": under_way.came_at // 1000,
+        "model": call.body.model or call.desk.api.models()[0],
+    }
+    if options is not None and options.include_usage:
+        head["usage"] = None
+
+    def chunk(choices: list[JSON], **more: Any) -> bytes:
+        return as_data({**head, "choices": choices, **more})
+
+    return chunk
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/v1/models",
+        run=models,
+        summary="The models that may be asked for",
+        tag="OpenAI",
+        scopes=(Scope.CHAT, Scope.READ),
+        answers={200: ModelList},
+    ),
+    Endpoint(
+        method="GET",
+        path="/v1/models/{model}",
+        run=retrieve_model,
+        summary="One of them",
+        tag="OpenAI",
+        scopes=(Scope.CHAT, Scope.READ),
+        answers={200: ModelRow},
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/chat/completions",
+        run=complete,
+        summary="Ask the agent; with a session id the conversation is held here",
+        tag="OpenAI",
+        scopes=(Scope.CHAT,),
+        body=ChatRequest,
+        headers=ON_A_SESSION,
+        gives=GIVEN,
+        answers={200: ChatAnswer},
+        refusals=(409, 413, 422),
+        large=True,
+        streams=True,
+    ),
+)

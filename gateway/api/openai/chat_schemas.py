@@ -1,0 +1,226 @@
+"""The words of Chat Completions, as far as they are understood."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from gateway.api.http.file_schemas import Contents, FileUrl, PictureUrl
+from gateway.api.openai.exchange import FinishReason
+
+
+def _whole(value: Any) -> Any:
+    """JSON knows no integers: 2.0 is one as well."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _not(value: bool) -> bool:
+    if value:
+        raise ValueError("this is not supported here")
+    return value
+
+
+Never_ = Annotated[bool, AfterValidator(_not), WithJsonSchema({"type": "boolean", "const": False})]
+Text = Annotated[str, Field(max_length=10_000_000)]
+TokenCount = Annotated[int, Field(ge=1, le=10_000_000), BeforeValidator(_whole)]
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+CallId = Annotated[str, Field(min_length=1, max_length=256)]
+Any_ = dict[str, Any]
+PARTS = Field(max_length=2_000, fail_fast=True)
+"""Lists stop at their first mistake: a million mistakes would have to be described one by one."""
+
+
+class Lenient(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class Known(BaseModel):
+    """A field that is not named here would be ignored in silence; so it is refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class TextPart(Lenient):
+    type: Literal["text"]
+    text: Text
+
+
+class ImageUrl(Lenient):
+    url: PictureUrl
+    detail: Literal["auto", "low", "high", "original"] | None = None
+
+
+class ImagePart(Lenient):
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+def _has(field: str) -> Any_:
+    return {"required": [field], "properties": {field: {"type": "string"}}}
+
+
+class FileSource(Lenient):
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_has("file_data"), _has("file_url")]})
+    filename: Annotated[str, Field(max_length=255)] | None = None
+    file_data: Contents | None = None
+    file_url: FileUrl | None = None
+
+    @model_validator(mode="after")
+    def _from_somewhere(self) -> "FileSource":
+        if self.file_data is None and self.file_url is None:
+            raise ValueError("give file_data or file_url")
+        return self
+
+
+class FilePart(Lenient):
+    type: Literal["file"]
+    file: FileSource
+
+
+Part = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
+
+
+TextParts = Annotated[list[TextPart], PARTS]
+
+
+class SystemMessage(Lenient):
+    role: Literal["system", "developer"]
+    content: Text | TextParts
+
+
+class UserMessage(Lenient):
+    role: Literal["user"]
+    content: Text | Annotated[list[Part], Field(min_length=1), PARTS]
+
+
+class Function(Lenient):
+    name: ToolName
+    arguments: Text
+
+
+class CallerToolCall(BaseModel):
+    """Unknown fields go back to the model as they came."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    id: CallId
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class AssistantMessage(Lenient):
+    role: Literal["assistant"]
+    content: Text | TextParts | None = None
+    tool_calls: Annotated[list[CallerToolCall], Field(max_length=128, fail_fast=True)] | None = None
+
+
+class ToolMessage(Lenient):
+    role: Literal["tool"]
+    content: Text | TextParts
+    tool_call_id: CallId
+
+
+Message = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+
+class Parameters(BaseModel):
+    """A JSON Schema of an object; what it says is for the model."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    type: Literal["object"] = "object"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_no_fields(cls, sent: Any) -> Any:
+        """Several libraries write a function without parameters as an empty object, which endpoints refuse."""
+        return {"type": "object", "properties": {}} if sent == {} else sent
+
+
+class FunctionSpec(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True)
+    name: ToolName
+    description: str | None = None
+    parameters: Parameters | None = None
+
+
+class ToolSpec(Lenient):
+    type: Literal["function"]
+    function: FunctionSpec
+
+
+class StreamOptions(Lenient):
+    include_usage: bool | None = None
+
+
+class ChatRequest(Known):
+    model: Annotated[str, Field(max_length=256)] | None = None
+    messages: Annotated[list[Message], Field(min_length=1, max_length=10_000, fail_fast=True)]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    tools: Annotated[list[ToolSpec], Field(max_length=128, fail_fast=True)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | Any_ | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: Any_ | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63), BeforeValidator(_whole)] | None = None
+    stop: str | Annotated[list[str], Field(max_length=16, fail_fast=True)] | None = None
+    reasoning_effort: str | None = None
+    max_tokens: TokenCount | None = None
+    max_completion_tokens: TokenCount | None = None
+    n: Annotated[int, Field(ge=1, le=1), BeforeValidator(_whole)] | None = None
+    logit_bias: dict[str, float] | None = None
+    verbosity: str | None = None
+    logprobs: Never_ | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = None
+    modalities: list[Literal["text"]] | None = None
+    user: str | None = None
+    metadata: Any_ | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    prediction: Any_ | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    safety_identifier: str | None = None
+
+
+class UsageSchema(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: dict[str, int]
+
+
+class AnswerMessage(BaseModel):
+    role: Literal["assistant"] = "assistant"
+    content: str | None
+    refusal: None = None
+    tool_calls: list[Any_] | None = None
+
+
+class Choice(BaseModel):
+    index: int = 0
+    message: AnswerMessage
+    finish_reason: FinishReason
+    logprobs: None = None
+
+
+class ChatAnswer(BaseModel):
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: UsageSchema
+
+
+class ModelRow(BaseModel):
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "hermes"
+
+
+class ModelList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[ModelRow]

@@ -1,0 +1,169 @@
+"""One call to the agent, whatever dialect it came in: what is asked, and what comes back."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from gateway.agent.models.interface import JSON
+from gateway.runs.live_events import LiveEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCall:
+    """`messages` is the whole transcript as Chat Completions has it, without system messages, which are `layered`."""
+
+    messages: Sequence[JSON]
+    layered: Sequence[str] = ()
+    tools: Sequence[JSON] = ()
+    model: str | None = None
+    response_format: JSON | None = None
+    sampling: JSON = field(default_factory=dict[str, Any])
+    max_output_tokens: int | None = None
+
+
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+def finish_reason(told: str) -> FinishReason:
+    """Endpoints have more words than callers know."""
+    match told:
+        case "length" | "tool_calls" | "content_filter":
+            return told
+        case _:
+            return "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeOutcome:
+    """`waiting`: the text is a question, and the next call answers it."""
+
+    text: str
+    tool_calls: Sequence[JSON] = ()
+    waiting: bool = False
+    finish_reason: FinishReason = "stop"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class TextDeduplicator:
+    """Tells the words of a step once, though its answer may start afresh: what was told cannot be taken back."""
+
+    def __init__(self) -> None:
+        self._told = ""
+        self._again: str | None = None
+
+    def afresh(self) -> None:
+        self._again = ""
+
+    def end_step(self) -> None:
+        self._told, self._again = "", None
+
+    def new_in(self, text: str) -> str:
+        """What of it has to be told: nothing as long as the new answer repeats the old one, then what differs."""
+        if self._again is None:
+            self._told += text
+            return text
+        self._again += text
+        if self._told.startswith(self._again):
+            return ""
+        goes_on = self._again.startswith(self._told)
+        new = self._again.removeprefix(self._told) if goes_on else f"\n\n{self._again}"
+        self._told, self._again = self._again, None
+        return new
+
+
+class TextFeed:
+    """The words of an answer as they are written, for one listener."""
+
+    def __init__(self) -> None:
+        self.said = False
+        self._pieces: list[str] = []
+        self._telling = TextDeduplicator()
+        self._news = asyncio.Event()
+        self._gap = False
+
+    def hear(self, moment: LiveEvent) -> None:
+        match moment.kind:
+            case "token":
+                self._add(self._telling.new_in(moment.text))
+            case "afresh":
+                self._telling.afresh()
+            case "said":
+                self._gap = self.said
+                self._telling.end_step()
+            case _:
+                return
+        self._news.set()
+
+    def _add(self, text: str) -> None:
+        if not text:
+            return
+        if self._gap:
+            text, self._gap = f"\n\n{text}", False
+        self.said = True
+        self._pieces.append(text)
+
+    def wake(self) -> None:
+        self._news.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Until something new was heard. False: nothing was for so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        self._news.clear()
+        return True
+
+    def take(self) -> str:
+        text = "".join(self._pieces)
+        self._pieces.clear()
+        return text
+
+
+class Exchange(Protocol):
+    """A call that is under way."""
+
+    @property
+    def feed(self) -> TextFeed: ...
+
+    @property
+    def id(self) -> str:
+        """The same for a call that is sent again, where that is recognised."""
+        ...
+
+    @property
+    def came_at(self) -> int:
+        """When it came for the first time, in milliseconds."""
+        ...
+
+    async def outcome(self) -> ExchangeOutcome:
+        """Waits for it. Raises ApiError when there will be none."""
+        ...
+
+
+async def text_pieces(exchange: Exchange, every: float) -> AsyncGenerator[str | ExchangeOutcome | None]:
+    """The words as they come, None when there were none for so many seconds, and the outcome at the end. Raises ApiError."""
+    feed = exchange.feed
+    task = asyncio.create_task(exchange.outcome())
+    task.add_done_callback(lambda _: feed.wake())
+    try:
+        while not task.done():
+            heard = await feed.wait(every)
+            if text := feed.take():
+                yield text
+            elif not heard:
+                yield None
+        outcome = await task
+        if text := feed.take():
+            yield text
+        if not feed.said and outcome.text:
+            yield outcome.text
+        elif outcome.waiting:
+            yield f"\n\n{outcome.text}"
+        yield outcome
+    finally:
+        task.cancel()

@@ -1,0 +1,215 @@
+"""`/v1/responses`: the same calls in the words of the Responses API."""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from gateway.agent.models.interface import JSON
+from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
+from gateway.api.http.errors import ApiError
+from gateway.api.http.keys import Scope
+from gateway.api.http.sse import EventStream
+from gateway.api.openai.chat import GIVEN, ON_A_SESSION, counted, exchange, status_header, without_tool_fields
+from gateway.api.openai.exchange import AgentCall, Exchange, ExchangeOutcome, text_pieces
+from gateway.api.openai.response_answers import Writer
+from gateway.api.openai.response_schemas import (
+    FunctionCall,
+    FunctionOutput,
+    FunctionTool,
+    InputFile,
+    InputImage,
+    InputMessage,
+    InputText,
+    Item,
+    Reasoning,
+    ResponseAnswer,
+    ResponseRequest,
+)
+from gateway.api.openai.session_calls import session_id
+from gateway.api.openai.stored_responses import begin, begun_answer, keep_answer
+
+_LAYERED = frozenset({"system", "developer"})
+
+
+async def respond(call: ApiCall[ResponseRequest, NoFields]) -> EndpointAnswer | web.StreamResponse:
+    body, question = call.body, _question(call.body, call.desk.api.models())
+    on_session = session_id(call) is not None
+    goes_on = body.previous_response_id is not None or body.conversation is not None or bool(body.background)
+    way = _going_on(call, question) if goes_on and not on_session else exchange(call, question)
+    async with way as (under_way, headers):
+        writer = Writer(call, under_way)
+        kept = None if on_session or body.store is False else question
+        if body.background and not on_session and not body.stream:
+            return EndpointAnswer(body=begun_answer(call, under_way))
+        if body.stream:
+            return await _stream(call, under_way, writer, headers, kept)
+        outcome = await under_way.outcome()
+        answer = writer.whole(outcome)
+        if kept is not None:
+            await keep_answer(call, under_way, kept, answer)
+        return EndpointAnswer(body=answer, headers={**headers, **status_header(outcome)})
+
+
+@asynccontextmanager
+async def _going_on(
+    call: ApiCall[ResponseRequest, NoFields], question: AgentCall
+) -> AsyncGenerator[tuple[Exchange, dict[str, str]]]:
+    async with counted(call), begin(call, question) as under_way:
+        yield under_way, {}
+
+
+# --- what is asked ------------------------------------------------------------------------------------------------------------
+
+
+def messages_of(items: Iterable[Item]) -> list[JSON]:
+    """As Chat Completions has them, without system messages."""
+    messages: list[JSON] = []
+    for item in items:
+        if not (isinstance(item, Reasoning) or (isinstance(item, InputMessage) and item.role in _LAYERED)):
+            _add(messages, item)
+    return messages
+
+
+def _question(body: ResponseRequest, known: Any) -> AgentCall:
+    items = [InputMessage(role="user", content=body.input)] if isinstance(body.input, str) else body.input
+    layered = [body.instructions] if body.instructions else []
+    layered += [_flat(item.content) for item in items if isinstance(item, InputMessage) and item.role in _LAYERED]
+    messages = messages_of(items)
+    fields = body.model_dump(include={"temperature", "top_p", "parallel_tool_calls"}, exclude_none=True)
+    if body.tool_choice is not None:
+        fields["tool_choice"] = _tool_choice(body.tool_choice)
+    return AgentCall(
+        messages=messages,
+        layered=layered,
+        tools=[_tool(tool) for tool in body.tools or ()],
+        model=body.model if body.model in known else None,
+        response_format=_format(body),
+        sampling=fields if body.tools else without_tool_fields(fields),
+        max_output_tokens=body.max_output_tokens,
+    )
+
+
+def _add(messages: list[JSON], item: InputMessage | FunctionCall | FunctionOutput) -> None:
+    match item:
+        case InputMessage(role="assistant"):
+            messages.append({"role": "assistant", "content": _flat(item.content)})
+        case InputMessage():
+            content = item.content if isinstance(item.content, str) else [_part(part) for part in item.content]
+            messages.append({"role": "user", "content": content})
+        case FunctionCall():
+            function = {"name": item.name, "arguments": item.arguments}
+            made = {"id": item.call_id, "type": "function", "function": function}
+            if messages and messages[-1]["role"] == "assistant":
+                last = messages[-1]
+                messages[-1] = {**last, "tool_calls": [*last.get("tool_calls", ()), made]}
+            else:
+                messages.append({"role": "assistant", "content": None, "tool_calls": [made]})
+        case FunctionOutput():
+            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _flat(item.output)})
+
+
+def _flat(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.text for part in content if isinstance(part, InputText))
+
+
+def _part(part: InputText | InputImage | InputFile) -> JSON:
+    match part:
+        case InputText():
+            return {"type": "text", "text": part.text}
+        case InputImage():
+            detail = {"detail": part.detail} if part.detail else {}
+            return {"type": "image_url", "image_url": {"url": part.image_url, **detail}}
+        case InputFile():
+            return {"type": "file", "file": part.model_dump(exclude={"type"}, exclude_none=True)}
+
+
+def _tool(tool: FunctionTool) -> JSON:
+    return {"type": "function", "function": tool.model_dump(exclude={"type"}, exclude_none=True)}
+
+
+def _tool_choice(choice: Any) -> Any:
+    if isinstance(choice, str) or "name" not in choice:
+        return choice
+    return {"type": "function", "function": {"name": choice["name"]}}
+
+
+def _format(body: ResponseRequest) -> JSON | None:
+    wanted = body.text.format if body.text else None
+    if wanted is None or wanted.get("type") == "text":
+        return None
+    if wanted.get("type") == "json_schema":
+        return {"type": "json_schema", "json_schema": {name: each for name, each in wanted.items() if name != "type"}}
+    return wanted
+
+
+# --- what is answered ---------------------------------------------------------------------------------------------------------
+
+
+async def _stream(
+    call: ApiCall[ResponseRequest, NoFields],
+    under_way: Exchange,
+    writer: Writer,
+    headers: Mapping[str, str],
+    kept: AgentCall | None,
+) -> web.StreamResponse:
+    stream = EventStream(call.request, call.require_access, headers)
+    try:
+        await _write(call, under_way, writer, stream, kept)
+        await stream.end()
+    except ApiError as error:
+        if not stream.begun:
+            raise
+        await stream.fail(writer.failed(error))
+    except ConnectionError:
+        pass  # the reader has gone; the run of a session goes on
+    return stream.response
+
+
+async def _write(
+    call: ApiCall[ResponseRequest, NoFields],
+    under_way: Exchange,
+    writer: Writer,
+    stream: EventStream,
+    kept: AgentCall | None,
+) -> None:
+    begin, held_back = writer.begin(), b""
+    async with aclosing(text_pieces(under_way, call.desk.api.pauses.keep_alive)) as coming:
+        async for piece in coming:
+            match piece:
+                case None:
+                    await stream.write(begin or b": keep-alive\n\n")
+                    begin = b""
+                case str() if under_way.feed.said:
+                    await stream.write(begin + writer.words(piece))
+                    begin = b""
+                case str():  # a question: its header is known with the outcome, which is next
+                    held_back = begin + writer.words(piece)
+                    begin = b""
+                case ExchangeOutcome():
+                    last = held_back + writer.finish(piece)
+                    if kept is not None:
+                        await keep_answer(call, under_way, kept, writer.whole(piece))
+                    await stream.write(begin + last, status_header(piece))
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="POST",
+        path="/v1/responses",
+        run=respond,
+        summary="Ask the agent, in the words of the Responses API",
+        tag="OpenAI",
+        scopes=(Scope.CHAT,),
+        body=ResponseRequest,
+        headers=ON_A_SESSION,
+        gives=GIVEN,
+        answers={200: ResponseAnswer},
+        refusals=(409, 413, 422),
+        large=True,
+        streams=True,
+    ),
+)

@@ -1,0 +1,314 @@
+"""Calls on a session that is held here: each is a row in the inbox, a run of its own, and goes on without its caller."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from gateway.agent.models.interface import JSON, REFUSED, TOO_LONG
+from gateway.api.http.connection import connection_of
+from gateway.api.http.endpoint import ApiCall
+from gateway.api.http.errors import ApiError, invalid, unavailable
+from gateway.api.http.idempotency import RequestMark, Retry, mark
+from gateway.api.http.server_state import ServerState
+from gateway.api.http.uploads import UploadedFiles, of_part, uploaded_files
+from gateway.api.openai.exchange import AgentCall, ExchangeOutcome, FinishReason, TextFeed
+from gateway.runs.live_events import LiveEvent
+from sessions import inbox, runs, store
+from sessions.errors import NotFound
+from sessions.inbox import InboxMode, NewInbox
+from sessions.keys import SessionKey
+from sessions.records import RunStatus, StopReason
+from sessions.runs import Opening
+from sessions.runs.outcomes import Standing, of_call, standing, words_of_steps
+
+HEADER = "X-Hermes-Session-Id"
+MOST_CHARACTERS = 256
+
+
+def session_id(call: ApiCall[Any, Any]) -> str | None:
+    """As the caller sent it. Raises ApiError."""
+    sent = call.request.headers.get(HEADER)
+    if sent is None:
+        return None
+    if not sent.isprintable():  # `fetch` of browsers and Node sends Latin-1
+        sent = sent.encode("utf-8", "surrogateescape").decode("latin-1")
+    if not 1 <= len(sent) <= MOST_CHARACTERS or not sent.isprintable():
+        raise invalid(f"{HEADER} has 1 to {MOST_CHARACTERS} printable characters.", code="bad_session_id", param=HEADER)
+    return sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSession:
+    """The conversation of a call. `name` counts like a part of its body; `mark`: how the call is recognised, where that is known already."""
+
+    key: SessionKey
+    name: str
+    mark: RequestMark | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _New:
+    key: SessionKey
+    messages: Sequence[JSON]
+    options: JSON
+    mark: RequestMark
+    retry: Retry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Accepted:
+    """`dedup_key`: of the call that this one is or repeats. `came_at`: when it came first."""
+
+    dedup_key: str
+    came_at: int
+    fresh: bool
+
+
+class SessionExchange:
+    """Implements `Exchange`. It listens from before its message is stored, so that no word is missed."""
+
+    def __init__(self, desk: ServerState, dedup_key: str) -> None:
+        self.feed = TextFeed()
+        self.id = hashlib.sha256(dedup_key.encode()).hexdigest()[:24]
+        self.came_at = 0
+        self._desk = desk
+        self._dedup_key = dedup_key
+        self._changed = asyncio.Event()
+        self._run_id: str | None = None
+        self._after_ask = 0
+        self.repeated = False
+        self.answered = False
+        self._left = False
+        self._stops: list[Callable[[], None]] = [desk.changes.on("started", dedup_key, self._started)]
+
+    def _started(self, which: str) -> None:
+        run_id, _, ask = which.partition(" ")[0].partition(":")
+        self._follow(run_id, int(ask or 0))
+
+    def _follow(self, run_id: str, after_ask: int) -> None:
+        if self._run_id is None:
+            self._run_id, self._after_ask = run_id, after_ask
+            self._stops.append(self._desk.api.house.live.listen(run_id, self.feed.hear))
+            self._stops.append(self._desk.changes.on("run", run_id, lambda _: self._changed.set()))
+
+    def close(self) -> None:
+        for stop in self._stops:
+            stop()
+
+    @property
+    def run_id(self) -> str | None:
+        return self._run_id
+
+    def leave(self) -> None:
+        """The caller has left: the run goes on, and whoever asks the same again is answered by it."""
+        if not self.answered:
+            self._left = True
+            self._changed.set()
+
+    async def note_whether_left(self) -> None:
+        if self._left:
+            await self._desk.api.database.write(inbox.note_left, self._dedup_key, self._desk.api.house.clock())
+
+    async def outcome(self) -> ExchangeOutcome:
+        found = await self._outcome()
+        self.answered = True
+        return found
+
+    async def _outcome(self) -> ExchangeOutcome:
+        while True:
+            if self._left:
+                raise ConnectionResetError("the caller has left")
+            if not await self._told():  # a repeated call, or another process does the work
+                await self._catch_up()
+            if self._run_id is not None:
+                found = await self._look(self._run_id)
+                if not found.working:
+                    return outcome_of(found)
+
+    async def _told(self) -> bool:
+        """False: look without having been told."""
+        if self.repeated:
+            self.repeated = False
+            return False
+        try:
+            async with asyncio.timeout(self._desk.api.pauses.keep_alive):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        return True
+
+    async def _catch_up(self) -> None:
+        """Follow the run that the message has started or answered. While it works, what it said before is heard first, so that a call
+        which is repeated in the middle of an answer gets all of it."""
+        run_id, after_ask = await self._desk.api.database.read(of_call, self._dedup_key)
+        if run_id is None or self._run_id is not None:
+            return
+        live, self._after_ask = self._desk.api.house.live, after_ask
+        while (await self._look(run_id)).working:
+            steps = live.steps_before(run_id)
+            earlier = await self._desk.api.database.read(words_of_steps, run_id, after_ask=after_ask, steps=steps)
+            if live.steps_before(run_id) == steps:  # nobody began or ended work on it meanwhile
+                for words in earlier:
+                    self.feed.hear(LiveEvent(run_id, "token", words))
+                    self.feed.hear(LiveEvent(run_id, "said"))
+                live.replay(run_id, self.feed.hear)
+                break
+        self._follow(run_id, after_ask)
+
+    async def _look(self, run_id: str) -> Standing:
+        try:
+            return await self._desk.api.database.read(standing, run_id, after_ask=self._after_ask)
+        except NotFound:
+            raise ApiError(409, "The session was deleted while this call waited.", code="session_deleted") from None
+
+
+def outcome_of(found: Standing) -> ExchangeOutcome:
+    """Of a call that is not worked on any more. Raises ApiError when there is none."""
+    run = found.run
+    silent = ExchangeOutcome(text="", input_tokens=run.input_tokens, output_tokens=run.output_tokens)
+    if found.asked is not None:
+        return replace(silent, text=found.asked.text, waiting=True)
+    if run.status is RunStatus.ERROR:
+        raise _failed(found)
+    said = found.said
+    text = (said.content if said is not None else None) or ""
+    if found.handed_over and said is not None:
+        left = {call.tool_call_id for call in found.handed_over}
+        calls = [call for call in said.tool_calls or () if call["id"] in left]
+        return replace(silent, text=text, tool_calls=calls, finish_reason="tool_calls")
+    return replace(silent, text=text, finish_reason=_reason(found))
+
+
+def _reason(found: Standing) -> FinishReason:
+    if found.withheld:
+        return "content_filter"
+    return "length" if found.run.stop_reason is StopReason.BUDGET else "stop"
+
+
+def _failed(found: Standing) -> ApiError:
+    """What was said is in the conversation. Client libraries that repeat a 503 by themselves would say it twice."""
+    run = found.run
+    if found.error_code in {TOO_LONG, REFUSED}:
+        return invalid(run.error or "The call failed.", code=found.error_code, param="messages")
+    error = unavailable(run.error or "The run failed.", code="run_failed")
+    error.headers["X-Should-Retry"] = "false"
+    return error
+
+
+@asynccontextmanager
+async def call_on_session(
+    call: ApiCall[Any, Any], question: AgentCall, place: TargetSession
+) -> AsyncGenerator[SessionExchange]:
+    """Store what is new and follow its run. Leaving the block early leaves the run going."""
+    desk, marked = call.desk, place.mark or mark(call, place.name)
+    exchange = SessionExchange(desk, marked.key)
+    forget: Callable[[], None] | None = None
+    try:
+        async with uploaded_files(call, place.key.namespace) as inbox_files:
+            new = _New(
+                key=place.key,
+                messages=[await _body(desk, message, inbox_files) for message in _news(question.messages)],
+                options=_options(desk, question),
+                mark=marked,
+                retry=Retry.of(call, place.name),
+            )
+            now, most = desk.api.house.clock(), desk.api.bounds.queue_per_session
+            accepted = await desk.api.database.write(_accept, new, now, most)
+            inbox_files.unwanted = not accepted.fresh
+        if accepted.dedup_key != marked.key:
+            exchange.close()
+            exchange = SessionExchange(desk, accepted.dedup_key)
+        exchange.came_at, exchange.repeated = accepted.came_at, not accepted.fresh
+        forget = connection_of(call.request).when_lost(exchange.leave)
+        yield exchange
+    finally:
+        if forget is not None:
+            forget()
+        exchange.close()
+        await exchange.note_whether_left()
+
+
+def _accept(conn: Connection, new: _New, now: int, most: int) -> _Accepted:
+    key = str(new.key)
+    inbox.serialize(conn, key)
+    before = new.mark.before(conn) or inbox.by_dedup_key(conn, new.mark.key)
+    if before is None and new.mark.fingerprint is None:
+        before = new.retry.before(conn, key, now)
+    if before is not None:
+        inbox.note_left(conn, before.dedup_key, None)
+        return _Accepted(dedup_key=before.dedup_key, came_at=before.created_at, fresh=False)
+    if inbox.count_unread(conn, key) >= most:
+        raise ApiError(
+            429, f"{most} calls wait for this session already.", code="queue_full", headers={"Retry-After": "5"}
+        )
+    if all(message.get("role") == "tool" for message in new.messages):
+        _require_open_call(conn, key, new.messages)
+    row = NewInbox(
+        dedup_key=new.mark.key,
+        session_key=key,
+        messages=new.messages,
+        mode=InboxMode.QUEUE,
+        options=new.options,
+        fingerprint=new.mark.fingerprint or new.retry.fingerprint,
+    )
+    runs.accept(conn, row, Opening(), now)
+    return _Accepted(dedup_key=new.mark.key, came_at=now, fresh=True)
+
+
+def _require_open_call(conn: Connection, key: str, messages: Sequence[JSON]) -> None:
+    """Results alone make sense only for calls that wait for them."""
+    if runs.active(conn, key) is not None or inbox.count_unread(conn, key):
+        return
+    session = store.active(conn, key)
+    waiting = {call.tool_call_id for call in runs.handed_over(conn, session.id)} if session else set[str | None]()
+    if not any(message.get("tool_call_id") in waiting for message in messages):
+        raise ApiError(409, "No tool call of this session waits for these results.", code="unknown_tool_call")
+
+
+def _news(messages: Sequence[JSON]) -> Sequence[JSON]:
+    """What follows the last message of the assistant."""
+    last = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
+    new = messages[last + 1 :]
+    if not new:
+        raise ApiError(
+            422, "Nothing follows the last assistant message: there is nothing to answer.", code="nothing_new"
+        )
+    return new
+
+
+async def _body(desk: ServerState, message: JSON, inbox_files: UploadedFiles) -> JSON:
+    """A message as the inbox has it: text, and files beside it."""
+    content = message.get("content") or ""
+    parts: list[JSON] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+    if len(text.encode("utf-8", "replace")) > desk.api.bounds.message_bytes:
+        raise ApiError(413, f"A message may have {desk.api.bounds.message_bytes:,} bytes of text.", code="too_large")
+    taken = await inbox_files.take([upload for part in parts if (upload := of_part(part))])
+    body: JSON = {"role": message["role"], "content": "\n".join(filter(None, [text, *taken.lines]))}
+    if message["role"] == "tool":
+        body["tool_call_id"] = message["tool_call_id"]
+    if taken.attachments:
+        body["attachments"] = list(taken.attachments)
+    return body
+
+
+def _options(desk: ServerState, question: AgentCall) -> JSON:
+    """What RunWork reads for this request; only what is set."""
+    named = [tool["function"]["name"] for tool in question.tools]
+    forced = question.sampling.get("tool_choice") not in (None, "auto", "none")
+    options: JSON = {
+        "model": question.model,
+        "layered": list(question.layered),
+        "tools": list(question.tools),
+        "without_tools": [*named, *(desk.api.tools() if forced else ())],
+        "response_format": question.response_format,
+        "sampling": question.sampling,
+        "max_output_tokens": question.max_output_tokens,
+    }
+    return {name: value for name, value in options.items() if value}

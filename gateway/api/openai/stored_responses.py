@@ -1,0 +1,235 @@
+"""Answers of the Responses API that are kept by id: going on from them, asking for them later, and conversations."""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from gateway.agent.models.interface import JSON
+from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
+from gateway.api.http.errors import ApiError
+from gateway.api.http.idempotency import RECOGNISED, RequestMark, Retry, mark, run_once
+from gateway.api.http.keys import Scope
+from gateway.api.openai.exchange import AgentCall, Exchange
+from gateway.api.openai.response_answers import empty, failed, whole
+from gateway.api.openai.response_schemas import Conversation, Deleted, NewConversation, ResponseAnswer, ResponseRequest
+from gateway.api.openai.session_calls import SessionExchange, TargetSession, call_on_session, outcome_of
+from sessions import inbox, responses
+from sessions.erase import erase
+from sessions.errors import NotFound
+from sessions.keys import SessionKey
+from sessions.responses import Kept, KeptKind
+from sessions.runs.outcomes import of_call, standing
+
+_MOST_KEPT_CHARACTERS = 262_144
+"""Of one text or picture before an answer; what is longer is not kept beside it."""
+
+
+def name_of(marked: RequestMark) -> str:
+    """What an answer is called after `resp_`: the same for a call that is recognised."""
+    return hashlib.sha256(marked.key.encode()).hexdigest()[:24]
+
+
+@asynccontextmanager
+async def begin(call: ApiCall[ResponseRequest, NoFields], question: AgentCall) -> AsyncGenerator[Exchange]:
+    """A call that goes on from a kept answer, or works in the background: on the session of its chain. Raises ApiError."""
+    marked, api = mark(call), call.desk.api
+    before = await _before(call)
+    if before is not None and before.working:
+        message = f"{before.id} is still being worked on. Continue it when it is done."
+        raise ApiError(409, message, code="response_in_progress", param="previous_response_id")
+    retry = Retry.of(call, "")
+    new = Kept(
+        id=f"resp_{name_of(marked)}",
+        key_name=call.key.name,
+        created_at=api.house.clock(),
+        answer=empty(call.body, name_of(marked), api.house.clock(), call.body.model or api.models()[0]).model_dump(),
+        dedup_key=marked.key,
+        input=_earlier(question.messages) if before is None else (),
+    )
+    kept = await api.database.write(_go_on, new, before, retry, api.house.clock())
+    found = replace(marked, key=kept.dedup_key or marked.key)
+    place = TargetSession(key=SessionKey.parse(kept.session_key or ""), name="", mark=found)
+    async with call_on_session(call, question, place) as under_way:
+        yield under_way
+
+
+async def _before(call: ApiCall[ResponseRequest, NoFields]) -> Kept | None:
+    """What the call goes on from, as it is now."""
+    body, database = call.body, call.desk.api.database
+    if body.previous_response_id is not None and body.conversation_id is not None:
+        raise ApiError(
+            400, "Send previous_response_id or conversation, not both.", code="invalid_value", param="conversation"
+        )
+    if body.previous_response_id is not None:
+        try:
+            found = await database.read(responses.get, body.previous_response_id, call.key.name)
+        except NotFound as error:
+            raise ApiError(404, str(error), code="previous_response_not_found", param="previous_response_id") from None
+        return await _as_it_is(call, found)
+    if body.conversation_id is not None:
+        return await database.read(responses.get, body.conversation_id, call.key.name, KeptKind.CONVERSATION)
+    return None
+
+
+def _go_on(conn: Connection, new: Kept, before: Kept | None, retry: Retry, now: int) -> Kept:
+    """The new answer, or the one that this call asks for once more."""
+    same = responses.find(conn, new.id)
+    if same is not None:
+        return same
+    for other in responses.continuations(conn, before.id) if before is not None else ():
+        row = inbox.by_dedup_key(conn, other.dedup_key or "")
+        if row is not None and retry.matches(row, now):
+            return other
+    return responses.go_on(conn, new, before, now)
+
+
+def _earlier(messages: Sequence[JSON]) -> Sequence[JSON]:
+    """What stands before the new input."""
+    last = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
+    tools = next((i for i in range(last + 1, len(messages)) if messages[i]["role"] != "tool"), len(messages))
+    return messages[: tools if last >= 0 else 0]
+
+
+def begun_answer(call: ApiCall[ResponseRequest, NoFields], under_way: Exchange) -> ResponseAnswer:
+    """What is answered at once to a call that works in the background."""
+    model = call.body.model or call.desk.api.models()[0]
+    return empty(call.body, under_way.id, under_way.came_at, model).model_copy(update={"status": "queued"})
+
+
+async def keep_answer(
+    call: ApiCall[ResponseRequest, NoFields], under_way: Exchange, question: AgentCall, answer: ResponseAnswer
+) -> None:
+    """So that it can be asked for by its id, and continued."""
+    database = call.desk.api.database
+    if isinstance(under_way, SessionExchange):
+        await database.write(responses.finish, answer.id, answer.model_dump(), under_way.run_id)
+        return
+    new = Kept(
+        id=answer.id,
+        key_name=call.key.name,
+        created_at=under_way.came_at,
+        answer=answer.model_dump(),
+        input=[_kept(message) for message in question.messages],
+    )
+    await database.write(responses.keep, new)
+
+
+def _kept(message: JSON) -> JSON:
+    content: Any = message.get("content")
+    if isinstance(content, str) or not content:
+        return message
+    return {**message, "content": [_kept_part(part) for part in content]}
+
+
+def _kept_part(part: JSON) -> JSON:
+    if part["type"] == "text" or len(str(part)) <= _MOST_KEPT_CHARACTERS:
+        return part
+    return {"type": "text", "text": "[a file that was too large to be kept]"}
+
+
+async def _as_it_is(call: ApiCall[Any, Any], kept: Kept) -> Kept:
+    """With its answer, if its run has come to an end meanwhile."""
+    if not kept.working:
+        return kept
+    database, begun = call.desk.api.database, ResponseAnswer.model_validate(kept.answer)
+    run_id, after_ask = await database.read(of_call, kept.dedup_key or "")
+    if run_id is None:
+        row = await database.read(inbox.by_dedup_key, kept.dedup_key or "")
+        status = "queued" if row is not None else "failed"
+        return replace(kept, answer=begun.model_copy(update={"status": status}).model_dump())
+    found = await database.read(standing, run_id, after_ask=after_ask)
+    if found.working:
+        return replace(kept, answer=begun.model_dump())
+    try:
+        answer = whole(begun, outcome_of(found))
+    except ApiError as error:
+        answer = failed(begun, error)
+    await database.write(responses.finish, kept.id, answer.model_dump(), run_id)
+    return replace(await database.read(responses.get, kept.id, kept.key_name), answer=answer.model_dump())
+
+
+async def get_response(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    kept = await call.desk.api.database.read(responses.get, call.path["response_id"], call.key.name)
+    return EndpointAnswer(body=ResponseAnswer.model_validate((await _as_it_is(call, kept)).answer))
+
+
+async def delete_response(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    return await _delete(call, call.path["response_id"], KeptKind.RESPONSE)
+
+
+async def _delete(call: ApiCall[Any, Any], which: str, kind: KeptKind) -> EndpointAnswer:
+    """With the last answer of a chain its session goes."""
+    api = call.desk.api
+    await api.database.read(responses.get, which, call.key.name, kind)
+    orphans = await api.database.write(responses.remove, which)
+    if orphans:
+        await asyncio.to_thread(erase, api.home, api.database, orphans)
+    return EndpointAnswer(body=Deleted(id=which, object=kind if kind is KeptKind.RESPONSE else f"{kind}.deleted"))
+
+
+async def open_conversation(call: ApiCall[NewConversation, NoFields]) -> EndpointAnswer:
+    from gateway.api.openai.responses import messages_of
+
+    earlier = [_kept(message) for message in messages_of(call.body.items or ())]
+    metadata = call.body.metadata or {}
+
+    def open_it(conn: Connection, now: int) -> str:
+        which = f"conv_{secrets.token_hex(12)}"
+        answer = Conversation(id=which, created_at=now // 1000, metadata=metadata).model_dump()
+        new = Kept(
+            id=which, key_name=call.key.name, kind=KeptKind.CONVERSATION, created_at=now, answer=answer, input=earlier
+        )
+        responses.keep(conn, new)
+        return which
+
+    return await _conversation(call, await run_once(call, open_it))
+
+
+async def _conversation(call: ApiCall[Any, Any], which: str) -> EndpointAnswer:
+    kept = await call.desk.api.database.read(responses.get, which, call.key.name, KeptKind.CONVERSATION)
+    return EndpointAnswer(body=Conversation.model_validate(kept.answer))
+
+
+async def get_conversation(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    return await _conversation(call, call.path["conversation_id"])
+
+
+async def delete_conversation(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    return await _delete(call, call.path["conversation_id"], KeptKind.CONVERSATION)
+
+
+def _endpoint(method: str, path: str, run: Any, summary: str, answer: Any, **more: Any) -> Endpoint:
+    return Endpoint(
+        method=method,
+        path=f"/v1/{path}",
+        run=run,
+        summary=summary,
+        tag="OpenAI",
+        scopes=(Scope.CHAT,),
+        answers={200: answer},
+        **more,
+    )
+
+
+ENDPOINTS = (
+    _endpoint("GET", "responses/{response_id}", get_response, "An answer that is kept", ResponseAnswer),
+    _endpoint("DELETE", "responses/{response_id}", delete_response, "Forget it", Deleted, refusals=(409,)),
+    _endpoint(
+        "POST",
+        "conversations",
+        open_conversation,
+        "A conversation for responses to go on in",
+        Conversation,
+        body=NewConversation,
+        headers=RECOGNISED,
+        refusals=(413, 422),
+    ),
+    _endpoint("GET", "conversations/{conversation_id}", get_conversation, "One of them", Conversation),
+    _endpoint("DELETE", "conversations/{conversation_id}", delete_conversation, "Forget it", Deleted, refusals=(409,)),
+)

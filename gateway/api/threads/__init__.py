@@ -1,0 +1,1 @@
+"""Deployments, threads, runs, and the events that tell of them."""

@@ -1,0 +1,267 @@
+"""Deployments and threads."""
+
+import asyncio
+import shutil
+from typing import Any
+
+from sqlalchemy import Connection
+
+from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
+from gateway.api.http.errors import ApiError, not_found
+from gateway.api.http.idempotency import RECOGNISED, run_once
+from gateway.api.http.keys import Scope
+from gateway.api.threads.schemas import (
+    DeploymentChange,
+    DeploymentList,
+    DeploymentRow,
+    MessageRow,
+    NewDeployment,
+    NewThread,
+    NewThreadRow,
+    Page,
+    ThreadChange,
+    ThreadList,
+    ThreadRow,
+    WholeThread,
+    row_of,
+)
+from sessions import deployments, runs, store
+from sessions.clock import iso
+from sessions.deployments import MAIN, Deployment
+from sessions.erase import erase
+from sessions.errors import NotFound
+
+_BASE = "/v1/deployments"
+ONE = f"{_BASE}/{{deployment_id}}"
+_THREADS = f"{ONE}/threads"
+_THREAD = f"{_THREADS}/{{thread_id}}"
+_TALK = (Scope.CHAT, Scope.READ)
+
+
+async def deployment_of(call: ApiCall[Any, Any]) -> Deployment:
+    """The one in the address, if this key may see it. Raises ApiError."""
+    wanted, api = call.path["deployment_id"], call.desk.api
+    try:
+        found = await api.database.read(deployments.get, wanted)
+    except NotFound:
+        if wanted != MAIN:
+            raise not_found("deployment") from None
+        found = await api.database.write(deployments.ensure_main, api.house.clock())
+    if not call.key.sees(found.id, found.created_by):
+        raise not_found("deployment")
+    return found
+
+
+async def create_deployment(call: ApiCall[NewDeployment, NoFields]) -> EndpointAnswer:
+    def create(conn: Connection, now: int) -> str:
+        return deployments.create(conn, now, created_by=call.key.name, **call.body.model_dump()).id
+
+    made = await call.desk.api.database.read(deployments.get, await run_once(call, create))
+    return EndpointAnswer(status=201, body=DeploymentRow.of(made))
+
+
+async def list_deployments(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
+    api, page = call.desk.api, call.query
+    if Scope.ADMIN in call.key.scopes or MAIN in call.key.deployments:
+        await _ensure_main(call)
+    everything = Scope.ADMIN in call.key.scopes
+    found = await api.database.read(
+        deployments.listing,
+        seen_by=None if everything else call.key.name,
+        among=sorted(call.key.deployments),
+        limit=page.limit + 1,
+        after=page.after,
+    )
+    shown = found[: page.limit]
+    more = f"{shown[-1].created_at}.{shown[-1].id}" if len(found) > page.limit else None
+    return EndpointAnswer(body=DeploymentList(data=[DeploymentRow.of(each) for each in shown], next_cursor=more))
+
+
+async def _ensure_main(call: ApiCall[Any, Any]) -> None:
+    api = call.desk.api
+    try:
+        await api.database.read(deployments.get, MAIN)
+    except NotFound:
+        await api.database.write(deployments.ensure_main, api.house.clock())
+
+
+async def get_deployment(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    return EndpointAnswer(body=DeploymentRow.of(await deployment_of(call)))
+
+
+async def change_deployment(call: ApiCall[DeploymentChange, NoFields]) -> EndpointAnswer:
+    found = await deployment_of(call)
+    _not_main(found)
+    values = {
+        name: value for name, value in call.body.model_dump(exclude_unset=True).items() if name != "name" or value
+    }
+    changed = await call.desk.api.database.write(deployments.change, found.id, values)
+    return EndpointAnswer(body=DeploymentRow.of(changed))
+
+
+async def delete_deployment(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    found = await deployment_of(call)
+    _not_main(found)
+    api = call.desk.api
+    for thread_id in await api.database.read(deployments.thread_ids, found.id):
+        await _erase_thread(call, found, thread_id)
+    await api.database.write(deployments.remove, found.id)
+    folder = api.house.workspace(f"agent:{found.agent}")
+    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    return EndpointAnswer(status=204)
+
+
+def _not_main(found: Deployment) -> None:
+    if found.id == MAIN:
+        raise ApiError(409, f"{MAIN} is agents.main of the configuration. Change it there.", code="configured")
+
+
+# --- threads ------------------------------------------------------------------------------------------------------------------
+
+
+async def create_thread(call: ApiCall[NewThread, NoFields]) -> EndpointAnswer:
+    found = await deployment_of(call)
+
+    def open_thread(conn: Connection, now: int) -> str:
+        return deployments.open_thread(conn, found, now, title=call.body.title)
+
+    made = await call.desk.api.database.read(deployments.thread, found.id, await run_once(call, open_thread))
+    return EndpointAnswer(status=201, body=NewThreadRow.of(made, found.id))
+
+
+async def list_threads(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
+    found, page = await deployment_of(call), call.query
+    rows = await call.desk.api.database.read(deployments.threads, found.id, limit=page.limit + 1, after=page.after)
+    shown = rows[: page.limit]
+    more = f"{shown[-1].created_at}.{shown[-1].id}" if len(rows) > page.limit else None
+    return EndpointAnswer(body=ThreadList(data=[ThreadRow.of(row) for row in shown], next_cursor=more))
+
+
+async def get_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    found = await deployment_of(call)
+    return EndpointAnswer(body=await call.desk.api.database.read(_whole, found, call.path["thread_id"]))
+
+
+def _whole(conn: Connection, found: Deployment, thread_id: str) -> WholeThread:
+    thread = deployments.thread(conn, found.id, thread_id)
+    said = deployments.said(conn, deployments.sessions_of(conn, found.id, thread_id))
+    return WholeThread(
+        **row_of(thread),
+        deployment_id=found.id,
+        created_at=iso(thread.created_at),
+        messages=[MessageRow.of(turn) for turn in said],
+    )
+
+
+async def rename_thread(call: ApiCall[ThreadChange, NoFields]) -> EndpointAnswer:
+    found = await deployment_of(call)
+    row = await call.desk.api.database.write(_rename, found.id, call.path["thread_id"], call.body.title)
+    return EndpointAnswer(body=row)
+
+
+def _rename(conn: Connection, deployment_id: str, thread_id: str, title: str) -> ThreadRow:
+    deployments.thread(conn, deployment_id, thread_id)
+    for part in deployments.sessions_of(conn, deployment_id, thread_id):
+        store.rename(conn, part.id, title)
+    return ThreadRow.of(deployments.thread(conn, deployment_id, thread_id))
+
+
+async def delete_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    found = await deployment_of(call)
+    await _erase_thread(call, found, call.path["thread_id"])
+    return EndpointAnswer(status=204)
+
+
+async def _erase_thread(call: ApiCall[Any, Any], found: Deployment, thread_id: str) -> None:
+    """Work on it is stopped; then no word of it stays."""
+    api = call.desk.api
+    parts = await api.database.write(_stop, found.id, thread_id, api.house.clock())
+    await asyncio.to_thread(erase, api.home, api.database, parts)
+
+
+def _stop(conn: Connection, deployment_id: str, thread_id: str, now: int) -> list[str]:
+    parts = deployments.sessions_of(conn, deployment_id, thread_id)
+    if not parts:
+        raise NotFound(f"There is no thread {thread_id}.")
+    active = runs.active(conn, parts[0].session_key)
+    if active is not None:
+        runs.stop(conn, active.id, now)
+    return [part.id for part in parts]
+
+
+def _endpoint(method: str, path: str, run: Any, summary: str, **more: Any) -> Endpoint:
+    tag = "Threads" if "threads" in path else "Deployments"
+    return Endpoint(method=method, path=path, run=run, summary=summary, tag=tag, **more)
+
+
+_ADMIN = (Scope.ADMIN,)
+ENDPOINTS = (
+    _endpoint(
+        "POST",
+        _BASE,
+        create_deployment,
+        "A new agent",
+        scopes=_ADMIN,
+        body=NewDeployment,
+        answers={201: DeploymentRow},
+        refusals=(413, 422),
+        headers=RECOGNISED,
+    ),
+    _endpoint(
+        "GET",
+        _BASE,
+        list_deployments,
+        "The agents that this key sees",
+        scopes=(Scope.READ, Scope.ADMIN),
+        query=Page,
+        answers={200: DeploymentList},
+    ),
+    _endpoint("GET", ONE, get_deployment, "One agent", scopes=tuple(Scope), answers={200: DeploymentRow}),
+    _endpoint(
+        "PATCH",
+        ONE,
+        change_deployment,
+        "Change it",
+        scopes=_ADMIN,
+        body=DeploymentChange,
+        answers={200: DeploymentRow},
+        refusals=(409, 413),
+    ),
+    _endpoint(
+        "DELETE",
+        ONE,
+        delete_deployment,
+        "Delete it with everything it knows",
+        scopes=_ADMIN,
+        answers={204: None},
+        refusals=(409,),
+    ),
+    _endpoint(
+        "POST",
+        _THREADS,
+        create_thread,
+        "A new conversation",
+        scopes=(Scope.CHAT,),
+        body=NewThread,
+        answers={201: NewThreadRow},
+        refusals=(413, 422),
+        headers=RECOGNISED,
+    ),
+    _endpoint(
+        "GET", _THREADS, list_threads, "Its conversations", scopes=(Scope.READ,), query=Page, answers={200: ThreadList}
+    ),
+    _endpoint(
+        "GET", _THREAD, get_thread, "One conversation and what was said", scopes=_TALK, answers={200: WholeThread}
+    ),
+    _endpoint(
+        "PATCH",
+        _THREAD,
+        rename_thread,
+        "Give it a title",
+        scopes=(Scope.CHAT,),
+        body=ThreadChange,
+        answers={200: ThreadRow},
+        refusals=(413,),
+    ),
+    _endpoint("DELETE", _THREAD, delete_thread, "Delete it", scopes=_ADMIN, answers={204: None}, refusals=(409,)),
+)

@@ -1,0 +1,298 @@
+"""Deployment events for many readers at once: one read of the database for each change, shared by all who follow it.
+
+Stored events carry their number, so a reader that was cut off, or was too slow and was dropped, resumes where it stood. Tokens are
+not stored; they carry the number of the last stored event before them.
+"""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gateway.api.openai.exchange import TextDeduplicator
+from gateway.observe.logging import get_logger
+from gateway.runs.live_events import LiveEvent, LiveEvents
+from sessions import events
+from sessions.db import Database
+from sessions.records import Event, Run
+
+log = get_logger(__name__)
+
+_SLICE = 25
+_PAGE = 500
+
+
+class Commits(Protocol):
+    """Who tells of commits."""
+
+    def on(self, what: str, which: str, tell: Callable[[str], None]) -> Callable[[], None]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFrame:
+    """One event as it goes over the wire."""
+
+    data: bytes
+    run_id: str | None
+    thread_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    run_id: str
+    thread_id: str | None
+    text: str
+
+
+def _framed(event_id: int, kind: str, data: dict[str, object], run: str | None, thread: str | None) -> EventFrame:
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return EventFrame(data=f"id: {event_id}\nevent: {kind}\ndata: {text}\n\n".encode(), run_id=run, thread_id=thread)
+
+
+def _ends_words(event: Event) -> bool:
+    return event.kind == "tool_call" or (event.kind == "message" and event.data.get("role") != "user")
+
+
+def _take(tokens: list[_Token], run_id: str | None) -> list[_Token]:
+    """Those of this run, out of the list."""
+    taken = [token for token in tokens if token.run_id == run_id]
+    tokens[:] = [token for token in tokens if token.run_id != run_id]
+    return taken
+
+
+def _stored(event: Event) -> EventFrame:
+    return _framed(event.id, event.kind, event.data, event.run_id, event.thread_id)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class EventReader:
+    """One connection. `next` gives what is new; an empty result means that nothing came in time.
+
+    `cut` ends the connection of one that does not read: with `most` bytes waiting for it, it is dropped and may resume.
+    """
+
+    most: int
+    cut: Callable[[], None]
+    run_id: str | None = None
+    thread_id: str | None = None
+    dropped: bool = False
+    _frames: deque[bytes] = field(default_factory=deque[bytes])
+    _waiting: int = 0
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wants(self, frame: EventFrame) -> bool:
+        return (self.run_id is None or self.run_id == frame.run_id) and (
+            self.thread_id is None or self.thread_id == frame.thread_id
+        )
+
+    def give(self, frame: EventFrame) -> None:
+        if self.dropped or not self.wants(frame):
+            return
+        if self._frames and self._waiting + len(frame.data) > self.most:
+            self.dropped = True
+            self._frames.clear()
+            self.cut()
+        else:
+            self._frames.append(frame.data)
+            self._waiting += len(frame.data)
+        self._news.set()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    async def next(self, seconds: float) -> bytes:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return b""
+        self._news.clear()
+        found = b"".join(self._frames)
+        self._frames.clear()
+        self._waiting = 0
+        return found
+
+
+class _Channel:
+    """The readers of one deployment."""
+
+    def __init__(self, database: Database, deployment: str, last_id: int) -> None:
+        self.last_id = last_id
+        self.readers: set[EventReader] = set()
+        self._database = database
+        self._deployment = deployment
+        self._tokens: list[_Token] = []
+        self._late: list[_Token] = []  # they came after something was committed that is not read yet
+        self._behind = True  # something may have been committed before anybody listened
+        self._reading = False
+        self._work = asyncio.Event()
+        self._work.set()
+        self.task = asyncio.create_task(self._pump())
+
+    def touched(self, _: str) -> None:
+        self._tokens += self._late
+        self._late = []
+        self._behind = True
+        self._work.set()
+
+    def token(self, token: _Token) -> None:
+        (self._late if self._behind or self._reading else self._tokens).append(token)
+        self._work.set()
+
+    async def _pump(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            try:
+                await self._catch_up()
+            except Exception as error:  # noqa: BLE001  # a database that is away for a while must not end the stream
+                log.warning("events.not_read", deployment=self._deployment, error=str(error))
+                await asyncio.sleep(1)
+                self._work.set()
+
+    async def _catch_up(self) -> None:
+        early, self._tokens = self._tokens, []
+        self._reading = True
+        while self._behind:
+            self._behind = False
+            found = await self._database.read(events.after, self._deployment, self.last_id, limit=_PAGE)
+            self._behind = self._behind or len(found) == _PAGE
+            await self._tell(found, early)
+            early, self._tokens = early + self._tokens, []
+        self._reading = False
+        await self._say(early)
+        late, self._late = self._late, []
+        await self._say(late)
+
+    async def _tell(self, found: list[Event], early: list[_Token]) -> None:
+        """The words of an answer go out before the event that ends it, which may be in `found` before its commit was heard of."""
+        last = {event.run_id: event.id for event in found if _ends_words(event)}
+        for event in found:
+            if _ends_words(event):
+                await self._say(_take(early, event.run_id))
+                if last[event.run_id] == event.id:
+                    await self._say(_take(self._tokens, event.run_id))
+            self.last_id = event.id
+            await self._publish(_stored(event))
+
+    async def _say(self, tokens: list[_Token]) -> None:
+        """Neighbours become one event, so that a burst costs its readers little."""
+        while tokens:
+            first = tokens[0]
+            same = next((i for i, token in enumerate(tokens) if token.run_id != first.run_id), len(tokens))
+            text = "".join(token.text for token in tokens[:same])
+            data: dict[str, object] = {"run_id": first.run_id, "text": text}
+            await self._publish(_framed(self.last_id, "token", data, first.run_id, first.thread_id))
+            tokens = tokens[same:]
+
+    async def _publish(self, frame: EventFrame) -> None:
+        for number, reader in enumerate(tuple(self.readers), 1):
+            reader.give(frame)
+            if number % _SLICE == 0:  # many readers must not hold up everybody else
+                await asyncio.sleep(0)
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A run that is worked on. `unheard`: words of its step may have been told by another process, so none are told here."""
+
+    deployment: str
+    thread_id: str | None
+    unheard: bool
+    telling: TextDeduplicator = field(default_factory=TextDeduplicator)
+
+    def new_in(self, moment: LiveEvent) -> str:
+        """What its readers have not been told yet."""
+        match moment.kind:
+            case "token":
+                return "" if self.unheard else self.telling.new_in(moment.text)
+            case "afresh":
+                self.telling.afresh()
+            case "said" | "tool":
+                self.unheard = False
+                self.telling.end_step()
+            case _:
+                pass
+        return ""
+
+
+class EventHub:
+    """`now`: when this process began to listen."""
+
+    def __init__(self, database: Database, live: LiveEvents, changes: Commits, now: int) -> None:
+        self._database = database
+        self._changes = changes
+        self._channels: dict[str, _Channel] = {}
+        self._stops: dict[str, Callable[[], None]] = {}
+        self._since = now
+        self._runs: dict[str, _Followed] = {}
+        self._unlisten = live.listen("*", self._hear)
+
+    def close(self) -> None:
+        self._unlisten()
+        for channel in self._channels.values():
+            channel.task.cancel()
+
+    def release(self) -> None:
+        """Readers look up now, whether there is news or not."""
+        for channel in self._channels.values():
+            for reader in channel.readers:
+                reader.wake()
+
+    def _hear(self, moment: LiveEvent) -> None:
+        begun = moment.run
+        if moment.kind == "begun" and begun is not None and begun.deployment is not None:
+            self._runs[begun.id] = _Followed(begun.deployment, begun.thread_id, self._is_taken_over(begun))
+        elif moment.kind == "ended":
+            self._runs.pop(moment.run_id, None)
+        elif (run := self._runs.get(moment.run_id)) is not None:
+            text, channel = run.new_in(moment), self._channels.get(run.deployment)
+            if text and channel is not None:
+                channel.token(_Token(moment.run_id, run.thread_id, text))
+
+    def _is_taken_over(self, run: Run) -> bool:
+        """Somebody else may have been in the middle of a step."""
+        return run.attempts > 0 or (run.fence > 1 and run.created_at < self._since)
+
+    @asynccontextmanager
+    async def follow(self, deployment: str, reader: EventReader) -> AsyncGenerator[int]:
+        """Gives the number up to which the reader must read stored events itself; what comes later it is given."""
+        channel = await self._channel(deployment)
+        channel.readers.add(reader)
+        try:
+            yield channel.last_id
+        finally:
+            channel.readers.discard(reader)
+            self._leave(deployment, channel)
+
+    async def _channel(self, deployment: str) -> _Channel:
+        if deployment not in self._channels:
+            last = await self._database.read(events.last_id, deployment)
+            if deployment not in self._channels:
+                channel = self._channels[deployment] = _Channel(self._database, deployment, last)
+                self._stops[deployment] = self._changes.on("events", deployment, channel.touched)
+        return self._channels[deployment]
+
+    def _leave(self, deployment: str, channel: _Channel) -> None:
+        if not channel.readers and self._channels.get(deployment) is channel:
+            del self._channels[deployment]
+            self._stops.pop(deployment)()
+            channel.task.cancel()
+
+    async def missed(
+        self, deployment: str, after: int, up_to: int, *, run_id: str | None, thread_id: str | None
+    ) -> AsyncGenerator[bytes]:
+        """Stored events between these numbers."""
+        while after < up_to:
+            found = await self._database.read(
+                events.after, deployment, after, run_id=run_id, thread_id=thread_id, limit=_PAGE
+            )
+            wanted = [event for event in found if event.id <= up_to]
+            if wanted:
+                yield b"".join(_stored(event).data for event in wanted)
+            if len(wanted) < _PAGE:
+                return
+            after = wanted[-1].id

@@ -1,0 +1,267 @@
+"""Messages to threads, the runs that they start, and the events that tell of them."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from sqlalchemy import Connection
+
+from gateway.agent.models.interface import JSON
+from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
+from gateway.api.http.errors import ApiError, invalid, not_found, unavailable
+from gateway.api.http.idempotency import RECOGNISED, RequestMark, mark, run_once
+from gateway.api.http.keys import Scope
+from gateway.api.http.server_state import ServerState
+from gateway.api.http.sse import KEEP_ALIVE, EventStream
+from gateway.api.http.uploads import Upload, UploadedFiles, uploaded_files
+from gateway.api.threads.deployments import ONE, deployment_of
+from gateway.api.threads.events import EventReader
+from gateway.api.threads.schemas import AcceptedMessage, Following, PostedMessage, RunRow, Steering
+from gateway.observe.logging import get_logger
+from sessions import deployments, inbox, runs
+from sessions.deployments import Deployment
+from sessions.errors import NotFound
+from sessions.inbox import NewInbox
+from sessions.keys import SessionKey
+from sessions.records import Run
+from sessions.runs import Accepted, Opening
+
+log = get_logger(__name__)
+
+LAST_EVENT = "Last-Event-ID"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _New:
+    deployment: Deployment
+    thread_id: str | None
+    body: JSON
+    mark: RequestMark
+    most: int
+
+
+async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer:
+    found, api = await deployment_of(call), call.desk.api
+    if len(call.body.content.encode("utf-8", "replace")) > api.bounds.message_bytes:
+        raise ApiError(413, f"A message may have {api.bounds.message_bytes:,} bytes of text.", code="too_large")
+    marked = mark(call)
+    async with uploaded_files(call, f"agent:{found.agent}") as inbox_files:
+        new = _New(
+            deployment=found,
+            thread_id=call.body.thread_id,
+            body=await _body(call.body, inbox_files),
+            mark=marked,
+            most=api.bounds.queue_per_session,
+        )
+        accepted, thread_id = await api.database.write(_accept, new, api.house.clock())
+        inbox_files.unwanted = not accepted.fresh
+    if accepted.run_id is None or accepted.status is None:
+        raise unavailable("The message is here, its run begins in a moment. Ask again.", code="not_begun", after=1)
+    if accepted.fresh:
+        api.metrics.message("thread", "in")
+        if not accepted.joined:
+            _time_reply(call.desk, accepted.run_id)
+    return EndpointAnswer(
+        status=202, body=AcceptedMessage(run_id=accepted.run_id, thread_id=thread_id, status=accepted.status)
+    )
+
+
+def _time_reply(desk: ServerState, run_id: str) -> None:
+    """Until the run ends or asks: waiting for a human is not the gateway's time."""
+    metrics, clock, began = desk.api.metrics, desk.api.clock, desk.api.clock()
+
+    def replied(_: str) -> None:
+        stop()
+        metrics.message("thread", "out")
+        metrics.replied("thread", clock() - began)
+
+    stop = desk.changes.on("run", run_id, replied)
+
+
+async def _body(sent: PostedMessage, inbox_files: UploadedFiles) -> JSON:
+    uploads = [Upload(source=one.url or one.data or "", name=one.name, mime=one.type) for one in sent.attachments or ()]
+    taken = await inbox_files.take(uploads)
+    content = "\n".join(filter(None, [sent.content, *taken.lines]))
+    body: JSON = {"role": "user", "content": content, "sender": None}
+    return {**body, "attachments": list(taken.attachments)} if taken.attachments else body
+
+
+def _accept(conn: Connection, new: _New, now: int) -> tuple[Accepted, str]:
+    row = new.mark.before(conn)
+    thread_id = _thread(conn, new, now) if row is None else SessionKey.parse(row.session_key).chat_id or ""
+    key = str(deployments.key_of(new.deployment.id, thread_id))
+    if row is None and inbox.count_unread(conn, key) >= new.most:
+        message = f"{new.most} messages wait in this thread already."
+        raise ApiError(429, message, code="queue_full", headers={"Retry-After": "5"})
+    options = {"system_prompt": new.deployment.system_prompt, "model": new.deployment.model}
+    opening = Opening(
+        deployment=new.deployment.id,
+        thread_id=thread_id,
+        extra={name: value for name, value in options.items() if value},
+    )
+    message = NewInbox(dedup_key=new.mark.key, session_key=key, messages=[new.body], fingerprint=new.mark.fingerprint)
+    return runs.accept(conn, message, opening, now), thread_id
+
+
+def _thread(conn: Connection, new: _New, now: int) -> str:
+    inbox.serialize(conn, new.deployment.id)  # two at once must not both open a default thread
+    deployment = deployments.get(conn, new.deployment.id)
+    if new.thread_id is None:
+        return deployments.default_thread(conn, deployment, now)
+    if new.thread_id == "new":
+        return deployments.open_thread(conn, deployment, now)
+    if not deployments.sessions_of(conn, deployment.id, new.thread_id):
+        raise NotFound(f"There is no thread {new.thread_id}.")
+    return new.thread_id
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------------------
+
+
+async def _run_of(call: ApiCall[Any, Any], run_id: str) -> Run:
+    """A run of the deployment in the address. Raises ApiError."""
+    found = await deployment_of(call)
+    with suppress(NotFound):
+        run = await call.desk.api.database.read(runs.get, run_id)
+        if run.deployment == found.id:
+            return run
+    raise not_found("run")
+
+
+async def get_run(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    return EndpointAnswer(body=RunRow.of(await _run_of(call, call.path["run_id"])))
+
+
+async def steer_run(call: ApiCall[Steering, NoFields]) -> EndpointAnswer:
+    run, sent = await _run_of(call, call.path["run_id"]), call.body
+    ask_id = int(sent.request_id) if sent.request_id else None
+
+    def answer(conn: Connection, now: int) -> str:
+        if not runs.answer(conn, run.id, sent.response, call.key.name, now, ask_id=ask_id):
+            raise ApiError(409, "The run does not wait for this answer (any more).", code="not_waiting")
+        return run.id
+
+    return await _as_it_is(call, await run_once(call, answer, of=run))
+
+
+async def cancel_run(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    run = await _run_of(call, call.path["run_id"])
+
+    def stop(conn: Connection, now: int) -> str:
+        runs.stop(conn, run.id, now)
+        return run.id
+
+    return await _as_it_is(call, await run_once(call, stop, of=run))
+
+
+async def _as_it_is(call: ApiCall[Any, Any], run_id: str) -> EndpointAnswer:
+    return EndpointAnswer(status=202, body=RunRow.of(await call.desk.api.database.read(runs.get, run_id)))
+
+
+# --- events -------------------------------------------------------------------------------------------------------------------
+
+
+async def follow_events(call: ApiCall[NoFields, Following]) -> web.StreamResponse:
+    """Stored events that were missed, then what happens, until the reader goes or cannot follow."""
+    found, wanted = await deployment_of(call), call.query
+    if wanted.run_id is not None:
+        await _run_of(call, wanted.run_id)
+    if wanted.thread_id is not None:
+        await call.desk.api.database.read(deployments.thread, found.id, wanted.thread_id)
+
+    def permit() -> None:
+        if not call.require_access().sees(found.id, found.created_by):
+            raise not_found("deployment")
+
+    stream, hub = EventStream(call.request, permit), call.desk.hub
+    most = call.desk.api.bounds.waiting_event_bytes
+    reader = EventReader(most=most, cut=stream.abort, run_id=wanted.run_id, thread_id=wanted.thread_id)
+    try:
+        async with hub.follow(found.id, reader) as now:
+            after = _start(call, now)
+            await stream.write(b": open\n\n")
+            async for data in hub.missed(found.id, after, now, run_id=wanted.run_id, thread_id=wanted.thread_id):
+                await stream.write(data)
+            await _pass_on(call, reader, stream)
+            await stream.end()
+    except ConnectionError:
+        pass  # the reader has gone
+    except ApiError:  # what it followed is not for it any more
+        if not stream.begun:
+            raise
+        await stream.end()
+    if reader.dropped:
+        log.info("events.reader_dropped", deployment=found.id)
+    return stream.response
+
+
+def _start(call: ApiCall[NoFields, Following], now: int) -> int:
+    sent = call.request.headers.get(LAST_EVENT)
+    if sent is None:
+        return now if call.query.run_id is None else 0
+    if not (sent.isascii() and sent.isdecimal() and len(sent) <= 15):
+        raise invalid(f"{LAST_EVENT} is a number.", code="bad_last_event_id", param=LAST_EVENT)
+    return int(sent)
+
+
+async def _pass_on(call: ApiCall[NoFields, Following], reader: EventReader, stream: EventStream) -> None:
+    while not (reader.dropped or call.desk.closing.is_set()):
+        data = await reader.next(call.desk.api.pauses.heartbeat)
+        await stream.write(data or KEEP_ALIVE)
+
+
+def _endpoint(method: str, path: str, run: Any, summary: str, scopes: Sequence[Scope], **more: Any) -> Endpoint:
+    return Endpoint(
+        method=method, path=f"{ONE}{path}", run=run, summary=summary, tag="Runs", scopes=tuple(scopes), **more
+    )
+
+
+_CHAT, _TALK = (Scope.CHAT,), (Scope.CHAT, Scope.READ)
+ENDPOINTS = (
+    _endpoint(
+        "POST",
+        "/messages",
+        send_message,
+        "Say something; the answer comes as events",
+        _CHAT,
+        body=PostedMessage,
+        answers={202: AcceptedMessage},
+        refusals=(413, 422),
+        large=True,
+        headers=RECOGNISED,
+    ),
+    _endpoint("GET", "/runs/{run_id}", get_run, "How a run stands", _TALK, answers={200: RunRow}),
+    _endpoint(
+        "POST",
+        "/runs/{run_id}/steering",
+        steer_run,
+        "Answer what it asks",
+        _CHAT,
+        body=Steering,
+        answers={202: RunRow},
+        refusals=(409, 413, 422),
+        headers=RECOGNISED,
+    ),
+    _endpoint(
+        "POST",
+        "/runs/{run_id}/cancel",
+        cancel_run,
+        "Stop it",
+        _CHAT,
+        answers={202: RunRow},
+        refusals=(422,),
+        headers=RECOGNISED,
+    ),
+    _endpoint(
+        "GET",
+        "/events",
+        follow_events,
+        "What happens, as it happens: run_status, token, message, tool_call, tool_result, steering_request",
+        _TALK,
+        query=Following,
+        answers={200: "text/event-stream"},
+        headers={LAST_EVENT: "Go on after this one"},
+    ),
+)

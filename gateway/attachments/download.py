@@ -1,0 +1,139 @@
+"""Files that came with a message: fetched when their message is taken up, saved in the workspace, named to the model."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from adapters.base import Adapter, DeliveryError, FetchesMedia, TryLater
+from gateway.attachments.inbox_files import describe_file, safe_name, save_file, size_text
+from gateway.attachments.safe_fetch import Fetch, Fetcher, NotFetched
+from gateway.observe.logging import get_logger
+from gateway.texts import say
+from gateway.texts.quoting import as_quoted
+from sessions.messages import Attachment, AttachmentKind
+
+log = get_logger(__name__)
+
+PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)
+PATIENCE_SECONDS = 60.0
+"""For as long as this all files of a platform are waited for together, however long it asks us to wait."""
+
+
+class NotTranscribed(Exception):
+    """The recording could not be turned into text. `str()` is for the operator."""
+
+
+class Transcribes(Protocol):
+    async def transcribe(self, audio: bytes, name: str) -> str:
+        """Raises NotTranscribed."""
+        ...
+
+
+class AttachmentDownloader:
+    """`adapters` are those that run now. `limit` is the largest file that is fetched, in bytes. `fetch` follows addresses."""
+
+    def __init__(
+        self,
+        adapters: Mapping[str, Adapter],
+        *,
+        limit: Callable[[], int],
+        transcriber: Callable[[], Transcribes | None] = lambda: None,
+        fetch: Fetch | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._adapters = adapters
+        self._limit = limit
+        self._transcriber = transcriber
+        self._fetch_address = fetch or Fetcher().fetch
+        self._clock = clock
+        self._sleep = sleep
+        self._troubled: dict[str, float] = {}  # since when a platform has given nothing
+
+    async def settle(self, attachment: Mapping[str, Any], inbox: Path) -> tuple[dict[str, Any], str]:
+        """The attachment with where it is now (or that it is gone), and a line that tells the model. Never raises."""
+        name = safe_name(str(attachment.get("name") or "file"))
+        size = attachment.get("size")
+        limit = self._limit()
+        if size is not None and size > limit:
+            line = say("limits.file_too_big", name=name, size=size_text(size), limit=size_text(limit))
+            return {**attachment, "gone": True}, f"[{line}]"
+        try:
+            data, mime = await self._fetch(attachment, limit)
+            path = await asyncio.to_thread(save_file, inbox, name, data)
+        except NotFetched as error:
+            log.warning("media.not_fetched", name=name, error=str(error))
+            return {**_without_address(attachment), "gone": True}, f"[file {name} is not there: {error}]"
+        except (DeliveryError, OSError) as error:
+            log.warning("media.gone", name=name, error=str(error))
+            platform = str(attachment.get("platform", "")).title()
+            not_now = isinstance(error, TryLater)
+            line = say("limits.file_not_now" if not_now else "limits.file_gone", name=name, platform=platform)
+            return {**attachment, "gone": True}, f"[{line}]"
+        settled = {**_without_address(attachment), "mime": mime, "path": str(path), "size": len(data)}
+        return settled, await self._line(settled, path, data)
+
+    async def _fetch(self, attachment: Mapping[str, Any], limit: int) -> tuple[bytes, str]:
+        """The bytes and what they are."""
+        if address := attachment.get("address"):
+            found = await self._fetch_address(str(address), limit)
+            return found.data, found.mime
+        return await self._fetch_from_platform(attachment, limit), str(attachment.get("mime", ""))
+
+    async def _fetch_from_platform(self, attachment: Mapping[str, Any], limit: int) -> bytes:
+        adapter = self._adapters.get(str(attachment.get("platform", "")))
+        if not isinstance(adapter, FetchesMedia):
+            raise DeliveryError("the platform is not connected")
+        wanted = Attachment(
+            kind=AttachmentKind(attachment["kind"]),
+            name=str(attachment["name"]),
+            mime=str(attachment["mime"]),
+            ref=str(attachment["ref"]),
+        )
+        return await self._patiently(str(adapter.platform), partial(adapter.fetch, wanted, limit))
+
+    async def _patiently(self, platform: str, fetch: Callable[[], Awaitable[bytes]]) -> bytes:
+        """In an outage the many files of one message wait together, not one after the other."""
+        for pause in (*PAUSES, None):
+            try:
+                data = await fetch()
+            except TryLater as error:
+                wait = max(pause or 0, error.after or 0)
+                if pause is None or self._in_trouble(platform) + wait > PATIENCE_SECONDS:
+                    raise
+                await self._sleep(wait)
+            else:
+                self._troubled.pop(platform, None)
+                return data
+        raise AssertionError("unreachable")
+
+    def _in_trouble(self, platform: str) -> float:
+        """For how many seconds now. Trouble that nobody has met for a while is another one."""
+        now = self._clock()
+        since = self._troubled.get(platform, now)
+        self._troubled[platform] = since if now - since < 2 * PATIENCE_SECONDS else now
+        return now - self._troubled[platform]
+
+    async def _line(self, attachment: Mapping[str, Any], path: Path, data: bytes) -> str:
+        transcriber = self._transcriber() if attachment["kind"] == AttachmentKind.VOICE else None
+        if transcriber is not None:
+            try:
+                return _heard(await transcriber.transcribe(data, path.name), attachment, path)
+            except NotTranscribed as error:
+                log.warning("voice.not_understood", error=str(error))
+        kind = {AttachmentKind.IMAGE: "picture", AttachmentKind.VOICE: "voice message"}.get(attachment["kind"], "file")
+        return describe_file(kind, path, str(attachment.get("mime", "")), len(data))
+
+
+def _heard(said: str, attachment: Mapping[str, Any], path: Path) -> str:
+    """What somebody says in a message that was only replied to are not the words of the one who replied."""
+    whose = attachment.get("of")
+    return f"(what {whose} says in {path.name}:)\n{as_quoted(said)}" if whose else said
+
+
+def _without_address(attachment: Mapping[str, Any]) -> dict[str, Any]:
+    """It has served, and may hold a secret."""
+    return {key: value for key, value in attachment.items() if key != "address"}

@@ -1,0 +1,72 @@
+"""Files from outside as they lie in a workspace's inbox: under safe names, never over another, and told to the model in one line."""
+
+import os
+import re
+from pathlib import Path
+
+_UNSAFE = re.compile(r"[^\w.() -]+")
+_NOT_MIME = re.compile(r"[^\w.+/-]+")
+_NAME_BYTES = 200
+INBOX = "inbox"
+"""The folder of a workspace in which received files lie."""
+_LOOKS = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+)
+
+
+def safe_name(name: str) -> str:
+    """One file name that leads nowhere, whatever somebody called their file."""
+    base = _UNSAFE.sub("_", Path(name.replace("\\", "/")).name).strip(". ") or "file"
+    stem, dot, ending = base.rpartition(".")
+    if len(base.encode()) <= _NAME_BYTES:
+        return base
+    kept = f"{dot}{ending}" if stem and len(ending) <= 16 else ""
+    return base.encode()[: _NAME_BYTES - len(kept.encode())].decode(errors="ignore") + kept
+
+
+def save_file(inbox: Path, name: str, data: bytes) -> Path:
+    """Save it for the owner only. Raises OSError. Blocks."""
+    make_room(inbox)
+    wanted = safe_name(name)
+    stem, dot, ending = wanted.rpartition(".")
+    for number in range(1, 10_000):
+        path = inbox / (wanted if number == 1 else f"{stem or ending} ({number}){dot}{ending if stem else ''}")
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except FileExistsError:
+            continue
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        return path
+    raise OSError(f"there are too many files called {wanted}")
+
+
+def make_room(folder: Path) -> None:
+    """A folder of the house in a workspace. Whatever else has its name, a file or a link of the agent's, gets another. Blocks."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        numbers = (folder.with_name(f"{folder.name} ({number})") for number in range(2, 10_000))
+        folder.rename(next(name for name in numbers if not os.path.lexists(name)))
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def describe_file(kind: str, path: Path, mime: str, size: int) -> str:
+    """What the model reads of it. No name and no type can say more than what it is."""
+    return f"[{kind} inbox/{path.name}, {_NOT_MIME.sub('_', mime)[:80]}, {size_text(size)}]"
+
+
+def size_text(size: int) -> str:
+    return f"{size / 2**20:.1f} MB" if size >= 2**20 else f"{max(1, size // 1024)} kB"
+
+
+def detect_type(head: bytes) -> str | None:
+    """What the first 256 bytes say; an error page that calls itself a picture is none."""
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
+        return "text/html"
+    return next((mime for start, mime in _LOOKS if head.startswith(start)), None)

@@ -1,0 +1,84 @@
+"""Who may talk to the agent. Denied by default, decided by stable ids only."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sessions.keys import Address, ChatKind, DmScope, KeyRules, Sender, SessionKey
+from sessions.messages import Inbound
+
+ANYBODY = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRules:
+    """What the configuration says about a platform."""
+
+    allowed_users: frozenset[str] = frozenset()
+    first_allowed: str | None = None
+    allowed_chats: frozenset[str] = frozenset()
+    require_mention: bool = True
+    dm_scope: DmScope = DmScope.OWNER
+    owner: str = ""
+    group_sessions_per_user: bool = False
+    thread_sessions: bool = False
+    pair_strangers: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """Who was let in by pairing."""
+
+    users: frozenset[str] = frozenset()
+    owner: str | None = None
+
+
+class AccessDecision(StrEnum):
+    ALLOWED = "allowed"
+    PRESENT = "present"  # in a chat that is open to everybody present
+    OVERHEARD = "overheard"  # not meant for the bot, kept as context
+    STRANGER = "stranger"
+    IGNORED = "ignored"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    rules: AccessRules
+    paired: Paired = field(default_factory=Paired)
+
+    def judge(self, inbound: Inbound) -> AccessDecision:
+        if inbound.sender.is_bot:
+            return AccessDecision.IGNORED
+        allowed = self.is_allowed(inbound.sender)
+        if inbound.address.kind is ChatKind.DM:
+            return AccessDecision.ALLOWED if allowed else AccessDecision.STRANGER
+        open_chat = self._among(inbound.address.chat_id, self.rules.allowed_chats)
+        if not allowed and not open_chat:
+            return AccessDecision.IGNORED
+        if not self._is_meant(inbound):
+            return AccessDecision.OVERHEARD
+        return AccessDecision.ALLOWED if allowed else AccessDecision.PRESENT
+
+    def _is_meant(self, inbound: Inbound) -> bool:
+        return inbound.mentioned or (not self.rules.require_mention and not inbound.mentions_other)
+
+    def is_allowed(self, sender: Sender) -> bool:
+        return self._among(sender.id, self.rules.allowed_users) or sender.id in self.paired.users
+
+    @staticmethod
+    def _among(wanted: str, allowed: Iterable[str]) -> bool:
+        return wanted in allowed or ANYBODY in allowed
+
+    @property
+    def owner(self) -> str | None:
+        """Named, else the first who is allowed by name, else the first who was paired. `*` names nobody."""
+        return self.rules.owner or self.rules.first_allowed or self.paired.owner
+
+    def key(self, address: Address, sender: Sender) -> SessionKey:
+        rules = KeyRules(
+            owner=self.owner,
+            dm_scope=self.rules.dm_scope,
+            group_sessions_per_user=self.rules.group_sessions_per_user,
+            thread_sessions=self.rules.thread_sessions,
+        )
+        return SessionKey.of(address, sender, rules)

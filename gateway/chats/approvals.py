@@ -1,0 +1,100 @@
+"""What a conversation waits for: which message or tap answers it, and what is said to those that do not."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from gateway.commands import Chat
+from gateway.observe.logging import get_logger
+from gateway.runs.replies import as_asked
+from gateway.texts import say
+from gateway.texts.times import when
+from sessions import aliases, asks, inbox, outbox, runs
+from sessions.keys import SessionKey
+from sessions.messages import Inbound
+from sessions.records import Ask, AskKind, Run, RunStatus
+
+log = get_logger(__name__)
+
+_NUMBER = 18
+"""Digits that fit into a row's number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingQuestion:
+    """`answered`: by this message."""
+
+    run: Run
+    ask: Ask
+    answered: bool
+
+
+def waiting_for(conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool) -> WaitingQuestion | None:
+    """None: for nothing. An answer comes from where it was asked, in a group as a reply to the question or a mention, and from
+    somebody who may give it."""
+    run = runs.active(conn, chat.session_key)
+    ask = asks.open_of(conn, run.id) if run is not None and run.status is RunStatus.WAITING else None
+    if run is None or ask is None:
+        return None
+    may = allowed or ask.kind is AskKind.QUESTION
+    answered = may and runs.may_answer(conn, run, chat.route) and not _replies_to_another(conn, inbound, run, ask)
+    return WaitingQuestion(run=run, ask=ask, answered=answered)
+
+
+def _replies_to_another(conn: Connection, inbound: Inbound, run: Run, ask: Ask) -> bool:
+    if not inbound.by_reply or inbound.quote is None:
+        return False
+    return inbound.quote.message_id not in runs.card_names(conn, run, ask)
+
+
+def tell_held_up(conn: Connection, inbound: Inbound, chat: Chat, waiting: WaitingQuestion) -> None:
+    """To somebody whose message is kept until the answer is there. Who is where it was asked sees the question again."""
+    run, ask = waiting.run, waiting.ask
+    if runs.same_place(conn, run.route, chat.route) and _replies_to_another(conn, inbound, run, ask):
+        body = {"text": say("ask.waiting", question=as_asked(ask))}
+        runs.remind(conn, run, ask, body, chat.now, route=chat.route, why=inbound.dedup_key)
+    elif chat.route is not None:
+        key, body = f"held_up:{inbound.dedup_key}", {"text": say("ask.held_up")}
+        outbox.put(conn, chat.route, body, chat.now, dedup_key=key, session_key=chat.session_key)
+
+
+def decide(conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool) -> str:
+    """Once. Returns what is replied; empty where the card says it all. `allowed`: the person may approve."""
+    _, _, rest = inbound.text.partition(":")
+    number, _, choice = rest.partition(":")
+    ask = asks.get(conn, int(number)) if number.isdecimal() and len(number) <= _NUMBER else None
+    if ask is None or not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
+        return ""
+    if not _is_asked_here(conn, ask, inbound, chat):
+        log.warning("auth.denied", user_id=inbound.sender.id, ask=ask.id, reason="a button of another chat")
+        return ""
+    if ask.kind is AskKind.APPROVAL and not allowed:
+        return say("people.not_allowed")
+    approved = choice == "y" if ask.kind is AskKind.APPROVAL else None
+    if runs.answer(conn, ask.run_id, _choice(ask, choice), chat.user, chat.now, ask_id=ask.id, approved=approved):
+        return ""
+    return _too_late(ask, chat)
+
+
+def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: Chat) -> bool:
+    """What a button says can be forged, so the question has to be one of this chat, and of this person where each has a session."""
+    run = runs.get(conn, ask.run_id)
+    if run.route is None:
+        return False
+    asked, here = (aliases.first_address(conn, address) for address in (run.route.address, inbound.address))
+    whose = SessionKey.parse(run.session_key).user_id
+    is_theirs = whose is None or whose == SessionKey.parse(chat.session_key).user_id
+    return (asked.platform, asked.chat_id) == (here.platform, here.chat_id) and is_theirs
+
+
+def _too_late(ask: Ask, chat: Chat) -> str:
+    """Somebody was quicker, or the run has ended."""
+    if ask.answered_at is None or not ask.answered_by:
+        return say("ask.nothing")
+    return say("ask.already", who=ask.answered_by, when=when(ask.answered_at, chat.now, chat.timezone))
+
+
+def _choice(ask: Ask, choice: str) -> str:
+    if ask.kind is AskKind.APPROVAL:
+        return "yes" if choice == "y" else "no"
+    return ask.options[int(choice)] if choice in map(str, range(len(ask.options))) else choice

@@ -1,0 +1,402 @@
+"""Sends what the outbox holds, each chat in order, within the platform's limits, until the platform has it or it is a dead letter."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Connection
+
+from adapters.base import (
+    Adapter,
+    EditsMessages,
+    ShowsDrafts,
+    TryLater,
+    Unauthorized,
+    Undeliverable,
+)
+from adapters.text import off_the_loop
+from gateway.chats import undelivered
+from gateway.chats.rate_limit import RateLimiter
+from gateway.chats.reachability import Probes
+from gateway.observe.logging import get_logger
+from gateway.runs.replies import closed_card
+from gateway.texts.times import when
+from sessions import asks, leases, outbox, runs
+from sessions.clock import Clock, now_ms
+from sessions.db import Database
+from sessions.db.engine import Touch
+from sessions.errors import StateError
+from sessions.keys import Address, ChatKind
+from sessions.messages import Piece
+from sessions.records import OutRow
+
+log = get_logger(__name__)
+
+LEASE_MS = 120_000
+TOO_OLD_MS = 24 * 3_600_000
+LOOK_SECONDS = 1.0
+IN_HAND = 50
+"""Chats that wait for their turn: as many as a platform takes in a second or two."""
+_BACKOFF = (1, 2, 5, 10, 30, 60, 120, 300)
+_GRACE_SECONDS = 10
+_UNAUTHORIZED_SECONDS = 30
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    message_id: str
+    was_preview: bool = False
+
+
+class Previews(Protocol):
+    """The live drafts of runs, which a final message may take the place of."""
+
+    async def take(self, run_id: str, reply_to: str | None) -> str | None:
+        """The draft that the final message, an answer to this one, should turn into; None: send it as a new one."""
+        ...
+
+    def became(self, run_id: str) -> None:
+        """The draft is the final message now."""
+        ...
+
+    async def clear(self, run_id: str) -> None:
+        """The answer is there, or never will be: whatever preview is left goes."""
+        ...
+
+    def stopped(self, run_ids: Sequence[str]) -> None:
+        """These runs end without an answer."""
+        ...
+
+
+async def _nobody() -> str | None:
+    return None
+
+
+class Delivery:
+    """One per platform. `run` is one cancellable coroutine; what it was sending then is looked at by the next start."""
+
+    def __init__(
+        self,
+        database: Database,
+        adapter: Adapter,
+        pacer: RateLimiter,
+        previews: Previews,
+        *,
+        timezone: str = "UTC",
+        clock: Clock = now_ms,
+        sent: Callable[[OutRow], None] = lambda _: None,
+        owner_key: Callable[[], Awaitable[str | None]] = _nobody,
+    ) -> None:
+        """`sent` is told of each message that has arrived. `owner_key` names the conversation in which the owner is told of those that
+        never will."""
+        self._database = database
+        self._adapter = adapter
+        self._platform = str(adapter.platform)
+        self._pacer = pacer
+        self._previews = previews
+        self._timezone = timezone
+        self._clock = clock
+        self._sent = sent
+        self._owner = leases.this_owner()
+        self._claims = 0
+        self._busy: dict[str, int] = {}  # chats, and how many claims there had been when each last asked for its next
+        self._probes = Probes(adapter)
+        self._owner_key = owner_key
+        self._put_in = False  # this process put something in since the last claim
+        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self.trouble: str | None = None
+        """Why nothing can be sent, in words for the operator."""
+        self.trouble_since = 0.0
+
+    def _hear(self, touched: frozenset[Touch]) -> None:
+        if ("outbox", self._platform) in touched:
+            self._loop.call_soon_threadsafe(self._note)
+        if stopped := [which for what, which in touched if what == "stopped"]:
+            self._loop.call_soon_threadsafe(self._previews.stopped, stopped)
+
+    def _note(self) -> None:
+        self._put_in = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        unlisten = self._database.listen(self._hear)
+        try:
+            await self._database.write(self._recover, await self._owner_key())
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._wake.clear()
+                    due = await self._next_due()
+                    if due is not None and due <= self._clock():
+                        await self._take(group)
+                        due = self._clock() + 1_000
+                    await self._rest(due)
+        finally:
+            unlisten()
+
+    async def _next_due(self) -> int | None:
+        """Only what has to wait, or comes from another process, has to be looked for."""
+        if self._put_in:
+            self._put_in = False
+            return 0
+        return await self._database.read(outbox.next_due, self._platform)
+
+    async def _take(self, group: asyncio.TaskGroup) -> None:
+        """One row of every chat that is free. With enough in hand for a while, more are taken together."""
+        if len(self._busy) > IN_HAND:
+            await asyncio.sleep(LOOK_SECONDS / 10)
+        self._claims += 1
+        for row in await self._database.write(self._claim):
+            self._busy[row.chat] = self._claims
+            group.create_task(self._work_through(row))
+
+    def wake(self) -> None:
+        """Another process may have put something in."""
+        self._wake.set()
+
+    async def _rest(self, due: int | None) -> None:
+        seconds = LOOK_SECONDS * 30 if due is None else max((due - self._clock()) / 1000, LOOK_SECONDS / 10)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def finish(self) -> None:
+        """Until everything that is due is sent."""
+        while self._busy or await self._is_due():  # noqa: ASYNC110  # once, before the end, for some seconds at most
+            await asyncio.sleep(LOOK_SECONDS / 20)
+
+    async def _is_due(self) -> bool:
+        due = await self._database.read(outbox.next_due, self._platform)
+        return due is not None and due <= self._clock()
+
+    # --- transactions ---
+
+    def _recover(self, conn: Connection, owner_key: str | None) -> None:
+        dead = [owner for owner in outbox.owners(conn, self._platform) if owner == self._owner or leases.is_dead(owner)]
+        outbox.release(conn, self._platform, dead)
+        now = self._clock()
+        for row in outbox.interrupted(conn, self._platform, now):
+            undelivered.tell(conn, row, row.last_error or "", now, owner_key=owner_key)
+
+    def _claim(self, conn: Connection) -> list[OutRow]:
+        return outbox.claim(
+            conn, self._platform, self._owner, self._clock(), lease_ms=LEASE_MS, busy_chats=list(self._busy)
+        )
+
+    def _prepare(self, conn: Connection, row: OutRow, pieces: Sequence[Piece], *, edits: bool) -> OutRow:
+        """Note that it is being sent. `pieces`: what it was rendered to; empty where it was so before, or is a card that closes."""
+        if "closes" in row.body:
+            row = replace(row, body=self._closing(conn, row))
+        elif not row.rendered:
+            row = outbox.split(conn, row, pieces, self._clock())
+        (outbox.editing if edits else outbox.sending)(conn, row.id)
+        return row
+
+    async def _rendered(self, row: OutRow) -> Sequence[Piece]:
+        """Before the transaction, which would hold up every other writer meanwhile."""
+        if row.rendered or "closes" in row.body:
+            return ()
+        quote = await self._database.read(_quotes, row)
+        return await off_the_loop(str(row.body.get("text", "")), self._render, row, quote=quote)
+
+    def _render(self, row: OutRow, *, quote: bool = False) -> Sequence[Piece]:
+        """Markdown can be something and show nothing, such as the definition of a link; then it is shown as it stands."""
+        wanted = outbox.outbound(row, quote=quote)
+        pieces = self._adapter.render(wanted)
+        if not pieces and wanted.text.strip():
+            pieces = self._adapter.render(replace(wanted, text=f"```\n{wanted.text.replace('```', '` ` `')}\n```"))
+        if not pieces:
+            raise Undeliverable("there is nothing in it that could be sent")
+        return pieces
+
+    def _closing(self, conn: Connection, row: OutRow) -> dict[str, Any]:
+        """What the card of an ask says now. It is the last piece that had the buttons."""
+        ask, pieces = asks.get(conn, row.body["closes"]), outbox.followed(conn, row)
+        if ask is None or not pieces:
+            return {"edits": ""}
+        now = self._clock()
+        text = closed_card(ask, when(ask.answered_at or now, now, self._timezone))
+        return {"edits": pieces[-1], "part": len(pieces), "text": text}
+
+    def _done(self, conn: Connection, row: OutRow, sent: _Sent) -> OutRow | None:
+        """Mark it sent, and take the chat's next one."""
+        now = self._clock()
+        outbox.sent(conn, row.id, sent.message_id, now)
+        if sent.was_preview and row.run_id:
+            runs.keep_preview(conn, row.run_id, None)
+        more = outbox.claim(conn, self._platform, self._owner, now, lease_ms=LEASE_MS, limit=1, chat=row.chat)
+        return more[0] if more else None
+
+    def _dead(self, conn: Connection, row: OutRow, why: str, owner_key: str | None, gone: bool) -> None:
+        outbox.give_up(conn, row.id, why)
+        undelivered.tell(conn, row, why, self._clock(), owner_key=owner_key, chat_is_gone=gone)
+
+    # --- one chat ---
+
+    async def _work_through(self, first: OutRow) -> None:
+        row: OutRow | None = first
+        try:
+            while row is not None:
+                row = await self._send(row)
+        except Exception:  # one chat's trouble with the database must not end the others; its lease runs out
+            log.exception("outbox.failed", platform=self._platform)
+            await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            passed_by = self._busy.pop(first.chat) != self._claims  # by a claim since it last asked for its next
+            if passed_by or row is not None:
+                self._note()
+
+    async def _send(self, row: OutRow) -> OutRow | None:
+        if row.created_at < self._clock() - TOO_OLD_MS:
+            await self._give_up(row, "it waited for more than a day")
+            return None
+        if row.doubts and row.created_at < self._clock() - outbox.MAX_AGE_MS:
+            await self._give_up(row, row.last_error or "it may have arrived")
+            return None
+        draft = await self._preview(row)
+        await self._pacer.turn(row.address.address)
+        if self._probes.needs_probe(row):
+            if not await self._gets_through(row):
+                return None
+            await self._pacer.turn(row.address.address)
+        return await _to_the_end(self._attempt(row, draft))
+
+    async def _attempt(self, row: OutRow, draft: str | None) -> OutRow | None:
+        edits = draft is not None or _is_edit(row)
+        try:
+            row = await self._database.write(self._prepare, row, await self._rendered(row), edits=edits)
+            await self._pacer.gate()
+            sent = await self._call(row, draft)
+        except TryLater as error:
+            await self._put_off(row, error, edits=edits)
+        except Unauthorized as error:
+            await self._put_off(row, TryLater(str(error), after=_UNAUTHORIZED_SECONDS))
+        except Undeliverable as error:
+            await self._give_up(row, str(error), gone=True)
+        except StateError:
+            raise
+        except Exception as error:  # a bug in rendering or the library: this message waits, and the others go on
+            log.exception("outbox.failed", platform=self._platform, row=row.id)
+            await self._put_off(row, TryLater(f"{type(error).__name__}", after=60, ambiguous=True), edits=edits)
+        else:
+            return await (self._attempt(row, None) if sent is None else self._succeeded(row, sent))
+        return None
+
+    async def _preview(self, row: OutRow) -> str | None:
+        """The draft that this message may become."""
+        draft = await self._previews.take(row.run_id, row.address.reply_to) if row.run_id and not row.part else None
+        return None if self._probes.edits_in_vain(row) else draft
+
+    async def _gets_through(self, row: OutRow) -> bool:
+        """Whether the chat takes calls now. If not, the row is left for later: the message itself is not risked."""
+        try:
+            await self._pacer.gate()
+            await self._probes.probe(row)
+        except (TryLater, Unauthorized) as error:
+            after = error.after if isinstance(error, TryLater) else None
+            self._troubled(str(error))
+            due = self._clock() + round((after or _UNAUTHORIZED_SECONDS) * 1_000)
+            await self._database.write(outbox.put_off, row.id, due, row.last_error or str(error), ambiguous=False)
+            self._wake.set()
+            return False
+        self._works()
+        return True
+
+    def _troubled(self, why: str) -> None:
+        if self.trouble is None:
+            log.error("platform.not_sending", platform=self._platform, error=why)
+            self.trouble_since = time.time()
+        self.trouble = why
+
+    def _works(self) -> None:
+        if self.trouble is not None:
+            log.info("platform.sending", platform=self._platform)
+        self.trouble = None
+
+    async def _succeeded(self, row: OutRow, sent: _Sent) -> OutRow | None:
+        self._works()
+        self._probes.forget(row)
+        self._busy[row.chat] = self._claims
+        more = await self._database.write(self._done, row, sent)
+        log.info("outbox.sent", platform=self._platform, row=row.id, run_id=row.run_id)
+        self._sent(row)
+        if row.run_id is not None:
+            await self._previews.clear(row.run_id)
+        return more
+
+    async def _call(self, row: OutRow, draft: str | None) -> _Sent | None:
+        """None: the draft cannot become this message, which must be sent."""
+        address = row.address.address
+        edited = row.body.get("edits")
+        if edited is not None:
+            return await self._edit(row, address, str(edited))
+        if draft is not None and isinstance(self._adapter, ShowsDrafts):
+            receipt = await self._adapter.finish_draft(address, draft, row.body)
+            if receipt is None:
+                return None
+            self._previews.became(row.run_id or "")
+            return _Sent(message_id=receipt.message_id, was_preview=True)
+        receipt = await self._adapter.send(address, row.body)
+        return _Sent(message_id=receipt.message_id)
+
+    async def _edit(self, row: OutRow, address: Address, message_id: str) -> _Sent:
+        """Of a card that is closed. Where it cannot be edited, or is gone, nobody misses anything."""
+        if message_id and isinstance(self._adapter, EditsMessages):
+            pieces = self._render(row)
+            try:
+                await self._adapter.edit(address, message_id, pieces[min(int(row.body["part"]), len(pieces)) - 1])
+            except Undeliverable as error:
+                log.debug("card.left", error=str(error))
+        return _Sent(message_id=message_id)
+
+    async def _put_off(self, row: OutRow, error: TryLater, *, edits: bool = False) -> None:
+        in_doubt = error.ambiguous and not edits
+        wait = error.after if error.after is not None else _BACKOFF[min(row.attempts, len(_BACKOFF) - 1)]
+        if error.after:
+            self._pacer.hold(error.after, row.address.address)
+        else:
+            self._troubled(str(error))
+        self._probes.failed(row, error, edits=edits)
+        if in_doubt and row.doubts >= outbox.FURTHER_TRIES:
+            await self._give_up(row, str(error))
+            return
+        if in_doubt:
+            wait = max(wait, self._probes.pause(row.doubts + 1))
+        due = self._clock() + int(wait * 1000)
+        await self._database.write(outbox.put_off, row.id, due, str(error), ambiguous=in_doubt)
+        self._wake.set()
+        log.warning("outbox.retried", platform=self._platform, row=row.id, error=str(error), retry_in=wait)
+
+    async def _give_up(self, row: OutRow, why: str, *, gone: bool = False) -> None:
+        await self._database.write(self._dead, row, why, await self._owner_key(), gone)
+        self._wake.set()
+        self._probes.forget(row)
+        log.warning("outbox.dead", platform=self._platform, row=row.id, error=why)
+        if row.run_id is not None:
+            await self._previews.clear(row.run_id)
+
+
+async def _to_the_end(work: Coroutine[None, None, T]) -> T:
+    """Once the platform is being called, whoever cancels waits for its answer: else nobody knew whether the message arrived."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=_GRACE_SECONDS)
+        task.cancel()
+        raise
+
+
+def _is_edit(row: OutRow) -> bool:
+    return "edits" in row.body or "closes" in row.body
+
+
+def _quotes(conn: Connection, row: OutRow) -> bool:
+    """In a group it says who is answered; alone with somebody only where something came in between."""
+    return row.address.address.kind is not ChatKind.DM or outbox.came_between(conn, row)

@@ -1,0 +1,345 @@
+"""The door for the chat platforms: who may, is it a command, which session; then one transaction, and only then the acknowledgement."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+
+from gateway.chats import pairing
+from gateway.chats.access import Access, AccessDecision, AccessRules, Paired
+from gateway.chats.approvals import decide, tell_held_up, waiting_for
+from gateway.chats.edit_filter import EditFilter
+from gateway.chats.message_text import escape_speaker_marks, inbox_body, message_text, printable, shortened
+from gateway.commands import Chat, Command, Parsed, execute, find, parse
+from gateway.observe.logging import get_logger
+from gateway.texts import say
+from sessions import aliases, inbox, outbox, overheard, people, runs
+from sessions.clock import Clock, now_ms
+from sessions.db import Database
+from sessions.db.engine import Touch
+from sessions.inbox import NewInbox
+from sessions.keys import Address, ChatKind
+from sessions.messages import Inbound, InboundKind
+from sessions.records import Ask, AskKind, Route, RunStatus
+from sessions.runs import Accepted, Opening
+
+log = get_logger(__name__)
+
+_MINUTE_MS = 60_000
+MORE_MS = 1_000
+"""So far apart the files of an album, or the parts of a long text, may come and still be looked at together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeLimits:
+    message_bytes: int = 262_144
+    queue_per_chat: int = 100
+
+
+Noted = Callable[[Inbound, str], Awaitable[None]]
+
+
+async def _nothing(_: Inbound, __: str) -> None:
+    pass
+
+
+class Intake:
+    """`deliver` is what adapters call. `noted` hears of messages that joined a run that was at work already, with the run's id."""
+
+    def __init__(
+        self,
+        database: Database,
+        rules: Callable[[str], AccessRules],
+        *,
+        bounds: Callable[[], IntakeLimits] = IntakeLimits,
+        timezone: str = "UTC",
+        default_model: Callable[[], str] = str,
+        noted: Noted = _nothing,
+        accepted: Callable[[str], None] = lambda _: None,
+        clock: Clock = now_ms,
+    ) -> None:
+        self._database = database
+        self._rules = rules
+        self._bounds = bounds
+        self._timezone = timezone
+        self._default_model = default_model
+        self._noted = noted
+        self._accepted = accepted
+        self._clock = clock
+        self._wordings = EditFilter()
+        self._paired: Mapping[str, Paired] | None = None
+        self._unlisten = database.listen(self._hear)
+
+    def close(self) -> None:
+        self._unlisten()
+
+    def _hear(self, touched: frozenset[Touch]) -> None:
+        if any(what == "people" for what, _ in touched):
+            self._paired = None
+
+    def forget_people(self) -> None:
+        """Another process may have paired somebody."""
+        self._paired = None
+
+    async def access(self, platform: str) -> Access:
+        paired = self._paired
+        if paired is None:
+            paired = self._paired = await self._database.read(_paired)
+        return Access(self._rules(platform), paired.get(platform, Paired()))
+
+    async def deliver(self, inbound: Inbound) -> None:
+        """Returns once whatever has to be kept is on disk. Raises StateError when it could not be kept: do not acknowledge then."""
+        inbound = _as_meant(printable(inbound))
+        access = await self.access(inbound.address.platform)
+        verdict = access.judge(inbound)
+        if verdict in {AccessDecision.IGNORED, AccessDecision.STRANGER}:
+            verdict = access.judge(await self._database.read(_as_first_known, inbound))
+        match inbound.kind:
+            case InboundKind.MOVED:
+                await self._database.write(_move, inbound)
+                return
+            case InboundKind.LEFT:
+                await self._left(inbound)
+                return
+            case _ if verdict is AccessDecision.IGNORED:
+                log.debug("message.refused", dedup_key=inbound.dedup_key)
+                return
+            case _ if verdict is AccessDecision.STRANGER:
+                await self._database.write(self._stranger, inbound, access.rules.pair_strangers)
+                return
+            case InboundKind.JOINED:
+                await self._database.write(self._hello, inbound, access)
+                return
+            case _ if self._wordings.is_unchanged(inbound):
+                return
+            case _:
+                pass
+        joined = await self._database.write(self._take, inbound, access, verdict)
+        self._wordings.note(inbound)
+        self._accepted(inbound.address.platform)
+        if joined is not None:
+            await self._noted(inbound, joined)
+
+    async def _left(self, inbound: Inbound) -> None:
+        """Nothing can be sent there any more, so nothing waits for it."""
+        address = inbound.address
+        why = "we were removed from this chat, or blocked"
+        dead = await self._database.write(outbox.give_up_chat, address.platform, address.chat_id, why)
+        log.info("chat.left", platform=address.platform, chat=address.chat_id, undelivered=dead)
+
+    # --- one transaction each; they may run more than once ---
+
+    def _hello(self, conn: Connection, inbound: Inbound, access: Access) -> None:
+        """One line, the first time we come into a group."""
+        first = _as_first_known(conn, inbound)
+        key = str(access.key(first.address, first.sender))
+        inbox_body = {"text": say("people.group_hello")}
+        route = Route(address=inbound.address)
+        outbox.put(conn, route, inbox_body, self._clock(), dedup_key=_hello_key(first.address), session_key=key)
+
+    def _take(self, conn: Connection, inbound: Inbound, access: Access, verdict: AccessDecision) -> str | None:
+        """The run that was at work already and that the message joined."""
+        first = _as_first_known(conn, inbound)
+        key = str(access.key(first.address, first.sender))
+        chat = self._chat(inbound, key)
+        if verdict is AccessDecision.OVERHEARD or (not inbound.mentioned and _waits(conn, key)):
+            self._overhear(conn, inbound, chat)
+            return None
+        if inbound.kind is InboundKind.TAP:
+            self._reply(conn, inbound, chat, decide(conn, inbound, chat, allowed=verdict is AccessDecision.ALLOWED))
+            return None
+        if inbound.kind is InboundKind.EDIT and not overheard.forget(conn, chat.session_key, inbound.message_id):
+            self._edited(conn, inbound, chat)
+            return None
+        parsed = _parsed(inbound)
+        if parsed is not None:
+            self._command(conn, inbound, chat, parsed, allowed=verdict is AccessDecision.ALLOWED)
+            return None
+        return self._message(conn, inbound, chat, allowed=verdict is AccessDecision.ALLOWED)
+
+    def _chat(self, inbound: Inbound, key: str) -> Chat:
+        return Chat(
+            session_key=key,
+            now=self._clock(),
+            user=inbound.sender.name or inbound.sender.id,
+            route=Route(address=inbound.address, reply_to=inbound.message_id),
+            opening=Opening(user_id=inbound.sender.id, wait_ms=MORE_MS if inbound.album or inbound.cut_off else 0),
+            timezone=self._timezone,
+            default_model=self._default_model(),
+        )
+
+    def _message(self, conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool = True) -> str | None:
+        if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
+            self._refuse(conn, inbound, chat, refusal)
+            return None
+        waiting = waiting_for(conn, inbound, chat, allowed=allowed)
+        answers = waiting is None or waiting.answered
+        messages = _messages(conn, inbound, chat, waiting.ask if waiting and answers else None)
+        accepted = _accept(conn, chat, inbound.dedup_key, messages, answers=answers)
+        if waiting is not None and not answers and accepted.fresh:
+            tell_held_up(conn, inbound, chat, waiting)
+        event = "message.accepted" if accepted.fresh else "message.duplicate"
+        log.info(event, session_key=chat.session_key, run_id=accepted.run_id, dedup_key=inbound.dedup_key)
+        return accepted.run_id if accepted.fresh and accepted.joined else None
+
+    def _refusal(self, conn: Connection, inbound: Inbound, session_key: str) -> str | None:
+        bounds = self._bounds()
+        size = len(inbound.text.encode("utf-8", "replace"))
+        if size > bounds.message_bytes:
+            return say("limits.too_long", size=f"{size // 1024} kB", limit=f"{bounds.message_bytes // 1024} kB")
+        if not inbound.text and not inbound.attachments:
+            return say("limits.kind_unknown")
+        if (count := inbox.count_unread(conn, session_key)) >= bounds.queue_per_chat:
+            return say("limits.queue_full", count=count)
+        return None
+
+    def _refuse(self, conn: Connection, inbound: Inbound, chat: Chat, refusal: str) -> None:
+        """Once a minute, so that whoever floods the bot does not make the bot flood the chat."""
+        if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
+            key = f"refused:{chat.session_key}:{chat.now // _MINUTE_MS}"
+            self._put(conn, chat, {"text": refusal}, key)
+
+    def _command(self, conn: Connection, inbound: Inbound, chat: Chat, parsed: Parsed, *, allowed: bool) -> None:
+        if not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
+            return
+        command = find(parsed.name)
+        if parsed.name == pairing.START:
+            self._started(conn, inbound, chat, parsed.argument)
+        elif not allowed and command is not None and self._is_for_allowed(conn, chat, command, parsed.argument):
+            self._reply(conn, inbound, chat, say("people.not_allowed"))
+        else:
+            self._reply(conn, inbound, chat, execute(conn, chat, parsed))
+            if command is not None and command.begins and parsed.argument:
+                key = f"{inbound.dedup_key}:words"
+                self._message(conn, replace(inbound, text=parsed.argument, dedup_key=key), chat)
+
+    def _is_for_allowed(self, conn: Connection, chat: Chat, command: Command, argument: str) -> bool:
+        at_work = runs.active(conn, chat.session_key) is not None
+        return command.is_for_allowed(argument, at_work=at_work)
+
+    def _started(self, conn: Connection, inbound: Inbound, chat: Chat, code: str) -> None:
+        """Clients send /start by themselves: a greeting in a DM, one line once in a group."""
+        if inbound.address.kind is ChatKind.DM:
+            self._reply(
+                conn, inbound, chat, pairing.redeem_owner_code(conn, inbound, code, chat.now) or say("people.paired")
+            )
+        else:
+            first = aliases.first_address(conn, inbound.address)
+            self._put(conn, chat, {"text": say("people.group_hello")}, _hello_key(first))
+
+    def _once(self, conn: Connection, inbound: Inbound, chat: Chat, answer: str) -> None:
+        if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
+            self._reply(conn, inbound, chat, answer)
+
+    def _reply(self, conn: Connection, inbound: Inbound, chat: Chat, answer: str) -> None:
+        if answer:
+            self._put(conn, chat, {"text": answer}, f"reply:{inbound.dedup_key}")
+
+    def _put(self, conn: Connection, chat: Chat, out: Mapping[str, object], key: str) -> None:
+        if chat.route is not None:
+            outbox.put(conn, chat.route, out, chat.now, dedup_key=key, session_key=chat.session_key)
+
+    def _overhear(self, conn: Connection, inbound: Inbound, chat: Chat) -> None:
+        said = escape_speaker_marks(shortened(message_text(inbound), overheard.MAX_CHARACTERS))
+        if inbound.kind is InboundKind.EDIT:
+            overheard.amend(conn, chat.session_key, inbound.message_id, said)
+        elif inbound.kind is InboundKind.MESSAGE and inbound.text:
+            overheard.hear(conn, chat.session_key, inbound.message_id, chat.user, said, chat.now)
+
+    def _edited(self, conn: Connection, inbound: Inbound, chat: Chat) -> None:
+        """Unread: as if it had been written so. Being worked on: told to the agent. Answered: said so, in a DM."""
+        if inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
+            return
+        if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
+            self._refuse(conn, inbound, chat, refusal)
+            return
+        content = str(inbox_body(inbound)["content"])
+        if inbox.amend(conn, chat.session_key, inbound.message_id, content):
+            inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now)
+            return
+        active = runs.active(conn, chat.session_key)
+        if active is not None and _parsed(inbound) is None:
+            note = "(this replaces an earlier message of mine, which I edited)"
+            edited = {**inbox_body(inbound), "content": f"{content}\n{note}"}
+            _accept(conn, chat, inbound.dedup_key, [edited], answers=False)
+        elif active is None and inbound.address.kind is ChatKind.DM:
+            self._once(conn, inbound, chat, say("limits.edited_late"))
+
+    def _stranger(self, conn: Connection, inbound: Inbound, pair: bool) -> None:
+        if answer := pairing.answer_stranger(conn, inbound, _parsed(inbound), self._clock(), pair=pair):
+            key = f"reply:{inbound.dedup_key}"
+            outbox.put(
+                conn, Route(address=inbound.address), {"text": answer}, self._clock(), dedup_key=key, session_key=""
+            )
+
+
+def _parsed(inbound: Inbound) -> Parsed | None:
+    """What somebody else has written is no command of the one who passes it on, and with files it is something to look at."""
+    return None if inbound.forwarded_from or inbound.attachments else parse(inbound.text)
+
+
+def _as_meant(inbound: Inbound) -> Inbound:
+    """A command that names no bot is meant for us if it is one of ours."""
+    if not inbound.for_any_bot:
+        return inbound
+    parsed = None if inbound.forwarded_from else parse(inbound.text)
+    if parsed is not None and (parsed.name == pairing.START or find(parsed.name) is not None):
+        return inbound
+    return replace(inbound, mentioned=False, mentions_other=parsed is not None)
+
+
+def _hello_key(address: Address) -> str:
+    return f"hello:{address.platform}:{address.chat_id}"
+
+
+def _paired(conn: Connection) -> dict[str, Paired]:
+    found: dict[str, Paired] = {}
+    for person in people.everybody(conn):
+        known = found.get(person.platform, Paired())
+        owner = person.user_id if person.owner else known.owner
+        found[person.platform] = Paired(users=known.users | {person.user_id}, owner=owner)
+    return found
+
+
+def _move(conn: Connection, inbound: Inbound) -> None:
+    aliases.join(conn, inbound.address.platform, inbound.text, inbound.address.chat_id)
+
+
+def _as_first_known(conn: Connection, inbound: Inbound) -> Inbound:
+    """The same from the chat and the person under the ids that keys and permissions were made of."""
+    address = aliases.first_address(conn, inbound.address)
+    if inbound.sender.id == inbound.address.chat_id:  # in a DM they are the same for most platforms
+        known = address.chat_id
+    else:
+        known = aliases.resolve(conn, inbound.address.platform, inbound.sender.id)
+    return replace(inbound, address=address, sender=replace(inbound.sender, id=known))
+
+
+def _waits(conn: Connection, session_key: str) -> bool:
+    """In a group, only a mention or a reply answers a question."""
+    active = runs.active(conn, session_key)
+    return active is not None and active.status is RunStatus.WAITING
+
+
+def _messages(conn: Connection, inbound: Inbound, chat: Chat, answered: Ask | None) -> list[dict[str, object]]:
+    """An answer is the person's own words; that it was a reply says nothing more, and yes has to stay yes."""
+    if answered is not None and answered.kind is AskKind.APPROVAL and not inbound.forwarded_from:
+        return [{**inbox_body(replace(inbound, quote=None)), "content": inbound.text}]
+    if answered is not None:
+        return [inbox_body(replace(inbound, quote=None))]
+    return [*_earlier(conn, inbound, chat), inbox_body(inbound)]
+
+
+def _earlier(conn: Connection, inbound: Inbound, chat: Chat) -> list[dict[str, object]]:
+    """What was overheard since the last time; not for a double, which would take it along into nowhere."""
+    if inbound.address.kind is ChatKind.DM or inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
+        return []
+    return [{"content": f"[{name}] {text}", "sender": name} for name, text in overheard.take(conn, chat.session_key)]
+
+
+def _accept(
+    conn: Connection, chat: Chat, dedup_key: str, messages: list[dict[str, object]], *, answers: bool = True
+) -> Accepted:
+    key, route = chat.session_key, chat.route
+    new = NewInbox(dedup_key=dedup_key, session_key=key, messages=messages, route=route, answers=answers)
+    return runs.accept(conn, new, chat.opening, chat.now)

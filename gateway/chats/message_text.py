@@ -1,0 +1,101 @@
+"""A message from a platform in the words of the journal."""
+
+import re
+from dataclasses import replace
+
+from gateway.texts.quoting import as_quoted
+from sessions.keys import ChatKind
+from sessions.messages import Attachment, Inbound, Quote
+
+QUOTED = 8_000
+"""Characters: the longest that somebody can be asked about, and the question behind it still fits."""
+_INLINE = 200
+_NAME = 64
+_BRACKETS = {**str.maketrans("[]［］", "()()"), **dict.fromkeys(map(ord, "\u115f\u1160\u2800\u3164\uffa0"))}
+"""Of a name; what is blank without being a space goes."""
+_MARKS = str.maketrans('“”„‟"', "'''''")
+_PARENTHESES = str.maketrans("()", "‹›")
+_BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_BLANK = rf"(?:[^\S{_BREAKS}]|[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff])*"
+_NAMED = r"(?!\[\d{1,3}\]\s*\n)[\[［]+[^\S\n]*[^\s\[\]［］][^\[\]［］\n]{0,99}[\]］]+(?:[:：–—\w]|\s+\S)"
+"""Followed by words, in its own line or in the next; a small number alone is code."""
+_LIKE_A_SPEAKER = re.compile(rf"(?:^|(?<=[{_BREAKS}]))({_BLANK})(?={_NAMED})")
+
+
+def printable(inbound: Inbound) -> Inbound:
+    """A name cannot imitate another speaker, nor do things to the operator's terminal."""
+    quote = inbound.quote
+    return replace(
+        inbound,
+        sender=replace(inbound.sender, name=_printable(inbound.sender.name)),
+        quote=replace(quote, sender_name=_in_parentheses(quote.sender_name)) if quote else None,
+        forwarded_from=_in_parentheses(inbound.forwarded_from),
+    )
+
+
+def _printable(name: str) -> str:
+    return "".join(char for char in name if char.isprintable()).translate(_BRACKETS)[:_NAME].strip()
+
+
+def _in_parentheses(name: str) -> str:
+    """Nor can it end the remark that it stands in."""
+    return _printable(name).translate(_MARKS).translate(_PARENTHESES)
+
+
+def escape_speaker_marks(text: str) -> str:
+    """Where speakers are named in brackets, no line of a text may look as if the next one began to speak."""
+    return _LIKE_A_SPEAKER.sub(r"\1\\", text)
+
+
+def shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… [{len(text) - most:,} more characters]"
+
+
+def message_text(inbound: Inbound) -> str:
+    """What was said, and whose words they are."""
+    if not inbound.forwarded_from:
+        return inbound.text
+    text = inbound.text if len(inbound.text.splitlines()) <= 1 else as_quoted(inbound.text)
+    return f"(forwarded from {inbound.forwarded_from})\n{text}".rstrip()
+
+
+def inbox_body(inbound: Inbound) -> dict[str, object]:
+    """The message as it goes into the journal, with the files of the one that it replies to."""
+    text = _with_quote(message_text(inbound), inbound.quote)
+    in_dm = inbound.address.kind is ChatKind.DM
+    name = inbound.sender.name or inbound.sender.id
+    made: dict[str, object] = {"content": text if in_dm else f"[{name}] {escape_speaker_marks(text)}", "sender": name}
+    files = [_attachment(inbound, file) for file in inbound.attachments]
+    if inbound.quote is not None:
+        whose = _whose(inbound.quote)
+        files += [{**_attachment(inbound, file), "of": whose} for file in inbound.quote.attachments]
+    if files:
+        made["attachments"] = files
+    return made
+
+
+def _with_quote(text: str, quote: Quote | None) -> str:
+    """What somebody else has written can never be read as the words of the one who replies to it."""
+    if quote is None or not (quote.text or quote.attachments):
+        return text
+    whose = _whose(quote)
+    below = "".join(f", {file.kind} below" for file in quote.attachments)
+    quoted = shortened(quote.text, QUOTED)
+    if len(quoted) <= _INLINE and len(quoted.splitlines()) <= 1:
+        return f"(in reply to {whose}{below}: “{quoted.translate(_MARKS).strip()}”)\n{text}"
+    return f"(in reply to {whose}{below}:)\n{as_quoted(quoted)}\n\n{text}"
+
+
+def _whose(quote: Quote) -> str:
+    return "you" if quote.from_us else quote.sender_name or "an earlier message"
+
+
+def _attachment(inbound: Inbound, attachment: Attachment) -> dict[str, object]:
+    return {
+        "platform": inbound.address.platform,
+        "kind": attachment.kind,
+        "name": attachment.name,
+        "mime": attachment.mime,
+        "size": attachment.size,
+        "ref": attachment.ref,
+    }

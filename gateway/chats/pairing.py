@@ -1,0 +1,40 @@
+"""People whom nobody has let in: one code, an hour long; otherwise silence. Nothing of what they say is kept."""
+
+from sqlalchemy import Connection
+
+from gateway.commands import Parsed
+from gateway.observe.logging import get_logger
+from gateway.texts import say
+from sessions import people
+from sessions.messages import Inbound, InboundKind
+
+log = get_logger(__name__)
+
+START = "start"
+
+
+def answer_stranger(conn: Connection, inbound: Inbound, parsed: Parsed | None, now: int, *, pair: bool) -> str:
+    """What is replied; empty: nothing. `pair`: they may ask to be let in."""
+    if (
+        parsed is not None
+        and parsed.name == START
+        and (greeting := redeem_owner_code(conn, inbound, parsed.argument, now))
+    ):
+        return greeting
+    if not pair or inbound.kind is not InboundKind.MESSAGE:
+        return ""
+    platform, sender = inbound.address.platform, inbound.sender
+    code = people.ask_in(conn, platform, sender.id, sender.name, inbound.address, now)
+    if code is None:
+        return ""
+    log.info("pair.requested", platform=platform, user_id=sender.id)
+    return say("people.pairing", code=code, owner=say("people.the_owner"))
+
+
+def redeem_owner_code(conn: Connection, inbound: Inbound, code: str, now: int) -> str:
+    """A greeting for whoever presents the owner's code."""
+    if not code:
+        return ""
+    platform, sender = inbound.address.platform, inbound.sender
+    owner = people.redeem_owner_code(conn, platform, code[:16], sender.id, sender.name, now)
+    return say("people.owner", name=sender.name) if owner is not None else ""

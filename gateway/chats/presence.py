@@ -1,0 +1,352 @@
+"""What a chat sees while the agent works: typing, a preview that grows, one reaction on what came in meanwhile. All of it may be lost."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+
+from adapters.base import Adapter, DeliveryError, Reacts, ShowsDrafts, ShowsTyping, TryLater
+from gateway.chats.rate_limit import RateLimiter
+from gateway.observe.logging import get_logger
+from gateway.runs.live_events import LiveEvent, LiveEvents
+from gateway.texts import say
+from sessions.errors import StateError
+from sessions.keys import Address, ChatKind, Sender
+from sessions.messages import Inbound
+from sessions.records import Route, Run, RunStatus
+
+log = get_logger(__name__)
+
+READ = "👀"
+SILENT = "NO_REPLY"
+SOON_SECONDS = 0.4
+"""An answer that is there by then needs no announcement, which would only make it wait for its turn."""
+QUIET_DM_SECONDS = 10.0
+QUIET_GROUP_SECONDS = 30.0
+REUSED_FOR_SECONDS = 60.0
+LEFT_SECONDS = 60.0
+"""How long a preview stays whose run has ended without anything to send."""
+REFUSED_SECONDS = 5.0
+"""How long nothing is shown after the platform has not taken it."""
+_TICK = 0.25
+_PROGRESS = frozenset({"session_search", "memory", "web_fetch", "process", "schedule"})
+
+Keep = Callable[[str, str | None, Sequence[str]], Awaitable[None]]
+
+
+async def _nowhere(_: str, __: str | None, ___: Sequence[str]) -> None:
+    pass
+
+
+@dataclass(slots=True)
+class _Shown:
+    """One run in one chat."""
+
+    run_id: str
+    route: Route
+    began: float
+    text: str = ""
+    tool: str = ""
+    draft: str | None = None
+    drawn: str | None = None
+    drawn_at: float = 0.0
+    answers: str | None = None  # the message that the draft was put under
+    rang: bool = True  # the draft was noticed as a message is
+    whole: bool = False  # the text is that of a step that has ended
+    unsure: bool = False  # there may be a preview that nobody can name
+    type_at: float = 0.0
+    quiet_until: float = 0.0
+    noted: list[Inbound] = field(default_factory=list[Inbound])
+    task: asyncio.Task[None] | None = None
+    ended: bool = False  # nobody works on the run any more
+    over: bool = False  # nothing more is shown
+    taken: bool = False  # the answer is about to take the preview's place
+    cleared: asyncio.Event = field(default_factory=asyncio.Event)
+    calling: asyncio.Lock = field(default_factory=asyncio.Lock)  # so that the last call is the one that counts
+
+
+class Presence:
+    """One per platform; hears of every run and shows those of its own chats. `keep` notes the preview of a run, or that there is none."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        pacer: RateLimiter,
+        live: LiveEvents,
+        *,
+        keep: Keep = _nowhere,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._adapter = adapter
+        self._pacer = pacer
+        self._keep = keep
+        self._clock = clock
+        self._sleep = sleep
+        self._shown: dict[str, _Shown] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._unlisten = live.listen("*", self._hear)
+
+    def close(self) -> None:
+        self._unlisten()
+        for shown in self._shown.values():
+            if shown.task is not None:
+                shown.task.cancel()
+        for task in self._closing:
+            task.cancel()
+
+    def restore(self, runs: Sequence[Run], now: int) -> None:
+        """What an earlier process has shown: a run that goes on goes on in its preview, a new answer takes it, and otherwise it goes."""
+        for run in runs:
+            if run.route is None or run.route.address.platform != self._adapter.platform:
+                continue
+            if (shown := self._shown.get(run.id)) is None:
+                began = self._clock() - (now - run.created_at) / 1000
+                shown = self._shown[run.id] = _Shown(run_id=run.id, route=run.route, began=began, over=True)
+                shown.noted += [_known(run.route.address, name) for name in run.noted]
+            shown.draft = shown.draft or run.preview
+            if shown.draft is None:  # nothing that the answer could still take the place of
+                shown.cleared.set()
+            if shown.over and run.status is not RunStatus.RUNNING:
+                self._end(run.id, shown)
+
+    def _hear(self, moment: LiveEvent) -> None:
+        if moment.kind == "begun":
+            self._begin(moment.run)
+            return
+        shown = self._shown.get(moment.run_id)
+        if shown is not None:
+            self._note_moment(shown, moment)
+
+    def _note_moment(self, shown: _Shown, moment: LiveEvent) -> None:
+        match moment.kind:
+            case "begun":
+                pass
+            case "token":
+                shown.text, shown.whole = ("" if shown.whole else shown.text) + moment.text, False
+            case "afresh":
+                shown.text = ""
+            case "tool":
+                shown.tool, shown.text = moment.text, ""
+            case "tool_done":
+                shown.tool = ""
+            case "ended":
+                self._end(moment.run_id, shown)
+            case "said":
+                shown.whole = True
+            case "answered":  # from here on it is another answer, which is shown once this one has arrived
+                shown.text, shown.over = "", True
+            case "turned":
+                shown.route = getattr(moment.run, "route", None) or shown.route
+
+    def _begin(self, run: Run | None) -> None:
+        if run is None or run.route is None or run.route.address.platform != self._adapter.platform:
+            return
+        shown = _Shown(run_id=run.id, route=run.route, began=self._clock())
+        if (before := self._shown.get(run.id)) is not None:  # it goes on, and so does what is shown of it
+            before.over, shown.draft, shown.drawn, shown.unsure = True, before.draft, before.drawn, before.unsure
+            shown.noted, shown.answers, shown.rang = before.noted, before.answers, before.rang
+            before.cleared.set()
+        self._start(run.id, shown)
+
+    def _start(self, run_id: str, shown: _Shown) -> None:
+        self._shown[run_id] = shown
+        shown.task = asyncio.create_task(self._show(shown))
+
+    def _end(self, run_id: str, shown: _Shown) -> None:
+        shown.over = shown.ended = True
+        if shown.draft is None and not shown.noted and not shown.calling.locked():
+            del self._shown[run_id]
+        else:
+            self._beside(self._leave(run_id, shown))
+
+    def _beside(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _leave(self, run_id: str, shown: _Shown) -> None:
+        """The answer comes first: it takes the place of the preview, and of nobody's turn."""
+        async with shown.calling:
+            pass
+        if shown.draft is not None or shown.noted:
+            await self._until_cleared(shown)
+        if self._shown.get(run_id) is shown and not shown.taken:
+            await self.clear(run_id)
+        await self._take_off(shown)
+
+    async def _take_off(self, shown: _Shown) -> None:
+        """Our signs, once nobody works on the run any more."""
+        bearing, shown.noted[:] = list(shown.noted), []
+        for inbound in bearing:
+            while not self._pacer.turn_now(inbound.address):
+                await self._sleep(_TICK)
+            await self._react(inbound, None)
+        if bearing:
+            await self._keep_shown(shown)
+
+    async def _until_cleared(self, shown: _Shown) -> None:
+        left = asyncio.ensure_future(self._sleep(LEFT_SECONDS))
+        left.add_done_callback(lambda _: shown.cleared.set())
+        try:
+            await shown.cleared.wait()
+        finally:
+            left.cancel()
+
+    # --- while it works ---
+
+    async def _show(self, shown: _Shown) -> None:
+        await self._sleep(SOON_SECONDS)
+        while not shown.over:
+            if self._clock() >= shown.quiet_until:
+                try:
+                    await self._type(shown)
+                    await self._draw(shown)
+                except DeliveryError as error:
+                    self._refused(shown, error)
+            await self._sleep(_TICK)
+
+    def _refused(self, shown: _Shown, error: DeliveryError) -> None:
+        log.debug("preview.refused", error=str(error))
+        shown.quiet_until = self._clock() + REFUSED_SECONDS
+        if isinstance(error, TryLater) and error.after:
+            self._pacer.hold(error.after, shown.route.address)
+
+    async def _type(self, shown: _Shown) -> None:
+        adapter, address = self._adapter, shown.route.address
+        if not isinstance(adapter, ShowsTyping) or shown.drawn or self._clock() < shown.type_at:
+            return
+        if self._pacer.turn_now(address):
+            shown.type_at = self._clock() + adapter.typing_every
+            await adapter.typing(address)
+
+    async def _draw(self, shown: _Shown) -> None:
+        adapter, address = self._adapter, shown.route.address
+        wanted = self._wanted(shown)
+        stale = shown.drawn is not None and self._clock() > shown.drawn_at + getattr(
+            adapter, "draft_renew_every", float("inf")
+        )
+        if not isinstance(adapter, ShowsDrafts) or not wanted or (wanted == shown.drawn and not stale) or shown.unsure:
+            return
+        if not self._pacer.turn_now(address, edit=True):
+            return
+        async with shown.calling:
+            if shown.over:
+                return
+            before, quoted, silent = shown.draft, self._quoted(shown), wanted != shown.text
+            try:
+                shown.draft = await adapter.draft(address, before, wanted, reply_to=quoted, silent=silent)
+            except TryLater as error:
+                shown.unsure = error.ambiguous and before is None
+                raise
+            shown.drawn, shown.drawn_at = wanted, self._clock()
+            if shown.draft != before:
+                shown.answers, shown.rang = quoted, not silent
+                await self._keep_shown(shown)
+
+    async def _keep_shown(self, shown: _Shown) -> None:
+        try:
+            await self._keep(shown.run_id, shown.draft, [inbound.message_id for inbound in shown.noted])
+        except StateError as error:
+            log.warning("preview.not_noted", run_id=shown.run_id, error=str(error))
+
+    def _wanted(self, shown: _Shown) -> str:
+        """The text so far, once it cannot turn out to be silence; a line of progress when there is none for long."""
+        text = shown.text.strip()
+        if text and not SILENT.startswith(text[: len(SILENT)]):
+            return shown.text
+        quiet = QUIET_DM_SECONDS if shown.route.address.kind is ChatKind.DM else QUIET_GROUP_SECONDS
+        if self._clock() - shown.began < quiet:
+            return ""
+        name = shown.tool if shown.tool in _PROGRESS - {"web_fetch"} else "tool_generic" if shown.tool else "thinking"
+        return f"_{say(f'progress.{name}')}_"
+
+    def _quoted(self, shown: _Shown) -> str | None:
+        return None if shown.route.address.kind is ChatKind.DM else shown.route.reply_to
+
+    # --- around the final message ---
+
+    async def take(self, run_id: str, reply_to: str | None) -> str | None:
+        """The preview that the answer turns into. It is a new message, so that whoever asked notices, after a long run, where the preview
+        came without a notification, and where it stands under another message."""
+        shown = self._shown.get(run_id)
+        if shown is None:
+            return None
+        shown.over = shown.taken = True
+        async with shown.calling:  # an edit that is on its way must not arrive after the answer
+            is_quick = self._clock() - shown.began <= REUSED_FOR_SECONDS
+            fits = shown.rang and shown.answers in {None, reply_to}
+            return shown.draft if is_quick and fits else None
+
+    def became(self, run_id: str) -> None:
+        """The preview is the answer now."""
+        if (shown := self._shown.get(run_id)) is not None:
+            shown.draft = None
+
+    async def clear(self, run_id: str) -> None:
+        shown = self._shown.pop(run_id, None)
+        if shown is None:
+            return
+        shown.over = True
+        shown.cleared.set()
+        if not shown.ended:  # that was the answer to a part of it
+            rest = _Shown(run_id=run_id, route=shown.route, began=self._clock(), noted=shown.noted, unsure=shown.unsure)
+            rest.text, rest.tool, rest.whole = shown.text, shown.tool, shown.whole
+            self._start(run_id, rest)
+        async with shown.calling:
+            if shown.draft is not None and isinstance(self._adapter, ShowsDrafts):
+                await self._erase(self._adapter, shown, shown.draft)
+
+    async def _erase(self, adapter: ShowsDrafts, shown: _Shown, draft: str) -> None:
+        await self._pacer.turn(shown.route.address)
+        try:
+            await adapter.erase_draft(shown.route.address, draft)
+        except DeliveryError as error:  # the next start tries it once more
+            log.debug("draft.left", error=str(error))
+        else:
+            shown.draft = None
+            await self._keep_shown(shown)
+
+    def stopped(self, run_ids: Sequence[str]) -> None:
+        """Nothing will come that could take the place of their previews, except what they show of an answer: that stays as a message."""
+        for run_id in run_ids:
+            if (shown := self._shown.get(run_id)) is not None and not self._has_words(shown):
+                shown.ended = True
+                self._beside(self._stop(run_id, shown))
+
+    def _has_words(self, shown: _Shown) -> bool:
+        text = shown.text.strip()
+        return not shown.ended and bool(text) and not SILENT.startswith(text[: len(SILENT)])
+
+    async def _stop(self, run_id: str, shown: _Shown) -> None:
+        await self.clear(run_id)
+        await self._take_off(shown)
+
+    async def noted(self, inbound: Inbound, run_id: str) -> None:
+        """The message is read and will be taken into account."""
+        shown = self._shown.get(run_id)
+        if shown is not None:
+            self._beside(self._note(shown, inbound))
+
+    async def _note(self, shown: _Shown, inbound: Inbound) -> None:
+        while not self._pacer.turn_now(inbound.address):
+            if shown.over:
+                return
+            await self._sleep(_TICK)
+        async with shown.calling:
+            if not shown.over:
+                shown.noted.append(inbound)
+                await self._keep_shown(shown)
+                await self._react(inbound, READ)
+
+    async def _react(self, inbound: Inbound, emoji: str | None) -> None:
+        if isinstance(self._adapter, Reacts):
+            try:
+                await self._adapter.react(inbound.address, inbound.message_id, emoji)
+            except DeliveryError as error:  # not permitted here: then nothing
+                log.debug("reaction.refused", error=str(error))
+
+
+def _known(address: Address, message_id: str) -> Inbound:
+    """As much of a message as it takes to find it."""
+    return Inbound(dedup_key="", address=address, sender=Sender(id=""), message_id=message_id)

@@ -1,0 +1,102 @@
+"""One budget per chat for everything that is sent there, and one for the whole platform. Turns are given in the order asked for."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from adapters.base import Pace
+from sessions.keys import Address, ChatKind
+
+MINUTE = 60.0
+KEPT_FREE = 5
+"""Of a group's calls per minute, those that previews and typing leave to real messages."""
+MARGIN = 1.2
+"""Calls that leave evenly arrive a little unevenly."""
+_MANY = 5_000
+
+
+class RateLimiter:
+    def __init__(
+        self,
+        pace: Pace,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._pace = pace
+        self._clock = clock
+        self._sleep = sleep
+        self._free_at: dict[str, float] = {}
+        self._edit_at: dict[str, float] = {}
+        self._platform_free_at = 0.0
+        self._called_at = 0.0
+        self._door = asyncio.Lock()
+        self._minute: dict[str, deque[float]] = {}
+
+    async def turn(self, address: Address) -> None:
+        """Wait until a message may be sent there."""
+        await self._wait_until(self._reserve(address, self._clock()))
+
+    async def gate(self) -> None:
+        """Just before the call: turns were given evenly, but what happened since, such as a process that stood still, may have
+        bunched them."""
+        async with self._door:
+            await self._wait_until(self._called_at + MARGIN / self._pace.per_second)
+            self._called_at = self._clock()
+
+    def turn_now(self, address: Address, *, edit: bool = False) -> bool:
+        """For what may be left out: True, and the turn is taken, only if nothing has to wait for it."""
+        now = self._clock()
+        if self._earliest(address, now) > now or (edit and self._edit_at.get(address.chat_id, 0) > now):
+            return False
+        if self._left_this_minute(address, now) <= KEPT_FREE:
+            return False
+        self._reserve(address, now)
+        if edit:
+            self._edit_at[address.chat_id] = now + self._pace.edit
+        return True
+
+    def hold(self, seconds: float, address: Address | None = None) -> None:
+        """The platform asked to wait: with this chat, or altogether."""
+        until = self._clock() + seconds
+        if address is None:
+            self._platform_free_at = max(self._platform_free_at, until)
+        else:
+            self._free_at[address.chat_id] = max(self._free_at.get(address.chat_id, 0), until)
+
+    def _gap(self, address: Address) -> float:
+        return self._pace.dm if address.kind is ChatKind.DM else self._pace.group
+
+    def _earliest(self, address: Address, now: float) -> float:
+        earliest = max(now, self._free_at.get(address.chat_id, 0), self._platform_free_at)
+        limit = self._pace.group_per_minute
+        calls = self._minute.get(address.chat_id)
+        if limit is not None and calls is not None and len(calls) >= limit:
+            earliest = max(earliest, calls[-limit] + MINUTE)
+        return earliest
+
+    def _left_this_minute(self, address: Address, now: float) -> float:
+        limit = self._pace.group_per_minute
+        if limit is None or address.kind is ChatKind.DM:
+            return float("inf")
+        return limit - sum(1 for at in self._minute.get(address.chat_id, ()) if at > now - MINUTE)
+
+    def _reserve(self, address: Address, now: float) -> float:
+        at = self._earliest(address, now)
+        if len(self._free_at) > _MANY:
+            self._forget_quiet(at)
+        self._free_at[address.chat_id] = at + self._gap(address)
+        self._platform_free_at = at + MARGIN / self._pace.per_second
+        if self._pace.group_per_minute is not None and address.kind is not ChatKind.DM:
+            self._minute.setdefault(address.chat_id, deque(maxlen=self._pace.group_per_minute)).append(at)
+        return at
+
+    def _forget_quiet(self, now: float) -> None:
+        self._free_at = {chat: at for chat, at in self._free_at.items() if at > now}
+        self._edit_at = {chat: at for chat, at in self._edit_at.items() if at > now}
+        self._minute = {chat: calls for chat, calls in self._minute.items() if calls[-1] > now - MINUTE}
+
+    async def _wait_until(self, at: float) -> None:
+        if (wait := at - self._clock()) > 0:
+            await self._sleep(wait)

@@ -1,0 +1,250 @@
+"""The chat platforms that run: each adapter supervised, with its delivery, its presence, and a state that anybody can look at."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+
+from adapters.base import (
+    Adapter,
+    AnswersTaps,
+    ChecksSetup,
+    DeliveryError,
+    OffersCommands,
+    ReportsLiveness,
+    TryLater,
+    Unauthorized,
+)
+from gateway.chats.delivery import Delivery
+from gateway.chats.intake import Intake
+from gateway.chats.presence import Presence
+from gateway.chats.rate_limit import RateLimiter
+from gateway.commands import MENU
+from gateway.observe.logging import get_logger
+from gateway.observe.metrics import Metrics
+from gateway.runs.live_events import LiveEvents
+from sessions import runs
+from sessions.clock import now_ms
+from sessions.db import Database
+from sessions.errors import StateError
+from sessions.keys import Address, ChatKind, Sender
+from sessions.messages import Inbound, InboundKind
+from sessions.records import OutRow
+
+log = get_logger(__name__)
+
+_SEND_OFF_SECONDS = 8
+_BACKOFF = (1, 2, 5, 10, 30, 60)
+_UNAUTHORIZED = (30, 60, 120, 300)
+"""A token can be refused for a moment, too. A new one in the configuration counts at once."""
+_STEADY_SECONDS = 60
+_COMMANDS_AGAIN_SECONDS = 3_600
+_LOOK_SECONDS = 5
+
+
+class PlatformState(StrEnum):
+    STARTING = "starting"
+    CONNECTED = "connected"
+    NOT_SENDING = "not_sending"  # messages come in, and none can be sent
+    LOST = "lost"
+    UNAUTHORIZED = "unauthorized"
+
+
+@dataclass(slots=True)
+class PlatformHealth:
+    """`words` says what is wrong and what to do, for the operator."""
+
+    state: PlatformState = PlatformState.STARTING
+    words: str = ""
+    since: float = field(default_factory=time.time)
+    who: str = ""
+    last_success: float | None = None
+    was_up: bool = False
+
+    def become(self, state: PlatformState, words: str = "") -> bool:
+        changed = self.state is not state
+        if changed:
+            self.since = time.time()
+        self.state, self.words = state, words
+        self.was_up = self.was_up or state is PlatformState.CONNECTED
+        return changed
+
+
+class PlatformRunner:
+    """One adapter and what belongs to it. `run` goes on until cancelled, whatever the platform does."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        *,
+        database: Database,
+        intake: Intake,
+        live: LiveEvents,
+        metrics: Metrics,
+        timezone: str = "UTC",
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.name = str(adapter.platform)
+        self.adapter = adapter
+        self.health = PlatformHealth()
+        self._intake = intake
+        self._sleep = sleep
+        self._up = asyncio.Event()
+        self.known = asyncio.Event()
+        """It has answered, or is known not to."""
+        self._beside: set[asyncio.Task[None]] = set()
+        pacer = RateLimiter(adapter.pace)
+        self._database = database
+        self.presence = Presence(adapter, pacer, live, keep=partial(database.write, runs.keep_shown))
+        self._metrics = metrics
+        if isinstance(adapter, ReportsLiveness):
+            adapter.on_success(self._connected)
+        self.delivery = Delivery(
+            database,
+            adapter,
+            pacer,
+            self.presence,
+            timezone=timezone,
+            sent=self._sent,
+            owner_key=self._owner_key,
+        )
+
+    def _sent(self, row: OutRow) -> None:
+        self._metrics.message(self.name, "out")
+        if row.run_id is not None:
+            self._metrics.replied(self.name, max(0.0, (now_ms() - row.created_at) / 1000))
+
+    async def _owner_key(self) -> str | None:
+        """Of the owner's own conversation with the bot; None as long as nobody is the owner."""
+        access = await self._intake.access(self.name)
+        if access.owner is None:
+            return None
+        address = Address(platform=self.adapter.platform, kind=ChatKind.DM, chat_id=access.owner)
+        return str(access.key(address, Sender(id=access.owner)))
+
+    async def run(self) -> None:
+        try:
+            self.presence.restore(await self._database.read(runs.still_shown), now_ms())
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._supervise(self._receive, "receiving"))
+                group.create_task(self._supervise(self.delivery.run, "sending"))
+                if isinstance(self.adapter, OffersCommands):
+                    group.create_task(self._supervise(partial(self._offer_commands, self.adapter), "menu"))
+        finally:
+            self.presence.close()
+            for task in self._beside:
+                task.cancel()
+            await self.adapter.close()
+
+    async def _supervise(self, work: Callable[[], Awaitable[None]], what: str) -> None:
+        failures, kind = 0, _BACKOFF
+        while True:
+            began, before = time.monotonic(), kind
+            kind, asked = await self._once(work, what)
+            goes_on = kind is before and time.monotonic() - began < _STEADY_SECONDS
+            failures = failures + 1 if goes_on else 1
+            await self._sleep(max(asked, kind[min(failures, len(kind)) - 1]))
+
+    async def _once(self, work: Callable[[], Awaitable[None]], what: str) -> tuple[tuple[int, ...], float]:
+        """How to wait until the next time, and how long at least."""
+        try:
+            await work()
+        except Unauthorized:
+            return _UNAUTHORIZED, 0
+        except TryLater as error:
+            log.debug("platform.interrupted", platform=self.name, what=what, error=str(error))
+            return _BACKOFF, error.after or 0
+        except (DeliveryError, StateError) as error:
+            log.debug("platform.interrupted", platform=self.name, what=what, error=str(error))
+        except Exception:  # one platform must never take the others down
+            log.exception("platform.failed", platform=self.name, what=what)
+        return _BACKOFF, 0
+
+    async def send_off(self) -> None:
+        """Before the end: what is ready goes out, if the platform takes it within some seconds."""
+        if self.health.state is PlatformState.CONNECTED:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SEND_OFF_SECONDS):
+                    await self.delivery.finish()
+
+    def _lost(self, state: PlatformState, words: str) -> None:
+        if self.health.become(state, words):
+            event = "platform.unauthorized" if state is PlatformState.UNAUTHORIZED else "platform.lost"
+            log.error(event, platform=self.name, error=words)
+        self.known.set()
+
+    async def _receive(self) -> None:
+        try:
+            if isinstance(self.adapter, ChecksSetup):
+                self.health.who = await self.adapter.check()
+            if not isinstance(self.adapter, ReportsLiveness):
+                self._connected()
+            await self.adapter.run(self.deliver)
+        except Unauthorized as error:
+            self._lost(PlatformState.UNAUTHORIZED, str(error))
+            raise
+        except (DeliveryError, StateError) as error:
+            self._lost(PlatformState.LOST, str(error))
+            raise
+        except Exception as error:  # its words may hold anything, and the state is shown to everybody
+            self._lost(PlatformState.LOST, f"{type(error).__name__}, see the log")
+            raise
+
+    def _connected(self) -> None:
+        if self.health.become(PlatformState.CONNECTED):
+            log.info("platform.connected", platform=self.name, who=self.health.who)
+        self._up.set()
+        self.known.set()
+
+    async def deliver(self, inbound: Inbound) -> None:
+        """What adapters call. A message that nothing can be done with is left out: asked for again and again, it would keep out all others."""
+        try:
+            await self._intake.deliver(inbound)
+        except StateError:
+            raise
+        except Exception:  # one event that cannot be taken must not come back for ever and hold up the others
+            log.exception("message.failed", platform=self.name, dedup_key=inbound.dedup_key)
+        if inbound.kind is InboundKind.TAP:
+            self._run_beside(self._answer_tap(inbound.tap_id))
+
+    def _run_beside(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def _answer_tap(self, tap_id: str) -> None:
+        """The button stops turning. Best effort: what counts is decided already."""
+        if tap_id and isinstance(self.adapter, AnswersTaps):
+            try:
+                await self.adapter.answer_tap(tap_id)
+            except DeliveryError as error:
+                log.debug("tap.not_acknowledged", error=str(error))
+
+    async def _offer_commands(self, adapter: OffersCommands) -> None:
+        """The platform's own menu, for those who may."""
+        menu = [(command.name, command.about) for command in MENU]
+        offered, again = frozenset[str](), 0.0
+        while True:
+            await self._up.wait()
+            access = await self._intake.access(self.name)
+            users = access.rules.allowed_users | access.paired.users
+            if users != offered or time.monotonic() > again:
+                await adapter.offer_commands(menu, [Sender(id=user) for user in sorted(users)])
+                offered, again = users, time.monotonic() + _COMMANDS_AGAIN_SECONDS
+            await self._sleep(_LOOK_SECONDS)
+
+    def look(self) -> PlatformHealth:
+        """The state now: what receiving says, and where that works, what sending says."""
+        if isinstance(self.adapter, ReportsLiveness):
+            self.health.last_success = self.adapter.last_success()
+            if self.health.last_success is not None:
+                self._metrics.platform_seen(self.name, self.health.last_success)
+        found = self.health
+        if found.state is PlatformState.CONNECTED and self.delivery.trouble is not None:
+            words = f"Messages come in, and none can be sent: {self.delivery.trouble}"
+            found = replace(found, state=PlatformState.NOT_SENDING, words=words, since=self.delivery.trouble_since)
+        self._metrics.platform_up(self.name, up=found.state is PlatformState.CONNECTED)
+        return found

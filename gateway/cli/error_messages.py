@@ -1,0 +1,91 @@
+"""Whatever goes wrong in a command, told in one sentence with the right exit code."""
+
+import errno
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import click
+from click.exceptions import Exit, NoArgsIsHelpError
+
+from gateway.config.problems import BadConfig
+from gateway.home import BadHome
+from sessions.errors import StateError
+
+INTERRUPTED = 130
+
+
+class Failed(click.ClickException):
+    """Ends the command with exit code 1; the message goes to standard error as it is."""
+
+    def show(self, file: object = None) -> None:  # noqa: ARG002  # click's own signature
+        click.echo(self.message, err=True)
+
+
+class Wrong(Failed):
+    """Wrong usage or configuration: exit code 2."""
+
+    exit_code = 2
+
+
+@contextmanager
+def errors_as_messages() -> Generator[None]:
+    """Lets only such errors out that click ends with a sentence, or with nothing."""
+    try:
+        yield
+    except NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        raise _usage(error) from error
+    except (click.ClickException, Exit):
+        raise
+    except (KeyboardInterrupt, click.Abort):
+        if sys.stderr.isatty():
+            click.echo(err=True)  # below the ^C
+        raise Exit(INTERRUPTED) from None
+    except Exception as error:  # the edge where a traceback would reach a person
+        if _is_broken_pipe(error) or os.environ.get("HERMES_DEBUG"):
+            raise
+        raise _failed(error) from error
+
+
+def sentence(error: Exception) -> str:
+    """The same words for a place that goes on afterwards; of a long one the first line."""
+    return _failed(error).message.splitlines()[0]
+
+
+def _usage(error: click.UsageError) -> Failed:
+    command = error.ctx.command_path if error.ctx is not None else "hermes"
+    said = error.format_message()
+    return Wrong(f"{said if said.endswith(('.', '?')) else f'{said}.'} `{command} --help` shows what is possible.")
+
+
+def _is_broken_pipe(error: Exception) -> bool:
+    """The reader of our output had enough; click ends without a word then."""
+    return isinstance(error, OSError) and error.errno == errno.EPIPE
+
+
+def _failed(error: Exception) -> Failed:
+    match error:
+        case StateError():
+            return Wrong(str(error)) if error.exit_code == Wrong.exit_code else Failed(str(error))
+        case BadConfig():
+            return Wrong(error.render())
+        case BadHome():
+            return Failed(str(error))
+        case OSError(errno=errno.ENOSPC):
+            return Failed(f"{error.filename or 'What this writes to'} has no room left. Make some, and try again.")
+        case OSError(filename=str(path), strerror=str(why)):
+            return Failed(f"{path}: {why.lower()}. Check that it is there, and that this user may use it.")
+        case _:
+            return Failed(
+                f"This should not have happened: {_unexpected(error)}. With HERMES_DEBUG=1 the same command shows where."
+            )
+
+
+def _unexpected(error: Exception) -> str:
+    """One line, without secrets: behind it there may be a statement, or what somebody wrote."""
+    from gateway.observe.redaction import redact
+
+    return redact(f"{type(error).__name__}: {error}".splitlines()[0]).rstrip(": .")

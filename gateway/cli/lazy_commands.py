@@ -1,0 +1,72 @@
+"""Commands that are imported when they are called, and `--home` on every one of them."""
+
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import click
+
+from gateway.cli.context import Cli
+from gateway.cli.error_messages import errors_as_messages
+from gateway.home import resolve_home
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later:
+    """A command that waits in its module. `help` is its one line, so that the overview imports nothing."""
+
+    module: str
+    name: str
+    help: str
+
+
+class LazyGroup(click.Group):
+    """Shows its commands in the order of the table, and only those whose module exists."""
+
+    def __init__(self, *args: Any, later: Mapping[str, Later], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._later = later
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's own signature
+        return [name for name, later in self._later.items() if find_spec(later.module) is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        later = self._later[cmd_name]
+        command: click.Command = getattr(importlib.import_module(later.module), later.name)
+        take_home_everywhere(command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._later[name].help) for name in self.list_commands(ctx)])
+
+
+def take_home_everywhere(command: click.Command) -> None:
+    """Give the command, and all below it, the option `--home`."""
+    if all(parameter.name != "home" for parameter in command.params):
+        command.params.append(_HOME)
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            take_home_everywhere(below)
+
+
+def _take_home(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    """The last one that is named counts; where none is, the environment decides, when a command is reached that runs."""
+    known = ctx.find_object(Cli) is not None
+    if value is not None or not (known or isinstance(ctx.command, click.Group)):
+        with errors_as_messages():
+            ctx.obj = Cli(home=resolve_home(value, os.environ), environ=os.environ)
+
+
+_HOME = click.Option(
+    ["--home"],
+    metavar="DIR",
+    expose_value=False,
+    callback=_take_home,
+    help="Folder in which everything is kept, instead of HERMES_HOME or ~/.hermes.",
+)

@@ -1,0 +1,136 @@
+"""Sessions out to a file and in from one."""
+
+import codecs
+import errno
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DataError
+
+from gateway.cli.error_messages import Failed
+from gateway.cli.formatting import one_line
+from gateway.cli.render import Progress
+from sessions import store
+from sessions.db import Database
+from sessions.errors import Invalid, NotFound, StateError
+from sessions.export import ImportedSession, export_session, import_session, parse_lines
+
+
+class Lines(Protocol):
+    """Where an export goes."""
+
+    def write(self, text: str, /) -> object: ...
+
+
+@contextmanager
+def destination(name: str) -> Generator[Lines]:
+    """Raises Failed where it cannot be written."""
+    if name == "-":
+        out = codecs.getwriter("utf-8")(sys.stdout.buffer)  # whatever the terminal has: an import reads UTF-8
+        yield out
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with written_whole(Path(name)) as file:
+            yield file
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        why = (error.strerror or str(error)).lower()
+        raise Failed(f"{name} cannot be written: {why}. Choose another place.") from error
+
+
+@contextmanager
+def written_whole(path: Path) -> Generator[TextIO]:
+    """A private file that appears when it is complete. A pipe or device is written as it is."""
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        with target.open("w", encoding="utf-8") as file:
+            yield file
+        return
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")  # mkstemp makes it 0600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_sessions(database: Database, session_ids: list[str], file: Lines) -> int:
+    """One line each, one in memory at a time. What was deleted meanwhile is left out."""
+    written = 0
+    with Progress("Exporting sessions") as progress:
+        for session_id in session_ids:
+            if (found := database.read_now(_export, session_id)) is not None:
+                file.write(json.dumps(found, ensure_ascii=False) + "\n")
+                written += 1
+            progress(written, len(session_ids))
+    return written
+
+
+def _export(conn: Connection, session_id: str) -> dict[str, Any] | None:
+    try:
+        store.get(conn, session_id)
+    except NotFound:
+        return None
+    return export_session(conn, session_id)
+
+
+@dataclass(slots=True, kw_only=True)
+class Imported:
+    new: int = 0
+    known: int = 0
+    line: int = 0  # the one that was read last
+
+    def __str__(self) -> str:
+        return f"{self.new:,} imported, {self.known:,} skipped because they are here already"
+
+
+def read_sessions(database: Database, lines: Iterable[bytes]) -> Imported:
+    """Each session is one transaction. Raises Invalid at the first bad line; what stands before it stays."""
+    done = Imported()
+    try:
+        with Progress("Importing sessions") as progress:
+            for session in parse_lines(_decoded(lines, done)):
+                if _store(database, session, done.line):
+                    done.new += 1
+                else:
+                    done.known += 1
+                progress(done.new + done.known)
+    except StateError as error:
+        said = str(error)
+        raise type(error)(
+            f"{said}{'' if said.endswith(('.', '?')) else '.'} What stands before it stays: {done}."
+        ) from error
+    return done
+
+
+def _decoded(lines: Iterable[bytes], done: Imported) -> Iterator[str]:
+    for done.line, line in enumerate(lines, 1):
+        try:
+            yield line.decode("utf-8-sig" if done.line == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise Invalid(
+                f"line {done.line} is not UTF-8: is this a file that `hermes sessions export` wrote?"
+            ) from None
+
+
+def _store(database: Database, session: ImportedSession, line: int) -> bool:
+    """Numbers and characters that JSON knows and a database does not are found only here."""
+    try:
+        return database.write_now(import_session, session)
+    except (ValueError, OverflowError, DataError) as error:
+        why = one_line(str(error.orig if isinstance(error, DataError) else error), 200)
+        raise Invalid(f"line {line} cannot be stored: {why}") from error

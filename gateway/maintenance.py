@@ -1,0 +1,111 @@
+"""What follows the journal at a small distance: the transcripts beside the database, the search index in it, what is out of date."""
+
+import asyncio
+from pathlib import Path
+
+from gateway.agent.tools import outgoing_files
+from gateway.observe.logging import get_logger
+from sessions import inbox, outbox, responses
+from sessions.clock import Clock, now_ms
+from sessions.db import Database, search
+from sessions.db.engine import Touch
+from sessions.erase import erase
+from sessions.transcripts import Transcripts
+
+log = get_logger(__name__)
+
+MIRROR_SECONDS = 0.3
+CATCH_UP_SECONDS = 60
+"""How much of the mirrors a start after a crash has to look at: what was committed in so many seconds before it."""
+INDEX_SECONDS = 0.5
+PRUNE_SECONDS = 3600
+NOTES_MS = 7 * 24 * 3600 * 1000
+"""How long a request that has made something is recognised when it is sent again."""
+RESPONSES_MS = 30 * 24 * 3600 * 1000
+"""How long an answer is kept by its id."""
+_BATCH = 100
+
+
+class Maintenance:
+    """`run` is one cancellable coroutine. `close` brings everything up to date."""
+
+    def __init__(self, home: Path, database: Database, *, clock: Clock = now_ms) -> None:
+        self._home = home
+        self._database = database
+        self._outgoing = home / "outgoing"
+        self._clock = clock
+        self._transcripts = Transcripts(home, database)
+        self._loop = asyncio.get_running_loop()
+        self._grown = asyncio.Event()
+        self._grown.set()
+        self._unlisten = database.listen(self._hear)
+
+    def _hear(self, touched: frozenset[Touch]) -> None:
+        if not self._grown.is_set() and any(what == "session" for what, _ in touched):
+            self._loop.call_soon_threadsafe(self._grown.set)
+
+    async def repair(self) -> None:
+        """After a crash: make the mirrors whole."""
+        await asyncio.to_thread(self._transcripts.repair)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._mirror())
+            group.create_task(self._catch_up())
+            group.create_task(self._index())
+            group.create_task(self._prune())
+
+    async def _mirror(self) -> None:
+        while True:
+            await asyncio.sleep(MIRROR_SECONDS)
+            if self._transcripts.due:
+                try:
+                    await asyncio.to_thread(self._transcripts.flush)
+                except Exception as error:  # noqa: BLE001  # a full disk must not end the daemon; what failed stays due
+                    log.warning("transcripts.behind", error=str(error))
+
+    async def _catch_up(self) -> None:
+        while True:
+            await asyncio.sleep(CATCH_UP_SECONDS)
+            try:
+                await asyncio.to_thread(self._transcripts.catch_up)
+            except Exception as error:  # noqa: BLE001  # as above
+                log.warning("transcripts.behind", error=str(error))
+
+    async def _index(self) -> None:
+        while True:
+            await self._grown.wait()
+            await asyncio.sleep(INDEX_SECONDS)  # so that neighbours are known, and many messages share a transaction
+            self._grown.clear()
+            try:
+                while await self._database.write(search.index_some):  # noqa: ASYNC110  # each round does a part
+                    await asyncio.sleep(0)
+            except Exception as error:  # noqa: BLE001  # the index is made whole by the next search at the latest
+                log.warning("index.behind", error=str(error))
+
+    async def _prune(self) -> None:
+        while True:
+            before = self._clock() - NOTES_MS
+            try:
+                while await self._database.write(inbox.prune_notes, before, _BATCH) == _BATCH:  # noqa: ASYNC110  # each round does a part
+                    await asyncio.sleep(0)
+                await self._prune_responses()
+                unsent = await self._database.read(outbox.unsent_files)
+                await asyncio.to_thread(
+                    outgoing_files.prune, self._outgoing, unsent, self._clock() / 1000 - PRUNE_SECONDS
+                )
+            except Exception as error:  # noqa: BLE001  # nothing depends on it; the next round finds what is left
+                log.warning("upkeep.not_pruned", error=str(error))
+            await asyncio.sleep(PRUNE_SECONDS)
+
+    async def _prune_responses(self) -> None:
+        for response_id in await self._database.read(responses.older_than, self._clock() - RESPONSES_MS, _BATCH):
+            orphans = await self._database.write(responses.remove, response_id)
+            if orphans:
+                await asyncio.to_thread(erase, self._home, self._database, orphans)
+
+    async def close(self) -> None:
+        self._unlisten()
+        while await self._database.write(search.index_some):
+            pass
+        await asyncio.to_thread(self._transcripts.close)

@@ -1,0 +1,100 @@
+"""What a run says while it says it. May be lost: everything that counts is in the journal."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from sessions.records import Run
+
+Kind = Literal["begun", "token", "afresh", "said", "answered", "turned", "tool", "tool_done", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveEvent:
+    """`begun`: work on the run begins (or goes on), with the run. `token`: text grew by this. `afresh`: what was shown is void.
+    `said`: the words of this step are whole. `answered`: they are on their way as an answer, and the run goes on with what came in
+    meanwhile. `turned`: what comes next answers another message, with the run. `tool`: this tool begins; `tool_done`: it has ended. `ended`: nobody works on the run any
+    more: it is over, or it waits."""
+
+    run_id: str
+    kind: Kind
+    text: str = ""
+    run: Run | None = None
+
+
+Listener = Callable[[LiveEvent], None]
+
+
+class _Words:
+    """What was said since work on a run has begun: the steps that are whole, and the one that grows."""
+
+    __slots__ = ("before", "growing", "steps")
+
+    def __init__(self, before: int) -> None:
+        self.before = before
+        self.steps: list[str] = []
+        self.growing: list[str] = []
+
+    def hear(self, moment: LiveEvent) -> None:
+        match moment.kind:
+            case "token":
+                self.growing.append(moment.text)
+            case "afresh":
+                self.growing.clear()
+            case "said":
+                self.steps.append("".join(self.growing))
+                self.growing.clear()
+            case _:
+                pass
+
+
+class LiveEvents:
+    """Passes moments on to whoever listens to a run. Listeners must be quick."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, list[Listener]] = defaultdict(list)
+        self._words: dict[str, _Words] = {}
+
+    def listen(self, run_id: str, listener: Listener) -> Callable[[], None]:
+        """`*` hears every run. Returns how to stop."""
+        self._listeners[run_id].append(listener)
+
+        def stop() -> None:
+            self._listeners[run_id].remove(listener)
+            if not self._listeners[run_id]:
+                del self._listeners[run_id]
+
+        return stop
+
+    def steps_before(self, run_id: str) -> int | None:
+        """How many steps the run had behind it when work on it began here; None when nobody works on it here."""
+        words = self._words.get(run_id)
+        return None if words is None else words.before
+
+    def replay(self, run_id: str, listener: Listener) -> None:
+        """Tell the listener, now, what it has missed since work on the run began. Nothing for a run that nobody works on here."""
+        words = self._words.get(run_id)
+        if words is None:
+            return
+        for step in words.steps:
+            listener(LiveEvent(run_id, "token", step))
+            listener(LiveEvent(run_id, "said"))
+        if words.growing:
+            listener(LiveEvent(run_id, "token", "".join(words.growing)))
+
+    def tell(self, moment: LiveEvent) -> None:
+        self._note(moment)
+        for listener in (*self._listeners.get(moment.run_id, ()), *self._listeners.get("*", ())):
+            listener(moment)
+
+    def _note(self, moment: LiveEvent) -> None:
+        match moment.kind:
+            case "begun":
+                self._words[moment.run_id] = _Words(0 if moment.run is None else moment.run.steps)
+            case "ended":
+                self._words.pop(moment.run_id, None)
+            case _ if (words := self._words.get(moment.run_id)) is not None:
+                words.hear(moment)
+            case _:
+                pass

@@ -1,0 +1,401 @@
+"""One run as the agent loop sees it: its journal in the store, its model, its tools, its budget."""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection
+
+from gateway.agent.loop import Result, Situation
+from gateway.agent.models.interface import AFRESH, JSON, Answer, ContextOverflow, ToolCall
+from gateway.agent.models.stream_reader import new_call_id
+from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, alike
+from gateway.attachments.inbox_files import INBOX
+from gateway.observe.logging import get_logger
+from gateway.runs.budget import BudgetUse, day_of
+from gateway.runs.interruptions import interruption_notice
+from gateway.runs.live_events import LiveEvent
+from gateway.runs.replies import NO_REPLY, approval_card, question_card, reply_body
+from gateway.runs.requests import Requests
+from gateway.runs.services import AgentProfile, Services
+from gateway.runs.snapshot import Snapshot, take_snapshot
+from gateway.texts import say
+from sessions import asks, outbox, runs, store
+from sessions.db.waiting import WaitingDatabase
+from sessions.errors import DatabaseUnavailable, LeaseLost
+from sessions.records import AskKind, Message, MessageState, Role, Run, StopReason
+from sessions.runs import ModelAnswer
+
+log = get_logger(__name__)
+
+ENOUGH = 2
+_AGAIN = "[not done: you have made this very call twice already, and its results are above; use them, or answer now]"
+_CUT_OFF = "[not executed: the answer was cut off by the output limit; write less, or in several steps]"
+
+
+class RunSteps:
+    """Implements `gateway.agent.loop.Work` on the store. One object per claim of a run."""
+
+    def __init__(self, house: Services, run: Run, *, draining: Callable[[], bool] = lambda: False) -> None:
+        self._house = house
+        self._run = run
+        self._database = WaitingDatabase(house.database, self._log_wait)
+        self._draining = draining
+        self._seen: Snapshot | None = None
+        self._route = run.route
+        self._parked = False
+        self._requests = Requests(house, run.id)
+        self._partial = ""  # of the answer that is being written
+        self._asking = False
+        self._has_told = run.fence == 1  # of an interruption; the first claim is none
+        self._last_answer: Answer | None = None
+        self.cut_off = False
+
+    def facts(self) -> dict[str, Any]:
+        """For the log line about the end of the run: chat, model, seconds since it was asked, tokens of all its steps."""
+        run, answer = self._seen.run if self._seen else self._run, self._last_answer
+        usage = (answer.usage.input_tokens, answer.usage.output_tokens) if answer else (0, 0)
+        address = run.route.address if run.route else None
+        return {
+            "chat": f"{address.platform}:{address.chat_id}" if address else run.kind.value,
+            "model": answer.model if answer else "",
+            "seconds": round(max(0, self._house.clock() - run.created_at) / 1000, 3),
+            "input_tokens": run.input_tokens + usage[0],
+            "output_tokens": run.output_tokens + usage[1],
+        }
+
+    # --- looking ---
+
+    async def look(self) -> Situation:
+        day = self._day() if self._house.limits().per_day else ""
+        self._seen = seen = await self._database.read(take_snapshot, self._run.id, day)
+        if seen.run.route != self._route:
+            self._route = seen.run.route
+            self._house.live.tell(LiveEvent(self._run.id, "turned", run=seen.run))
+        if seen.run.fence != self._run.fence:  # stopped at its very start: the model is not asked in vain
+            raise LeaseLost(f"Run {self._run.id} was stopped or taken over.")
+        if not self._has_told:
+            self._has_told = True
+            await self._tell_interruption(seen)
+        return Situation(calls=seen.calls, unread=seen.unread, limit=self._limit_reached(seen))
+
+    async def _tell_interruption(self, seen: Snapshot) -> None:
+        doubtful = [call for call in seen.calls if call.state is MessageState.STARTED and not self.may_repeat(call)]
+        unsure = [f"{call.tool_name} {self._arguments(call)}" for call in doubtful]
+        line, run = interruption_notice(self._run.away_ms, unsure), seen.run
+        if line is not None and run.route is not None:
+            body, key = {"text": line, "silent": True}, f"{run.id}:restarted:{run.fence}"
+            now = self._house.clock()
+            await self._database.write(outbox.put, run.route, body, now, dedup_key=key, session_key=run.session_key)
+
+    @property
+    def _look(self) -> Snapshot:
+        if self._seen is None:
+            raise RuntimeError("look() comes first")
+        return self._seen
+
+    def _limit_reached(self, seen: Snapshot) -> str | None:
+        run = seen.run
+        worked = run.worked_ms + max(0, self._house.clock() - run.updated_at)
+        tokens = run.input_tokens + run.output_tokens
+        return self._house.limits().reached(
+            BudgetUse(steps=run.steps, tokens=tokens, seconds=worked / 1000, today=seen.spent)
+        )
+
+    def _day(self) -> str:
+        return day_of(self._house.clock())
+
+    # --- the model ---
+
+    async def ask_model(self) -> Answer:
+        await self._settle_files()
+        seen = self._look
+        profile = self._profile()
+        request = await self._requests.build(seen, profile, self._toolbox(profile))
+        began = time.monotonic()
+        self._partial, self._asking = "", True
+        try:
+            answer = self._last_answer = await self._house.model().ask(request, self._on_token)
+        except ContextOverflow as error:
+            self._requests.refused(error)
+            raise
+        self._asking = False
+        self._house.live.tell(LiveEvent(self._run.id, "said"))
+        took = round(time.monotonic() - began, 3)
+        log.debug(
+            "model.called", run_id=self._run.id, model=answer.model, seconds=took, tokens=answer.usage.input_tokens
+        )
+        return answer
+
+    async def _settle_files(self) -> None:
+        """Files are fetched when their message is taken up, so that admitting it never waits for them."""
+        settle, seen = self._house.settle_file, self._look
+        waiting = [
+            message
+            for message in seen.history
+            if message.run_id == self._run.id and any(map(_is_waiting, message.attachments or ()))
+        ]
+        if settle is None or not waiting:
+            return
+        inbox = self._house.workspace(seen.session.ns) / INBOX
+        for message in waiting:
+            settled = [await settle(one, inbox) if _is_waiting(one) else (one, "") for one in message.attachments or ()]
+            content = "\n".join(
+                part for part in [message.content or "", *(line for _, line in settled)] if part.strip()
+            )
+            await self._database.write(store.set_attachments, message.id, content, [one for one, _ in settled])
+        await self.look()
+
+    def _on_token(self, text: str) -> None:
+        kind = "afresh" if text == AFRESH else "token"
+        self._partial = "" if text == AFRESH else self._partial + text
+        self._house.live.tell(LiveEvent(self._run.id, kind, text))
+
+    def _profile(self) -> AgentProfile:
+        return self._house.profile(self._run, self._look.session)
+
+    def _toolbox(self, profile: AgentProfile) -> Toolbox:
+        return profile.toolbox.without(*self._run.options.get("without_tools", ()))
+
+    # --- the journal ---
+
+    async def fold(self) -> None:
+        await self._database.write(runs.fold, self._run, self._house.clock())
+
+    async def answered(self, answer: Answer) -> None:
+        await self._database.write(self._commit_answer, self._said(answer), answer.finish_reason == "length")
+
+    def _commit_answer(self, conn: Connection, said: ModelAnswer, cut_off: bool) -> None:
+        now = self._house.clock()
+        calls = runs.answered(conn, self._run, said, now, step=self._look.run.steps)
+        for call in calls if cut_off else ():
+            runs.tool_done(conn, self._run, call.id, _CUT_OFF, now)
+
+    def _said(self, answer: Answer) -> ModelAnswer:
+        taken = {made["id"] for message in self._look.history for made in message.tool_calls or ()}
+        return ModelAnswer(
+            text=answer.text,
+            tool_calls=[_raw(call, new_call_id() if call.id in taken else call.id) for call in answer.tool_calls],
+            input_tokens=answer.usage.input_tokens,
+            output_tokens=answer.usage.output_tokens,
+            model=answer.model,
+            day=self._day(),
+            cut_off=answer.finish_reason == "length",
+            withheld=answer.finish_reason == "content_filter",
+        )
+
+    async def finish(self, answer: Answer) -> bool:
+        self.cut_off = answer.finish_reason == "length"
+        if note := self._requests.left_out(answer):
+            self._on_token(note)
+            answer = replace(answer, text=answer.text.rstrip() + note)
+        route = self._look.run.route
+        reply = reply_body(answer.text, route) if route else None
+        is_over = await self._database.write(
+            runs.finish, self._run, self._said(answer), self._house.clock(), step=self._look.run.steps, reply=reply
+        )
+        if not is_over and reply is not None:
+            self._house.live.tell(LiveEvent(self._run.id, "answered"))
+        return is_over
+
+    async def keep_stopped(self) -> None:
+        """The run was stopped while its answer was written: so much of it as there is stays."""
+        if not self._asking:
+            return
+        text, tokens, route = self._partial.strip(), self._house.tokens, self._run.route
+        text = "" if NO_REPLY.startswith(text[: len(NO_REPLY)]) else text
+        said = ModelAnswer(
+            text=text,
+            input_tokens=self._requests.size,
+            output_tokens=tokens.text(text),
+            day=self._day(),
+        )
+        reply = {"text": f"{text}\n\n{say('run.stopped_here')}"} if text and route else None
+        await self._database.write(runs.keep_stopped, self._run, said, self._house.clock(), reply=reply)
+
+    async def end_over_budget(self, limit: str) -> None:
+        text = say("budget.run", limit=limit)
+        await self._database.write(
+            runs.finish,
+            self._run,
+            ModelAnswer(text=text),
+            self._house.clock(),
+            step=self._look.run.steps,
+            reply={"text": text} if self._look.run.route else None,
+            reason=StopReason.BUDGET,
+        )
+
+    async def hand_over(self) -> None:
+        await self._database.write(runs.hand_over, self._run, self._house.clock())
+
+    def _log_wait(self, error: DatabaseUnavailable, pause: float) -> None:
+        log.warning("database.unavailable", run_id=self._run.id, error=str(error), retry_in=pause)
+
+    async def fail(self, error: str, notice: str | None, code: str | None = None) -> None:
+        """End the run in error; never raises for a run that is over."""
+        body = {"text": notice} if notice else None
+        await self._database.write(runs.fail, self._run, error, self._house.clock(), notice=body, code=code)
+
+    # --- the tools ---
+
+    def is_callers(self, call: Message) -> bool:
+        names = {tool["function"]["name"] for tool in self._run.options.get("tools", ())}
+        return call.tool_name in names
+
+    def may_run_beside_others(self, call: Message) -> bool:
+        tool = self._toolbox(self._profile()).get(call.tool_name or "")
+        return tool is not None and tool.reads_only
+
+    def may_repeat(self, call: Message) -> bool:
+        tool = self._toolbox(self._profile()).get(call.tool_name or "")
+        return tool is None or tool.idempotent
+
+    async def run_tool(self, call: Message) -> Result | None:
+        toolbox = self._toolbox(self._profile())
+        tool = toolbox.get(call.tool_name or "")
+        arguments = self._arguments(call)
+        if tool is None:
+            return Result(content=f"[there is no tool {call.tool_name}; you have {', '.join(toolbox.tools) or 'none'}]")
+        if self._made_before(call, arguments) >= ENOUGH:
+            return Result(content=_AGAIN)
+        if tool.needs_approval and (refusal := await self._approval(call, arguments)) is not _APPROVED:
+            return refusal
+        if not tool.reads_only:
+            await self._database.write(runs.tool_started, self._run, call.id, self._house.clock())
+        self._house.live.tell(LiveEvent(self._run.id, "tool", tool.name))
+        began = time.monotonic()
+        outcome = await tool.run(self._place(call), arguments)
+        seconds = time.monotonic() - began
+        self._house.tool_ran(tool.name, "asked" if isinstance(outcome, HumanQuestion) else "done", seconds)
+        log.debug("tool.finished", run_id=self._run.id, tool=tool.name, seconds=round(seconds, 3))
+        self._house.live.tell(LiveEvent(self._run.id, "tool_done", tool.name))
+        if isinstance(outcome, HumanQuestion):
+            await self._park(call, outcome)
+            return None
+        return Result(content=outcome)
+
+    async def done(self, call: Message, result: Result) -> None:
+        now = self._house.clock()
+        await self._database.write(runs.tool_done, self._run, call.id, result.content, now, state=result.state)
+
+    def _place(self, call: Message) -> ToolContext:
+        session = self._look.session
+        return ToolContext(
+            session=session,
+            database=self._database,
+            workspace=self._house.workspace(session.ns),
+            skills=self._house.skills,
+            outgoing=self._house.outgoing,
+            clock=self._house.clock,
+            idem_key=call.idem_key or "",
+            run_id=self._run.id,
+        )
+
+    def _made_before(self, call: Message, arguments: str) -> int:
+        """How often this run has made the very same call and had its result."""
+        results = {each.tool_call_id for each in self._look.history if each.role is Role.TOOL and each.id < call.id}
+        made = [
+            each
+            for message in self._look.history
+            if message.run_id == self._run.id
+            for each in message.tool_calls or ()
+        ]
+        same = (each["function"] for each in made if each["id"] in results)
+        return sum(each["name"] == call.tool_name and alike(each["arguments"], arguments) for each in same)
+
+    def _arguments(self, call: Message) -> str:
+        for message in reversed(self._look.history):
+            for made in message.tool_calls or ():
+                if made["id"] == call.tool_call_id and message.id < call.id:
+                    return str(made["function"]["arguments"])
+        return "{}"
+
+    async def _park(self, call: Message, asking: HumanQuestion) -> None:
+        card = question_card(asking.question, asking.options)
+        await self._sleep(call, asking.question, options=asking.options, kind=AskKind.QUESTION, card=card)
+
+    async def _sleep(
+        self,
+        call: Message,
+        question: str,
+        *,
+        options: Sequence[str],
+        kind: AskKind,
+        card: Mapping[str, Any],
+        args_hash: str | None = None,
+    ) -> None:
+        self._parked = await self._database.write(
+            _parked,
+            self._run,
+            call,
+            question,
+            self._house.clock(),
+            options=options,
+            kind=kind,
+            args_hash=args_hash,
+            card=card if self._look.run.route else None,
+        )
+        if (
+            not self._parked
+        ):  # something came in: it may be the answer already, so it is folded in and the model decides again
+            await self._database.write(self._withdraw, call)
+
+    def _withdraw(self, conn: Connection, call: Message) -> None:
+        now = self._house.clock()
+        runs.tool_done(conn, self._run, call.id, "[not asked: a new message arrived first; it follows]", now)
+        runs.fold(conn, self._run, now)
+
+    async def _approval(self, call: Message, arguments: str) -> Result | None:
+        """`_APPROVED` when this very call was approved; None when it is being asked; else what the model is told."""
+        digest = hashlib.sha256(f"{call.tool_name}\0{arguments}".encode()).hexdigest()
+        ask = await self._database.read(asks.of_call, self._run.id, call.tool_call_id or "")
+        if ask is None or ask.answered_at is None or ask.args_hash != digest:
+            exact = f"{call.tool_name} {arguments}"
+            card = approval_card(exact)
+            await self._sleep(
+                call, exact, options=("approve", "deny"), kind=AskKind.APPROVAL, card=card, args_hash=digest
+            )
+            return None
+        if ask.approved:
+            return _APPROVED
+        return Result(content=f"[denied by {ask.answered_by or 'the user'}: {ask.answer or 'no reason given'}]")
+
+    # --- where it stands ---
+
+    @property
+    def parked(self) -> bool:
+        return self._parked
+
+    @property
+    def draining(self) -> bool:
+        return self._draining()
+
+
+def _parked(conn: Connection, run: Run, call: Message, question: str, now: int, **more: Any) -> bool:
+    """Whoever is held up by that in another place hears of it."""
+    if not runs.park(conn, run, call, question, now, **more):
+        return False
+    for row in runs.held_up(conn, run):
+        if row.route is not None:
+            key = f"held_up:{row.dedup_key}"
+            outbox.put(conn, row.route, {"text": say("ask.held_up")}, now, dedup_key=key, session_key=row.session_key)
+    return True
+
+
+def _is_waiting(attachment: Mapping[str, Any]) -> bool:
+    return not (attachment.get("path") or attachment.get("url") or attachment.get("gone"))
+
+
+_APPROVED = Result(content="approved")
+
+
+def _raw(call: ToolCall, call_id: str) -> JSON:
+    """The call as it goes back to the model, every field that the endpoint sent included.
+
+    Some models count their ids anew with every answer; an approval counts for one call only, so each gets an id of its own.
+    """
+    raw = dict(call.raw)
+    function = {"name": call.name, "arguments": call.arguments, **dict(raw.get("function") or {})}
+    return {"type": "function", **raw, "id": call_id, "function": function}

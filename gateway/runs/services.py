@@ -1,0 +1,73 @@
+"""What runs are given by the house: who answers, with what, and within which limits."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from gateway.agent.models.interface import Model
+from gateway.agent.tokens import Tokens
+from gateway.agent.tools.registry import Toolbox
+from gateway.agent.window import Window
+from gateway.runs.budget import RunLimits
+from gateway.runs.live_events import LiveEvents
+from sessions.clock import Clock, now_ms
+from sessions.db import Database
+from sessions.records import Run, Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentProfile:
+    """One character of the agent: who it is and what it may use."""
+
+    system_prompt: str
+    toolbox: Toolbox = field(default_factory=Toolbox)
+    model: str | None = None
+
+
+SettleFile = Callable[[Mapping[str, Any], Path], Awaitable[tuple[dict[str, Any], str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Everything that a run needs. `profile` may be asked at any time, so that a new configuration counts from the next step on."""
+
+    home: Path
+    database: Database
+    model: Callable[[], Model]
+    profile: Callable[[Run, Session], AgentProfile]
+    limits: Callable[[], RunLimits] = RunLimits
+    window: Callable[[str | None], Window] = lambda _: Window()
+    tokens: Tokens = field(default_factory=Tokens)
+    live: LiveEvents = field(default_factory=LiveEvents)
+    clock: Clock = now_ms
+    timezone: str = "UTC"
+    settle_file: SettleFile | None = None
+    """Fetches and saves one attachment into this folder; gives it back with its place, and a line for the model."""
+    run_ended: Callable[[str], None] = lambda _: None
+    tool_ran: Callable[[str, str, float], None] = lambda _, __, ___: None
+
+    def workspace(self, ns: str) -> Path:
+        return self.home / "workspace" / folder_name(ns)
+
+    @property
+    def skills(self) -> Path:
+        return self.home / "skills"
+
+    @property
+    def outgoing(self) -> Path:
+        return self.home / "outgoing"
+
+
+def folder_name(ns: str) -> str:
+    """A namespace as the name of one folder, readable and never leading out of its parent."""
+    safe = "".join(
+        char if char.isascii() and (char.isalnum() or char in "-_.:@+") else f"%{ord(char):02X}" for char in ns
+    )
+    name = safe if len(safe) <= 200 else f"{safe[:160]}%{_digest(ns)}"
+    return name if name.strip(".") else f"%{_digest(ns)}"
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=12).hexdigest()

@@ -1,0 +1,173 @@
+"""How a run ends: with an answer, an error, or because somebody stopped it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+
+from sessions import asks, events, inbox, outbox, store
+from sessions.db.engine import touch
+from sessions.db.schema import messages, runs
+from sessions.db.sql import param
+from sessions.records import MessageState, NewMessage, Role, Run, RunStatus, StopReason
+from sessions.runs.journal import (
+    close_call,
+    count_stopped,
+    foldable,
+    note_answer,
+    open_calls,
+    own,
+    take_in,
+    take_step,
+    tell_status,
+)
+from sessions.runs.queries import get
+from sessions.runs.types import ACTIVE, ModelAnswer
+from sessions.runs.waiting import close_card
+
+STOPPED = "[stopped by the user]"
+
+
+def finish(
+    conn: Connection,
+    run: Run,
+    said: ModelAnswer,
+    now: int,
+    *,
+    step: int,
+    reply: Mapping[str, Any] | None = None,
+    reason: StopReason = StopReason.DONE,
+) -> bool:
+    """Commit the final message and, in the same transaction, what has to be sent. `reply` None: nothing is sent.
+
+    True when the run is over. False when something came in meanwhile: that is folded in, and the run goes on.
+    """
+    inbox.serialize(conn, run.session_key)
+    current = take_step(conn, run, step, said, now)
+    if current is None:
+        return get(conn, run.id).status is not RunStatus.RUNNING
+    final = NewMessage(role=Role.ASSISTANT, content=said.text, run_id=run.id, token_count=said.output_tokens)
+    note_answer(conn, run, said, [final], now)
+    events.emit(conn, run, "message", {"role": "agent", "content": said.text}, now)
+    if reply is not None:
+        _reply(conn, current, reply, now, dedup_key=f"{run.id}:{step}:0")
+    waiting = foldable(conn, current) if reason is StopReason.DONE else []
+    if waiting:
+        take_in(conn, current, waiting, now)
+        return False
+    if said.withheld:
+        _note(conn, current, {"withheld": True})
+    _end(conn, current, RunStatus.COMPLETED, now, reason=StopReason.BUDGET if said.cut_off else reason)
+    return True
+
+
+def _note(conn: Connection, run: Run, fields: Mapping[str, Any]) -> None:
+    """Rare, and only callers ask for it: among the options, as it says how the run went."""
+    options = json.dumps({**run.options, **fields}, ensure_ascii=False)
+    conn.execute(update(runs).where(runs.c.id == run.id).values(options=options))
+
+
+def _reply(conn: Connection, run: Run, reply: Mapping[str, Any], now: int, *, dedup_key: str) -> None:
+    if run.route is not None:
+        outbox.put(conn, run.route, reply, now, dedup_key=dedup_key, session_key=run.session_key, run_id=run.id)
+
+
+def hand_over(conn: Connection, run: Run, now: int) -> None:
+    """The answer asks for tools of the caller: the run is over, and the calls stay open for the caller's next request."""
+    own(conn, run, now)
+    _end(conn, run, RunStatus.COMPLETED, now, reason=StopReason.DONE)
+
+
+def fail(
+    conn: Connection,
+    run: Run,
+    error: str,
+    now: int,
+    *,
+    notice: Mapping[str, Any] | None = None,
+    code: str | None = None,
+) -> None:
+    """The run ends in error, with a line in the chat. What was said stays; the transcript stays valid. `code`: for callers."""
+    inbox.serialize(conn, run.session_key)
+    own(conn, run, now)
+    take_in(conn, run, foldable(conn, run), now)
+    _close_all(conn, run, "[not done: the run ended with an error]", now)
+    if notice is not None:
+        _reply(conn, get(conn, run.id), notice, now, dedup_key=f"{run.id}:error")
+    if code is not None:
+        _note(conn, run, {"error_code": code})
+    _end(conn, run, RunStatus.ERROR, now, error=error)
+
+
+def stop(conn: Connection, run_id: str, now: int) -> bool:
+    """End it at once, whoever works on it: their next write fails. What is unread stays in the conversation. False: it was over."""
+    session_key = get(conn, run_id).session_key
+    inbox.serialize(conn, session_key)
+    run = get(conn, run_id)
+    if run.status not in ACTIVE:
+        return False
+    take_in(conn, run, foldable(conn, run), now)
+    _close_all(conn, run, "[stopped by the user before it was done]", now)
+    if (ask := asks.open_of(conn, run.id)) is not None:
+        asks.close_open(conn, run.id, now)
+        close_card(conn, run, ask, now)
+    stopped = NewMessage(role=Role.ASSISTANT, content=STOPPED, run_id=run.id)
+    store.append(conn, run.session_id, [stopped], now)
+    conn.execute(update(runs).where(runs.c.id == run.id).values(fence=runs.c.fence + 1))
+    _end(conn, run, RunStatus.COMPLETED, now, reason=StopReason.CANCELLED)
+    touch(conn, "stopped", run.id)
+    return True
+
+
+def keep_stopped(
+    conn: Connection, run: Run, said: ModelAnswer, now: int, *, reply: Mapping[str, Any] | None = None
+) -> bool:
+    """What was said of an answer until the run was stopped stays, marked as stopped, and is counted. False: it was taken back, or is
+    here already."""
+    inbox.serialize(conn, run.session_key)
+    marker = messages.c.session_id == run.session_id, messages.c.run_id == run.id, messages.c.content == STOPPED
+    row = conn.scalar(select(messages.c.id).where(*marker, messages.c.role == Role.ASSISTANT))
+    if row is None:
+        return False
+    count_stopped(conn, run, said)
+    if said.text:
+        store.rewrite(conn, row, f"{said.text}\n\n{STOPPED}", token_count=said.output_tokens)
+        if reply is not None:
+            _reply(conn, run, reply, now, dedup_key=f"{run.id}:stopped")
+    return True
+
+
+def _close_all(conn: Connection, run: Run, content: str, now: int) -> None:
+    for call in open_calls(conn, run):
+        close_call(conn, run, call.id, content, now, state=MessageState.UNKNOWN)
+
+
+_END = (
+    update(runs)
+    .where(runs.c.id == param("run"))
+    .values(
+        status=param("as"),
+        stop_reason=param("reason"),
+        error=param("because"),
+        lease_owner=None,
+        lease_until=None,
+        updated_at=param("now"),
+    )
+)
+
+
+def _end(
+    conn: Connection,
+    run: Run,
+    status: RunStatus,
+    now: int,
+    *,
+    reason: StopReason | None = None,
+    error: str | None = None,
+) -> None:
+    conn.execute(_END, {"run": run.id, "as": status, "reason": reason, "because": error, "now": now})
+    tell_status(conn, run, status, now, error=error)
+    touch(conn, "run", run.id)
+    if inbox.count_unread(conn, run.session_key):  # the next one of this key may start
+        touch(conn, "inbox", run.session_key)

@@ -1,0 +1,54 @@
+"""The words of a run: what comes in at the door, what a model said, how a session is opened."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sessions.records import RunKind, RunStatus
+
+MAX_TAKEOVERS = 5
+SUSPECT_TAKEOVERS = 2
+"""After so many interruptions without progress a run is worked on only while no other such run is."""
+ACTIVE = (RunStatus.RUNNING, RunStatus.WAITING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What became of a message at the door. `fresh`: it was not here before. `joined`: a run was at work already."""
+
+    fresh: bool
+    run_id: str | None
+    joined: bool = False
+    status: RunStatus | None = None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAnswer:
+    """A model's answer as it goes into the journal. `tool_calls` are raw, as they go back to the model.
+
+    `cut_off`: by the output limit. `withheld`: by the service's content filter, the whole or a part.
+    """
+
+    text: str
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    model: str = ""
+    day: str = ""
+    cut_off: bool = False
+    withheld: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How a session of this key is opened, and what its runs are for. `wait_ms`: a run begins that much later, because more is coming."""
+
+    user_id: str | None = None
+    model: str | None = None
+    ns: str | None = None
+    deployment: str | None = None
+    thread_id: str | None = None
+    kind: RunKind = RunKind.CHAT
+    wait_ms: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -1,0 +1,195 @@
+"""A session begins, and its journal grows."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, ScalarSelect, func, insert, select, update
+
+from sessions import ids
+from sessions.db.engine import touch
+from sessions.db.schema import MESSAGE_OPEN, messages, sessions
+from sessions.db.sql import param
+from sessions.errors import NotFound
+from sessions.keys import SessionKey
+from sessions.records import NewMessage, Role, Session
+from sessions.store.queries import get
+
+CHAIN_LENGTH = 2_000
+TITLE_LENGTH = 200
+
+
+def _first_open(session_id: Any) -> ScalarSelect[int]:
+    """The first tool result that is still to come."""
+    return select(func.min(messages.c.id)).where(messages.c.session_id == session_id, MESSAGE_OPEN).scalar_subquery()
+
+
+# Built once: these run for every message.
+_INSERT = insert(messages).returning(messages.c.id)
+_LOCK = select(sessions.c.id).where(sessions.c.id == param("session")).with_for_update()
+_COUNT = (
+    update(sessions)
+    .where(sessions.c.id == param("session"))
+    .values(
+        message_count=sessions.c.message_count + param("messages"),
+        tool_call_count=sessions.c.tool_call_count + param("calls"),
+        last_user_at=func.coalesce(param("spoken"), sessions.c.last_user_at),
+        settled_to=func.coalesce(_first_open(param("session")) - 1, param("settled")),
+        input_tokens=sessions.c.input_tokens + param("read"),
+        output_tokens=sessions.c.output_tokens + param("written"),
+        model=func.coalesce(param("by"), sessions.c.model),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerCost:
+    """What an answer has cost, and the model that gave it."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    model: str | None = None
+
+
+_NOTHING = AnswerCost()
+
+
+def start(
+    conn: Connection,
+    key: SessionKey,
+    now: int,
+    *,
+    source: str,
+    session_id: str | None = None,
+    user_id: str | None = None,
+    model: str | None = None,
+    title: str | None = None,
+    ns: str | None = None,
+    parent: str | None = None,
+) -> Session:
+    """A new active session of this key. The key must have none."""
+    new_id = session_id or ids.session_id(now)
+    values = {
+        "id": new_id,
+        "session_key": str(key),
+        "source": source,
+        "user_id": user_id,
+        "agent": key.agent,
+        "model": model,
+        "title": title,
+        "started_at": now,
+        "parent_session_id": parent,
+        "ns": ns or key.namespace,
+    }
+    conn.execute(insert(sessions), values)
+    touch(conn, "session", new_id)
+    touch(conn, "key", str(key))
+    return get(conn, new_id)
+
+
+def append(
+    conn: Connection, session_id: str, new: Sequence[NewMessage], now: int, *, used: AnswerCost = _NOTHING
+) -> list[int]:
+    """Add messages to the journal, in this order. Returns their ids, which only ever grow within a session."""
+    if not new:
+        return []
+    if conn.dialect.name != "sqlite":
+        conn.execute(_LOCK, {"session": session_id})  # or ids could be taken in one order and committed in another
+    added = [_insert(conn, session_id, message, now) for message in new]
+    counted = conn.execute(
+        _COUNT,
+        {
+            "session": session_id,
+            "messages": len(new),
+            "calls": sum(len(message.tool_calls) for message in new if message.tool_calls),
+            "spoken": now if any(message.role is Role.USER for message in new) else None,
+            "settled": added[-1],
+            "read": used.input_tokens,
+            "written": used.output_tokens,
+            "by": used.model,
+        },
+    )
+    if counted.rowcount == 0:
+        raise NotFound(f"Session {session_id} is gone.")
+    touch(conn, "session", session_id)
+    return added
+
+
+def set_attachments(conn: Connection, message_id: int, content: str, attachments: list[dict[str, Any]]) -> None:
+    """Files that were only announced when the message came in are there now, and named in its text."""
+    from sessions.db import search
+
+    changed = {"content": content, "attachments": dump(attachments)}
+    session_id = conn.scalar(select(messages.c.session_id).where(messages.c.id == message_id))
+    if session_id is not None:
+        search.forget(conn, session_id)
+        conn.execute(update(messages).where(messages.c.id == message_id).values(changed))
+        touch(conn, "rewritten", session_id)
+
+
+def count_used(conn: Connection, session_id: str, used: AnswerCost) -> None:
+    """What an answer has cost that is no row of its own."""
+    read, written = sessions.c.input_tokens + used.input_tokens, sessions.c.output_tokens + used.output_tokens
+    changed = {"input_tokens": read, "output_tokens": written}
+    conn.execute(update(sessions).where(sessions.c.id == session_id).values(changed))
+
+
+def rewrite(conn: Connection, message_id: int, content: str, *, token_count: int | None = None) -> None:
+    """Another text in the place of this message's."""
+    from sessions.db import search
+
+    session_id = conn.scalar(select(messages.c.session_id).where(messages.c.id == message_id))
+    if session_id is not None:
+        search.forget(conn, session_id)
+        changed = {"content": content, "token_count": token_count}
+        conn.execute(update(messages).where(messages.c.id == message_id).values(changed))
+        touch(conn, "rewritten", session_id)
+
+
+def settle(conn: Connection, session_id: str) -> None:
+    """Mark how far the journal will not change any more: up to the first tool result that is still to come."""
+    newest_row = select(func.max(messages.c.id)).where(messages.c.session_id == session_id)
+    settled = func.coalesce(_first_open(session_id) - 1, newest_row.scalar_subquery(), 0)
+    conn.execute(update(sessions).where(sessions.c.id == session_id).values(settled_to=settled))
+    touch(conn, "session", session_id)
+
+
+def _insert(conn: Connection, session_id: str, message: NewMessage, now: int) -> int:
+    return conn.execute(
+        _INSERT,
+        {
+            "session_id": session_id,
+            "run_id": message.run_id,
+            "role": message.role,
+            "content": message.content,
+            "tool_calls": dump(message.tool_calls),
+            "tool_call_id": message.tool_call_id,
+            "tool_name": message.tool_name,
+            "token_count": message.token_count,
+            "created_at": now,
+            "sender": message.sender,
+            "attachments": dump(message.attachments),
+            "state": message.state,
+            "idem_key": message.idem_key,
+        },
+    ).scalar_one()
+
+
+def dump(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def rename(conn: Connection, session_id: str, title: str) -> str:
+    """Returns the title as it is kept: what is too long is cut. An empty one takes the title away."""
+    kept = title.strip()[:TITLE_LENGTH].rstrip()
+    conn.execute(update(sessions).where(sessions.c.id == session_id).values(title=kept or None))
+    return kept
+
+
+def choose_model(conn: Connection, session_id: str, model: str | None) -> None:
+    """The model that answers here from now on; None: the configured one."""
+    config = None if model is None else json.dumps({"model": model})
+    conn.execute(
+        update(sessions).where(sessions.c.id == session_id).values(model_config=config, model=model or sessions.c.model)
+    )

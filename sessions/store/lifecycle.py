@@ -1,0 +1,56 @@
+"""A session ends, is gone back to, or continues in a child."""
+
+from sqlalchemy import Connection, update
+
+from sessions.db.engine import touch
+from sessions.db.schema import sessions
+from sessions.inbox import serialize
+from sessions.keys import SessionKey
+from sessions.records import EndReason, Session
+from sessions.store.append import start
+from sessions.store.queries import active, chain, get
+
+
+def end(conn: Connection, session_id: str, reason: EndReason, now: int) -> bool:
+    """False when it had ended already."""
+    ended = conn.execute(
+        update(sessions)
+        .where(sessions.c.id == session_id, sessions.c.ended_at.is_(None))
+        .values(ended_at=now, end_reason=reason)
+        .returning(sessions.c.session_key)
+    ).scalar()
+    if ended is not None:
+        touch(conn, "key", ended)
+    return ended is not None
+
+
+def reopen(conn: Connection, session: Session, now: int) -> Session:
+    """Go back to this conversation: its newest part is active again, the key's current session ends, and it counts as activity."""
+    last = chain(conn, session)[-1]
+    serialize(conn, last.session_key)
+    current = active(conn, last.session_key)
+    if current is not None and current.id != last.id:
+        end(conn, current.id, EndReason.USER, now)
+    conn.execute(
+        update(sessions).where(sessions.c.id == last.id).values(ended_at=None, end_reason=None, last_user_at=now)
+    )
+    touch(conn, "key", last.session_key)
+    return get(conn, last.id)
+
+
+def continue_in_child(conn: Connection, session: Session, now: int) -> Session:
+    """The conversation goes on in a new session with the same key; the parent stays readable and searchable."""
+    end(conn, session.id, EndReason.COMPRESSED, now)
+    child = start(
+        conn,
+        SessionKey.parse(session.session_key),
+        now,
+        source=session.source,
+        user_id=session.user_id,
+        model=session.model,
+        title=session.title,
+        ns=session.ns,
+        parent=session.id,
+    )
+    conn.execute(update(sessions).where(sessions.c.id == child.id).values(last_user_at=session.last_user_at))
+    return child

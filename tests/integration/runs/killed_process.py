@@ -1,0 +1,132 @@
+"""A process that works on runs until it is killed: real model client, real worker, tools that leave a line for every execution."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+
+from gateway.agent.models.endpoint import ModelSettings
+from gateway.agent.models.openai import OpenAIModel
+from gateway.agent.tools import ask_human
+from gateway.agent.tools.registry import Arguments, Tool, Toolbox, ToolContext
+from gateway.dispatch.local import LocalDispatch
+from gateway.maintenance import Maintenance
+from gateway.observe import logging
+from gateway.runs.services import AgentProfile, Services
+from gateway.runs.worker import Worker
+from sessions import runs
+from sessions.clock import now_ms
+from sessions.db import open_database
+from sessions.inbox import NewInbox
+from sessions.keys import Address, ChatKind, Platform
+from sessions.records import Route
+from sessions.runs import Opening
+
+Input = tuple[str, str, str]
+"""Dedup key, session key, text."""
+
+
+class Nothing(Arguments):
+    pass
+
+
+def leave_line(place: ToolContext, name: str) -> None:
+    line = f"{name} {place.idem_key}\n".encode()
+    file = os.open(place.workspace.parent.parent / "executed", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(file, line)
+    os.close(file)
+
+
+async def note_down(place: ToolContext, _: Nothing) -> str:
+    """Harmless when repeated."""
+    leave_line(place, "note_down")
+    await asyncio.sleep(0.01)
+    return "noted"
+
+
+async def pay(place: ToolContext, _: Nothing) -> str:
+    """Never to be repeated."""
+    await asyncio.sleep(0.015)
+    leave_line(place, "pay")
+    await asyncio.sleep(0.015)
+    return "paid"
+
+
+async def peek(place: ToolContext, _: Nothing) -> str:
+    """Only looks."""
+    await asyncio.sleep(0.002)
+    return "seen"
+
+
+TOOLS = Toolbox(
+    {
+        "note_down": Tool(name="note_down", arguments=Nothing, function=note_down, idempotent=True),
+        "pay": Tool(name="pay", arguments=Nothing, function=pay),
+        "peek": Tool(name="peek", arguments=Nothing, function=peek, idempotent=True, reads_only=True),
+        "ask_human": ask_human.TOOL,
+    }
+)
+
+
+def route_of(session_key: str) -> Route:
+    chat = session_key.rpartition(":")[2]
+    return Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id=chat))
+
+
+def live(home: Path, model_url: str, pipe: Pipe) -> None:
+    """Take inputs from the pipe and acknowledge each after its commit; `None` asks to finish everything and leave."""
+    logging.configure("error")
+    asyncio.run(_live(home, model_url, pipe))
+
+
+async def _live(home: Path, model_url: str, pipe: Pipe) -> None:
+    runs.MAX_TAKEOVERS = 1_000  # it is killed far more often than anything could make progress
+    database = open_database(home)
+    model = OpenAIModel(ModelSettings(base_url=model_url, name="fake-model", api_key="sk-fake"))
+    house = Services(
+        home=home,
+        database=database,
+        model=lambda: model,
+        profile=lambda _, __: AgentProfile(system_prompt="You are tested.", toolbox=TOOLS),
+    )
+    upkeep = Maintenance(home, database)
+    await upkeep.repair()
+    dispatch = LocalDispatch(database)
+    worker = Worker(house, dispatch)
+    tasks = [asyncio.create_task(worker.run()), asyncio.create_task(upkeep.run())]
+    inputs: asyncio.Queue[Input | None] = asyncio.Queue()
+    threading.Thread(target=_listen, args=(pipe, inputs, asyncio.get_running_loop()), daemon=True).start()
+    pipe.send("ready")
+    while (said := await inputs.get()) is not None:
+        dedup_key, session_key, text = said
+        new = NewInbox(
+            dedup_key=dedup_key, session_key=session_key, messages=[{"content": text}], route=route_of(session_key)
+        )
+        await database.write(runs.accept, new, Opening(), now_ms())
+        pipe.send(dedup_key)
+    while await database.read(runs.in_flight):
+        await asyncio.sleep(0.02)
+    await worker.drain()
+    tasks[1].cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.gather(*tasks)
+    await upkeep.close()
+    await model.aclose()
+    database.close()
+    pipe.send("done")
+
+
+def _listen(pipe: Pipe, inputs: "asyncio.Queue[Input | None]", loop: asyncio.AbstractEventLoop) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            said = pipe.recv()
+            loop.call_soon_threadsafe(inputs.put_nowait, said)
+            if said is None:
+                return
+
+
+if __name__ == "__main__":
+    sys.exit("started by the tests")

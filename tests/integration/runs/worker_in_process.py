@@ -1,0 +1,210 @@
+"""A worker on a real database and the real model client, in this process; the model is the scripted server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from gateway.agent.models.endpoint import ModelSettings
+from gateway.agent.models.openai import OpenAIModel
+from gateway.agent.models.retry import RetryPolicy
+from gateway.agent.tools import ask_human
+from gateway.agent.tools.registry import Arguments, Tool, Toolbox
+from gateway.commands import Chat, execute, parse
+from gateway.dispatch.local import LocalDispatch
+from gateway.runs.budget import RunLimits
+from gateway.runs.services import AgentProfile, Services
+from gateway.runs.worker import Worker
+from sessions import asks, runs, store
+from sessions.clock import now_ms
+from sessions.db import Database, open_database
+from sessions.db.engine import Touch
+from sessions.db.schema import inbox, outbox
+from sessions.inbox import InboxMode, NewInbox
+from sessions.keys import Address, ChatKind, Platform
+from sessions.records import Ask, Message, OutState, Role, Route, Run, RunStatus
+from sessions.runs import Accepted, Opening
+from tests.fakes.model_server import ModelServer, Script
+
+KEY = "agent:main:telegram:dm"
+DM = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7"))
+GROUP = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.GROUP, chat_id="-9"))
+_numbers = count()
+
+
+class Plain(Arguments):
+    text: str = ""
+
+
+@dataclass
+class Desk:
+    """`say` puts a message in, `settled` waits until its run no longer works."""
+
+    database: Database
+    server: ModelServer
+    house: Services
+    tools: dict[str, Tool]
+    limits: dict[str, Any] = field(default_factory=dict)
+    worker: Worker | None = None
+
+    async def accept(self, text: str, *, key: str = KEY, route: Route | None = DM, **more: Any) -> Accepted:
+        body = {"content": text, **more.pop("body", {})}
+        new = NewInbox(dedup_key=f"d{next(_numbers)}", session_key=key, messages=[body], route=route, **more)
+        return await self.database.write(runs.accept, new, Opening(), now_ms())
+
+    async def say(self, text: str, **more: Any) -> Run:
+        accepted = await self.accept(text, **more)
+        return await self.settled(accepted.run_id)
+
+    async def settled(self, run_id: str | None = None, *, key: str = KEY) -> Run:
+        """Of this run, or of whatever the key's newest session is about."""
+        async with asyncio.timeout(30), self._changes() as changed:
+            while (run := await self._run(run_id, key)) is None or run.status is RunStatus.RUNNING:
+                await changed.wait()
+                changed.clear()
+        return run
+
+    async def _run(self, run_id: str | None, key: str) -> Run | None:
+        if run_id is None:
+            return await self.database.read(runs.active, key)
+        return await self.database.read(runs.get, run_id)
+
+    @asynccontextmanager
+    async def _changes(self) -> AsyncIterator[asyncio.Event]:
+        changed, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def hear(_: frozenset[Touch]) -> None:
+            loop.call_soon_threadsafe(changed.set)
+
+        unlisten = self.database.listen(hear)
+        try:
+            yield changed
+        finally:
+            unlisten()
+
+    async def command(self, text: str, *, key: str = KEY, route: Route | None = DM) -> str:
+        parsed = parse(text)
+        assert parsed is not None
+        chat = Chat(session_key=key, now=now_ms(), user="Ann", route=route, default_model="fake-model")
+        return await self.database.write(execute, chat, parsed)
+
+    async def messages(self, key: str = KEY) -> list[Message]:
+        return await self.database.read(_messages, key)
+
+    async def said(self, key: str = KEY) -> list[tuple[str, str]]:
+        return [(str(m.role), m.content or "") for m in await self.messages(key)]
+
+    async def sent(self) -> list[dict[str, Any]]:
+        return await self.database.read(_sent)
+
+    async def arrive(self) -> None:
+        """Everything that was to be sent has arrived in the chats."""
+        names = {"state": OutState.SENT, "platform_ids": '["55"]'}
+        await self.database.write(lambda conn: conn.execute(outbox.update().values(names)) and None)
+
+    async def outcomes(self) -> list[str | None]:
+        return await self.database.read(lambda conn: [row.outcome for row in conn.execute(select(inbox))])
+
+    async def ask(self, run_id: str) -> Ask | None:
+        return await self.database.read(asks.open_of, run_id)
+
+
+def _messages(conn: Connection, key: str) -> list[Message]:
+    session = store.active(conn, key)
+    return store.read_messages(conn, session.id) if session else []
+
+
+def _sent(conn: Connection) -> list[dict[str, Any]]:
+    import json
+
+    return [json.loads(row.body) for row in conn.execute(select(outbox).order_by(outbox.c.id))]
+
+
+async def _patient(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+def tool(name: str, function: Callable[..., Any], **fields: Any) -> Tool:
+    return Tool(name=name, arguments=Plain, function=function, **fields)
+
+
+@asynccontextmanager
+async def desk(
+    home: Path,
+    script: Script = (),
+    *,
+    tools: Sequence[Tool] = (),
+    limits: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    working: bool = True,
+    url: str = "",
+    **server: Any,
+) -> AsyncIterator[Desk]:
+    async with AsyncExitStack() as stack:
+        fake = await stack.enter_async_context(ModelServer(script, **server))
+        database = open_database(home, url)
+        stack.callback(database.close)
+        chosen = {"base_url": fake.url, "name": "fake-model", "api_key": "sk-fake-key-1234567890", **(settings or {})}
+        model = OpenAIModel(ModelSettings(**chosen), patience=RetryPolicy(sleep=_patient, jitter=lambda: 0.0))
+        stack.push_async_callback(model.aclose)
+        chosen_limits = dict(limits or {})
+        known = {each.name: each for each in (*tools, ask_human.TOOL)}
+        house = Services(
+            home=home,
+            database=database,
+            model=lambda: model,
+            profile=lambda _, __: AgentProfile(system_prompt="You are tested.", toolbox=Toolbox(known)),
+            limits=lambda: RunLimits(**chosen_limits),
+            window=lambda name: _window(model, name),
+        )
+        made = Desk(database=database, server=fake, house=house, tools=known, limits=chosen_limits)
+        if working:
+            await stack.enter_async_context(at_work(made))
+        yield made
+
+
+def _window(model: OpenAIModel, name: str | None) -> Any:
+    from gateway.agent.window import Window
+
+    return Window(size=model.window(name), output=1_000)
+
+
+@asynccontextmanager
+async def at_work(desk: Desk) -> AsyncIterator[Worker]:
+    """Leaving drains, as SIGTERM does."""
+    dispatch = LocalDispatch(desk.database)
+    desk.worker = worker = Worker(desk.house, dispatch)
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        await worker.drain()
+        await task
+        dispatch.close()
+
+
+@asynccontextmanager
+async def crashing(desk: Desk) -> AsyncIterator[Worker]:
+    """Leaving ends the worker where it stands, with its leases, like a crash; the next one is of the same process."""
+    dispatch = LocalDispatch(desk.database)
+    worker = Worker(desk.house, dispatch)
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        dispatch.close()
+
+
+def of_role(messages: Sequence[Message], role: Role) -> list[str]:
+    return [message.content or "" for message in messages if message.role is role]
+
+
+def queued(**more: Any) -> dict[str, Any]:
+    return {"mode": InboxMode.QUEUE, **more}

@@ -1,0 +1,412 @@
+"""Answers as endpoints really send them, read with the real client."""
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gateway.agent.models.endpoint import ModelSettings
+from gateway.agent.models.interface import AFRESH, ModelRequest
+from gateway.agent.models.openai import OpenAIModel
+from gateway.texts import say
+from tests.fakes.model_replies import Failure, Reply, as_json, call, calls
+from tests.fakes.model_server import ModelServer
+from tests.unit.gateway.agent.talking import CLOCK, FILES, HELLO, talking
+
+
+async def test_an_answer_streams_and_counts():
+    async with talking(["Good morning to you"]) as talk:
+        answer = await talk.ask()
+        assert answer.text == "Good morning to you" == "".join(talk.shown)
+        assert len(talk.shown) > 2
+        assert (answer.finish_reason, answer.model, answer.tool_calls) == ("stop", "big", ())
+        assert answer.usage.input_tokens > 0
+        assert answer.usage.output_tokens > 0
+        assert not answer.usage.estimated
+
+
+async def test_what_is_asked_for_is_what_is_sent():
+    async with talking() as talk:
+        await talk.ask(tools=[FILES], max_output_tokens=77, options={"temperature": 0.2}, model="other")
+        body = talk.server.bodies[0]
+        assert body["messages"] == HELLO
+        assert body["tools"] == [FILES]
+        assert (body["model"], body["max_tokens"], body["temperature"]) == ("other", 77, 0.2)
+        assert body["stream"] is True
+        assert body["stream_options"] == {"include_usage": True}
+        assert talk.server.calls[0].headers["Authorization"] == "Bearer sk-secret-123"
+
+
+async def test_without_a_key_a_local_server_is_served():
+    async with talking(settings={"api_key": ""}) as talk:
+        assert (await talk.ask()).text == "ok"
+
+
+async def test_tool_calls_of_one_answer_stay_apart():
+    script = [
+        calls(call("files", {"action": "list"}, id="a"), call("clock", {"zone": "UTC"}, id="b"), text="One moment.")
+    ]
+    async with talking(script) as talk:
+        answer = await talk.ask(tools=[FILES, CLOCK])
+        assert answer.text == "One moment."
+        assert answer.finish_reason == "tool_calls"
+        assert [(each.id, each.name, json.loads(each.arguments)) for each in answer.tool_calls] == [
+            ("a", "files", {"action": "list"}),
+            ("b", "clock", {"zone": "UTC"}),
+        ]
+
+
+async def test_unknown_fields_of_a_tool_call_go_back_as_they_came():
+    signed = call("files", {"action": "list"}, extra_content={"google": {"thought_signature": "c2ln"}})
+    async with talking([calls(signed)]) as talk:
+        (found,) = (await talk.ask(tools=[FILES])).tool_calls
+        assert found.raw == signed
+        turn = [{"role": "assistant", "content": None, "tool_calls": [dict(found.raw)]}]
+        await talk.ask([*HELLO, *turn, {"role": "tool", "tool_call_id": found.id, "content": "[]"}], tools=[FILES])
+        assert talk.server.bodies[1]["messages"][2]["tool_calls"] == [signed]
+
+
+def _deltas(*deltas: dict, finish_reason: str = "stop") -> Reply:
+    return Reply(deltas=tuple({"tool_calls": [delta]} for delta in deltas), finish_reason=finish_reason)
+
+
+def _piece(name: str | None = None, arguments: object = None, **fields) -> dict:
+    function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
+    return {**fields, "function": function}
+
+
+TWO_CALLS = {
+    "as the API says": (
+        _piece("files", "", index=0, id="a", type="function"),
+        _piece(arguments='{"n"', index=0),
+        _piece("clock", "", index=1, id="b", type="function"),
+        _piece(arguments=":1}", index=0),
+        _piece(arguments='{"n":2}', index=1),
+    ),
+    "no index": (_piece("files", '{"n":1}', id="a"), _piece("clock", '{"n":2}', id="b")),
+    "no index, in pieces": (
+        _piece("files", "", id="a"),
+        _piece(arguments='{"n":'),
+        _piece(arguments="1}"),
+        _piece("clock", '{"n":2}', id="b"),
+    ),
+    "neither index nor id": (_piece("files", '{"n":1}'), _piece("clock", '{"n":2}')),
+    "every index is 0": (_piece("files", '{"n":1}', index=0, id="a"), _piece("clock", '{"n":2}', index=0, id="b")),
+    "every index is 0, no id": (_piece("files", '{"n":1}', index=0), _piece("clock", '{"n":2}', index=0)),
+    "id and name on every piece": (
+        _piece("files", '{"n":', index=0, id="a"),
+        _piece("files", "1}", index=0, id="a"),
+        _piece("clock", '{"n":2}', index=1, id="b"),
+    ),
+    "empty ids on later pieces": (
+        _piece("files", '{"n":', index=0, id="a"),
+        _piece("", "1}", index=0, id=""),
+        _piece("clock", '{"n":2}', index=1, id="b"),
+    ),
+    "nulls on later pieces": (
+        _piece("files", '{"n":', index=0, id="a", type="function"),
+        {"index": 0, "id": None, "type": None, "function": {"name": None, "arguments": "1}"}},
+        _piece("clock", '{"n":2}', index=1, id="b"),
+    ),
+    "arguments as an object": (_piece("files", {"n": 1}, index=0, id="a"), _piece("clock", {"n": 2}, index=1, id="b")),
+    "the same id twice": (_piece("files", '{"n":1}', index=0, id="a"), _piece("clock", '{"n":2}', index=1, id="a")),
+}
+
+
+@pytest.mark.parametrize("deltas", TWO_CALLS.values(), ids=TWO_CALLS.keys())
+async def test_two_calls_however_they_are_cut(deltas):
+    async with talking([_deltas(*deltas)]) as talk:
+        answer = await talk.ask(tools=[FILES, CLOCK])
+        assert [(each.name, json.loads(each.arguments)) for each in answer.tool_calls] == [
+            ("files", {"n": 1}),
+            ("clock", {"n": 2}),
+        ]
+        assert len({each.id for each in answer.tool_calls}) == 2
+        assert all(each.id and each.raw["type"] == "function" for each in answer.tool_calls)
+        assert answer.finish_reason == "tool_calls"
+
+
+async def test_a_legacy_function_call_is_a_tool_call():
+    deltas = ({"function_call": {"name": "files", "arguments": ""}}, {"function_call": {"arguments": '{"n":1}'}})
+    async with talking([Reply(deltas=deltas, finish_reason="function_call")]) as talk:
+        answer = await talk.ask(tools=[FILES])
+        assert [(each.name, each.arguments) for each in answer.tool_calls] == [("files", '{"n":1}')]
+        assert answer.finish_reason == "tool_calls"
+
+
+async def test_arguments_that_are_no_json_are_told_as_written_and_sent_back_as_json():
+    async with talking([calls(call("files", "list all!"))]) as talk:
+        (found,) = (await talk.ask(tools=[FILES])).tool_calls
+        assert found.arguments == "list all!"
+        assert json.loads(found.raw["function"]["arguments"]) == {"not_json": "list all!"}
+
+
+async def test_empty_arguments_are_an_empty_object():
+    async with talking([calls(call("files", ""))]) as talk:
+        (found,) = (await talk.ask(tools=[FILES])).tool_calls
+        assert found.arguments == found.raw["function"]["arguments"] == "{}"
+
+
+async def test_an_answer_cut_for_its_length_says_so_even_with_tool_calls():
+    async with talking([calls(call("files", '{"action": "wri'), finish_reason="length")]) as talk:
+        assert (await talk.ask(tools=[FILES])).finish_reason == "length"
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_reasoning_fields_are_not_the_answer(field):
+    async with talking([Reply(text="42", reasoning="secret thoughts", reasoning_field=field)]) as talk:
+        assert (await talk.ask()).text == "42"
+        assert "".join(talk.shown) == "42"
+
+
+THOUGHTS = {
+    "whole": ("<think>secret</think>\n\nforty two",),
+    "split": ("<th", "ink>sec", "ret</thi", "nk>", "\n\nforty", " two"),
+    "letter by letter": tuple("<think>\nsecret\n</think>\n\nforty two"),
+    "in the middle": ("forty", "<think>secret</think>", " two"),
+    "capitals": ("<Thinking>secret</Thinking>forty two",),
+}
+
+
+@pytest.mark.parametrize("chunks", THOUGHTS.values(), ids=THOUGHTS.keys())
+async def test_thoughts_in_the_text_are_never_shown(chunks):
+    async with talking([Reply(text="".join(chunks), chunks=chunks)]) as talk:
+        assert (await talk.ask()).text == "forty two" == "".join(talk.shown)
+
+
+async def test_a_closing_tag_alone_voids_what_was_shown_before_it():
+    async with talking([Reply(text="x", chunks=("secret ", "thoughts", "</think>", "forty", " two"))]) as talk:
+        assert (await talk.ask()).text == "forty two"
+        assert AFRESH in talk.shown
+        assert "".join(talk.shown[talk.shown.index(AFRESH) :]) == "forty two"
+
+
+async def test_thoughts_that_never_end_leave_no_answer():
+    async with talking([Reply(text="x", chunks=("<think>", "secret"), finish_reason="length")]) as talk:
+        answer = await talk.ask()
+        assert (answer.text, talk.shown, answer.finish_reason) == ("", [], "length")
+
+
+@pytest.mark.parametrize(
+    "text", ["Use `<think>` there", "```xml\n<think>a</think>\n```", "1 < 2 and a <thin line", "a <"]
+)
+async def test_text_about_tags_stays(text):
+    async with talking([Reply(text=text, chunks=tuple(text))]) as talk:
+        assert (await talk.ask()).text == text == "".join(talk.shown)
+
+
+async def test_content_as_parts_null_content_and_empty_choices():
+    script = [Reply(text="in parts", parts=True, empty_choices=True), Reply(text=None)]
+    async with talking(script) as talk:
+        assert (await talk.ask()).text == "in parts"
+        assert (await talk.ask()).text == ""
+
+
+async def test_only_the_first_choice_is_read():
+    choices = [{"index": n, "delta": {"content": f"choice {n}"}, "finish_reason": "stop"} for n in range(2)]
+    body = f"data: {json.dumps({'choices': choices})}\n\ndata: [DONE]\n\n".encode()
+    async with talking([Failure(status=200, body=body, content_type="text/event-stream")]) as talk:
+        assert (await talk.ask()).text == "choice 0"
+
+
+async def test_missing_usage_is_estimated_and_says_so():
+    async with talking([Reply(text="twelve chars", usage=None)]) as talk:
+        usage = (await talk.ask()).usage
+        assert usage.estimated
+        assert usage.output_tokens == 3
+        assert usage.input_tokens == talk.model.tokens.messages(HELLO)
+
+
+async def test_usage_corrects_the_next_estimate_of_that_model():
+    long = [{"role": "user", "content": "word " * 400}]
+    async with talking([Reply(text="ok", usage={"prompt_tokens": 1_000, "completion_tokens": 1})]) as talk:
+        await talk.ask(long)
+        assert talk.model.tokens.factor("big") == 2.0
+
+
+async def test_cached_tokens_are_told():
+    usage = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 64}}
+    async with talking([Reply(text="ok", usage=usage)]) as talk:
+        assert (await talk.ask()).usage.cached_tokens == 64
+
+
+async def test_json_loses_the_fence_around_it():
+    wanted = {"type": "json_object"}
+    async with talking([Reply(text='```json\n{"a": 1}\n```'), as_json({"a": 2})]) as talk:
+        assert json.loads((await talk.ask(response_format=wanted)).text) == {"a": 1}
+        assert json.loads((await talk.ask(response_format=wanted)).text) == {"a": 2}
+
+
+WRITTEN_CALLS = {
+    "fenced": '```json\n{"name": "files", "arguments": {"action": "list"}}\n```',
+    "fenced, unmarked": '```\n{"name": "files", "parameters": {"action": "list"}}\n```',
+    "tagged": '<tool_call>\n{"name": "files", "arguments": {"action": "list"}}\n</tool_call>',
+    "bare": '{"name": "files", "arguments": {"action": "list"}}',
+    "in doubled braces": '{{"name": "files", "arguments": {{"action": "list"}}}}',
+    "in doubled braces outside": '{{"name": "files", "arguments": {"action": "list"}}}',
+    "with flat arguments": '{"name": "files", "action": "list"}',
+    "after its kind": 'tool{"name": "files", "arguments": {"action": "list"}}',
+    "by the name of tool": '{"tool": "files", "args": {"action": "list"}}',
+    "as in a transcript": '{"type": "function", "function": {"name": "files", "arguments": "{\\"action\\": \\"list\\"}"}}',
+    "in a list": '[{"name": "files", "arguments": {"action": "list"}}]',
+}
+SAVE = {
+    "type": "function",
+    "function": {
+        "name": "memory",
+        "parameters": {
+            "type": "object",
+            "properties": {"action": {"enum": ["save", "forget"]}, "text": {"type": "string"}},
+            "required": ["action"],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN_CALLS.values(), ids=WRITTEN_CALLS.keys())
+async def test_a_call_written_as_text_is_a_call_and_is_not_shown(text):
+    async with talking([Reply(text=text, chunks=tuple(text))]) as talk:
+        answer = await talk.ask(tools=[FILES])
+        assert [(each.name, json.loads(each.arguments)) for each in answer.tool_calls] == [
+            ("files", {"action": "list"})
+        ]
+        assert (answer.text, talk.shown, answer.finish_reason) == ("", [], "tool_calls")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '```json\n{"name": "unknown", "arguments": {}}\n```\nlike so',
+        '{"just": "json"}',
+        '[{"name": "files", "arguments": {}}, {"just": "json"}]',
+        '```\n[{"name": "files", "arguments": {}}, {"just": "json"}]\n```',
+        "```python\nprint(1)\n```\n\n```\nplain\n```",
+        'Like this:\n\n```json\n{"name": "files", "arguments": {}}\n```',
+    ],
+)
+async def test_other_blocks_are_text(text):
+    async with talking([Reply(text=text, chunks=tuple(text))]) as talk:
+        answer = await talk.ask(tools=[FILES])
+        assert answer.text == text == "".join(talk.shown)
+        assert answer.tool_calls == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "calls"),
+    [
+        ('Sure, I list them. {"name": "files", "arguments": {"action": "list"}}', "Sure, I list them. ", 1),
+        ('I will:\n\n{"name": "files", "action": "list"}\nDone.', "I will:\n\nDone.", 1),
+        ('Look:\n```json\n{"name": "files", "arguments": {"action": "list"}}\n```', "Look:\n", 1),
+        (
+            '{"name": "files", "arguments": {"action": "list"}}\n{"name": "memory", "action": "save", "text": "a"}',
+            "",
+            2,
+        ),
+        ('{"action": "save", "text": "Ann lives in Oslo"}', "", 1),
+        ('{"name": "memory", "arguments": {"action": "save", "text": "a}', "", 1),
+        ('The file holds {"name": "Ann", "age": 5} and {"a": {"name": "x"}}.', None, 0),
+        ('{"tools": [{"name": "files", "arguments": {"action": "list"}}]}', None, 0),
+        ("A set {1, 2}, a template {{name}}, a tool { and", None, 0),
+        ('{"action": "jump", "text": "a"}', None, 0),
+    ],
+)
+async def test_calls_as_small_models_write_them(text, shown, calls):
+    async with talking([Reply(text=text, chunks=tuple(text))]) as talk:
+        answer = await talk.ask(tools=[FILES, SAVE])
+        assert len(answer.tool_calls) == calls
+        expected = text if shown is None else shown
+        assert "".join(talk.shown) == expected
+        assert answer.text == (expected.rstrip() if calls else expected)
+
+
+async def test_cancelling_ends_the_call():
+    waiting = asyncio.Event()
+
+    async def never():
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async with talking([Reply(text="never", before=never), "next"]) as talk:
+        task = asyncio.create_task(talk.ask())
+        await asyncio.wait_for(waiting.wait(), 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await talk.ask()).text == "next"
+
+
+async def test_an_error_of_the_reader_is_not_taken_for_one_of_the_endpoint():
+    def broken(_token: str) -> None:
+        raise ValueError("mine")
+
+    async with talking(["a b c", "fine"]) as talk:
+        with pytest.raises(ValueError, match="mine"):
+            await talk.model.ask(ModelRequest(messages=HELLO), broken)
+        assert (await talk.ask()).text == "fine"
+
+
+async def test_many_questions_at_once():
+    async with talking() as talk:
+        answers = await asyncio.gather(*(talk.ask() for _ in range(20)))
+        assert {answer.text for answer in answers} == {"ok"}
+        assert talk.server.count == 20
+
+
+async def test_a_closed_model_can_be_used_again():
+    async with talking() as talk:
+        await talk.ask()
+        await talk.model.aclose()
+        assert (await talk.ask()).text == "ok"
+
+
+def test_it_tells_its_name_and_never_its_key():
+    settings = ModelSettings(base_url="https://user:pw@api.openai.com/v1", name="gpt-5-mini", api_key="sk-secret")
+    assert OpenAIModel(settings).describe() == "gpt-5-mini at api.openai.com"
+    assert "sk-secret" not in repr(settings)
+
+
+def test_importing_the_model_does_not_import_the_client_library():
+    code = "import sys, gateway.agent.models.openai, gateway.agent.models.practice; sys.exit('openai' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_the_loop_goes_on_while_the_server_is_slow():
+    gate = asyncio.Event()
+    async with ModelServer([Reply(text="late", before=gate.wait)]) as server:
+        model = OpenAIModel(ModelSettings(base_url=server.url, name="m"))
+        task = asyncio.create_task(model.ask(ModelRequest(messages=HELLO)))
+        await asyncio.sleep(0.02)
+        assert not task.done()
+        gate.set()
+        assert (await asyncio.wait_for(task, 30)).text == "late"
+        await model.aclose()
+
+
+LIMIT = {"answer_bytes": 1_000}
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_an_answer_that_never_ends_is_cut_and_says_so(streams: bool):
+    endless = Reply(text="word " * 100_000, chunks=("word ",) * 100_000 if streams else ())
+    async with talking([endless], settings=LIMIT) as talk:
+        answer = await talk.ask()
+        assert answer.text == ("word " * 200)[:999] + "\n\n" + say("limits.answer_cut", limit="1,000")
+        assert answer.text == "".join(talk.shown)
+        assert answer.finish_reason == "length"
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+async def test_nor_does_one_of_reasoning_or_of_nothing_go_on_for_ever(field: str):
+    deltas = tuple({field: "" if field == "content" else "hmm "} for _ in range(20_000))
+    async with talking([Reply(deltas=deltas)], settings=LIMIT) as talk:
+        answer = await talk.ask()
+        assert answer.text.strip() == say("limits.answer_cut", limit="1,000")
+        assert answer.finish_reason == "length"
+
+
+async def test_calls_of_an_answer_that_was_cut_are_marked_as_cut_off():
+    long = calls(call("files", {"action": "write", "content": "x" * 5_000}))
+    async with talking([long], settings=LIMIT) as talk:
+        assert (await talk.ask(tools=[FILES])).finish_reason == "length"

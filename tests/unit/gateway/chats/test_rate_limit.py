@@ -1,0 +1,110 @@
+"""One budget per chat for everything that is sent there."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from adapters.base import Pace
+from gateway.chats.rate_limit import KEPT_FREE, MARGIN, RateLimiter
+from sessions.keys import Address, ChatKind, Platform
+
+DM = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="1")
+OTHER = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="2")
+GROUP = Address(platform=Platform.TELEGRAM, kind=ChatKind.GROUP, chat_id="-1")
+PACE = Pace(per_second=30, dm=1, group=1, edit=1.5, group_per_minute=20)
+
+
+class Time:
+    """Passes while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        self.now += 1e-6  # as real clocks do between two looks
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def pacer(time: Time) -> RateLimiter:
+    return RateLimiter(PACE, clock=time, sleep=time.sleep)
+
+
+async def test_the_first_is_free_and_the_next_waits(pacer: RateLimiter, time: Time) -> None:
+    await pacer.turn(DM)
+    assert time.now == pytest.approx(100, abs=0.01)
+    await pacer.turn(DM)
+    assert time.now == pytest.approx(101, abs=0.01)
+
+
+async def test_other_chats_wait_only_for_the_platform(pacer: RateLimiter, time: Time) -> None:
+    await pacer.turn(DM)
+    await pacer.turn(OTHER)
+    assert time.now == pytest.approx(100 + MARGIN / 30, abs=0.01)
+
+
+async def test_a_group_has_twenty_a_minute(pacer: RateLimiter, time: Time) -> None:
+    for _ in range(21):
+        await pacer.turn(GROUP)
+    assert time.now == pytest.approx(160, abs=0.1)
+
+
+async def test_what_may_be_left_out_never_waits_and_leaves_room(pacer: RateLimiter, time: Time) -> None:
+    taken = 0
+    for _ in range(600):
+        taken += pacer.turn_now(GROUP, edit=True)
+        time.now += 0.1
+    assert taken == 20 - KEPT_FREE
+    await pacer.turn(GROUP)
+    assert time.now == pytest.approx(160, abs=0.2)
+
+
+async def test_edits_keep_their_own_distance(pacer: RateLimiter, time: Time) -> None:
+    assert pacer.turn_now(DM, edit=True)
+    time.now += 1.2
+    assert not pacer.turn_now(DM, edit=True)
+    assert pacer.turn_now(DM)
+    time.now += 1.2
+    assert pacer.turn_now(DM, edit=True)
+
+
+async def test_a_platform_that_asked_to_wait_is_left_alone(pacer: RateLimiter, time: Time) -> None:
+    pacer.hold(30, DM)
+    assert not pacer.turn_now(DM)
+    assert pacer.turn_now(OTHER)
+    await pacer.turn(DM)
+    assert time.now == pytest.approx(130, abs=0.1)
+
+
+async def test_calls_that_bunched_up_leave_evenly(pacer: RateLimiter, time: Time) -> None:
+    for _ in range(31):
+        await pacer.gate()
+    assert time.now == pytest.approx(100 + MARGIN, abs=0.05)
+
+
+async def test_calls_leave_evenly_even_after_everything_stood_still(time: Time) -> None:
+    async def sleep(seconds: float) -> None:
+        ends = time.now + seconds
+        while time.now < ends:
+            await asyncio.sleep(0)
+
+    pacer, left = RateLimiter(PACE, clock=time, sleep=sleep), list[float]()
+
+    async def call() -> None:
+        await pacer.gate()
+        left.append(time.now)
+
+    calls = asyncio.gather(*(call() for _ in range(20)))
+    while not calls.done():
+        time.now += 0.6 if len(left) == 5 else 0.001
+        await asyncio.sleep(0)
+    assert min(after - before for before, after in pairwise(left)) >= MARGIN / PACE.per_second
