@@ -107,7 +107,7 @@ class ModelEndpoint:
 
     def _silent(self) -> CallFailed:
         seconds = self._settings.timeout_seconds
-        return CallFailed(f"{self._settings.host} was silent for {seconds:g} s.", RefusalKind.AGAIN)
+        return CallFailed(f"{self._settings.host} was silent for {seconds:g} s.", RefusalKind.AGAIN, silent=True)
 
     def _no_connection(self, error: BaseException) -> CallFailed:
         """The transport calls a refused connection a timeout too; only the first cause tells."""

@@ -18,16 +18,27 @@ class CallOutcome(StrEnum):
 
 
 class CallFailed(Exception):
-    """One call failed. `words`: everything that the endpoint said, for learning; `str()` is for the operator."""
+    """One call failed. `words`: everything that the endpoint said, for learning; `str()` is for the operator.
+
+    `wait`: seconds that it asked for. `silent`: the call ran into its timeout.
+    """
 
     def __init__(
-        self, message: str, verdict: RefusalKind, *, status: int = 0, words: str = "", wait: float | None = None
+        self,
+        message: str,
+        verdict: RefusalKind,
+        *,
+        status: int = 0,
+        words: str = "",
+        wait: float | None = None,
+        silent: bool = False,
     ) -> None:
         super().__init__(message)
         self.verdict = verdict
         self.status = status
         self.words = words
         self.wait = wait
+        self.silent = silent
 
     @property
     def outcome(self) -> CallOutcome:

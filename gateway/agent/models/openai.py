@@ -27,7 +27,7 @@ from gateway.agent.models.interface import (
 )
 from gateway.agent.models.quirks import Gap, Quirks
 from gateway.agent.models.refusals import RefusalKind, named_limit
-from gateway.agent.models.retry import RetryPolicy
+from gateway.agent.models.retry import Retries, RetryPolicy
 from gateway.agent.models.stream_reader import AnswerBuilder
 from gateway.agent.models.text_tool_calls import TextToolCallFilter, unfenced_json
 from gateway.agent.models.vision import brings_new, is_refused, not_taken, once_without
@@ -118,9 +118,11 @@ class OpenAIModel:
         """See `Model`. When an answer has to begin again after something was shown, `on_token` hears AFRESH."""
         shown = _Shown(on_token)
         failures: list[ModelError] = []
-        for model in self._candidates(request.model):
+        candidates = self._candidates(request.model)
+        for model in candidates:
+            retries = self._patience.begin(self.settings.timeout_seconds, is_last=model == candidates[-1])
             try:
-                return await self._ask(model, request, shown)
+                return await self._ask(model, request, shown, retries)
             except ContextOverflow:
                 raise
             except ModelRefused as error:
@@ -141,10 +143,9 @@ class OpenAIModel:
         now = self._patience.clock()
         return sorted(names, key=lambda name: self._resting.get(name, now) > now)
 
-    async def _ask(self, model: str, request: ModelRequest, shown: _Shown) -> Answer:
+    async def _ask(self, model: str, request: ModelRequest, shown: _Shown, retries: Retries) -> Answer:
         """One model with its retries. Ends, because every refusal that is adapted to closes a gap for good."""
-        quirks, failed = self._quirks_of(model), 0
-        deadline = self._patience.clock() + self.settings.timeout_seconds
+        quirks = self._quirks_of(model)
         while True:
             if request.exact and Gap.PICTURES in quirks.gaps and brings_new(request.messages):
                 raise not_taken(self.settings.host, model)
@@ -161,18 +162,18 @@ class OpenAIModel:
                 outcome = CallOutcome.ADAPTED if adapted else trouble.outcome
                 self._observe(model, outcome, self._patience.clock() - started, None)
                 if not adapted:
-                    failed += 1
-                    await self._wait_or_give_up(trouble, failed, deadline, body)
+                    await self._wait_or_give_up(trouble, retries, body)
                 shown.start_afresh()
             else:
                 self._resting.pop(model, None)
                 self._observe(model, CallOutcome.ANSWERED, self._patience.clock() - started, answer.usage)
                 return answer
 
-    async def _wait_or_give_up(self, trouble: CallFailed, failed: int, deadline: float, body: JSON) -> None:
+    async def _wait_or_give_up(self, trouble: CallFailed, retries: Retries, body: JSON) -> None:
         if trouble.verdict is RefusalKind.OVERFLOW:
             self._learn_window(body, named_limit(trouble.words))
-        wait = self._patience.wait(failed, trouble.wait, deadline) if trouble.verdict is RefusalKind.AGAIN else None
+        may_pass = trouble.verdict is RefusalKind.AGAIN
+        wait = retries.next_wait(trouble.wait, silent=trouble.silent) if may_pass else None
         if wait is None:
             raise trouble.final() from trouble
         await self._patience.sleep(wait)

@@ -8,26 +8,55 @@ from dataclasses import dataclass
 
 FIRST_WAIT = 0.5
 LONGEST_BACKOFF = 20.0
+SILENT_ATTEMPTS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """At most `attempts` calls, none begun later than the caller's deadline; the waits between them double, with jitter.
+    """`attempts`: calls before a fallback is tried. `last_attempts`: calls where there is none left, half a minute of pauses in all.
 
-    An endpoint that asks for more than `longest_wait` is not waited for.
+    The pauses double, with jitter. An endpoint that asks for more than `longest_wait` is not waited for.
     """
 
     attempts: int = 4
+    last_attempts: int = 7
     longest_wait: float = 60.0
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     clock: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = random.random
 
-    def wait(self, failed: int, asked: float | None, deadline: float) -> float | None:
-        """Seconds until the next call after `failed` ones, or None to give up."""
-        if asked is not None and asked > self.longest_wait:
+    def begin(self, seconds: float, *, is_last: bool = True) -> "Retries":
+        """For one request to one model. No call is begun after `seconds`, except the second one to an endpoint that was silent."""
+        return Retries(self, self.clock() + seconds, is_last=is_last)
+
+
+class Retries:
+    """Counts the failed calls of one request to one model."""
+
+    def __init__(self, policy: RetryPolicy, deadline: float, *, is_last: bool) -> None:
+        self._policy = policy
+        self._deadline = deadline
+        self._is_last = is_last
+        self._failed = 0
+        self._silent = 0
+
+    def next_wait(self, asked: float | None = None, *, silent: bool = False) -> float | None:
+        """Seconds until the next call after one more failed, or None to give up. `asked`: the wait that the endpoint named.
+
+        `silent`: the call ran into its timeout. That is tried once more, and only where there is no fallback left.
+        """
+        self._failed += 1
+        self._silent += silent
+        policy = self._policy
+        if self._failed >= (policy.last_attempts if self._is_last else policy.attempts):
             return None
-        backoff = min(FIRST_WAIT * 2 ** (failed - 1), LONGEST_BACKOFF) * (1 + self.jitter()) / 2
-        seconds = backoff if asked is None else asked + backoff * self.jitter()
-        late = self.clock() + seconds > deadline
-        return None if failed >= self.attempts or late else seconds
+        if asked is not None and asked > policy.longest_wait:
+            return None
+        backoff = min(FIRST_WAIT * 2 ** (self._failed - 1), LONGEST_BACKOFF) * (1 + policy.jitter()) / 2
+        seconds = backoff if asked is None else asked + backoff * policy.jitter()
+        return None if self._is_over(seconds, silent=silent) else seconds
+
+    def _is_over(self, seconds: float, *, silent: bool) -> bool:
+        if silent and self._is_last:
+            return self._silent >= SILENT_ATTEMPTS
+        return self._policy.clock() + seconds > self._deadline

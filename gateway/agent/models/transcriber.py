@@ -17,7 +17,7 @@ class Transcriber:
         self, settings: ModelSettings, *, patience: RetryPolicy | None = None, observe: Observe = ignore
     ) -> None:
         self.settings = settings
-        self._patience = patience or RetryPolicy(attempts=3)
+        self._patience = patience or RetryPolicy(last_attempts=3)
         self._observe = observe
         self._endpoint = ModelEndpoint(settings)
 
@@ -26,19 +26,15 @@ class Transcriber:
 
     async def transcribe(self, audio: bytes, name: str, *, language: str | None = None) -> str:
         """The spoken words. `name` tells the format by its ending. Raises ModelUnreachable or ModelRefused."""
-        deadline, failed = self._patience.clock() + self.settings.timeout_seconds, 0
+        retries = self._patience.begin(self.settings.timeout_seconds)
         while True:
             started = self._patience.clock()
             try:
                 text = await self._call(audio, name, language)
             except CallFailed as trouble:
-                failed += 1
                 self._observe(self.settings.transcription, trouble.outcome, self._patience.clock() - started, None)
-                wait = (
-                    self._patience.wait(failed, trouble.wait, deadline)
-                    if trouble.verdict is RefusalKind.AGAIN
-                    else None
-                )
+                may_pass = trouble.verdict is RefusalKind.AGAIN
+                wait = retries.next_wait(trouble.wait, silent=trouble.silent) if may_pass else None
                 if wait is None:
                     raise trouble.about_audio() from trouble
                 await self._patience.sleep(wait)

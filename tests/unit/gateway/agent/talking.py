@@ -60,7 +60,7 @@ async def talking(script: Script = (), *, settings: dict | None = None, **server
             "base_url": fake.url,
             "name": "big",
             "api_key": "sk-secret-123",
-            "timeout_seconds": 20,
+            "timeout_seconds": 60,
             **(settings or {}),
         }
         observed: list[tuple] = []

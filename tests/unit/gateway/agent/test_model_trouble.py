@@ -71,13 +71,18 @@ async def test_what_may_pass_is_tried_again(failure):
 
 
 @pytest.mark.parametrize("failure", PASSING.values(), ids=PASSING.keys())
-async def test_what_does_not_pass_ends_after_four_calls(failure):
+async def test_what_does_not_pass_ends_after_half_a_minute(failure):
     async with talking(then=failure) as talk:
         with pytest.raises(ModelUnreachable) as raised:
             await talk.ask()
-        assert talk.server.count == 4
-        assert talk.time.slept == [0.5, 1.0, 2.0]
+        assert talk.server.count == 7
+        assert talk.time.slept == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
         assert talk.model.settings.host in str(raised.value)
+
+
+async def test_an_outage_of_ten_seconds_is_outlasted():
+    async with talking(lambda _: Failure() if talk.time.now < 10 else "back again") as talk:
+        assert (await talk.ask()).text == "back again"
 
 
 async def test_a_web_page_points_to_the_address():
@@ -93,10 +98,24 @@ async def test_a_server_error_that_names_a_field_is_no_refusal_of_it():
         assert "stream_options" in talk.server.bodies[1]
 
 
-async def test_a_silent_endpoint_is_given_up():
+async def test_a_silent_endpoint_is_asked_once_more():
+    async with talking([hang(), "awake again"], settings={"timeout_seconds": 0.05}) as talk:
+        assert (await talk.ask()).text == "awake again"
+        assert talk.server.count == 2
+
+
+async def test_an_endpoint_that_stays_silent_is_given_up():
     async with talking(then=hang(), settings={"timeout_seconds": 0.05}) as talk:
         with pytest.raises(ModelUnreachable, match=r"silent for 0\.05 s"):
             await talk.ask()
+        assert talk.server.count == 2
+
+
+def test_a_silent_endpoint_with_a_fallback_left_is_not_waited_for_again():
+    time = Time()
+    retries = time.patience().begin(20, is_last=False)
+    time.now += 20
+    assert retries.next_wait(silent=True) is None
 
 
 async def test_silence_in_the_middle_counts_from_the_last_token():
@@ -104,7 +123,7 @@ async def test_silence_in_the_middle_counts_from_the_last_token():
         await hold.wait()
 
     hold = asyncio.Event()
-    async with talking([Reply(text="a b", between=long)], settings={"timeout_seconds": 0.05}) as talk:
+    async with talking(then=Reply(text="a b", between=long), settings={"timeout_seconds": 0.05}) as talk:
         with pytest.raises(ModelUnreachable, match="silent"):
             await talk.ask()
         hold.set()
@@ -130,7 +149,7 @@ async def test_nobody_listens():
     model = OpenAIModel(ModelSettings(base_url="http://127.0.0.1:9/v1", name="m"), patience=time.patience())
     with pytest.raises(ModelUnreachable, match=r"127\.0\.0\.1:9 cannot be reached: connection refused"):
         await model.ask(ModelRequest(messages=HELLO))
-    assert len(time.slept) == 3
+    assert len(time.slept) == 6
     await model.aclose()
 
 
@@ -160,11 +179,11 @@ def test_a_date_to_wait_for_counts_from_the_answers_own_date():
 
 
 def test_waits_grow_and_end_and_respect_the_deadline():
-    patience = RetryPolicy(attempts=9, clock=lambda: 100.0, jitter=lambda: 0.0)
-    waits = [patience.wait(failed, None, 1_000) for failed in range(1, 10)]
-    assert waits == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, None]
-    assert patience.wait(1, None, 100.1) is None
-    assert patience.wait(1, 61, 1_000) is None
+    patience = RetryPolicy(last_attempts=9, clock=lambda: 100.0, jitter=lambda: 0.0)
+    retries = patience.begin(900)
+    assert [retries.next_wait() for _ in range(9)] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, None]
+    assert patience.begin(0.1).next_wait() is None
+    assert patience.begin(900).next_wait(61) is None
 
 
 async def test_an_answer_that_breaks_off_begins_afresh():
@@ -304,7 +323,7 @@ async def test_the_worst_case_is_bounded():
     async with talking(then=Failure(), settings={"fallbacks": ("b", "c")}) as talk:
         with pytest.raises(ModelUnreachable):
             await talk.ask()
-        assert talk.server.count == 12
+        assert talk.server.count == 4 + 4 + 7
 
 
 async def test_one_unreachable_model_makes_it_worth_trying_later():
@@ -337,7 +356,8 @@ async def test_every_call_is_observed():
 
 
 async def _transcriber(server: ModelServer, time: Time) -> Transcriber:
-    return Transcriber(ModelSettings(base_url=server.url, name="m", api_key="sk-1"), patience=time.patience())
+    settings = ModelSettings(base_url=server.url, name="m", api_key="sk-1")
+    return Transcriber(settings, patience=time.patience(last_attempts=3))
 
 
 async def test_speech_becomes_text():
@@ -359,5 +379,5 @@ async def test_a_busy_transcriber_is_asked_again_and_a_refusing_one_is_not():
             await transcriber.transcribe(b"x", "a.txt")
         with pytest.raises(ModelUnreachable):
             await transcriber.transcribe(b"x", "a.ogg")
-        assert server.count == 7
+        assert server.count == 2 + 1 + 3
         await transcriber.aclose()
