@@ -1,4 +1,4 @@
-"""The composition root: the one place that wires."""
+"""The composition root: the one place that wires the agent, its runs and the database. A daemon adds more: see `daemon`."""
 
 import asyncio
 import contextlib
@@ -7,17 +7,13 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import SecretStr
-
-from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.practice import PracticeModel
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
-from gateway.config.changes import leaves
+from gateway.config.agent_settings import agent_profile, model_settings, run_limits, secrets, timezone_of
 from gateway.config.load import Loaded
 from gateway.config.model import Config
 from gateway.config.model_choice import ChosenModel, ask_ollama, choose_model
@@ -26,12 +22,10 @@ from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal
 from gateway.maintenance import Maintenance
 from gateway.observe.metrics import Metrics
 from gateway.observe.redaction import hide
-from gateway.runs.budget import RunLimits
-from gateway.runs.services import AgentProfile, Services, SettleFile
+from gateway.runs.services import Services, SettleFile
 from gateway.runs.worker import Worker
 from sessions.completeness import require_complete
 from sessions.db import Database, open_database
-from sessions.records import Run, Session
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,7 +79,7 @@ class App:
 
     async def take_over(self, loaded: Loaded) -> None:
         """From the next step of every run on, this configuration counts."""
-        hide(_secrets(loaded.config))
+        hide(secrets(loaded.config))
         chosen = self.answering.chosen
         if is_other := loaded.config.model != self.settings.config.model:
             chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
@@ -102,7 +96,7 @@ async def open_app(
 ) -> AsyncGenerator[App]:
     """Everything, wired and repaired after a crash, but not yet running. `pause`: between the words of the practice model."""
     settings = CurrentConfig(loaded=loaded)
-    hide(_secrets(loaded.config))
+    hide(secrets(loaded.config))
     chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
     tokens = Tokens()
     metrics = Metrics(
@@ -165,19 +159,7 @@ def _model(
 ) -> OpenAIModel | PracticeModel:
     if chosen.provider == "practice":
         return PracticeModel(pause=pause, tokens=tokens)
-    settings = ModelSettings(
-        base_url=chosen.base_url,
-        name=chosen.name,
-        api_key=chosen.api_key,
-        fast=config.model.fast,
-        fallbacks=tuple(config.model.fallbacks),
-        context_window=config.model.context_window,
-        window_is_known="context_window" in config.model.model_fields_set,
-        max_output_tokens=config.model.max_output_tokens,
-        timeout_seconds=config.model.timeout_seconds,
-        answer_bytes=config.limits.answer_bytes,
-    )
-    return OpenAIModel(settings, tokens=tokens, observe=metrics.model_called)
+    return OpenAIModel(model_settings(config, chosen), tokens=tokens, observe=metrics.model_called)
 
 
 def _house(
@@ -201,8 +183,8 @@ def _house(
         home=home,
         database=database,
         model=lambda: answering.model,
-        profile=lambda run, session: _profile(settings.config, run, session),
-        limits=lambda: _limits(settings.config),
+        profile=lambda run, session: agent_profile(settings.config, run, session),
+        limits=lambda: run_limits(settings.config),
         window=window,
         tokens=tokens,
         timezone=timezone_of(settings.config),
@@ -210,43 +192,3 @@ def _house(
         run_ended=metrics.run_ended,
         tool_ran=metrics.tool_ran,
     )
-
-
-def _profile(config: Config, run: Run, session: Session) -> AgentProfile:
-    agent = config.agents.get(session.agent) or config.agents["main"]
-    names = [name for name in agent.tools if name != "memory" or config.memory.enabled]
-    return AgentProfile(
-        system_prompt=run.options.get("system_prompt") or agent.system_prompt, toolbox=Toolbox.of(names)
-    )
-
-
-def _limits(config: Config) -> RunLimits:
-    limits = config.limits
-    return RunLimits(
-        steps=limits.steps_per_run,
-        tokens=limits.tokens_per_run,
-        seconds=limits.seconds_per_run,
-        tokens_per_day=limits.tokens_per_day,
-        spend_per_day=limits.spend_per_day,
-        input_price=limits.price_per_million_input_tokens,
-        output_price=limits.price_per_million_output_tokens,
-    )
-
-
-def timezone_of(config: Config) -> str:
-    """The configured one, else the machine's, else UTC."""
-    return config.session_reset.timezone or machine_timezone()
-
-
-def machine_timezone() -> str:
-    try:
-        name = Path("/etc/localtime").resolve().as_posix().partition("zoneinfo/")[2]
-        ZoneInfo(name)
-    except (OSError, ValueError, ZoneInfoNotFoundError):
-        return "UTC"
-    return name
-
-
-def _secrets(config: Config) -> list[str]:
-    """Every value of a secret key, found by its type."""
-    return [value.get_secret_value() for _, value in leaves(config) if isinstance(value, SecretStr)]

@@ -1,117 +1,158 @@
-"""The life of a process that serves: signals, one daemon per home, telling systemd, a clean end."""
+"""What a daemon adds to the app: the chat platforms and the HTTP API, wired to it."""
 
 import asyncio
 import contextlib
-import fcntl
-import os
-import resource
-import signal
-import socket
-from collections.abc import AsyncGenerator, Generator
-from pathlib import Path
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from importlib.metadata import version
 
-from sessions.errors import Unusable
+from gateway.agent.models.interface import ModelError
+from gateway.agent.models.transcriber import Transcriber
+from gateway.api.http.host_check import HostCheck
+from gateway.api.http.keys import FILE, LEAST_LENGTH, local_key
+from gateway.api.http.server import serving as serving_http
+from gateway.api.http.server_state import ApiServices, Readiness
+from gateway.app import App
+from gateway.attachments.download import AttachmentDownloader, NotTranscribed
+from gateway.chats.intake import Intake
+from gateway.chats.reminders import send_reminders
+from gateway.chats.runner import PlatformState
+from gateway.chats.supervisor import PlatformSupervisor, Webhooks
+from gateway.config.agent_settings import model_names, voice_settings
+from gateway.config.changes import diff
+from gateway.config.daemon_settings import (
+    access_rules,
+    api_limits,
+    caller_keys,
+    intake_limits,
+    intervals,
+    platform_sections,
+)
+from gateway.config.load import Loaded
+from gateway.config.model import Config
+from gateway.observe.database_watch import DatabaseWatch
+from gateway.observe.logging import get_logger
+from sessions.messages import Inbound
 
-_MOST_FILES = 65_536
+log = get_logger(__name__)
 
-
-def raise_file_limit() -> int:
-    """As many open files as this process may have: the soft limit is for programs that use select. Returns how many."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # some systems refuse what they promise
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            return wanted
-    return soft if soft != resource.RLIM_INFINITY else _MOST_FILES
-
-
-class AlreadyRunning(Unusable):
-    """Another daemon serves this home."""
-
-
-@contextlib.contextmanager
-def only_one(home: Path) -> Generator[bool]:
-    """Hold the home for this daemon; True when the one before it was killed. Raises AlreadyRunning."""
-    path = home / "gateway.pid"
-    was_killed = path.exists()
-    descriptor = _held(path, home)
-    try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield was_killed
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
+_NEEDS_RESTART = ("api.", "database.", "log.", "voice.", "session_reset.timezone", "limits.parallel_runs")
+_WELL = frozenset({PlatformState.CONNECTED, "available"})
 
 
-def _held(path: Path, home: Path) -> int:
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            _lock(descriptor, home)
-        except AlreadyRunning:
-            os.close(descriptor)
-            raise
-        if _is(path, descriptor):
-            return descriptor
-        os.close(descriptor)  # the daemon before us removed the file after we opened it
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    app: App
+    chats: PlatformSupervisor
+    url: str
+    key_hint: str
 
-
-def _lock(descriptor: int, home: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pid = os.read(descriptor, 32).decode(errors="replace").strip()
-        raise AlreadyRunning(
-            f"A gateway already runs on {home} (process {pid or 'unknown'}). Stop it first, or choose another home with --home DIR."
-        ) from None
-
-
-def _is(path: Path, descriptor: int) -> bool:
-    try:
-        return path.stat().st_ino == os.fstat(descriptor).st_ino
-    except FileNotFoundError:
-        return False
+    async def reload(self, loaded: Loaded) -> list[str]:
+        """Take over a configuration that is good. Nothing that is under way is dropped. Returns the lines of platforms that it started."""
+        changes = diff(self.app.settings.config, loaded.config)
+        await self.app.take_over(loaded)
+        started = await self.chats.follow(platform_sections(loaded.config), loaded.config.api.public_url)
+        self.app.metrics.config_reloaded(taken=True)
+        late = [change.path for change in changes if change.path.startswith(_NEEDS_RESTART)]
+        log.info("config.reloaded", changed=[change.path for change in changes], after_restart=late)
+        return await self.chats.lines(started)
 
 
 @contextlib.asynccontextmanager
-async def signals() -> AsyncGenerator["Signals"]:
-    """SIGTERM and SIGINT ask for the end, SIGHUP for a look at the configuration."""
-    loop = asyncio.get_running_loop()
-    asked = Signals()
-    loop.add_signal_handler(signal.SIGTERM, asked.end.set)
-    loop.add_signal_handler(signal.SIGINT, asked.end.set)
-    loop.add_signal_handler(signal.SIGHUP, asked.reload.set)
-    try:
-        yield asked
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.remove_signal_handler(number)
+async def serving(app: App) -> AsyncGenerator[Serving]:
+    """Platforms and HTTP while the block lasts."""
+    settings, watch = app.settings, DatabaseWatch(app.database)
+
+    async def noted(inbound: Inbound, run_id: str) -> None:
+        await chats.noted(inbound, run_id)
+
+    intake = Intake(
+        app.database,
+        lambda name: access_rules(settings.config, name),
+        bounds=lambda: intake_limits(settings.config),
+        timezone=app.house.timezone,
+        default_model=lambda: app.chosen.name,
+        noted=noted,
+        accepted=lambda platform: app.metrics.message(platform, "in"),
+    )
+    chats = PlatformSupervisor(
+        database=app.database,
+        intake=intake,
+        live=app.house.live,
+        metrics=app.metrics,
+        timezone=app.house.timezone,
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(intake.close)
+        transcriber = await stack.enter_async_context(_transcriber(settings.config))
+        app.files.settle = AttachmentDownloader(
+            chats.adapters, limit=lambda: settings.config.limits.attachment_bytes, transcriber=lambda: transcriber
+        ).settle
+        stack.push_async_callback(chats.close)
+        for work in (
+            chats.look_for_changes(),
+            app.metrics.watch_loop(),
+            send_reminders(app.database, app.house.timezone),
+            watch.run(),
+        ):
+            stack.callback(asyncio.create_task(work).cancel)
+        url, hint = await stack.enter_async_context(_http(app, chats, watch))  # where its port is taken, nothing begins
+        await chats.follow(platform_sections(settings.config), settings.config.api.public_url)
+        yield Serving(app=app, chats=chats, url=url, key_hint=hint)
 
 
-class Signals:
-    def __init__(self) -> None:
-        self.end = asyncio.Event()
-        self.reload = asyncio.Event()
+@contextlib.asynccontextmanager
+async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> AsyncGenerator[tuple[str, str]]:
+    """Gives the address of the API, and where its key is."""
+    section = app.settings.config.api
+    own = None if section.keys else await asyncio.to_thread(local_key, app.home)
+    if own is not None and len(own.secret) < LEAST_LENGTH:
+        how = f"delete {app.home / FILE} and start again: a new key is made"
+        log.warning("api.short_key", characters=len(own.secret), at_least=LEAST_LENGTH, how_to_mend=how)
+    api = ApiServices(
+        home=app.home,
+        house=app.house,
+        keys=lambda: caller_keys(app.settings.config, own),
+        models=lambda: model_names(app.settings.config, app.chosen),
+        tools=lambda: app.settings.config.agents["main"].tools,
+        readiness=lambda: _readiness(app.settings.config, chats, watch),
+        webhooks=Webhooks(chats),
+        metrics=app.metrics,
+        places=app.places,
+        doors=HostCheck(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),
+        bounds=api_limits(app.settings.config),
+        pauses=intervals(app.settings.config),
+        version=version("hermes-gateway"),
+    )
+    async with serving_http(api, section.host, section.port) as address:
+        keys = f"{len(section.keys)} configured key{'' if len(section.keys) == 1 else 's'}"
+        yield address.url, keys if own is None else f"key in {app.home}/api_key"
 
 
-def tell_systemd(state: str) -> None:
-    """READY=1, STOPPING=1, WATCHDOG=1 … to whoever started us, if it listens."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
+def _readiness(config: Config, chats: PlatformSupervisor, watch: DatabaseWatch) -> Readiness:
+    """A platform counts as up once it was connected; a later outage, also of the database, is told, and makes nobody restart us."""
+    up = {name for name, platform in chats.running.items() if platform.health.was_up}
+    waiting = [name for name in platform_sections(config) if name not in up]
+    parts = {"database": watch.part(), **chats.states()}
+    failing = [name for name, part in parts.items() if name not in waiting and part["state"] not in _WELL]
+    return Readiness(waiting=waiting, failing=failing, parts=parts)
+
+
+class _VoiceMessages(Transcriber):
+    """The transcriber as attachments want it."""
+
+    async def transcribe(self, audio: bytes, name: str, *, language: str | None = None) -> str:
+        try:
+            return await super().transcribe(audio, name, language=language)
+        except ModelError as error:
+            raise NotTranscribed(str(error)) from error
+
+
+@contextlib.asynccontextmanager
+async def _transcriber(config: Config) -> AsyncGenerator[_VoiceMessages | None]:
+    settings = voice_settings(config)
+    if settings is None:
+        yield None
         return
-    target = "\0" + address[1:] if address.startswith("@") else address
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
-        notify.connect(target)
-        notify.sendall(state.encode())
-
-
-async def feed_watchdog() -> None:
-    """As long as the loop turns, say so at half the time that systemd allows."""
-    micros = os.environ.get("WATCHDOG_USEC", "")
-    if not micros.isdecimal():
-        return
-    while True:
-        tell_systemd("WATCHDOG=1")
-        await asyncio.sleep(int(micros) / 2_000_000)
+    async with contextlib.aclosing(_VoiceMessages(settings)) as transcriber:
+        yield transcriber

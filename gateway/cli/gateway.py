@@ -8,15 +8,15 @@ from pathlib import Path
 
 import click
 
-from gateway import daemon
 from gateway.app import App, open_app, running
+from gateway.cli import process
 from gateway.cli.context import Cli, pass_cli
 from gateway.config.load import Loaded, load
 from gateway.config.problems import BadConfig, render_warning
+from gateway.daemon import Serving, serving
 from gateway.home import prepare_home
 from gateway.observe import heap, logging
 from gateway.observe.logging import get_logger
-from gateway.serve import Serving, serving
 from sessions import ids
 from sessions.clock import now_ms
 from sessions.errors import StateError
@@ -57,10 +57,10 @@ def run(cli: Cli) -> None:
     settings = loaded.config.log
     folder = cli.home / "logs" if settings.file else None
     logging.configure(settings.level, folder, shown="warning" if on_terminal else "", form=settings.format)
-    daemon.raise_file_limit()
+    process.raise_file_limit()
     heap.tune()
     sys.setswitchinterval(0.001)  # a thread that works on something large gives way to the event loop sooner
-    with daemon.only_one(cli.home) as was_killed:
+    with process.only_one(cli.home) as was_killed:
         if not loaded.config.database.url.get_secret_value():
             _check_after_crash(cli.home / "state.db", was_killed=was_killed)
         asyncio.run(_serve(cli, loaded, new=new, on_terminal=on_terminal))
@@ -76,20 +76,20 @@ def _check_after_crash(path: Path, *, was_killed: bool) -> None:
 
 async def _serve(cli: Cli, loaded: Loaded, *, new: bool, on_terminal: bool) -> None:
     async with (
-        daemon.signals() as signals,
+        process.signals() as signals,
         open_app(cli.home, loaded, pause=PAUSE if on_terminal else 0) as app,
         serving(app) as served,
         running(app),
     ):
         click.echo(_screen(app, served, await served.chats.lines(), new=new, on_terminal=on_terminal))
-        daemon.tell_systemd("READY=1")
+        process.tell_systemd("READY=1")
         log.info("daemon.started", home=str(cli.home), model=app.chosen.name, api=served.url)
-        async with _beside(daemon.feed_watchdog()), _beside(_reload(cli, served, signals)):
+        async with _beside(process.feed_watchdog()), _beside(_reload(cli, served, signals)):
             if on_terminal:
                 await _until_first(_console(cli, app), signals.end.wait())
             else:
                 await signals.end.wait()
-        daemon.tell_systemd("STOPPING=1")
+        process.tell_systemd("STOPPING=1")
         log.info("daemon.stopping")
     log.info("daemon.stopped")
 
@@ -139,7 +139,7 @@ async def _talk(cli: Cli, app: App) -> None:
         await Terminal(conversation, cli.home, screen).run()
 
 
-async def _reload(cli: Cli, served: Serving, signals: daemon.Signals) -> None:
+async def _reload(cli: Cli, served: Serving, signals: process.Signals) -> None:
     """On SIGHUP or a saved file: a good configuration is taken over, a bad one refused and the last good one kept."""
     files = (cli.home / "config.yaml", cli.home / ".env")
     seen = [_stamp(file) for file in files]

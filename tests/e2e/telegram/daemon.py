@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 
 from gateway.app import App, open_app, running
 from gateway.config.load import load
-from gateway.serve import Serving, serving
+from gateway.daemon import Serving, serving
 from sessions import outbox
 from sessions.db import Database
 from tests.fakes.model_server import ModelServer

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gateway.chats.access import Access, AccessDecision, AccessRules, Paired
+from gateway.config.daemon_settings import access_rules
 from gateway.config.model import Config
-from gateway.serve import rules_of
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound
 
@@ -84,14 +84,14 @@ def test_who_was_paired_is_let_in_by_id():
     ],
 )
 def test_who_the_owner_is(section: dict[str, Any], paired: str | None, owner: str | None):
-    rules = rules_of(Config.model_validate({"platforms": {"telegram": section}}), "telegram")
+    rules = access_rules(Config.model_validate({"platforms": {"telegram": section}}), "telegram")
     assert Access(rules, Paired(owner=paired)).owner == owner
 
 
 @pytest.mark.parametrize("anybody", [["*"], ["*", "7"]])
 def test_with_a_star_strangers_do_not_share_a_memory(anybody: list[str]):
     access = Access(
-        rules_of(Config.model_validate({"platforms": {"telegram": {"allowed_users": anybody}}}), "telegram")
+        access_rules(Config.model_validate({"platforms": {"telegram": {"allowed_users": anybody}}}), "telegram")
     )
     keys = {str(access.key(message.address, message.sender)) for message in (said(user="8"), said(user="9"))}
     assert keys == {"agent:main:telegram:dm:8", "agent:main:telegram:dm:9"}
@@ -99,6 +99,6 @@ def test_with_a_star_strangers_do_not_share_a_memory(anybody: list[str]):
 
 def test_numbers_of_whatsapp_are_one_whatever_their_notation():
     section = {"allowed_users": ["+49 170 1234567", "*"], "owner": "0049 170 1234567"}
-    rules = rules_of(Config.model_validate({"platforms": {"whatsapp": section}}), "whatsapp")
+    rules = access_rules(Config.model_validate({"platforms": {"whatsapp": section}}), "whatsapp")
     assert rules.allowed_users == {"491701234567", "*"}
     assert rules.owner == rules.first_allowed == "491701234567"

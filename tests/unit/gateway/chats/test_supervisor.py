@@ -5,12 +5,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from gateway.chats.runner import PlatformHealth, PlatformState
-from gateway.serve import Chats
+from gateway.chats.supervisor import PlatformSupervisor
 
 
 def test_times_are_told_as_iso_with_offset() -> None:
     nobody: Any = None
-    chats = Chats(nobody, nobody)
+    chats = PlatformSupervisor(database=nobody, intake=nobody, live=nobody, metrics=nobody, timezone="UTC")
     health = PlatformHealth(state=PlatformState.CONNECTED, since=1_750_000_000.5)
     platform: Any = SimpleNamespace(look=lambda: health, health=health)
     chats.running["telegram"] = platform

@@ -1,0 +1,171 @@
+"""The chat platforms that run now: started, stopped and restarted as the configuration wants it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from adapters.base import Adapter, DeliveryError, ReceivesWebhooks
+from adapters.registry import Unavailable, build, settings
+from adapters.section import PlatformSection
+from gateway.chats.intake import Intake
+from gateway.chats.runner import PlatformRunner, PlatformState
+from gateway.observe.metrics import Metrics
+from gateway.runs.live_events import LiveEvents
+from sessions import people
+from sessions.clock import iso, now_ms
+from sessions.db import Database
+from sessions.errors import Invalid
+from sessions.messages import Inbound
+
+MEET_SECONDS = 2.0
+LOOK_SECONDS = 1.0
+
+Receive = Callable[[Mapping[str, str], bytes], Awaitable[bool]]
+
+
+class PlatformSupervisor:
+    """`follow` makes what runs what is wanted: a changed section restarts its platform and no other."""
+
+    def __init__(
+        self, *, database: Database, intake: Intake, live: LiveEvents, metrics: Metrics, timezone: str
+    ) -> None:
+        self._database = database
+        self._intake = intake
+        self._live = live
+        self._metrics = metrics
+        self._timezone = timezone
+        self.running: dict[str, PlatformRunner] = {}
+        self.adapters: dict[str, Adapter] = {}
+        self._settings: dict[str, Mapping[str, Any]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._owner_codes: dict[str, str] = {}
+
+    async def follow(self, sections: Mapping[str, PlatformSection], public_url: str) -> set[str]:
+        """Start, stop and restart until these platforms run. Returns the names of those that it started. Raises Invalid."""
+        urls = {name: f"{public_url.rstrip('/')}/webhooks/{name}" if public_url else "" for name in sections}
+        wanted = {name: settings(name, section, webhook_url=urls[name]) for name, section in sections.items()}
+        for name in [name for name in self.running if wanted.get(name) != self._settings[name]]:
+            await self.stop(name)
+        started = set(wanted) - set(self.running)
+        for name in started:
+            self._start(name, sections[name], urls[name])
+            self._settings[name] = wanted[name]
+            await self._offer_ownership(name)
+        return started
+
+    def _start(self, name: str, section: PlatformSection, webhook_url: str) -> None:
+        try:
+            adapter = build(name, section, webhook_url=webhook_url)
+        except (Unavailable, DeliveryError) as error:
+            raise Invalid(str(error)) from error
+        platform = PlatformRunner(
+            adapter,
+            database=self._database,
+            intake=self._intake,
+            live=self._live,
+            metrics=self._metrics,
+            timezone=self._timezone,
+        )
+        self.running[name], self.adapters[name] = platform, adapter
+        self._tasks[name] = asyncio.create_task(platform.run(), name=name)
+
+    async def _offer_ownership(self, name: str) -> None:
+        """A platform that knows nobody yet: whoever presents this code first is its owner."""
+        self._owner_codes.pop(name, None)
+        access = await self._intake.access(name)
+        if not access.rules.allowed_users and not access.paired.users:
+            code = await self._database.write(people.owner_code, name, now_ms())
+            self._owner_codes[name] = code.replace("-", "")
+
+    async def stop(self, name: str) -> None:
+        self.running.pop(name, None)
+        self.adapters.pop(name, None)
+        task = self._tasks.pop(name)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def close(self) -> None:
+        """What is ready goes out first."""
+        await asyncio.gather(*(platform.send_off() for platform in self.running.values()), return_exceptions=True)
+        for name in list(self._tasks):
+            await self.stop(name)
+
+    async def look_for_changes(self) -> None:
+        """Until cancelled. Other processes approve people and queue messages in the same database."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._intake.forget_people()
+            for platform in self.running.values():
+                platform.delivery.wake()
+
+    async def noted(self, inbound: Inbound, run_id: str) -> None:
+        """A message joined a run that was at work already."""
+        if (platform := self.running.get(inbound.address.platform)) is not None:
+            await platform.presence.noted(inbound, run_id)
+
+    # --- for people and programs that ask ---
+
+    async def lines(self, names: Collection[str] | None = None) -> list[str]:
+        """For the start screen: who we are on each platform, if that is known soon, and how to become its owner if it has none."""
+        shown = {name: platform for name, platform in self.running.items() if names is None or name in names}
+        meeting = [asyncio.ensure_future(platform.known.wait()) for platform in shown.values()]
+        if meeting:
+            _, late = await asyncio.wait(meeting, timeout=MEET_SECONDS)
+            for task in late:
+                task.cancel()
+        return [line for name, platform in shown.items() for line in self._lines(name, platform)]
+
+    def _lines(self, name: str, platform: PlatformRunner) -> Iterator[str]:
+        yield f"{name:<9} {_in_words(platform)}"
+        if code := self._owner_codes.get(name):
+            bot = platform.health.who.partition(" ")[0] or "the bot"
+            yield f"{'':<9} Send {bot}: /start {code} and you are its owner. The code is valid for a day."
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        """For /readyz and the status."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, platform in self.running.items():
+            health = platform.look()
+            found[name] = {
+                "state": health.state,
+                "since": _time(health.since),
+                "words": health.words or _in_words(platform),
+                "last_success": _time(health.last_success),
+            }
+        return found
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else iso(round(seconds * 1000))
+
+
+def _in_words(platform: PlatformRunner) -> str:
+    health = platform.health
+    match health.state:
+        case PlatformState.CONNECTED:
+            return f"this is {health.who}" if health.who else "connected"
+        case PlatformState.STARTING:
+            return "connecting"
+        case PlatformState.LOST | PlatformState.UNAUTHORIZED | PlatformState.NOT_SENDING:
+            return health.words
+
+
+class Webhooks(Mapping[str, Receive]):
+    """The platforms that call us instead of being called, as they run now."""
+
+    def __init__(self, platforms: PlatformSupervisor) -> None:
+        self._platforms = platforms
+
+    def __getitem__(self, name: str) -> Receive:
+        adapter = self._platforms.adapters[name]
+        if not isinstance(adapter, ReceivesWebhooks):
+            raise KeyError(name)
+        receive = adapter.receive
+        deliver = self._platforms.running[name].deliver
+        return lambda headers, body: receive(headers, body, deliver)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, adapter in self._platforms.adapters.items() if isinstance(adapter, ReceivesWebhooks))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))

@@ -1,0 +1,117 @@
+"""The life of a process that serves: signals, one daemon per home, telling systemd, a clean end."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import resource
+import signal
+import socket
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+from sessions.errors import Unusable
+
+_MOST_FILES = 65_536
+
+
+def raise_file_limit() -> int:
+    """As many open files as this process may have: the soft limit is for programs that use select. Returns how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # some systems refuse what they promise
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+    return soft if soft != resource.RLIM_INFINITY else _MOST_FILES
+
+
+class AlreadyRunning(Unusable):
+    """Another daemon serves this home."""
+
+
+@contextlib.contextmanager
+def only_one(home: Path) -> Generator[bool]:
+    """Hold the home for this daemon; True when the one before it was killed. Raises AlreadyRunning."""
+    path = home / "gateway.pid"
+    was_killed = path.exists()
+    descriptor = _held(path, home)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield was_killed
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _held(path: Path, home: Path) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _lock(descriptor, home)
+        except AlreadyRunning:
+            os.close(descriptor)
+            raise
+        if _is(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # the daemon before us removed the file after we opened it
+
+
+def _lock(descriptor: int, home: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.read(descriptor, 32).decode(errors="replace").strip()
+        raise AlreadyRunning(
+            f"A gateway already runs on {home} (process {pid or 'unknown'}). Stop it first, or choose another home with --home DIR."
+        ) from None
+
+
+def _is(path: Path, descriptor: int) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.asynccontextmanager
+async def signals() -> AsyncGenerator["Signals"]:
+    """SIGTERM and SIGINT ask for the end, SIGHUP for a look at the configuration."""
+    loop = asyncio.get_running_loop()
+    asked = Signals()
+    loop.add_signal_handler(signal.SIGTERM, asked.end.set)
+    loop.add_signal_handler(signal.SIGINT, asked.end.set)
+    loop.add_signal_handler(signal.SIGHUP, asked.reload.set)
+    try:
+        yield asked
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+
+class Signals:
+    def __init__(self) -> None:
+        self.end = asyncio.Event()
+        self.reload = asyncio.Event()
+
+
+def tell_systemd(state: str) -> None:
+    """READY=1, STOPPING=1, WATCHDOG=1 … to whoever started us, if it listens."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    target = "\0" + address[1:] if address.startswith("@") else address
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
+        notify.connect(target)
+        notify.sendall(state.encode())
+
+
+async def feed_watchdog() -> None:
+    """As long as the loop turns, say so at half the time that systemd allows."""
+    micros = os.environ.get("WATCHDOG_USEC", "")
+    if not micros.isdecimal():
+        return
+    while True:
+        tell_systemd("WATCHDOG=1")
+        await asyncio.sleep(int(micros) / 2_000_000)

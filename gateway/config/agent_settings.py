@@ -1,0 +1,84 @@
+"""What the agent and its runs are given of the configuration. They do not read it themselves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import SecretStr
+
+from gateway.agent.models.endpoint import ModelSettings
+from gateway.agent.tools.registry import Toolbox
+from gateway.config.changes import leaves
+from gateway.config.model import Config
+from gateway.config.model_choice import ChosenModel
+from gateway.runs.budget import RunLimits
+from gateway.runs.services import AgentProfile
+from sessions.records import Run, Session
+
+
+def secrets(config: Config) -> list[str]:
+    """Every value of a secret key, found by its type."""
+    return [value.get_secret_value() for _, value in leaves(config) if isinstance(value, SecretStr)]
+
+
+def timezone_of(config: Config) -> str:
+    """The configured one, else the machine's, else UTC."""
+    return config.session_reset.timezone or machine_timezone()
+
+
+def machine_timezone() -> str:
+    try:
+        name = Path("/etc/localtime").resolve().as_posix().partition("zoneinfo/")[2]
+        ZoneInfo(name)
+    except (OSError, ValueError, ZoneInfoNotFoundError):
+        return "UTC"
+    return name
+
+
+def model_settings(config: Config, chosen: ChosenModel) -> ModelSettings:
+    return ModelSettings(
+        base_url=chosen.base_url,
+        name=chosen.name,
+        api_key=chosen.api_key,
+        fast=config.model.fast,
+        fallbacks=tuple(config.model.fallbacks),
+        context_window=config.model.context_window,
+        window_is_known="context_window" in config.model.model_fields_set,
+        max_output_tokens=config.model.max_output_tokens,
+        timeout_seconds=config.model.timeout_seconds,
+        answer_bytes=config.limits.answer_bytes,
+    )
+
+
+def voice_settings(config: Config) -> ModelSettings | None:
+    """None: voice messages are not turned into text."""
+    voice = config.voice
+    if not voice.base_url:
+        return None
+    key = voice.api_key.get_secret_value()
+    return ModelSettings(base_url=voice.base_url, name=voice.model, api_key=key, transcription=voice.model)
+
+
+def agent_profile(config: Config, run: Run, session: Session) -> AgentProfile:
+    agent = config.agents.get(session.agent) or config.agents["main"]
+    names = [name for name in agent.tools if name != "memory" or config.memory.enabled]
+    prompt = run.options.get("system_prompt") or agent.system_prompt
+    return AgentProfile(system_prompt=prompt, toolbox=Toolbox.of(names))
+
+
+def run_limits(config: Config) -> RunLimits:
+    limits = config.limits
+    return RunLimits(
+        steps=limits.steps_per_run,
+        tokens=limits.tokens_per_run,
+        seconds=limits.seconds_per_run,
+        tokens_per_day=limits.tokens_per_day,
+        spend_per_day=limits.spend_per_day,
+        input_price=limits.price_per_million_input_tokens,
+        output_price=limits.price_per_million_output_tokens,
+    )
+
+
+def model_names(config: Config, chosen: ChosenModel) -> Sequence[str]:
+    names = (chosen.name, config.model.fast, *config.model.fallbacks)
+    return tuple(dict.fromkeys(name for name in names if name))
