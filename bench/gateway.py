@@ -25,10 +25,10 @@ from gateway.observe import logging
 from sessions import runs, store
 from sessions.clock import now_ms
 from sessions.db import search
-from sessions.db.engine import Touch
 from sessions.inbox import NewInbox
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.records import EndReason, NewMessage, Role, Route, RunStatus, Source
+from sessions.topics import Topic, Touch, ids_of
 
 SESSIONS = 32
 NAME = "fake-model"
@@ -71,8 +71,7 @@ class Desk:
         loop = asyncio.get_running_loop()
 
         def hear(touched: frozenset[Touch]) -> None:
-            over = [which for what, which in touched if what == "run"]
-            if over:
+            if over := ids_of(Topic.RUN, touched):
                 loop.call_soon_threadsafe(self._note, over)
 
         unlisten = self.app.database.listen(hear)

@@ -8,8 +8,8 @@ from gateway.observe.logging import get_logger
 from sessions import inbox, outbox, responses
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, search
-from sessions.db.engine import Touch
 from sessions.erase import erase
+from sessions.topics import Topic, Touch
 from sessions.transcripts import Transcripts
 
 log = get_logger(__name__)
@@ -41,7 +41,7 @@ class Maintenance:
         self._unlisten = database.listen(self._hear)
 
     def _hear(self, touched: frozenset[Touch]) -> None:
-        if not self._grown.is_set() and any(what == "session" for what, _ in touched):
+        if not self._grown.is_set() and any(touch.topic is Topic.SESSION for touch in touched):
             self._loop.call_soon_threadsafe(self._grown.set)
 
     async def repair(self) -> None:

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, func, insert, select, text
 from sessions.db.engine import touch
 from sessions.db.schema import events
 from sessions.records import Event, Run
+from sessions.topics import Topic
 
 
 def emit(conn: Connection, run: Run, kind: str, data: dict[str, Any], now: int) -> None:
@@ -27,7 +28,7 @@ def emit(conn: Connection, run: Run, kind: str, data: dict[str, Any], now: int) 
         "created_at": now,
     }
     conn.execute(insert(events), values)
-    touch(conn, "events", run.deployment)
+    touch(conn, Topic.EVENTS, run.deployment)
 
 
 def after(

@@ -16,6 +16,7 @@ from sessions.ids import is_session_id
 from sessions.inbox import serialize
 from sessions.keys import InvalidKey, SessionKey
 from sessions.records import EndReason, MessageState, Role, Session
+from sessions.topics import Topic
 
 _SESSION_FIELDS = (
     "id",
@@ -168,8 +169,8 @@ def import_session(conn: Connection, new: ImportedSession) -> bool:
         conn.execute(insert(messages), rows[start : start + _BATCH])
     store.recount(conn, new.id)
     conn.execute(update(sessions).where(sessions.c.id == new.id).values(last_user_at=new.last_user_at))
-    touch(conn, "session", new.id)
-    touch(conn, "key", new.session_key)
+    touch(conn, Topic.SESSION, new.id)
+    touch(conn, Topic.KEY, new.session_key)
     return True
 
 

@@ -12,6 +12,7 @@ from sessions.db.sql import param
 from sessions.errors import Invalid, NotFound
 from sessions.inbox import serialize
 from sessions.records import Observation
+from sessions.topics import Topic
 
 KINDS = ("fact", "preference", "decision", "event")
 MAX_TEXT = 2_000
@@ -56,7 +57,7 @@ def note(
     added = conn.execute(insert(observations).returning(observations.c.id), values).scalar_one()
     if old is not None:
         close(conn, ns, old.id, now, closed_by=added)
-    touch(conn, "memory", ns)
+    touch(conn, Topic.MEMORY, ns)
     return get_open(conn, ns, added)
 
 
@@ -79,7 +80,7 @@ def close(conn: Connection, ns: str, number: int, now: int, *, closed_by: int | 
         .where(observations.c.id == number, observations.c.ns == ns, observations.c.closed_at.is_(None))
         .values(closed_at=now, closed_by=closed_by)
     )
-    touch(conn, "memory", ns)
+    touch(conn, Topic.MEMORY, ns)
 
 
 def forget(conn: Connection, ns: str, number: int) -> None:
@@ -87,7 +88,7 @@ def forget(conn: Connection, ns: str, number: int) -> None:
     get_open(conn, ns, number)
     conn.execute(delete(observations).where(observations.c.ns == ns, observations.c.closed_by == number))
     conn.execute(delete(observations).where(observations.c.ns == ns, observations.c.id == number))
-    touch(conn, "memory", ns)
+    touch(conn, Topic.MEMORY, ns)
 
 
 _OPEN = (

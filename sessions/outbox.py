@@ -12,6 +12,7 @@ from sessions.db.schema import OUT_OPEN, outbox, runs
 from sessions.db.sql import insert_once, param
 from sessions.messages import Attachment, AttachmentKind, Button, Outbound
 from sessions.records import OutRow, OutState, Route
+from sessions.topics import Topic
 
 MAX_AGE_MS = 3_600_000
 """A message whose first sending may have arrived is not tried again after this long."""
@@ -47,7 +48,7 @@ def put(
         "created_at": now,
     }
     added = insert_once(conn, outbox, values)
-    touch(conn, "outbox", route.address.platform)
+    touch(conn, Topic.OUTBOX, route.address.platform)
     return added is not None
 
 
@@ -292,7 +293,7 @@ def send_again(conn: Connection, row_id: int, now: int) -> bool:
         .returning(outbox.c.platform)
     ).scalar()
     if revived is not None:
-        touch(conn, "outbox", revived)
+        touch(conn, Topic.OUTBOX, revived)
     return revived is not None
 
 

@@ -12,6 +12,7 @@ from sessions.errors import NotFound
 from sessions.inbox import serialize
 from sessions.keys import Address
 from sessions.records import Route
+from sessions.topics import Topic
 
 VALID_MS = 3_600_000
 MAX_PENDING = 3
@@ -79,7 +80,7 @@ def _put(conn: Connection, platform: str, user_id: str, name: str, address: str,
         "expires_at": now + valid_ms,
     }
     conn.execute(insert(pairings), {"code_hash": _hashed(code), **values})
-    touch(conn, "people", platform)
+    touch(conn, Topic.PEOPLE, platform)
     return code
 
 
@@ -145,7 +146,7 @@ def admit(conn: Connection, platform: str, user_id: str, name: str, now: int) ->
         values = {"platform": platform, "user_id": user_id, "name": name, "owner": first, "approved_at": now}
         conn.execute(insert(people), values)
         known = conn.execute(select(people).where(people.c.platform == platform, people.c.user_id == user_id)).one()
-    touch(conn, "people", platform)
+    touch(conn, Topic.PEOPLE, platform)
     return Person(
         platform=platform, user_id=user_id, name=known.name, owner=bool(known.owner), approved_at=known.approved_at
     )
@@ -158,7 +159,7 @@ def revoke(conn: Connection, user: str) -> list[Person]:
         raise NotFound(f"Nobody with the id {user} was paired. `hermes pair list` shows who was.")
     for person in found:
         conn.execute(delete(people).where(people.c.platform == person.platform, people.c.user_id == person.user_id))
-        touch(conn, "people", person.platform)
+        touch(conn, Topic.PEOPLE, person.platform)
     return found
 
 

@@ -14,11 +14,12 @@ from typing import Any, BinaryIO
 from sqlalchemy import Connection, RowMapping, func, select
 
 from sessions import deletion_notes, files
-from sessions.db.engine import Database, Touch
+from sessions.db.engine import Database
 from sessions.db.schema import MESSAGE_OPEN, messages, sessions
 from sessions.db.sql import param
 from sessions.ids import is_session_id
 from sessions.records import Message, Source
+from sessions.topics import Topic, Touch
 
 _CHUNK = 500
 _TAIL = 4_096
@@ -77,15 +78,15 @@ class Transcripts:
 
     def _hear(self, touched: frozenset[Touch]) -> None:
         with self._lock:
-            for what, which in touched:
-                match what:
-                    case "session":
-                        self._dirty.add(which)
-                    case "rewritten":
-                        self._rewritten.add(which)
-                    case "gone":
-                        self._gone.add(which)
-                    case "key":
+            for touch in touched:
+                match touch.topic:
+                    case Topic.SESSION:
+                        self._dirty.add(touch.id)
+                    case Topic.REWRITTEN:
+                        self._rewritten.add(touch.id)
+                    case Topic.GONE:
+                        self._gone.add(touch.id)
+                    case Topic.KEY:
                         self._index_due = True
                     case _:
                         pass

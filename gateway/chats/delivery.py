@@ -26,11 +26,11 @@ from gateway.texts.times import when
 from sessions import asks, leases, outbox, runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
-from sessions.db.engine import Touch
 from sessions.errors import StateError
 from sessions.keys import Address, ChatKind
 from sessions.messages import Piece
 from sessions.records import OutRow
+from sessions.topics import Topic, Touch, ids_of
 
 log = get_logger(__name__)
 
@@ -114,9 +114,9 @@ class Delivery:
         self.trouble_since = 0.0
 
     def _hear(self, touched: frozenset[Touch]) -> None:
-        if ("outbox", self._platform) in touched:
+        if Touch(Topic.OUTBOX, self._platform) in touched:
             self._loop.call_soon_threadsafe(self._note)
-        if stopped := [which for what, which in touched if what == "stopped"]:
+        if stopped := ids_of(Topic.STOPPED, touched):
             self._loop.call_soon_threadsafe(self._previews.stopped, stopped)
 
     def _note(self) -> None:

@@ -16,12 +16,12 @@ from gateway.texts import say
 from sessions import aliases, inbox, outbox, overheard, people, runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
-from sessions.db.engine import Touch
 from sessions.inbox import NewInbox
 from sessions.keys import Address, ChatKind
 from sessions.messages import Inbound, InboundKind
 from sessions.records import Ask, AskKind, Route, RunStatus
 from sessions.runs import Accepted, Opening
+from sessions.topics import Topic, Touch
 
 log = get_logger(__name__)
 
@@ -74,7 +74,7 @@ class Intake:
         self._unlisten()
 
     def _hear(self, touched: frozenset[Touch]) -> None:
-        if any(what == "people" for what, _ in touched):
+        if any(touch.topic is Topic.PEOPLE for touch in touched):
             self._paired = None
 
     def forget_people(self) -> None:

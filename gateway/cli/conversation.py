@@ -17,11 +17,11 @@ from gateway.runs.live_events import LiveEvent
 from gateway.texts import say
 from sessions import asks, runs, store
 from sessions.clock import now_ms
-from sessions.db.engine import Touch
 from sessions.inbox import NewInbox
 from sessions.keys import SessionKey
 from sessions.records import Ask, Run, RunStatus, Session, Source
 from sessions.runs.outcomes import standing
+from sessions.topics import Topic, Touch
 
 LOOK_SECONDS = 1.0
 _NO_MORE_ASKS = sys.maxsize
@@ -45,6 +45,9 @@ class RunOutcome:
     ask: Ask | None = None
 
 
+_OF_RUNS = frozenset({Topic.RUN, Topic.INBOX, Topic.STOPPED})
+
+
 class RunChanges:
     """Tells when a run may stand differently. Commits of another process, which may work on the same session, are not heard:
     so it tells at least every second."""
@@ -54,7 +57,7 @@ class RunChanges:
         self._loop = asyncio.get_running_loop()
 
     def hear(self, touched: frozenset[Touch]) -> None:
-        if any(what in {"run", "inbox", "stopped"} for what, _ in touched):
+        if any(touch.topic in _OF_RUNS for touch in touched):
             self._loop.call_soon_threadsafe(self._changed.set)
 
     async def next(self) -> None:

@@ -8,11 +8,12 @@ from sqlalchemy import Connection
 from gateway.dispatch.fair_queue import FairPlaces, group_of
 from sessions import runs
 from sessions.clock import Clock, now_ms
-from sessions.db.engine import Database, Touch
+from sessions.db.engine import Database
 from sessions.keys import SessionKey
 from sessions.leases import this_owner
 from sessions.records import Run
 from sessions.runs import Opening
+from sessions.topics import Topic, Touch, ids_of
 
 LEASE_MS = 30_000
 PLACES = 32
@@ -59,8 +60,7 @@ class LocalDispatch:
         self._extra.add(session_key)
 
     def _hear(self, touched: frozenset[Touch]) -> None:
-        keys = [which for what, which in touched if what == "inbox"]
-        if keys:  # one wake-up of the loop for a commit of many
+        if keys := ids_of(Topic.INBOX, touched):  # one wake-up of the loop for a commit of many
             self._loop.call_soon_threadsafe(self._notify_all, keys)
 
     def _notify_all(self, session_keys: Sequence[str]) -> None:

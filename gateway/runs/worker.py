@@ -21,9 +21,9 @@ from gateway.runs.run_steps import RunSteps
 from gateway.runs.services import Services
 from gateway.texts import say
 from sessions import runs
-from sessions.db.engine import Touch
 from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.records import Run
+from sessions.topics import Topic, Touch, ids_of
 
 log = get_logger(__name__)
 
@@ -167,8 +167,7 @@ class Worker:
     # --- beside the runs ---
 
     def _hear(self, touched: frozenset[Touch]) -> None:
-        stopped = [which for what, which in touched if what == "stopped"]
-        if stopped:
+        if stopped := ids_of(Topic.STOPPED, touched):
             self._loop.call_soon_threadsafe(self._interrupt, stopped)
 
     def _interrupt(self, run_ids: list[str]) -> None:

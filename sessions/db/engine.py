@@ -16,22 +16,27 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from sqlalchemy import Connection, Engine
 
 from sessions.errors import DatabaseUnavailable
+from sessions.topics import Topic, Touch
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 P = ParamSpec("P")
 Work = Callable[Concatenate[Connection, P], T]
-Touch = tuple[str, str]
 Listener = Callable[[frozenset[Touch]], None]
 
 _BATCH = 128
 _READERS = 4
 
 
-def touch(conn: Connection, what: str, which: str) -> None:
-    """Tell the listeners, after the commit, that this has changed: ("session", id), ("inbox", key), ("outbox", platform) …"""
-    conn.info.setdefault("touched", set()).add((what, which))
+def touch(conn: Connection, topic: Topic, id: str) -> None:  # noqa: A002  # as in Touch
+    """Tells the listeners, after the commit, that this has changed."""
+    record_touch(conn, Touch(topic, id))
+
+
+def record_touch(conn: Connection, what: Touch) -> None:
+    """The same for a touch that says more than its topic and id."""
+    conn.info.setdefault("touched", set()).add(what)
 
 
 def take_touched(conn: Connection) -> frozenset[Touch]:

@@ -9,9 +9,10 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
-from sessions.db.engine import Job, Listener, Outcome, Touch, settle, take_touched, tell
+from sessions.db.engine import Job, Listener, Outcome, settle, take_touched, tell
 from sessions.db.schema import message_search, metadata
 from sessions.errors import DatabaseUnavailable, Unusable
+from sessions.topics import Touch
 
 _POOL = 5
 _TRIES = 5

@@ -13,9 +13,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from sessions import files
-from sessions.db.engine import GroupCommit, Listener, Touch
+from sessions.db.engine import GroupCommit, Listener
 from sessions.db.schema import APPLICATION_ID
 from sessions.errors import DatabaseUnavailable, ForeignHome, Unusable
+from sessions.topics import Touch
 
 _BUSY_MS = 120_000
 _COMMITS = 64

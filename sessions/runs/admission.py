@@ -16,6 +16,7 @@ from sessions.runs.journal import tell_status
 from sessions.runs.queries import active, get
 from sessions.runs.types import Accepted, Opening
 from sessions.runs.waiting import answer_with_row, may_answer
+from sessions.topics import Topic
 
 
 def source_of(key: SessionKey) -> str:
@@ -56,7 +57,7 @@ def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accep
     row_id = inbox.put(conn, new, now, run_id=starts)
     if row_id is None:
         return _doubled(conn, new.dedup_key)
-    touch(conn, "inbox", new.session_key)
+    touch(conn, Topic.INBOX, new.session_key)
     if current is not None and new.kind is InboxKind.MESSAGE and new.answers and may_answer(conn, current, new.route):
         answer_with_row(conn, current, row_id, new.messages, new.dedup_key, now)
         return Accepted(fresh=True, run_id=current.id, status=RunStatus.RUNNING)
@@ -116,5 +117,5 @@ def start(
 def start_again(conn: Connection, session: Session, opening: Opening, route: Route | None, now: int) -> Run:
     """A run over what the session holds already, without a new message. The key must have no active run."""
     run = start(conn, session, opening, route, opening.extra, now)
-    touch(conn, "inbox", session.session_key)
+    touch(conn, Topic.INBOX, session.session_key)
     return run

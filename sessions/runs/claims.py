@@ -6,7 +6,7 @@ from dataclasses import replace
 from sqlalchemy import Connection, select, update
 
 from sessions import inbox, leases
-from sessions.db.engine import touch
+from sessions.db.engine import record_touch
 from sessions.db.schema import RUN_RUNNING, runs
 from sessions.db.sql import param
 from sessions.inbox import InboxKind, InboxMode, InboxRow
@@ -14,6 +14,7 @@ from sessions.records import Run, RunKind, RunStatus
 from sessions.runs.admission import open_session, start
 from sessions.runs.queries import active
 from sessions.runs.types import SUSPECT_TAKEOVERS, Opening
+from sessions.topics import RunStarted
 
 _TAKE = (
     update(runs)
@@ -85,7 +86,7 @@ def _start_for_oldest(conn: Connection, session_key: str, opening: Opening, now:
     opening = replace(opening, kind=_kind_of_run(first, opening))
     run = start(conn, session, opening, first.route, {**first.options, **opening.extra}, now)
     inbox.assign(conn, first.id, run.id)
-    touch(conn, "started", f"{run.id} {first.dedup_key}")
+    record_touch(conn, RunStarted.by(first.dedup_key, run.id))
     return run
 
 

@@ -25,6 +25,7 @@ from sessions.runs.journal import (
 from sessions.runs.queries import get
 from sessions.runs.types import ACTIVE, ModelAnswer
 from sessions.runs.waiting import close_card
+from sessions.topics import Topic
 
 STOPPED = "[stopped by the user]"
 
@@ -116,7 +117,7 @@ def stop(conn: Connection, run_id: str, now: int) -> bool:
     store.append(conn, run.session_id, [stopped], now)
     conn.execute(update(runs).where(runs.c.id == run.id).values(fence=runs.c.fence + 1))
     _end(conn, run, RunStatus.COMPLETED, now, reason=StopReason.CANCELLED)
-    touch(conn, "stopped", run.id)
+    touch(conn, Topic.STOPPED, run.id)
     return True
 
 
@@ -168,6 +169,6 @@ def _end(
 ) -> None:
     conn.execute(_END, {"run": run.id, "as": status, "reason": reason, "because": error, "now": now})
     tell_status(conn, run, status, now, error=error)
-    touch(conn, "run", run.id)
+    touch(conn, Topic.RUN, run.id)
     if inbox.count_unread(conn, run.session_key):  # the next one of this key may start
-        touch(conn, "inbox", run.session_key)
+        touch(conn, Topic.INBOX, run.session_key)

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, Text, and_, cast, exists, or_, select, update
 
 from sessions import asks, events, inbox, outbox
-from sessions.db.engine import touch
+from sessions.db.engine import record_touch, touch
 from sessions.db.schema import MESSAGE_OPEN, RUN_ACTIVE, messages, runs, sessions
 from sessions.db.schema import asks as asks_table
 from sessions.db.schema import outbox as outbox_table
@@ -17,6 +17,7 @@ from sessions.records import Ask, AskKind, Message, Route, Run, RunStatus
 from sessions.runs.journal import close_call, foldable, own, tell_status
 from sessions.runs.queries import get
 from sessions.runs.routes import same_place
+from sessions.topics import RunStarted, Topic
 
 FILES = "[files that came with the answer]"
 SOMEBODY = "person"
@@ -65,7 +66,7 @@ def park(
     told = {"request_id": str(ask.id), "question": question, "options": list(options)}
     events.emit(conn, run, "steering_request", told, now)
     tell_status(conn, run, RunStatus.WAITING, now)
-    touch(conn, "run", run.id)
+    touch(conn, Topic.RUN, run.id)
     _answer_with_queued(conn, run, now)
     return True
 
@@ -102,7 +103,7 @@ def answer_with_row(
         inbox.keep_for(conn, row_id, run.id, ask_id, files)
     else:
         inbox.settle(conn, row_id, InboxOutcome.ANSWERED, run.id, ask=ask_id)
-    touch(conn, "started", f"{run.id}:{ask_id} {dedup_key}")
+    record_touch(conn, RunStarted.by(dedup_key, run.id, ask_id=ask_id))
 
 
 def _answer_with_queued(conn: Connection, run: Run, now: int) -> None:
@@ -163,7 +164,7 @@ def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int, *
     )
     conn.execute(update(sessions).where(sessions.c.id == run.session_id).values(last_user_at=now))
     tell_status(conn, run, RunStatus.RUNNING, now)
-    touch(conn, "inbox", run.session_key)
+    touch(conn, Topic.INBOX, run.session_key)
     return ask.id
 
 

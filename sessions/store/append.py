@@ -15,6 +15,7 @@ from sessions.errors import NotFound
 from sessions.keys import SessionKey
 from sessions.records import NewMessage, Role, Session
 from sessions.store.queries import get
+from sessions.topics import Topic
 
 CHAIN_LENGTH = 2_000
 TITLE_LENGTH = 200
@@ -83,8 +84,8 @@ def start(
         "ns": ns or key.namespace,
     }
     conn.execute(insert(sessions), values)
-    touch(conn, "session", new_id)
-    touch(conn, "key", str(key))
+    touch(conn, Topic.SESSION, new_id)
+    touch(conn, Topic.KEY, str(key))
     return get(conn, new_id)
 
 
@@ -112,7 +113,7 @@ def append(
     )
     if counted.rowcount == 0:
         raise NotFound(f"Session {session_id} is gone.")
-    touch(conn, "session", session_id)
+    touch(conn, Topic.SESSION, session_id)
     return added
 
 
@@ -125,7 +126,7 @@ def set_attachments(conn: Connection, message_id: int, content: str, attachments
     if session_id is not None:
         search.forget(conn, session_id)
         conn.execute(update(messages).where(messages.c.id == message_id).values(changed))
-        touch(conn, "rewritten", session_id)
+        touch(conn, Topic.REWRITTEN, session_id)
 
 
 def count_used(conn: Connection, session_id: str, used: AnswerCost) -> None:
@@ -144,7 +145,7 @@ def rewrite(conn: Connection, message_id: int, content: str, *, token_count: int
         search.forget(conn, session_id)
         changed = {"content": content, "token_count": token_count}
         conn.execute(update(messages).where(messages.c.id == message_id).values(changed))
-        touch(conn, "rewritten", session_id)
+        touch(conn, Topic.REWRITTEN, session_id)
 
 
 def settle(conn: Connection, session_id: str) -> None:
@@ -152,7 +153,7 @@ def settle(conn: Connection, session_id: str) -> None:
     newest_row = select(func.max(messages.c.id)).where(messages.c.session_id == session_id)
     settled = func.coalesce(_first_open(session_id) - 1, newest_row.scalar_subquery(), 0)
     conn.execute(update(sessions).where(sessions.c.id == session_id).values(settled_to=settled))
-    touch(conn, "session", session_id)
+    touch(conn, Topic.SESSION, session_id)
 
 
 def _insert(conn: Connection, session_id: str, message: NewMessage, now: int) -> int:

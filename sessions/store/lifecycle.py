@@ -9,6 +9,7 @@ from sessions.keys import SessionKey
 from sessions.records import EndReason, Session
 from sessions.store.append import start
 from sessions.store.queries import active, chain, get
+from sessions.topics import Topic
 
 
 def end(conn: Connection, session_id: str, reason: EndReason, now: int) -> bool:
@@ -20,7 +21,7 @@ def end(conn: Connection, session_id: str, reason: EndReason, now: int) -> bool:
         .returning(sessions.c.session_key)
     ).scalar()
     if ended is not None:
-        touch(conn, "key", ended)
+        touch(conn, Topic.KEY, ended)
     return ended is not None
 
 
@@ -34,7 +35,7 @@ def reopen(conn: Connection, session: Session, now: int) -> Session:
     conn.execute(
         update(sessions).where(sessions.c.id == last.id).values(ended_at=None, end_reason=None, last_user_at=now)
     )
-    touch(conn, "key", last.session_key)
+    touch(conn, Topic.KEY, last.session_key)
     return get(conn, last.id)
 
 

@@ -11,6 +11,7 @@ from sessions.errors import Busy
 from sessions.records import Role, RunStatus
 from sessions.store.append import settle
 from sessions.store.queries import get
+from sessions.topics import Topic
 
 
 def delete_session(conn: Connection, session_id: str) -> None:
@@ -35,8 +36,8 @@ def delete_session(conn: Connection, session_id: str) -> None:
     conn.execute(update(sessions).where(sessions.c.parent_session_id == session_id).values(parent_session_id=None))
     conn.execute(delete(sessions).where(sessions.c.id == session_id))
     deletion_notes.note(conn, session_id)
-    touch(conn, "gone", session_id)
-    touch(conn, "key", session.session_key)
+    touch(conn, Topic.GONE, session_id)
+    touch(conn, Topic.KEY, session.session_key)
 
 
 def take_back(conn: Connection, session_id: str, *, keep_question: bool = False) -> bool:
@@ -55,7 +56,7 @@ def take_back(conn: Connection, session_id: str, *, keep_question: bool = False)
     search.forget(conn, session_id)
     conn.execute(delete(messages).where(messages.c.session_id == session_id, messages.c.id >= first))
     recount(conn, session_id)
-    touch(conn, "rewritten", session_id)
+    touch(conn, Topic.REWRITTEN, session_id)
     return True
 
 

@@ -22,7 +22,7 @@ from gateway.observe import heap
 from gateway.observe.metrics import Metrics
 from gateway.runs.services import Services
 from sessions.db import Database
-from sessions.db.engine import Touch
+from sessions.topics import Topic, Touch
 
 _TRIM_SECONDS = 1.0
 T = TypeVar("T")
@@ -110,37 +110,31 @@ class CommitListener:
     """Tells tasks what was committed, on the event loop."""
 
     def __init__(self, database: Database) -> None:
-        self._heard: dict[Touch, list[Callable[[str], None]]] = defaultdict(list)
+        self._heard: dict[tuple[Topic, str], list[Callable[[Touch], None]]] = defaultdict(list)
         self._loop = asyncio.get_running_loop()
         self.close = database.listen(self._hear)
 
-    def on(self, what: str, which: str, tell: Callable[[str], None]) -> Callable[[], None]:
-        """`tell` is given what was touched. Returns how to stop."""
-        topic = (what, which)
-        self._heard[topic].append(tell)
+    def on(self, topic: Topic, id: str, tell: Callable[[Touch], None]) -> Callable[[], None]:  # noqa: A002  # as in Touch
+        """Calls `tell` after each commit that touched this. Returns how to stop."""
+        wanted = (topic, id)
+        self._heard[wanted].append(tell)
 
         def stop() -> None:
-            self._heard[topic].remove(tell)
-            if not self._heard[topic]:
-                del self._heard[topic]
+            self._heard[wanted].remove(tell)
+            if not self._heard[wanted]:
+                del self._heard[wanted]
 
         return stop
 
     def _hear(self, touched: frozenset[Touch]) -> None:
-        wanted = [(topic, touch[1]) for touch in touched if (topic := _topic(touch)) in self._heard]
+        wanted = [touch for touch in touched if (touch.topic, touch.id) in self._heard]
         if wanted:
             self._loop.call_soon_threadsafe(self._tell, wanted)
 
-    def _tell(self, wanted: list[tuple[Touch, str]]) -> None:
-        for topic, which in wanted:
-            for tell in tuple(self._heard.get(topic, ())):
-                tell(which)
-
-
-def _topic(touch: Touch) -> Touch:
-    """`started` names a run and the message that started it; whoever waits knows only the message."""
-    what, which = touch
-    return (what, which.partition(" ")[2]) if what == "started" else touch
+    def _tell(self, wanted: list[Touch]) -> None:
+        for touch in wanted:
+            for tell in tuple(self._heard.get((touch.topic, touch.id), ())):
+                tell(touch)
 
 
 class ServerState:

@@ -25,6 +25,7 @@ from sessions.keys import SessionKey
 from sessions.records import RunStatus, StopReason
 from sessions.runs import Opening
 from sessions.runs.outcomes import Standing, of_call, standing, words_of_steps
+from sessions.topics import RunStarted, Topic, Touch
 
 HEADER = "X-Hermes-Session-Id"
 MOST_CHARACTERS = 256
@@ -84,17 +85,17 @@ class SessionExchange:
         self.repeated = False
         self.answered = False
         self._left = False
-        self._stops: list[Callable[[], None]] = [desk.changes.on("started", dedup_key, self._started)]
+        self._stops: list[Callable[[], None]] = [desk.changes.on(Topic.STARTED, dedup_key, self._started)]
 
-    def _started(self, which: str) -> None:
-        run_id, _, ask = which.partition(" ")[0].partition(":")
-        self._follow(run_id, int(ask or 0))
+    def _started(self, touch: Touch) -> None:
+        if isinstance(touch, RunStarted):
+            self._follow(touch.run_id, touch.ask_id or 0)
 
     def _follow(self, run_id: str, after_ask: int) -> None:
         if self._run_id is None:
             self._run_id, self._after_ask = run_id, after_ask
             self._stops.append(self._desk.api.house.live.listen(run_id, self.feed.hear))
-            self._stops.append(self._desk.changes.on("run", run_id, lambda _: self._changed.set()))
+            self._stops.append(self._desk.changes.on(Topic.RUN, run_id, lambda _: self._changed.set()))
 
     def close(self) -> None:
         for stop in self._stops:

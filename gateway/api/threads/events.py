@@ -18,6 +18,7 @@ from gateway.runs.live_events import LiveEvent, LiveEvents
 from sessions import events
 from sessions.db import Database
 from sessions.records import Event, Run
+from sessions.topics import Topic, Touch
 
 log = get_logger(__name__)
 
@@ -28,7 +29,7 @@ _PAGE = 500
 class Commits(Protocol):
     """Who tells of commits."""
 
-    def on(self, what: str, which: str, tell: Callable[[str], None]) -> Callable[[], None]: ...
+    def on(self, topic: Topic, id: str, tell: Callable[[Touch], None]) -> Callable[[], None]: ...  # noqa: A002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,7 @@ class _Channel:
         self._work.set()
         self.task = asyncio.create_task(self._pump())
 
-    def touched(self, _: str) -> None:
+    def touched(self, _: Touch) -> None:
         self._tokens += self._late
         self._late = []
         self._behind = True
@@ -273,7 +274,7 @@ class EventHub:
             last = await self._database.read(events.last_id, deployment)
             if deployment not in self._channels:
                 channel = self._channels[deployment] = _Channel(self._database, deployment, last)
-                self._stops[deployment] = self._changes.on("events", deployment, channel.touched)
+                self._stops[deployment] = self._changes.on(Topic.EVENTS, deployment, channel.touched)
         return self._channels[deployment]
 
     def _leave(self, deployment: str, channel: _Channel) -> None:

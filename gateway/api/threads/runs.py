@@ -27,6 +27,7 @@ from sessions.inbox import NewInbox
 from sessions.keys import SessionKey
 from sessions.records import Run
 from sessions.runs import Accepted, Opening
+from sessions.topics import Topic, Touch
 
 log = get_logger(__name__)
 
@@ -72,12 +73,12 @@ def _time_reply(desk: ServerState, run_id: str) -> None:
     """Until the run ends or asks: waiting for a human is not the gateway's time."""
     metrics, clock, began = desk.api.metrics, desk.api.clock, desk.api.clock()
 
-    def replied(_: str) -> None:
+    def replied(_: Touch) -> None:
         stop()
         metrics.message("thread", "out")
         metrics.replied("thread", clock() - began)
 
-    stop = desk.changes.on("run", run_id, replied)
+    stop = desk.changes.on(Topic.RUN, run_id, replied)
 
 
 async def _body(sent: PostedMessage, inbox_files: UploadedFiles) -> JSON:

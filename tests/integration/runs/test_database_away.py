@@ -13,8 +13,8 @@ import structlog
 from gateway.runs import worker
 from sessions import runs
 from sessions.db import waiting
-from sessions.db.engine import Touch
 from sessions.records import RunStatus
+from sessions.topics import Touch
 from tests.conftest import PostgresServer
 from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.runs.test_going_on import Gate

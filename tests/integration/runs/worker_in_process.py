@@ -23,12 +23,12 @@ from gateway.runs.worker import Worker
 from sessions import asks, runs, store
 from sessions.clock import now_ms
 from sessions.db import Database, open_database
-from sessions.db.engine import Touch
 from sessions.db.schema import inbox, outbox
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import Address, ChatKind, Platform
 from sessions.records import Ask, Message, OutState, Role, Route, Run, RunStatus
 from sessions.runs import Accepted, Opening
+from sessions.topics import Touch
 from tests.fakes.model_server import ModelServer, Script
 
 KEY = "agent:main:telegram:dm"

@@ -12,11 +12,12 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sessions.db import Database, open_database, touch
 from sessions.db.schema import meta
 from sessions.errors import Unusable
+from sessions.topics import Topic, Touch, ids_of
 
 
 def put(conn: Connection, key: str, value: str = "") -> str:
     conn.execute(insert(meta), {"key": key, "value": value})
-    touch(conn, "meta", key)
+    touch(conn, Topic.KEY, key)
     return key
 
 
@@ -103,8 +104,8 @@ async def test_a_cancelled_waiter_changes_nothing_for_the_others(database: Datab
 async def test_listeners_hear_after_the_commit_and_only_of_what_was_committed(database: Database) -> None:
     heard: list[tuple[set[str], bool]] = []
 
-    def hear(touched: frozenset[tuple[str, str]]) -> None:
-        names = {which for what, which in touched if what == "meta"}
+    def hear(touched: frozenset[Touch]) -> None:
+        names = set(ids_of(Topic.KEY, touched))
         heard.append((names, names <= database.read_now(keys)))
 
     stop = database.listen(hear)

@@ -1,0 +1,48 @@
+"""What a transaction has changed, as listeners are told after its commit (see `Database.listen`)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+
+class Topic(StrEnum):
+    """The kinds of changes; beside each, what `Touch.id` names."""
+
+    SESSION = "session"  # a session: it is new, or has new or other rows
+    REWRITTEN = "rewritten"  # a session: rows that a mirror may have written already were changed or removed
+    GONE = "gone"  # a session: it was deleted
+    KEY = "key"  # a session key: another session is its active one now, or none
+    INBOX = "inbox"  # a session key: there is work for it
+    OUTBOX = "outbox"  # a platform: there is something to send
+    STARTED = "started"  # the dedup key of an inbox row: see RunStarted
+    RUN = "run"  # a run: it ended, or waits for a person
+    STOPPED = "stopped"  # a run: a person stopped it
+    EVENTS = "events"  # a deployment: it has new events
+    PEOPLE = "people"  # a platform: its known people have changed
+    MEMORY = "memory"  # a namespace of the memory
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """One thing that has changed. Equal touches of one transaction are told once."""
+
+    topic: Topic
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(Touch):
+    """The message with this dedup key belongs to this run now: as its first one, or (`ask_id`) as the answer to its question."""
+
+    run_id: str
+    ask_id: int | None
+
+    @classmethod
+    def by(cls, dedup_key: str, run_id: str, *, ask_id: int | None = None) -> Self:
+        return cls(Topic.STARTED, dedup_key, run_id, ask_id)
+
+
+def ids_of(topic: Topic, touched: Iterable[Touch]) -> list[str]:
+    """The ids of what was touched of this topic."""
+    return [touch.id for touch in touched if touch.topic is topic]
