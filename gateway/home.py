@@ -1,15 +1,16 @@
-"""The folder in which everything is kept."""
+"""The folder in which everything is kept: `~/.hermes` or `HERMES_HOME`."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 
 class BadHome(Exception):
-    """The home cannot be used; the message says why and what to do."""
+    """The home cannot be used. The message says why and what to do."""
 
 
 def resolve_home(option: str | None, environ: Mapping[str, str]) -> Path:
-    """`--home` over HERMES_HOME over ~/.hermes, absolute. Nothing is created. Raises BadHome where there is no ~."""
+    """`--home`, else HERMES_HOME, else ~/.hermes, as an absolute path. Creates nothing. Raises BadHome where there
+    is no home folder."""
     try:
         return Path(option or environ.get("HERMES_HOME") or "~/.hermes").expanduser().absolute()
     except RuntimeError:
@@ -17,18 +18,18 @@ def resolve_home(option: str | None, environ: Mapping[str, str]) -> Path:
 
 
 def check_home(home: Path) -> None:
-    """For those who only look: there may be no home, but no file in its place. Raises BadHome."""
+    """For commands that only read: the home may be missing, but must not be a file. Raises BadHome."""
     if any(place.exists() and not place.is_dir() for place in (home, *home.parents)):
         raise BadHome(f"{home} is a file, or below one. Name a folder with --home DIR or HERMES_HOME.")
 
 
 def is_open(home: Path) -> bool:
-    """Whether others on this machine can look into it."""
+    """Whether other users of this machine can read it."""
     return home.is_dir() and bool(home.stat().st_mode & 0o077)
 
 
 def prepare_home(home: Path) -> None:
-    """Create the home, for its owner only. One that is there stays as it is. Raises BadHome."""
+    """Creates the home with mode 0700. An existing one is not changed. Raises BadHome."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = home / ".hermes-can-write"

@@ -1,4 +1,4 @@
-"""What follows the journal at a small distance: the transcripts beside the database, the search index in it, what is out of date."""
+"""Keeps transcripts and search index up to date with the journal, and removes what is out of date."""
 
 import asyncio
 from pathlib import Path
@@ -27,7 +27,7 @@ _BATCH = 100
 
 
 class Maintenance:
-    """`run` is one cancellable coroutine. `close` brings everything up to date."""
+    """`run` can be cancelled. `close` brings everything up to date."""
 
     def __init__(self, home: Path, database: Database, *, clock: Clock = now_ms) -> None:
         self._home = home
@@ -45,7 +45,7 @@ class Maintenance:
             self._loop.call_soon_threadsafe(self._grown.set)
 
     async def repair(self) -> None:
-        """After a crash: make the mirrors whole."""
+        """Completes transcripts and index after a crash."""
         await asyncio.to_thread(self._transcripts.repair)
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Files that came with a message: fetched when their message is taken up, saved in the workspace, named to the model."""
+"""Downloads the files of a message when it is taken up, saves them in the workspace, and names them to the model."""
 
 import asyncio
 import time
@@ -54,7 +54,7 @@ class AttachmentDownloader:
         self._troubled: dict[str, float] = {}  # since when a platform has given nothing
 
     async def settle(self, attachment: Mapping[str, Any], inbox: Path) -> tuple[dict[str, Any], str]:
-        """The attachment with where it is now (or that it is gone), and a line that tells the model. Never raises."""
+        """The attachment with its path, or marked as gone, and a line for the model. Never raises."""
         name = safe_name(str(attachment.get("name") or "file"))
         size = attachment.get("size")
         limit = self._limit()
@@ -77,7 +77,7 @@ class AttachmentDownloader:
         return settled, await self._line(settled, path, data)
 
     async def _fetch(self, attachment: Mapping[str, Any], limit: int) -> tuple[bytes, str]:
-        """The bytes and what they are."""
+        """The bytes and their media type."""
         if address := attachment.get("address"):
             found = await self._fetch_address(str(address), limit)
             return found.data, found.mime
@@ -96,7 +96,7 @@ class AttachmentDownloader:
         return await self._patiently(str(adapter.platform), partial(adapter.fetch, wanted, limit))
 
     async def _patiently(self, platform: str, fetch: Callable[[], Awaitable[bytes]]) -> bytes:
-        """In an outage the many files of one message wait together, not one after the other."""
+        """Tries for a minute in all. In an outage the files of one message share that minute."""
         for pause in (*PAUSES, None):
             try:
                 data = await fetch()
@@ -111,7 +111,7 @@ class AttachmentDownloader:
         raise AssertionError("unreachable")
 
     def _in_trouble(self, platform: str) -> float:
-        """For how many seconds now. Trouble that nobody has met for a while is another one."""
+        """For how many seconds this platform has failed. An old failure that did not come back does not count."""
         now = self._clock()
         since = self._troubled.get(platform, now)
         self._troubled[platform] = since if now - since < 2 * PATIENCE_SECONDS else now
@@ -129,11 +129,11 @@ class AttachmentDownloader:
 
 
 def _heard(said: str, attachment: Mapping[str, Any], path: Path) -> str:
-    """What somebody says in a message that was only replied to are not the words of the one who replied."""
+    """The transcript. That of a quoted message is quoted: it is not what the sender said."""
     whose = attachment.get("of")
     return f"(what {whose} says in {path.name}:)\n{as_quoted(said)}" if whose else said
 
 
 def _without_address(attachment: Mapping[str, Any]) -> dict[str, Any]:
-    """It has served, and may hold a secret."""
+    """Removes the address after the download. It may hold a secret."""
     return {key: value for key, value in attachment.items() if key != "address"}

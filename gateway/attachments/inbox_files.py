@@ -1,4 +1,4 @@
-"""Files from outside as they lie in a workspace's inbox: under safe names, never over another, and told to the model in one line."""
+"""Saves files from outside in the inbox of a workspace: under safe names, never over another file."""
 
 import os
 import re
@@ -19,7 +19,7 @@ _LOOKS = (
 
 
 def safe_name(name: str) -> str:
-    """One file name that leads nowhere, whatever somebody called their file."""
+    """A single file name without any path, whatever the sender called the file."""
     base = _UNSAFE.sub("_", Path(name.replace("\\", "/")).name).strip(". ") or "file"
     stem, dot, ending = base.rpartition(".")
     if len(base.encode()) <= _NAME_BYTES:
@@ -29,7 +29,7 @@ def safe_name(name: str) -> str:
 
 
 def save_file(inbox: Path, name: str, data: bytes) -> Path:
-    """Save it for the owner only. Raises OSError. Blocks."""
+    """Saves the data with mode 0600. Raises OSError. Blocks."""
     make_room(inbox)
     wanted = safe_name(name)
     stem, dot, ending = wanted.rpartition(".")
@@ -46,7 +46,8 @@ def save_file(inbox: Path, name: str, data: bytes) -> Path:
 
 
 def make_room(folder: Path) -> None:
-    """A folder of the house in a workspace. Whatever else has its name, a file or a link of the agent's, gets another. Blocks."""
+    """Creates a folder that the gateway needs in a workspace. A file or link of the agent with that name is
+    renamed. Blocks."""
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         numbers = (folder.with_name(f"{folder.name} ({number})") for number in range(2, 10_000))
@@ -55,7 +56,7 @@ def make_room(folder: Path) -> None:
 
 
 def describe_file(kind: str, path: Path, mime: str, size: int) -> str:
-    """What the model reads of it. No name and no type can say more than what it is."""
+    """The line that the model reads. Neither name nor type can add words to it."""
     return f"[{kind} inbox/{path.name}, {_NOT_MIME.sub('_', mime)[:80]}, {size_text(size)}]"
 
 
@@ -64,7 +65,7 @@ def size_text(size: int) -> str:
 
 
 def detect_type(head: bytes) -> str | None:
-    """What the first 256 bytes say; an error page that calls itself a picture is none."""
+    """The media type according to the first 256 bytes. An error page that is named as a picture is not one."""
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
     if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):

@@ -1,8 +1,8 @@
-"""Fetching what somebody's address points to, without lending them our network.
+"""Fetches addresses that strangers give, without access to private networks.
 
-Whoever gives an address may be a stranger, and this machine stands beside databases, routers and the metadata services of clouds. So
-a name is resolved once, everything that it stands for must be public, and the connection goes to just that. A redirect is one more
-address of a stranger.
+This machine may stand beside databases, routers and the metadata services of clouds. So a name is resolved once, all
+its addresses must be
+public, and the connection goes to one of exactly these. Each redirect is checked the same way.
 """
 
 import asyncio
@@ -44,12 +44,12 @@ _NOT_FOR_STRANGERS = tuple(
 
 
 class NotFetched(Exception):
-    """`str()` is a sentence for whoever gave the address. It never holds the address: that may be a secret."""
+    """`str()` is a sentence for the person who gave the address. It never holds the address, which may be a secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """`mime`: what it is, which need not be what was promised."""
+    """`mime`: the real media type, which may differ from the announced one."""
 
     url: str
     mime: str
@@ -73,7 +73,8 @@ def is_public(ip: IP) -> bool:
 
 
 class Fetcher:
-    """`seconds` is for everything together. `allowed` and `resolve` are the network's view of the world."""
+    """`seconds` is the time-out for everything together. `allowed` decides about addresses, `resolve` looks names
+    up."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Fetcher:
         self._redirects = redirects
 
     async def fetch(self, address: str, limit: int) -> Fetched:
-        """At most `limit` bytes. Raises NotFetched, and nothing else."""
+        """Reads at most `limit` bytes. Raises NotFetched and nothing else."""
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._follow(self.check(address), limit)
@@ -99,7 +100,7 @@ class Fetcher:
             raise NotFetched("The server cannot be reached, or does not speak HTTP.") from error
 
     def check(self, address: str) -> URL:
-        """All that can be said without asking anybody. Raises NotFetched."""
+        """Checks the address without any network call. Raises NotFetched."""
         try:
             url = URL(address).with_fragment(None)
         except ValueError:
@@ -125,7 +126,7 @@ class Fetcher:
         raise NotFetched("It redirects too often.")
 
     async def _places(self, url: URL) -> Sequence[IP]:
-        """Where the connection may go; if a name stands for one forbidden place, it is not trusted with the others."""
+        """The addresses to connect to. One forbidden address makes the name forbidden."""
         host = url.raw_host or ""
         literal = _literal(host)
         found = [literal] if literal is not None else [ip_address(text) for text in await self._resolve(host)]
@@ -149,7 +150,7 @@ class Fetcher:
 
 
 class _Pinned(AbstractResolver):
-    """Knows one name: the one that was checked."""
+    """A resolver that knows one name: the one that was checked."""
 
     def __init__(self, places: Sequence[IP]) -> None:
         self._places = places
@@ -173,7 +174,7 @@ class _Pinned(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """It holds nothing."""
+        """Nothing to close."""
 
 
 def _literal(host: str) -> IP | None:

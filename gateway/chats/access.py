@@ -1,4 +1,4 @@
-"""Who may talk to the agent. Denied by default, decided by stable ids only."""
+"""Decides who may talk to the agent: denied by default, by stable ids only."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ ANYBODY = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRules:
-    """What the configuration says about a platform."""
+    """What the configuration of one platform says about access."""
 
     allowed_users: frozenset[str] = frozenset()
     first_allowed: str | None = None
@@ -27,7 +27,7 @@ class AccessRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """Who was let in by pairing."""
+    """The people who were approved by a pairing code."""
 
     users: frozenset[str] = frozenset()
     owner: str | None = None
@@ -71,7 +71,8 @@ class Access:
 
     @property
     def owner(self) -> str | None:
-        """Named, else the first who is allowed by name, else the first who was paired. `*` names nobody."""
+        """The configured owner; else the first of `allowed_users`, else the first person who was paired. `*` names
+        nobody."""
         return self.rules.owner or self.rules.first_allowed or self.paired.owner
 
     def key(self, address: Address, sender: Sender) -> SessionKey:

@@ -1,4 +1,4 @@
-"""What a conversation waits for: which message or tap answers it, and what is said to those that do not."""
+"""Decides whether a message or a tap answers the question that a conversation waits with."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ _NUMBER = 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingQuestion:
-    """`answered`: by this message."""
+    """A question that waits. `answered`: this message answers it."""
 
     run: Run
     ask: Ask
@@ -30,8 +30,9 @@ class WaitingQuestion:
 
 
 def waiting_for(conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool) -> WaitingQuestion | None:
-    """None: for nothing. An answer comes from where it was asked, in a group as a reply to the question or a mention, and from
-    somebody who may give it."""
+    """The question that this conversation waits with, or None. A message answers it if it comes from the chat and
+    topic where the question was asked, in a group as a reply to the question or with a mention, and from somebody
+    who may answer."""
     run = runs.active(conn, chat.session_key)
     ask = asks.open_of(conn, run.id) if run is not None and run.status is RunStatus.WAITING else None
     if run is None or ask is None:
@@ -48,7 +49,8 @@ def _replies_to_another(conn: Connection, inbound: Inbound, run: Run, ask: Ask) 
 
 
 def tell_held_up(conn: Connection, inbound: Inbound, chat: Chat, waiting: WaitingQuestion) -> None:
-    """To somebody whose message is kept until the answer is there. Who is where it was asked sees the question again."""
+    """Tells the sender that the message is kept until the question is answered. Repeats the question where it was
+    asked."""
     run, ask = waiting.run, waiting.ask
     if runs.same_place(conn, run.route, chat.route) and _replies_to_another(conn, inbound, run, ask):
         body = {"text": say("ask.waiting", question=as_asked(ask))}
@@ -59,7 +61,8 @@ def tell_held_up(conn: Connection, inbound: Inbound, chat: Chat, waiting: Waitin
 
 
 def decide(conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool) -> str:
-    """Once. Returns what is replied; empty where the card says it all. `allowed`: the person may approve."""
+    """Records the decision of a tap, once. Returns the reply; empty when the edited card says enough. `allowed`:
+    this person may approve."""
     _, _, rest = inbound.text.partition(":")
     number, _, choice = rest.partition(":")
     ask = asks.get(conn, int(number)) if number.isdecimal() and len(number) <= _NUMBER else None
@@ -77,7 +80,8 @@ def decide(conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool) -> 
 
 
 def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: Chat) -> bool:
-    """What a button says can be forged, so the question has to be one of this chat, and of this person where each has a session."""
+    """Checks that the question belongs to this chat, and to this person where everybody has a session: the data of
+    a button can be forged."""
     run = runs.get(conn, ask.run_id)
     if run.route is None:
         return False
@@ -88,7 +92,7 @@ def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: Chat) -> 
 
 
 def _too_late(ask: Ask, chat: Chat) -> str:
-    """Somebody was quicker, or the run has ended."""
+    """The reply when somebody else has decided already, or the run has ended."""
     if ask.answered_at is None or not ask.answered_by:
         return say("ask.nothing")
     return say("ask.already", who=ask.answered_by, when=when(ask.answered_at, chat.now, chat.timezone))

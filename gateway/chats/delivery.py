@@ -1,4 +1,5 @@
-"""Sends what the outbox holds, each chat in order, within the platform's limits, until the platform has it or it is a dead letter."""
+"""Sends the rows of the outbox, in order for each chat and within the platform's limits, until the platform has
+them or they are given up."""
 
 import asyncio
 import time
@@ -53,22 +54,22 @@ class _Sent:
 
 
 class Previews(Protocol):
-    """The live drafts of runs, which a final message may take the place of."""
+    """The previews of running answers. The final message may replace one."""
 
     async def take(self, run_id: str, reply_to: str | None) -> str | None:
-        """The draft that the final message, an answer to this one, should turn into; None: send it as a new one."""
+        """The preview that the final message should replace, or None: send a new message."""
         ...
 
     def became(self, run_id: str) -> None:
-        """The draft is the final message now."""
+        """Notes that the preview has become the final message."""
         ...
 
     async def clear(self, run_id: str) -> None:
-        """The answer is there, or never will be: whatever preview is left goes."""
+        """Removes the preview of a run whose answer was sent, or never will be."""
         ...
 
     def stopped(self, run_ids: Sequence[str]) -> None:
-        """These runs end without an answer."""
+        """Notes that these runs end without an answer."""
         ...
 
 
@@ -77,7 +78,8 @@ async def _nobody() -> str | None:
 
 
 class Delivery:
-    """One per platform. `run` is one cancellable coroutine; what it was sending then is looked at by the next start."""
+    """Delivers for one platform. `run` can be cancelled; a row that was being sent then is examined at the next
+    start."""
 
     def __init__(
         self,
@@ -155,7 +157,7 @@ class Delivery:
             group.create_task(self._work_through(row))
 
     def wake(self) -> None:
-        """Another process may have put something in."""
+        """Look for due rows now: another process may have added some."""
         self._wake.set()
 
     async def _rest(self, due: int | None) -> None:
@@ -167,7 +169,7 @@ class Delivery:
             return
 
     async def finish(self) -> None:
-        """Until everything that is due is sent."""
+        """Returns when everything that is due was sent."""
         while self._busy or await self._is_due():  # noqa: ASYNC110  # once, before the end, for some seconds at most
             await asyncio.sleep(LOOK_SECONDS / 20)
 
@@ -190,7 +192,8 @@ class Delivery:
         )
 
     def _prepare(self, conn: Connection, row: OutRow, pieces: Sequence[Piece], *, edits: bool) -> OutRow:
-        """Note that it is being sent. `pieces`: what it was rendered to; empty where it was so before, or is a card that closes."""
+        """Marks the row as being sent. `pieces`: what it was rendered to; empty if it was rendered before, or
+        closes a card."""
         if "closes" in row.body:
             row = replace(row, body=self._closing(conn, row))
         elif not row.rendered:
@@ -199,14 +202,15 @@ class Delivery:
         return row
 
     async def _rendered(self, row: OutRow) -> Sequence[Piece]:
-        """Before the transaction, which would hold up every other writer meanwhile."""
+        """Renders the row, before the transaction: rendering inside it would hold up every other writer."""
         if row.rendered or "closes" in row.body:
             return ()
         quote = await self._database.read(_quotes, row)
         return await off_the_loop(str(row.body.get("text", "")), self._render, row, quote=quote)
 
     def _render(self, row: OutRow, *, quote: bool = False) -> Sequence[Piece]:
-        """Markdown can be something and show nothing, such as the definition of a link; then it is shown as it stands."""
+        """The pieces of a row. Markdown that shows nothing, such as a link definition, is sent as it stands.
+        Raises Undeliverable."""
         wanted = outbox.outbound(row, quote=quote)
         pieces = self._adapter.render(wanted)
         if not pieces and wanted.text.strip():
@@ -216,7 +220,7 @@ class Delivery:
         return pieces
 
     def _closing(self, conn: Connection, row: OutRow) -> dict[str, Any]:
-        """What the card of an ask says now. It is the last piece that had the buttons."""
+        """The new text of the card of an ask, for an edit of the last piece, which had the buttons."""
         ask, pieces = asks.get(conn, row.body["closes"]), outbox.followed(conn, row)
         if ask is None or not pieces:
             return {"edits": ""}
@@ -225,7 +229,7 @@ class Delivery:
         return {"edits": pieces[-1], "part": len(pieces), "text": text}
 
     def _done(self, conn: Connection, row: OutRow, sent: _Sent) -> OutRow | None:
-        """Mark it sent, and take the chat's next one."""
+        """Marks the row as sent and claims the next row of the chat."""
         now = self._clock()
         outbox.sent(conn, row.id, sent.message_id, now)
         if sent.was_preview and row.run_id:
@@ -289,12 +293,12 @@ class Delivery:
         return None
 
     async def _preview(self, row: OutRow) -> str | None:
-        """The draft that this message may become."""
+        """The preview that this message may replace."""
         draft = await self._previews.take(row.run_id, row.address.reply_to) if row.run_id and not row.part else None
         return None if self._probes.edits_in_vain(row) else draft
 
     async def _gets_through(self, row: OutRow) -> bool:
-        """Whether the chat takes calls now. If not, the row is left for later: the message itself is not risked."""
+        """Whether the chat takes calls now. If not, the row is put off, so that the message itself is not risked."""
         try:
             await self._pacer.gate()
             await self._probes.probe(row)
@@ -331,7 +335,7 @@ class Delivery:
         return more
 
     async def _call(self, row: OutRow, draft: str | None) -> _Sent | None:
-        """None: the draft cannot become this message, which must be sent."""
+        """Sends the row, or finishes its preview. None: the preview cannot become this message, which must be sent."""
         address = row.address.address
         edited = row.body.get("edits")
         if edited is not None:
@@ -346,7 +350,7 @@ class Delivery:
         return _Sent(message_id=receipt.message_id)
 
     async def _edit(self, row: OutRow, address: Address, message_id: str) -> _Sent:
-        """Of a card that is closed. Where it cannot be edited, or is gone, nobody misses anything."""
+        """Edits a card that is closed. A card that is gone or cannot be edited is left as it is."""
         if message_id and isinstance(self._adapter, EditsMessages):
             pieces = self._render(row)
             try:
@@ -383,7 +387,8 @@ class Delivery:
 
 
 async def _to_the_end(work: Coroutine[None, None, T]) -> T:
-    """Once the platform is being called, whoever cancels waits for its answer: else nobody knew whether the message arrived."""
+    """Runs `work` to its end even when the caller is cancelled. Otherwise nobody would know whether the message
+    arrived."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -398,5 +403,6 @@ def _is_edit(row: OutRow) -> bool:
 
 
 def _quotes(conn: Connection, row: OutRow) -> bool:
-    """In a group it says who is answered; alone with somebody only where something came in between."""
+    """Whether the message quotes the one that it answers: always in groups; in a DM only if something came in
+    between."""
     return row.address.address.kind is not ChatKind.DM or outbox.came_between(conn, row)

@@ -1,4 +1,4 @@
-"""What messages said when they were taken in. Platforms tell of edits that change no word: a link got its preview, a mark was set."""
+"""Recognises edits that change no word: platforms also report when a link gets its preview or a reaction is set."""
 
 from sessions.messages import Inbound, InboundKind
 
@@ -6,14 +6,15 @@ _Message = tuple[str, str, str]
 
 
 class EditFilter:
-    """Of the last `kept` messages, and only in memory: after a restart such an edit counts as one."""
+    """Remembers the texts of the last `kept` messages, in memory only. After a restart such an edit counts as a
+    real one."""
 
     def __init__(self, kept: int = 4_096) -> None:
         self._kept = kept
         self._known: dict[_Message, int] = {}
 
     def note(self, inbound: Inbound) -> None:
-        """Call it once the message is on disk."""
+        """Call it once the message is committed."""
         message = _message(inbound)
         if inbound.kind is InboundKind.EDIT:
             self._known.pop(message, None)
@@ -24,7 +25,7 @@ class EditFilter:
             del self._known[next(iter(self._known))]
 
     def is_unchanged(self, inbound: Inbound) -> bool:
-        """An edit that says what we know already."""
+        """True for an edit with the words that are known already."""
         return inbound.kind is InboundKind.EDIT and self._known.get(_message(inbound)) == _wording(inbound)
 
 
@@ -33,6 +34,6 @@ def _message(inbound: Inbound) -> _Message:
 
 
 def _wording(inbound: Inbound) -> int:
-    """A file's reference may be another each time."""
+    """The words of a message, without references to files, which change from time to time."""
     files = tuple((file.kind, file.name, file.size) for file in inbound.attachments)
     return hash((inbound.text, inbound.mentioned, files))

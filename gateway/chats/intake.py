@@ -1,4 +1,5 @@
-"""The door for the chat platforms: who may, is it a command, which session; then one transaction, and only then the acknowledgement."""
+"""Takes in the events of the chat platforms: permission, command, answer or message; in one transaction, before
+they are acknowledged."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -78,7 +79,7 @@ class Intake:
             self._paired = None
 
     def forget_people(self) -> None:
-        """Another process may have paired somebody."""
+        """Reads paired people again at the next event: another process may have approved somebody."""
         self._paired = None
 
     async def access(self, platform: str) -> Access:
@@ -88,7 +89,8 @@ class Intake:
         return Access(self._rules(platform), paired.get(platform, Paired()))
 
     async def deliver(self, inbound: Inbound) -> None:
-        """Returns once whatever has to be kept is on disk. Raises StateError when it could not be kept: do not acknowledge then."""
+        """Returns when everything that must be kept is committed. Raises StateError when it could not be: do not
+        acknowledge then."""
         inbound = _as_meant(printable(inbound))
         access = await self.access(inbound.address.platform)
         verdict = access.judge(inbound)
@@ -121,7 +123,7 @@ class Intake:
             await self._noted(inbound, joined)
 
     async def _left(self, inbound: Inbound) -> None:
-        """Nothing can be sent there any more, so nothing waits for it."""
+        """Gives up what waits to be sent to a chat that we are no longer in."""
         address = inbound.address
         why = "we were removed from this chat, or blocked"
         dead = await self._database.write(outbox.give_up_chat, address.platform, address.chat_id, why)
@@ -130,7 +132,7 @@ class Intake:
     # --- one transaction each; they may run more than once ---
 
     def _hello(self, conn: Connection, inbound: Inbound, access: Access) -> None:
-        """One line, the first time we come into a group."""
+        """Says one line when we come into a group for the first time."""
         first = _as_first_known(conn, inbound)
         key = str(access.key(first.address, first.sender))
         inbox_body = {"text": say("people.group_hello")}
@@ -138,7 +140,7 @@ class Intake:
         outbox.put(conn, route, inbox_body, self._clock(), dedup_key=_hello_key(first.address), session_key=key)
 
     def _take(self, conn: Connection, inbound: Inbound, access: Access, verdict: AccessDecision) -> str | None:
-        """The run that was at work already and that the message joined."""
+        """Takes one event in. Returns the id of the run that was active already and that the message joined."""
         first = _as_first_known(conn, inbound)
         key = str(access.key(first.address, first.sender))
         chat = self._chat(inbound, key)
@@ -194,7 +196,8 @@ class Intake:
         return None
 
     def _refuse(self, conn: Connection, inbound: Inbound, chat: Chat, refusal: str) -> None:
-        """Once a minute, so that whoever floods the bot does not make the bot flood the chat."""
+        """Replies with a refusal, at most once a minute for each conversation: a flood of messages must not become
+        a flood of replies."""
         if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
             key = f"refused:{chat.session_key}:{chat.now // _MINUTE_MS}"
             self._put(conn, chat, {"text": refusal}, key)
@@ -218,7 +221,7 @@ class Intake:
         return command.is_for_allowed(argument, at_work=at_work)
 
     def _started(self, conn: Connection, inbound: Inbound, chat: Chat, code: str) -> None:
-        """Clients send /start by themselves: a greeting in a DM, one line once in a group."""
+        """Answers /start, which clients send by themselves: a greeting in a DM, one line once in a group."""
         if inbound.address.kind is ChatKind.DM:
             self._reply(
                 conn, inbound, chat, pairing.redeem_owner_code(conn, inbound, code, chat.now) or say("people.paired")
@@ -247,7 +250,8 @@ class Intake:
             overheard.hear(conn, chat.session_key, inbound.message_id, chat.user, said, chat.now)
 
     def _edited(self, conn: Connection, inbound: Inbound, chat: Chat) -> None:
-        """Unread: as if it had been written so. Being worked on: told to the agent. Answered: said so, in a DM."""
+        """An edit of an unread message changes it. Of one that is being worked on, the agent is told. Of an
+        answered one, the sender is told, in a DM."""
         if inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
             return
         if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
@@ -274,12 +278,13 @@ class Intake:
 
 
 def _parsed(inbound: Inbound) -> Parsed | None:
-    """What somebody else has written is no command of the one who passes it on, and with files it is something to look at."""
+    """The command in the message. None for forwarded messages, whose words are not the sender's, and for messages
+    with files."""
     return None if inbound.forwarded_from or inbound.attachments else parse(inbound.text)
 
 
 def _as_meant(inbound: Inbound) -> Inbound:
-    """A command that names no bot is meant for us if it is one of ours."""
+    """Marks a command without a bot's name as meant for us if we have a command of that name."""
     if not inbound.for_any_bot:
         return inbound
     parsed = None if inbound.forwarded_from else parse(inbound.text)
@@ -306,7 +311,7 @@ def _move(conn: Connection, inbound: Inbound) -> None:
 
 
 def _as_first_known(conn: Connection, inbound: Inbound) -> Inbound:
-    """The same from the chat and the person under the ids that keys and permissions were made of."""
+    """The same event with the first ids of chat and person, from which keys and permissions were made."""
     address = aliases.first_address(conn, inbound.address)
     if inbound.sender.id == inbound.address.chat_id:  # in a DM they are the same for most platforms
         known = address.chat_id
@@ -316,13 +321,14 @@ def _as_first_known(conn: Connection, inbound: Inbound) -> Inbound:
 
 
 def _waits(conn: Connection, session_key: str) -> bool:
-    """In a group, only a mention or a reply answers a question."""
+    """Whether a run of this key waits for an answer."""
     active = runs.active(conn, session_key)
     return active is not None and active.status is RunStatus.WAITING
 
 
 def _messages(conn: Connection, inbound: Inbound, chat: Chat, answered: Ask | None) -> list[dict[str, object]]:
-    """An answer is the person's own words; that it was a reply says nothing more, and yes has to stay yes."""
+    """The inbox bodies of a message. The answer to an approval is the bare text, so that "yes" stays "yes" when it
+    is a reply."""
     if answered is not None and answered.kind is AskKind.APPROVAL and not inbound.forwarded_from:
         return [{**inbox_body(replace(inbound, quote=None)), "content": inbound.text}]
     if answered is not None:
@@ -331,7 +337,7 @@ def _messages(conn: Connection, inbound: Inbound, chat: Chat, answered: Ask | No
 
 
 def _earlier(conn: Connection, inbound: Inbound, chat: Chat) -> list[dict[str, object]]:
-    """What was overheard since the last time; not for a double, which would take it along into nowhere."""
+    """What was overheard since the last message. Nothing for a repeated event, which would consume it."""
     if inbound.address.kind is ChatKind.DM or inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
         return []
     return [{"content": f"[{name}] {text}", "sender": name} for name, text in overheard.take(conn, chat.session_key)]

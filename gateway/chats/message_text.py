@@ -1,4 +1,4 @@
-"""A message from a platform in the words of the journal."""
+"""Turns a message of a platform into the text of a journal entry."""
 
 import re
 from dataclasses import replace
@@ -23,7 +23,7 @@ _LIKE_A_SPEAKER = re.compile(rf"(?:^|(?<=[{_BREAKS}]))({_BLANK})(?={_NAMED})")
 
 
 def printable(inbound: Inbound) -> Inbound:
-    """A name cannot imitate another speaker, nor do things to the operator's terminal."""
+    """A display name without characters that could imitate another speaker or control a terminal."""
     quote = inbound.quote
     return replace(
         inbound,
@@ -38,12 +38,12 @@ def _printable(name: str) -> str:
 
 
 def _in_parentheses(name: str) -> str:
-    """Nor can it end the remark that it stands in."""
+    """The name without a parenthesis, so that it cannot end the remark around it."""
     return _printable(name).translate(_MARKS).translate(_PARENTHESES)
 
 
 def escape_speaker_marks(text: str) -> str:
-    """Where speakers are named in brackets, no line of a text may look as if the next one began to speak."""
+    """Marks lines that look like `[name] `. In groups such a prefix says who speaks."""
     return _LIKE_A_SPEAKER.sub(r"\1\\", text)
 
 
@@ -52,7 +52,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def message_text(inbound: Inbound) -> str:
-    """What was said, and whose words they are."""
+    """The text of the message, with a note about forwarded and quoted words."""
     if not inbound.forwarded_from:
         return inbound.text
     text = inbound.text if len(inbound.text.splitlines()) <= 1 else as_quoted(inbound.text)
@@ -60,7 +60,7 @@ def message_text(inbound: Inbound) -> str:
 
 
 def inbox_body(inbound: Inbound) -> dict[str, object]:
-    """The message as it goes into the journal, with the files of the one that it replies to."""
+    """The inbox body of a message, with the files of the message that it replies to."""
     text = _with_quote(message_text(inbound), inbound.quote)
     in_dm = inbound.address.kind is ChatKind.DM
     name = inbound.sender.name or inbound.sender.id
@@ -75,7 +75,7 @@ def inbox_body(inbound: Inbound) -> dict[str, object]:
 
 
 def _with_quote(text: str, quote: Quote | None) -> str:
-    """What somebody else has written can never be read as the words of the one who replies to it."""
+    """Puts the quoted message above the text, line by line, so that it cannot be read as the sender's own words."""
     if quote is None or not (quote.text or quote.attachments):
         return text
     whose = _whose(quote)

@@ -1,4 +1,4 @@
-"""People whom nobody has let in: one code, an hour long; otherwise silence. Nothing of what they say is kept."""
+"""Answers strangers: one code that is valid for an hour, or silence. Nothing of what they say is kept."""
 
 from sqlalchemy import Connection
 
@@ -14,7 +14,7 @@ START = "start"
 
 
 def answer_stranger(conn: Connection, inbound: Inbound, parsed: Parsed | None, now: int, *, pair: bool) -> str:
-    """What is replied; empty: nothing. `pair`: they may ask to be let in."""
+    """The reply; empty for none. `pair`: strangers may ask for access."""
     if (
         parsed is not None
         and parsed.name == START
@@ -32,7 +32,7 @@ def answer_stranger(conn: Connection, inbound: Inbound, parsed: Parsed | None, n
 
 
 def redeem_owner_code(conn: Connection, inbound: Inbound, code: str, now: int) -> str:
-    """A greeting for whoever presents the owner's code."""
+    """The greeting for the person who presents the owner's code; empty for any other code."""
     if not code:
         return ""
     platform, sender = inbound.address.platform, inbound.sender

@@ -1,4 +1,5 @@
-"""One budget per chat for everything that is sent there, and one for the whole platform. Turns are given in the order asked for."""
+"""Limits all calls to a chat, and all calls to the platform. Callers get their turns in the order in which they
+asked."""
 
 import asyncio
 import time
@@ -35,18 +36,18 @@ class RateLimiter:
         self._minute: dict[str, deque[float]] = {}
 
     async def turn(self, address: Address) -> None:
-        """Wait until a message may be sent there."""
+        """Waits until a message may be sent to this chat."""
         await self._wait_until(self._reserve(address, self._clock()))
 
     async def gate(self) -> None:
-        """Just before the call: turns were given evenly, but what happened since, such as a process that stood still, may have
-        bunched them."""
+        """Waits just before the call. Turns were planned evenly, but a process that stood still may have bunched
+        them."""
         async with self._door:
             await self._wait_until(self._called_at + MARGIN / self._pace.per_second)
             self._called_at = self._clock()
 
     def turn_now(self, address: Address, *, edit: bool = False) -> bool:
-        """For what may be left out: True, and the turn is taken, only if nothing has to wait for it."""
+        """For calls that may be left out: takes a turn and returns True only if nothing has to wait."""
         now = self._clock()
         if self._earliest(address, now) > now or (edit and self._edit_at.get(address.chat_id, 0) > now):
             return False
@@ -58,7 +59,7 @@ class RateLimiter:
         return True
 
     def hold(self, seconds: float, address: Address | None = None) -> None:
-        """The platform asked to wait: with this chat, or altogether."""
+        """The platform asked to wait, with this chat or with everything."""
         until = self._clock() + seconds
         if address is None:
             self._platform_free_at = max(self._platform_free_at, until)

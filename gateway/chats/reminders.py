@@ -1,4 +1,4 @@
-"""A question that nobody has answered for a day is put once more, where somebody is alone with the agent."""
+"""Repeats a question that nobody has answered for a day, in DMs only."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ async def send_reminders(
     clock: Clock = now_ms,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Until cancelled."""
+    """Runs until cancelled."""
     while True:
         try:
             for run, ask in await database.read(runs.unanswered, clock() - AFTER_MS):

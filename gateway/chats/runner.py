@@ -1,4 +1,4 @@
-"""The chat platforms that run: each adapter supervised, with its delivery, its presence, and a state that anybody can look at."""
+"""Runs one platform: its adapter under supervision, its delivery, its presence, and its state."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ class PlatformState(StrEnum):
 
 @dataclass(slots=True)
 class PlatformHealth:
-    """`words` says what is wrong and what to do, for the operator."""
+    """`words` tells the operator what is wrong and what to do."""
 
     state: PlatformState = PlatformState.STARTING
     words: str = ""
@@ -74,7 +74,7 @@ class PlatformHealth:
 
 
 class PlatformRunner:
-    """One adapter and what belongs to it. `run` goes on until cancelled, whatever the platform does."""
+    """One adapter with its delivery and presence. `run` continues until it is cancelled, whatever the platform does."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class PlatformRunner:
             self._metrics.replied(self.name, max(0.0, (now_ms() - row.created_at) / 1000))
 
     async def _owner_key(self) -> str | None:
-        """Of the owner's own conversation with the bot; None as long as nobody is the owner."""
+        """The session key of the owner's own conversation with the bot; None while nobody is the owner."""
         access = await self._intake.access(self.name)
         if access.owner is None:
             return None
@@ -149,7 +149,7 @@ class PlatformRunner:
             await self._sleep(max(asked, kind[min(failures, len(kind)) - 1]))
 
     async def _once(self, work: Callable[[], Awaitable[None]], what: str) -> tuple[tuple[int, ...], float]:
-        """How to wait until the next time, and how long at least."""
+        """Runs `work` once. Returns which pauses to use before the next try, and the shortest pause."""
         try:
             await work()
         except Unauthorized:
@@ -164,7 +164,7 @@ class PlatformRunner:
         return _BACKOFF, 0
 
     async def send_off(self) -> None:
-        """Before the end: what is ready goes out, if the platform takes it within some seconds."""
+        """Before the end of the process: sends what is ready, if the platform takes it within some seconds."""
         if self.health.state is PlatformState.CONNECTED:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SEND_OFF_SECONDS):
@@ -200,7 +200,8 @@ class PlatformRunner:
         self.known.set()
 
     async def deliver(self, inbound: Inbound) -> None:
-        """What adapters call. A message that nothing can be done with is left out: asked for again and again, it would keep out all others."""
+        """Called by the adapter. An event that raises an unexpected error is left out: the platform would send it
+        again and again, before all others."""
         try:
             await self._intake.deliver(inbound)
         except StateError:
@@ -216,7 +217,7 @@ class PlatformRunner:
         task.add_done_callback(self._beside.discard)
 
     async def _answer_tap(self, tap_id: str) -> None:
-        """The button stops turning. Best effort: what counts is decided already."""
+        """Acknowledges a tap, so that the button stops turning. Best effort: the decision is stored already."""
         if tap_id and isinstance(self.adapter, AnswersTaps):
             try:
                 await self.adapter.answer_tap(tap_id)
@@ -224,7 +225,7 @@ class PlatformRunner:
                 log.debug("tap.not_acknowledged", error=str(error))
 
     async def _offer_commands(self, adapter: OffersCommands) -> None:
-        """The platform's own menu, for those who may."""
+        """Keeps the platform's own command menu up to date, for people with access."""
         menu = [(command.name, command.about) for command in MENU]
         offered, again = frozenset[str](), 0.0
         while True:
@@ -237,7 +238,7 @@ class PlatformRunner:
             await self._sleep(_LOOK_SECONDS)
 
     def look(self) -> PlatformHealth:
-        """The state now: what receiving says, and where that works, what sending says."""
+        """The state now: of receiving, and where receiving works, of sending."""
         if isinstance(self.adapter, ReportsLiveness):
             self.health.last_success = self.adapter.last_success()
             if self.health.last_success is not None:

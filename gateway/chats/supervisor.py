@@ -24,7 +24,7 @@ Receive = Callable[[Mapping[str, str], bytes], Awaitable[bool]]
 
 
 class PlatformSupervisor:
-    """`follow` makes what runs what is wanted: a changed section restarts its platform and no other."""
+    """`follow` makes the wanted platforms run. A changed section restarts its platform and no other."""
 
     def __init__(
         self, *, database: Database, intake: Intake, live: LiveEvents, metrics: Metrics, timezone: str
@@ -70,7 +70,7 @@ class PlatformSupervisor:
         self._tasks[name] = asyncio.create_task(platform.run(), name=name)
 
     async def _offer_ownership(self, name: str) -> None:
-        """A platform that knows nobody yet: whoever presents this code first is its owner."""
+        """Makes a code for a platform on which nobody has access yet: whoever presents it first becomes the owner."""
         self._owner_codes.pop(name, None)
         access = await self._intake.access(name)
         if not access.rules.allowed_users and not access.paired.users:
@@ -85,13 +85,13 @@ class PlatformSupervisor:
         await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
-        """What is ready goes out first."""
+        """Sends what is ready, then stops every platform."""
         await asyncio.gather(*(platform.send_off() for platform in self.running.values()), return_exceptions=True)
         for name in list(self._tasks):
             await self.stop(name)
 
     async def look_for_changes(self) -> None:
-        """Until cancelled. Other processes approve people and queue messages in the same database."""
+        """Runs until cancelled. Other processes approve people and queue messages in the same database."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self._intake.forget_people()

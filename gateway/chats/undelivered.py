@@ -1,4 +1,4 @@
-"""Messages that will never arrive: the chat hears of it where it can, and so does the owner."""
+"""Tells the chat, where possible, and the owner about messages that will never arrive."""
 
 from sqlalchemy import Connection
 

@@ -1,4 +1,4 @@
-"""What can be said to the house in a chat with a leading slash. They act at once, also while a run is active."""
+"""Slash commands in chats. They act at once, also while a run is active."""
 
 from gateway.commands.base import Chat, Command, Parsed, parse
 from gateway.commands.registry import COMMANDS, MENU, execute, find, hint

@@ -1,4 +1,4 @@
-"""What a command is: a plain function inside one transaction, so that it happens once, with its answer."""
+"""A command is a plain function inside one transaction, so that it acts once, together with its answer."""
 
 import re
 from collections.abc import Callable
@@ -60,18 +60,18 @@ class Parsed:
 
 
 def parse(text: str) -> Parsed | None:
-    """None for anything that only looks like a command: `/etc/hosts is broken` goes to the agent."""
+    """The command in a text. None for text that only looks like one: `/etc/hosts is broken` goes to the agent."""
     match = _COMMAND.fullmatch(text.strip())
     return Parsed(match[1].lower(), (match[2] or "").strip()) if match else None
 
 
 def label(conn: Connection, session: Session) -> str:
-    """Its title, or how it began."""
+    """The title of the session, or how it began."""
     return session.title or _words(conn, session, newest=False) or session.id
 
 
 def last_words(conn: Connection, session: Session) -> str:
-    """What the user said last."""
+    """The last message of the user."""
     return _words(conn, session, newest=True)
 
 

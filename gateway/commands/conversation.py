@@ -1,4 +1,4 @@
-"""Beginning, finding and going back to conversations."""
+"""Commands that begin, find and resume conversations."""
 
 from sqlalchemy import Connection
 
@@ -48,7 +48,7 @@ def _is_current(chat: Chat, session: Session) -> bool:
 
 
 def resume(conn: Connection, chat: Chat, wanted: str) -> str:
-    """By number of the list that /sessions shows too, id, prefix of one, or title."""
+    """Finds the session by its number in the list of /sessions, its id, a prefix of its id, or its title."""
     here = _here(conn, chat)
     earlier = [session for session in here if not _is_current(chat, session)]
     if not earlier:
@@ -96,7 +96,7 @@ def undo(conn: Connection, chat: Chat, _: str) -> str:
 
 
 def retry(conn: Connection, chat: Chat, _: str) -> str:
-    """Answer the last message once more. Says nothing by itself: the answer follows."""
+    """Answers the last message again. The command itself says nothing: the answer follows."""
     active = runs.active(conn, chat.session_key)
     session = current(conn, chat)
     if (active and active.status is RunStatus.RUNNING) or session is None:

@@ -70,7 +70,7 @@ def find(name: str) -> Command | None:
 
 
 def execute(conn: Connection, chat: Chat, parsed: Parsed) -> str:
-    """The answer; empty when the command answers by what it does. An unknown name gets a hint."""
+    """Runs the command. Returns its reply; empty when its effect is reply enough. An unknown name gets a hint."""
     command = find(parsed.name)
     if command is None:
         return hint(parsed.name)

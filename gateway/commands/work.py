@@ -1,4 +1,4 @@
-"""What is going on, and having a say in it."""
+"""Commands about the work in progress: status, stop, approval, model, notes."""
 
 from sqlalchemy import Connection
 

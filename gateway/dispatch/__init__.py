@@ -1,1 +1,1 @@
-"""Which key has something to do, and who does it."""
+"""Decides which session key has work, and which worker does it."""

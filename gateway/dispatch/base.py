@@ -1,4 +1,4 @@
-"""The seam between runs and whatever spreads them over workers: four verbs."""
+"""The interface between runs and whatever distributes them to workers."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,15 +8,16 @@ from sessions.records import Run
 
 class Dispatch(Protocol):
     def notify(self, session_key: str) -> None:
-        """This key may have something to do. Cheap, and harmless when it has not."""
+        """This key may have work. Cheap, and harmless when it has none."""
         ...
 
     async def claim(self) -> Run:
-        """Wait for the next run and take it, its unread messages folded in. Each key is given out once at a time."""
+        """Waits for the next run and takes it, with its unread messages folded in. A key is given to one worker at
+        a time."""
         ...
 
     async def keep_alive(self, run_ids: Sequence[str]) -> None: ...
 
     async def release(self, run: Run) -> None:
-        """This worker is done with the run, whether it ended or not."""
+        """This worker has stopped working on the run, whether it ended or not."""
         ...

@@ -1,4 +1,5 @@
-"""Places that several groups share, such as the callers of one model: nobody takes all of them, and whoever has fewest is next."""
+"""Shares a number of places between groups: no group takes all of them, and the group with the fewest places is
+next."""
 
 import asyncio
 from collections import Counter, OrderedDict, deque
@@ -11,7 +12,7 @@ Granted = Callable[[], None]
 
 
 def group_of(session_key: str) -> str:
-    """Whose work this is: of an API key, a chat platform, a deployment, the terminal, or the jobs."""
+    """The group of a session key: an API key, a chat platform, a deployment, the terminal, or the jobs."""
     match session_key.split(":", 4):
         case [_, _, "api" | "response", key_name, *_]:
             return f"key:{key_name}"

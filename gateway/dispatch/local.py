@@ -1,4 +1,4 @@
-"""Dispatch on one machine, in process: commits tell which keys to look at; a slow look finds what other processes put in."""
+"""Dispatch inside one process: commits tell which keys to look at; a slow poll finds what other processes added."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ OwnsKey = Callable[[str], bool]
 
 
 def not_of_a_terminal(session_key: str) -> bool:
-    """`hermes chat` works on its own sessions itself."""
+    """True for keys that the daemon works on; `hermes chat` works on its own sessions itself."""
     return ":cli:" not in session_key[: len("agent:") + 80] or SessionKey.parse(session_key).scope != "cli"
 
 
@@ -56,7 +56,7 @@ class LocalDispatch:
         self._stop()
 
     def also(self, session_key: str) -> None:
-        """Work on this key too, whatever `mine` says."""
+        """Works on this key too, whatever `mine` says."""
         self._extra.add(session_key)
 
     def _hear(self, touched: frozenset[Touch]) -> None:
@@ -79,7 +79,7 @@ class LocalDispatch:
         self._ready.put_nowait(session_key)
 
     async def look_around(self) -> None:
-        """What a crash left in flight, and what other processes put in."""
+        """Finds runs that a crash left behind, and what other processes added."""
         for session_key in await self._database.read(runs.in_flight):
             self.notify(session_key)
 
@@ -100,7 +100,8 @@ class LocalDispatch:
             self._let_go(session_key)
 
     async def _take_back(self, taking: "asyncio.Future[Run | None]", session_key: str) -> None:
-        """The commit of a claim cannot be called off; without this the run would have to be taken over."""
+        """Returns a run that was claimed while the caller was cancelled. Without this it would have to be taken
+        over later."""
         run = await taking
         if run is None:
             self._let_go(session_key)
@@ -122,7 +123,7 @@ class LocalDispatch:
         self._let_go(run.session_key)
 
     async def give_back(self, run: Run) -> None:
-        """Unfinished: the next process goes on at once."""
+        """Returns an unfinished run, so that the next process continues at once."""
         await self._database.write(runs.release, run.id, run.fence)
         self._let_go(run.session_key)
 

@@ -1,4 +1,4 @@
-"""Whether the database takes what is written: in the log at every change, and on /readyz."""
+"""Watches whether the database accepts writes; logs every change and tells /readyz."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ class DatabaseWatch:
         self._since = clock()
 
     async def run(self) -> None:
-        """Tells when it becomes unavailable, then tries it again and again and tells when it is back."""
+        """Logs when the database becomes unavailable, tries it again and again, and logs when it is back."""
         while True:
             self._look()
             if self._words is None:

@@ -1,7 +1,8 @@
-"""The allocator of this process: what a peak took is given back to the system.
+"""Returns memory to the system after a peak.
 
-glibc raises the size from which blocks are mapped on their own with every large block that is freed, up to 32 MB, and keeps what it got
-for smaller ones in up to eight heaps for each core. After a few uploads hundreds of megabytes were held for good.
+glibc raises the size from which blocks get a mapping of their own with every large block that is freed, up to 32 MB,
+and keeps smaller
+freed blocks in up to eight heaps for each core. After a few uploads hundreds of megabytes were held for good.
 """
 
 import ctypes
@@ -14,19 +15,20 @@ _HEAPS = 2
 
 @lru_cache(maxsize=1)
 def _libc() -> ctypes.CDLL | None:
-    """None where the C library is another one, which has neither the trouble nor the functions."""
+    """None where the C library is not glibc: it has neither the problem nor the functions."""
     libc = ctypes.CDLL(None)
     return libc if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim") else None
 
 
 def tune() -> None:
-    """Large blocks have a mapping of their own, which goes with them. Called once, before there are threads."""
+    """Gives large blocks a mapping of their own, which is returned when they are freed. Call it once, before
+    threads start."""
     if (libc := _libc()) is not None:
         libc.mallopt(_MMAP_THRESHOLD, _OWN_MAPPING_BYTES)
         libc.mallopt(_ARENA_MAX, _HEAPS)
 
 
 def trim() -> None:
-    """Give back what is free now. Takes milliseconds, without Python's lock."""
+    """Returns free memory now. Takes milliseconds, without the GIL."""
     if (libc := _libc()) is not None:
         libc.malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Log lines are events with names that stay. One place redacts, whoever logs."""
+"""Configures logging: events with stable names, one line each, secrets redacted in one place."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ from gateway.observe.redaction import redact
 
 @contextlib.contextmanager
 def _absent(module: str) -> Generator[None]:
-    """As if it were not installed, for whoever asks meanwhile."""
+    """Makes `module` look as if it were not installed while the block lasts."""
     before = {module: sys.modules[module]} if module in sys.modules else {}
     sys.modules[module] = None  # type: ignore[assignment]  # how Python notes that there is none
     try:
@@ -50,12 +50,12 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def _visible(value: str) -> str:
-    """What a terminal would obey is written out: part of a line may be sent by anybody."""
+    """Writes control characters out: part of a log line may come from anybody."""
     return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", value)
 
 
 def _redact_line(_: Any, __: str, line: str) -> str:
-    """What stood inside of lists and objects."""
+    """Redacts what was inside of lists and objects."""
     return redact(line)
 
 
@@ -102,7 +102,7 @@ def configure(
 
 
 def _is_journal(stream: Any, environ: Mapping[str, str]) -> bool:
-    """systemd names the device and the inode of the stream that it gave to us."""
+    """Whether the stream is the one that systemd connected to its journal."""
     try:
         stat = os.fstat(stream.fileno())
     except (AttributeError, OSError, ValueError):
@@ -119,7 +119,7 @@ def _private_file(folder: Path) -> logging.Handler:
 
 
 class _PrivateFile(logging.handlers.RotatingFileHandler):
-    """For the owner only, also after it was rotated."""
+    """A rotating file that only the owner can read, also after rotation."""
 
     def _open(self) -> TextIOWrapper:
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -1,4 +1,4 @@
-"""What Prometheus is told. No label ever names a user, a chat, a session or a run."""
+"""The Prometheus metrics. No label names a user, a chat, a session or a run."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
 class TokenCounts(Protocol):
-    """What a model call used."""
+    """The token counts of a model call."""
 
     @property
     def input_tokens(self) -> int: ...
@@ -35,7 +35,7 @@ class TokenCounts(Protocol):
 
 
 class Metrics:
-    """One registry for each daemon. Recording is cheap and never fails."""
+    """One registry for each daemon. Recording is cheap and never raises."""
 
     def __init__(self, version: str = "", models: frozenset[str] = frozenset()) -> None:
         disable_created_metrics()  # a second series beside every counter, which nobody asked for
@@ -100,7 +100,7 @@ class Metrics:
         self._up.labels(platform).set(1 if up else 0)
 
     def expose(self, gauges: Gauges, now_ms: int) -> bytes:
-        """The text that is scraped, with these numbers from the database. Takes milliseconds: not on the event loop."""
+        """The text for the scraper, with these numbers from the database. Takes milliseconds: call it in a thread."""
         self._runs.clear()
         for status in ("running", "waiting_on_human"):
             self._runs.labels(status).set(gauges.runs.get(status, 0))
@@ -112,7 +112,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     async def watch_loop(self) -> None:
-        """Measures the event loop until cancelled."""
+        """Measures the lag of the event loop until cancelled."""
         while True:
             before = time.monotonic()
             await asyncio.sleep(LAG_SECONDS)

@@ -1,4 +1,5 @@
-"""Secrets leave no trace in log lines, errors and events. Light, because every command may have to tell an error."""
+"""Removes secrets from log lines, errors and events. Imports little, because every command may have to report an
+error."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ _secrets: set[str] = set()
 
 
 def hide(secrets: Iterable[str]) -> None:
-    """These values never appear in a log line, an error or an event from now on."""
+    """From now on these values are replaced in every log line, error and event."""
     _secrets.update(secret for secret in secrets if len(secret) >= 6)
 
 

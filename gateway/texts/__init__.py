@@ -1,4 +1,5 @@
-"""Everything the house itself says in a chat: one catalogue per language beside this file. The agent's own words are not here."""
+"""All texts that the gateway itself says in a chat, one catalogue for each language. The agent's answers are not
+here."""
 
 import tomllib
 from functools import lru_cache
@@ -12,12 +13,13 @@ def _catalogue(language: str) -> dict[str, dict[str, str]]:
 
 
 def say(name: str, /, *, language: str = "en", **values: object) -> str:
-    """The text of this name (`run.stopped`) with its values filled in. A missing name or value is a bug and raises KeyError."""
+    """The text with this name (`run.stopped`), with its values filled in. Raises KeyError for a missing name or
+    value."""
     section, _, key = name.partition(".")
     return _catalogue(language)[section][key].format(**values)
 
 
 def needed(name: str, *, language: str = "en") -> set[str]:
-    """The values that a text wants."""
+    """The names of the values that a text needs."""
     section, _, key = name.partition(".")
     return {field for _, field, _, _ in Formatter().parse(_catalogue(language)[section][key]) if field}

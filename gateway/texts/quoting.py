@@ -1,6 +1,6 @@
-"""Words of others, as Markdown quotes them."""
+"""Quotes the words of other people as Markdown does."""
 
 
 def as_quoted(text: str) -> str:
-    """Every line says that it is somebody else's."""
+    """Puts `> ` before every line."""
     return "\n".join(f"> {line}" for line in text.splitlines())

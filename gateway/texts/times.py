@@ -1,11 +1,11 @@
-"""Times and spans as people say them."""
+"""Formats times and durations for people."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 
 def when(ms: int, now: int, timezone: str) -> str:
-    """The hour for today, the day and the hour for this year, else the date."""
+    """The time of day for today, day and time for this year, else the date."""
     zone = ZoneInfo(timezone)
     then = datetime.fromtimestamp(ms / 1000, UTC).astimezone(zone)
     today = datetime.fromtimestamp(now / 1000, UTC).astimezone(zone)
