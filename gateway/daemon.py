@@ -81,6 +81,7 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
         live=app.house.live,
         metrics=app.metrics,
         timezone=app.house.timezone,
+        standstills=app.house.standstills,
     )
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(intake.close)

@@ -22,6 +22,7 @@ from gateway.chats import undelivered
 from gateway.chats.rate_limit import RateLimiter
 from gateway.chats.reachability import Probes
 from gateway.observe.logging import get_logger
+from gateway.observe.standstill import Standstills
 from gateway.runs.replies import closed_card
 from gateway.texts.times import when
 from sessions import asks, leases, outbox, runs
@@ -92,6 +93,7 @@ class Delivery:
         clock: Clock = now_ms,
         sent: Callable[[OutRow], None] = lambda _: None,
         owner_key: Callable[[], Awaitable[str | None]] = _nobody,
+        standstills: Standstills | None = None,
     ) -> None:
         """`sent` is told of each message that has arrived. `owner_key` names the conversation in which the owner is told of those that
         never will."""
@@ -102,6 +104,7 @@ class Delivery:
         self._previews = previews
         self._timezone = timezone
         self._clock = clock
+        self._standstills = standstills or Standstills(clock)
         self._sent = sent
         self._owner = leases.this_owner()
         self._claims = 0
@@ -257,10 +260,11 @@ class Delivery:
                 self._note()
 
     async def _send(self, row: OutRow) -> OutRow | None:
-        if row.created_at < self._clock() - TOO_OLD_MS:
+        waited = self._standstills.elapsed(row.created_at, self._clock())
+        if waited > TOO_OLD_MS:
             await self._give_up(row, "it waited for more than a day")
             return None
-        if row.doubts and row.created_at < self._clock() - outbox.MAX_AGE_MS:
+        if row.doubts and waited > outbox.MAX_AGE_MS:
             await self._give_up(row, row.last_error or "it may have arrived")
             return None
         draft = await self._preview(row)

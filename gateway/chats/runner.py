@@ -25,6 +25,7 @@ from gateway.chats.rate_limit import RateLimiter
 from gateway.commands import MENU
 from gateway.observe.logging import get_logger
 from gateway.observe.metrics import Metrics
+from gateway.observe.standstill import Standstills
 from gateway.runs.live_events import LiveEvents
 from sessions import runs
 from sessions.clock import now_ms
@@ -85,6 +86,7 @@ class PlatformRunner:
         live: LiveEvents,
         metrics: Metrics,
         timezone: str = "UTC",
+        standstills: Standstills | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.name = str(adapter.platform)
@@ -110,6 +112,7 @@ class PlatformRunner:
             timezone=timezone,
             sent=self._sent,
             owner_key=self._owner_key,
+            standstills=standstills,
         )
 
     def _sent(self, row: OutRow) -> None:

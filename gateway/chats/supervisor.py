@@ -10,6 +10,7 @@ from adapters.section import PlatformSection
 from gateway.chats.intake import Intake
 from gateway.chats.runner import PlatformRunner, PlatformState
 from gateway.observe.metrics import Metrics
+from gateway.observe.standstill import Standstills
 from gateway.runs.live_events import LiveEvents
 from sessions import people
 from sessions.clock import iso, now_ms
@@ -27,13 +28,21 @@ class PlatformSupervisor:
     """`follow` makes the wanted platforms run. A changed section restarts its platform and no other."""
 
     def __init__(
-        self, *, database: Database, intake: Intake, live: LiveEvents, metrics: Metrics, timezone: str
+        self,
+        *,
+        database: Database,
+        intake: Intake,
+        live: LiveEvents,
+        metrics: Metrics,
+        timezone: str,
+        standstills: Standstills | None = None,
     ) -> None:
         self._database = database
         self._intake = intake
         self._live = live
         self._metrics = metrics
         self._timezone = timezone
+        self._standstills = standstills
         self.running: dict[str, PlatformRunner] = {}
         self.adapters: dict[str, Adapter] = {}
         self._settings: dict[str, Mapping[str, Any]] = {}
@@ -65,6 +74,7 @@ class PlatformSupervisor:
             live=self._live,
             metrics=self._metrics,
             timezone=self._timezone,
+            standstills=self._standstills,
         )
         self.running[name], self.adapters[name] = platform, adapter
         self._tasks[name] = asyncio.create_task(platform.run(), name=name)

@@ -40,7 +40,8 @@ class RunSteps:
 
     def __init__(self, house: Services, run: Run, *, draining: Callable[[], bool] = lambda: False) -> None:
         self._house = house
-        self._run = run
+        self._claimed = run
+        self._claimed_at = house.clock()
         self._database = WaitingDatabase(house.database, self._log_wait)
         self._draining = draining
         self._seen: Snapshot | None = None
@@ -52,6 +53,12 @@ class RunSteps:
         self._has_told = run.fence == 1  # of an interruption; the first claim is none
         self._last_answer: Answer | None = None
         self.cut_off = False
+
+    @property
+    def _run(self) -> Run:
+        """As it was claimed, with the time that it was worked on until now."""
+        worked = self._house.standstills.elapsed(self._claimed_at, self._house.clock())
+        return replace(self._claimed, worked_ms=self._claimed.worked_ms + worked)
 
     def facts(self) -> dict[str, Any]:
         """For the log line about the end of the run: chat, model, seconds since it was asked, tokens of all its steps."""
@@ -98,10 +105,9 @@ class RunSteps:
 
     def _limit_reached(self, seen: Snapshot) -> str | None:
         run = seen.run
-        worked = run.worked_ms + max(0, self._house.clock() - run.updated_at)
         tokens = run.input_tokens + run.output_tokens
         return self._house.limits().reached(
-            BudgetUse(steps=run.steps, tokens=tokens, seconds=worked / 1000, today=seen.spent)
+            BudgetUse(steps=run.steps, tokens=tokens, seconds=self._run.worked_ms / 1000, today=seen.spent)
         )
 
     def _day(self) -> str:

@@ -10,6 +10,7 @@ from gateway.agent.models.interface import Model
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
+from gateway.observe.standstill import Standstills
 from gateway.runs.budget import RunLimits
 from gateway.runs.live_events import LiveEvents
 from sessions.clock import Clock, now_ms
@@ -42,6 +43,7 @@ class Services:
     tokens: Tokens = field(default_factory=Tokens)
     live: LiveEvents = field(default_factory=LiveEvents)
     clock: Clock = now_ms
+    standstills: Standstills = field(default_factory=Standstills)
     timezone: str = "UTC"
     settle_file: SettleFile | None = None
     """Fetches and saves one attachment into this folder; gives it back with its place, and a line for the model."""

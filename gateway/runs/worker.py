@@ -53,7 +53,8 @@ class Worker:
         unlisten = self._house.database.listen(self._hear)
         try:
             async with asyncio.TaskGroup() as group:
-                extras = [group.create_task(self._keep_alive()), group.create_task(self._look_around())]
+                beside = (self._keep_alive(), self._look_around(), self._house.standstills.run())
+                extras = [group.create_task(work) for work in beside]
                 await self._take_runs(group)
                 for extra in extras:
                     extra.cancel()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, case, select, update
+from sqlalchemy import Connection, select, update
 
 from sessions import events, inbox, spending, store
 from sessions.db.schema import MESSAGE_OPEN, messages, runs
@@ -17,16 +17,17 @@ from sessions.runs.types import ModelAnswer
 
 GONE_ON = "[no result: the caller went on without it]"
 
-_WORKED = runs.c.worked_ms + case((runs.c.updated_at < param("now"), param("now") - runs.c.updated_at), else_=0)
 _OWN = (
     update(runs)
     .where(runs.c.id == param("run"), runs.c.fence == param("held"), runs.c.status == RunStatus.RUNNING)
-    .values(updated_at=param("now"), worked_ms=_WORKED)
+    .values(updated_at=param("now"), worked_ms=param("worked"))
 )
 
 
 def own(conn: Connection, run: Run, now: int) -> None:
-    if conn.execute(_OWN, {"run": run.id, "held": run.fence, "now": now}).rowcount != 1:
+    """Go on only while this claim of the run counts, and keep how long it was worked on: whoever works on it measures that."""
+    values = {"run": run.id, "held": run.fence, "now": now, "worked": run.worked_ms}
+    if conn.execute(_OWN, values).rowcount != 1:
         raise LeaseLost(f"Run {run.id} was stopped or taken over.")
 
 
@@ -141,7 +142,7 @@ _STEP = (
         input_tokens=runs.c.input_tokens + param("read"),
         output_tokens=runs.c.output_tokens + param("written"),
         updated_at=param("now"),
-        worked_ms=_WORKED,
+        worked_ms=param("worked"),
     )
     .returning(runs)
 )
@@ -150,7 +151,8 @@ _STEP = (
 def take_step(conn: Connection, run: Run, step: int, said: ModelAnswer, now: int) -> Run | None:
     """Count this answer, and own the run like `own`. None: this step was committed before."""
     used = {"read": said.input_tokens, "written": said.output_tokens}
-    row = conn.execute(_STEP, {"run": run.id, "held": run.fence, "before": step, "now": now, **used}).mappings().first()
+    held = {"run": run.id, "held": run.fence, "before": step, "now": now, "worked": run.worked_ms}
+    row = conn.execute(_STEP, {**held, **used}).mappings().first()
     if row is None:
         current = get(conn, run.id)
         if current.fence == run.fence and current.steps > step:

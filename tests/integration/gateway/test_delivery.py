@@ -12,6 +12,7 @@ from adapters.base import Deliver, Pace, TryLater, Undeliverable
 from gateway.chats import delivery, reachability
 from gateway.chats.delivery import IN_HAND, Delivery
 from gateway.chats.rate_limit import RateLimiter
+from gateway.observe.standstill import Standstills
 from gateway.texts import say
 from sessions import outbox
 from sessions.clock import Clock, now_ms
@@ -252,6 +253,23 @@ async def test_nor_more_than_an_hour_after_it_was_said(sqlite: Database):
         later = outbox.MAX_AGE_MS
         await until_states(sqlite, "dead", "sent")
     assert chats.sent == [("1", say("limits.answer_not_sent"))]
+
+
+@pytest.mark.parametrize("jump_ms", [3_600_000, 31 * 24 * 3_600_000])
+@pytest.mark.usefixtures("quick")
+async def test_a_process_that_stood_still_and_a_clock_that_was_set_make_no_message_old(sqlite: Database, jump_ms: int):
+    later = 0
+    clock = lambda: now_ms() + later  # noqa: E731
+    chats, standstills = TypingChats(per_second=100_000), Standstills(clock)
+    chats.unheard = chats.silent = True
+    standstills.look()
+    async with delivering(sqlite, chats, clock=clock, standstills=standstills):
+        await sqlite.write(put, "1", "hello")
+        await until(lambda: chats.probes >= 2)
+        chats.unheard = chats.silent = False
+        later = jump_ms
+        await until_states(sqlite, "sent")
+    assert chats.sent == [("1", "hello")]
 
 
 @pytest.mark.usefixtures("quick")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.agent.loop import UNKNOWN
+from gateway.observe.standstill import Standstills
 from gateway.runs.live_events import LiveEvent
 from gateway.texts import say
 from sessions import asks, runs
@@ -181,6 +182,25 @@ async def test_every_limit_ends_a_run_with_a_line(home: Path, limits: dict, told
         run = await it.say("for ever")
         assert run.stop_reason is StopReason.BUDGET
         assert [row["text"] for row in await it.sent()] == [say("budget.run", limit=told)]
+
+
+@pytest.mark.parametrize(("jump_ms", "reason"), [(31 * 86_400_000, StopReason.DONE), (9_000, StopReason.BUDGET)])
+async def test_only_time_in_which_the_process_worked_counts(home: Path, jump_ms: int, reason: StopReason):
+    """A jump of the clock is as long as a process stood still, or a machine slept; nine seconds are work."""
+    later = 0
+
+    async def jump(*_: object) -> str:
+        nonlocal later
+        later += jump_ms
+        return "ok"
+
+    clock = lambda: now_ms() + later  # noqa: E731
+    script = [calls(call("jump")), "done"]
+    async with desk(home, script, tools=[tool("jump", jump)], limits={"seconds": 9}, working=False) as it:
+        it.house = replace(it.house, clock=clock, standstills=Standstills(clock))
+        async with at_work(it):
+            run = await it.say("go")
+    assert run.stop_reason is reason
 
 
 @pytest.mark.parametrize(
