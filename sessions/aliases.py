@@ -1,4 +1,4 @@
-"""Several ids of one person or chat: a number and a business-scoped id, a group and the supergroup it became."""
+"""Aliases: several ids of one person or chat, such as a group and the supergroup that it becomes."""
 
 from dataclasses import replace
 
@@ -13,14 +13,15 @@ _EARLIER = select(aliases.c.id).where(aliases.c.platform == param("on"), aliases
 
 
 def resolve(conn: Connection, platform: str, id: str) -> str:  # noqa: A002  # it is the platform's word
-    """The first id of whoever this is; the id itself when it was never joined with another."""
+    """The first id of this person or chat; the id itself when it was never joined with another."""
     while (earlier := conn.scalar(_EARLIER, {"on": platform, "later": id})) is not None:
         id = earlier  # noqa: A001
     return id
 
 
 def join(conn: Connection, platform: str, alias: str, id: str) -> None:  # noqa: A002
-    """From now on `alias` is the same as `id`, whose first id stays the key. What was joined with either comes along."""
+    """From now on `alias` means the same as `id`, whose first id stays the key. What was joined with either is
+    joined with both."""
     inbox.serialize(conn, f"aliases of {platform}")
     known, first = resolve(conn, platform, alias), resolve(conn, platform, id)
     if known != first:  # both are first ids, so this can close no circle
@@ -28,5 +29,5 @@ def join(conn: Connection, platform: str, alias: str, id: str) -> None:  # noqa:
 
 
 def first_address(conn: Connection, address: Address) -> Address:
-    """The chat under the id that its key was made of."""
+    """The address with the id from which the chat's key was made."""
     return replace(address, chat_id=resolve(conn, address.platform, address.chat_id))

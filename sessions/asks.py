@@ -1,4 +1,4 @@
-"""Questions to humans, and their answers. They wait as rows, as long as it takes."""
+"""Questions to people, and their answers, as rows. They wait as long as it takes."""
 
 import json
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def of_call(conn: Connection, run_id: str, tool_call_id: str) -> Ask | None:
 
 
 def open_of(conn: Connection, run_id: str) -> Ask | None:
-    """What the run waits for now."""
+    """The question that the run waits with now, or None."""
     query = (
         select(asks).where(asks.c.run_id == run_id, asks.c.answered_at.is_(None)).order_by(asks.c.id.desc()).limit(1)
     )
@@ -64,7 +64,7 @@ def open_of(conn: Connection, run_id: str) -> Ask | None:
 
 
 def answer(conn: Connection, ask: Ask, text: str, by: str, now: int, *, approved: bool | None = None) -> None:
-    """`approved`: what was decided; None: the words tell."""
+    """Stores the answer. `approved`: the decision about an approval; None: the text decides."""
     if ask.kind is AskKind.QUESTION:
         approved = None
     elif approved is None:
@@ -77,10 +77,10 @@ def answer(conn: Connection, ask: Ask, text: str, by: str, now: int, *, approved
 
 
 def says_yes(text: str) -> bool:
-    """Yes-words approve only when the message is nothing else."""
+    """True only when the message is nothing but a word for yes."""
     return text.strip().strip(".! ").casefold() in _YES | _YES_PLEASE
 
 
 def close_open(conn: Connection, run_id: str, now: int) -> None:
-    """The run ended; nobody can answer any more."""
+    """Closes the questions of a run that has ended: nobody can answer them any more."""
     conn.execute(update(asks).where(asks.c.run_id == run_id, asks.c.answered_at.is_(None)).values(answered_at=now))

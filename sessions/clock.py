@@ -1,4 +1,4 @@
-"""Time as UTC epoch milliseconds, handed in wherever it matters."""
+"""Time in UTC epoch milliseconds. Functions that need the time get it as a parameter."""
 
 import time
 from collections.abc import Callable

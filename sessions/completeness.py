@@ -1,4 +1,5 @@
-"""Whether the database knows what lies beside it. One that was put aside, replaced by an older one, or has lost its log, does not."""
+"""Checks that the database knows the transcripts beside it. A database that was replaced, or has lost its log,
+does not."""
 
 import json
 from pathlib import Path
@@ -15,7 +16,7 @@ _TAIL = 65_536
 
 
 def require_complete(home: Path, database: Database) -> None:
-    """Raises Unusable when a transcript holds a message that this database has never had."""
+    """Raises Unusable when a transcript has a message that this database never had."""
     found = _newest_mirrored(home / "sessions")
     if found is None or found[0] <= database.read_now(_newest_ever):
         return
@@ -29,7 +30,7 @@ def require_complete(home: Path, database: Database) -> None:
 
 
 def _newest_mirrored(folder: Path) -> tuple[int, Path] | None:
-    """The greatest message id of the newest transcripts, and where it stands."""
+    """The greatest message id in the newest transcripts, and the file that has it."""
     try:
         transcripts = sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)[-_LOOKED_AT:]
     except OSError:  # one went while they were listed
@@ -38,7 +39,7 @@ def _newest_mirrored(folder: Path) -> tuple[int, Path] | None:
 
 
 def _last_id(path: Path) -> int:
-    """Of the last line that can be read; 0 when there is none, as in a file that somebody else has put there."""
+    """The id in the last readable line; 0 when there is none, as in a file of somebody else."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -55,7 +56,7 @@ def _last_id(path: Path) -> int:
 
 
 def _newest_ever(conn: Connection) -> int:
-    """The greatest id that was ever given to a message, also to one that is deleted."""
+    """The greatest id that a message ever had, deleted ones included."""
     if conn.dialect.name == "sqlite":
         query = "SELECT seq FROM sqlite_sequence WHERE name = 'messages'"
     else:

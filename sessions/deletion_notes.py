@@ -1,5 +1,5 @@
-"""Notes of sessions that were deleted, kept until their transcripts are gone: a file is deleted because of such a note, and never because its
-session is unknown."""
+"""Notes of deleted sessions, kept until their transcripts are deleted. A transcript is deleted because of such a
+note, never because its session is unknown."""
 
 from collections.abc import Iterable
 
@@ -19,14 +19,14 @@ def note(conn: Connection, session_id: str) -> None:
 
 
 def noted(conn: Connection) -> list[str]:
-    """Deleted sessions that were not brought back since."""
+    """The deleted sessions that were not imported again since."""
     keys = conn.scalars(select(meta.c.key).where(meta.c.key.startswith(_PREFIX, autoescape=True)))
     found = {key.removeprefix(_PREFIX) for key in keys}
     return sorted(found - set(conn.scalars(select(sessions.c.id).where(sessions.c.id.in_(found)))))
 
 
 def settle(conn: Connection, session_ids: Iterable[str]) -> None:
-    """Their transcripts are gone from this home."""
+    """Removes the notes: the transcripts are deleted from this home."""
     if conn.dialect.name == "sqlite":
         keys = [f"{_PREFIX}{session_id}" for session_id in session_ids]
         conn.execute(delete(meta).where(meta.c.key.in_(keys)))

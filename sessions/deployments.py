@@ -48,7 +48,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What a person or the agent has said."""
+    """One message of a thread, of a person or of the agent."""
 
     by_agent: bool
     content: str
@@ -83,7 +83,7 @@ def create(
     model: str | None = None,
     deployment_id: str | None = None,
 ) -> Deployment:
-    """With its default thread."""
+    """Creates the deployment and its default thread."""
     new_id = deployment_id or ids.new_id("dep")
     values = {
         "id": new_id,
@@ -100,7 +100,7 @@ def create(
 
 
 def ensure_main(conn: Connection, now: int) -> Deployment:
-    """The one that is always there: `agents.main`."""
+    """Creates `dep_main`, which is `agents.main`, where it is missing."""
     inbox.serialize(conn, MAIN)  # everybody's first request makes it
     try:
         return get(conn, MAIN)
@@ -117,7 +117,7 @@ def change(conn: Connection, deployment_id: str, values: Mapping[str, Any]) -> D
 def listing(
     conn: Connection, *, seen_by: str | None, among: Sequence[str], limit: int, after: tuple[int, str] | None
 ) -> list[Deployment]:
-    """Newest first. `seen_by` None: all; else those that this key has created, and those `among` its own."""
+    """Newest first. `seen_by` None: all; otherwise those that this key created, and those in `among`."""
     query = select(deployments).order_by(deployments.c.created_at.desc(), deployments.c.id.desc()).limit(limit)
     if seen_by is not None:
         query = query.where(or_(deployments.c.created_by == seen_by, deployments.c.id.in_(among)))
@@ -130,7 +130,7 @@ def listing(
 
 
 def remove(conn: Connection, deployment_id: str) -> None:
-    """The deployment, its memory and its events; its threads must be gone already."""
+    """Deletes the deployment, its memory and its events. Its threads must be deleted before."""
     conn.execute(delete(observations).where(observations.c.ns == f"agent:{agent_of(deployment_id)}"))
     conn.execute(delete(events).where(events.c.deployment == deployment_id))
     conn.execute(delete(deployments).where(deployments.c.id == deployment_id))
@@ -140,14 +140,14 @@ def remove(conn: Connection, deployment_id: str) -> None:
 
 
 def open_thread(conn: Connection, deployment: Deployment, now: int, *, title: str | None = None) -> str:
-    """A new thread, empty. Returns its id."""
+    """Creates an empty thread. Returns its id."""
     thread_id = ids.new_id("thread")
     store.start(conn, key_of(deployment.id, thread_id), now, source=Source.THREAD, title=title)
     return thread_id
 
 
 def default_thread(conn: Connection, deployment: Deployment, now: int) -> str:
-    """The thread of messages that name none; made again when it was deleted."""
+    """The thread for messages that name none; created again when it was deleted."""
     if deployment.default_thread and sessions_of(conn, deployment.id, deployment.default_thread):
         return deployment.default_thread
     thread_id = open_thread(conn, deployment, now)
@@ -156,7 +156,7 @@ def default_thread(conn: Connection, deployment: Deployment, now: int) -> str:
 
 
 def sessions_of(conn: Connection, deployment_id: str, thread_id: str) -> list[Session]:
-    """The parts of a thread, oldest first; none when there is no such thread."""
+    """The sessions of a thread, oldest first; empty when there is no such thread."""
     query = select(sessions).where(sessions.c.session_key == str(key_of(deployment_id, thread_id)))
     return [Session.from_row(row) for row in conn.execute(query.order_by(sessions.c.started_at)).mappings()]
 
@@ -226,7 +226,8 @@ def _in(parts: Sequence[Session]) -> ColumnElement[bool]:
 
 
 def said(conn: Connection, parts: Sequence[Session]) -> list[Turn]:
-    """What people and the agent said to each other, oldest first. What was asked and answered stands where its call stands."""
+    """The messages of people and the agent, oldest first. A question and its answer stand at the place of the tool
+    call."""
     written = select(messages).where(_in(parts), _SHOWN)
     asked = select(asks, messages.c.id.label("place")).join(messages, _ASKED).where(_in(parts))
     turns = [(int(row["id"]), _written(row)) for row in conn.execute(written).mappings()]

@@ -1,4 +1,4 @@
-"""Deleting sessions so that no word of them stays in any file of the home."""
+"""Deletes sessions so that no word of them stays in any file of the home."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ def erase(
 
 
 def _delete(conn: Connection, session_id: str) -> set[str]:
-    """Returns what may have been typed at the terminal's prompt: answers to questions are results of tools."""
+    """Deletes one session. Returns what may have been typed in the terminal: answers to questions are tool results."""
     said: set[str] = set()
     if store.get(conn, session_id).source == Source.CLI:
         texts = conn.scalars(select(messages.c.content).where(messages.c.session_id == session_id))

@@ -1,8 +1,8 @@
-"""What can go wrong with stored state. Every message is a sentence for a person and says what to do."""
+"""The errors of stored state. Every message is a sentence for a person and says what to do."""
 
 
 class StateError(Exception):
-    """Base of everything here. `exit_code` is what a command line ends with."""
+    """Base class. `exit_code` is the exit code of a command that ends with it."""
 
     exit_code = 1
 
@@ -20,15 +20,16 @@ class Unusable(StateError):
 
 
 class DatabaseUnavailable(Unusable):
-    """It cannot be used for now: its disk is full, its server is away, another program holds it. The same call works again later."""
+    """The database cannot be used for now: its disk is full, its server is away, or another program holds it. The
+    same call works again later."""
 
 
 class ReadOnly(Unusable):
-    """It can be read, and nothing more."""
+    """The database can be read but not written."""
 
 
 class NewerSchema(Unusable):
-    """A newer version wrote this database and does not allow this one to work on it."""
+    """A newer version wrote this database and does not allow this version to use it."""
 
     exit_code = 2
 
@@ -40,14 +41,14 @@ class ForeignHome(Unusable):
 
 
 class Busy(StateError):
-    """Something is going on that does not allow this now."""
+    """Something that is going on does not allow this now."""
 
 
 class LeaseLost(StateError):
-    """Another worker has taken the run over; this one must stop at once and write nothing more."""
+    """Another worker has taken the run over. This one must stop at once and write nothing more."""
 
 
 class Invalid(StateError):
-    """The caller asked for something that makes no sense."""
+    """The caller asked for something impossible."""
 
     exit_code = 2

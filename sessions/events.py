@@ -1,4 +1,5 @@
-"""What API clients follow: written in the transaction of the transition it tells of, numbered without gaps in visibility."""
+"""The events that API clients follow. Written in the transaction that they tell of; readers see no gap in their
+numbers."""
 
 import json
 from typing import Any
@@ -12,7 +13,7 @@ from sessions.topics import Topic
 
 
 def emit(conn: Connection, run: Run, kind: str, data: dict[str, Any], now: int) -> None:
-    """Only runs of deployments have readers."""
+    """Only runs of deployments have readers; for others it does nothing."""
     if run.deployment is None:
         return
     if (

@@ -1,4 +1,4 @@
-"""Whole sessions as JSON lines, and back."""
+"""Export of whole sessions as JSON lines, and import."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -74,7 +74,7 @@ def _message(row: Any) -> dict[str, Any]:
 
 
 def conversations(conn: Connection, *, source: str | None = None, session: Session | None = None) -> list[str]:
-    """Ids to export, oldest first: one conversation with all its parts, or everything (of one source)."""
+    """The session ids to export, oldest first: one conversation with all its parts, or everything (of one source)."""
     if session is not None:
         return [part.id for part in store.chain(conn, session)]
     query = select(sessions.c.id).order_by(sessions.c.started_at, sessions.c.id)
@@ -155,7 +155,8 @@ def parse_lines(lines: Iterable[str]) -> Iterator[ImportedSession]:
 
 
 def import_session(conn: Connection, new: ImportedSession) -> bool:
-    """False when a session of this id exists: it stays as it is. One that was active stays so unless its key has another by now."""
+    """Returns False when a session of this id exists; it is not changed. A session that was active stays active
+    unless its key has another one."""
     key = SessionKey.parse(new.session_key)
     serialize(conn, new.session_key)
     values = new.model_dump(exclude={"messages", "settings", "ns"})

@@ -1,4 +1,4 @@
-"""Files that several processes share: locks that a dead process lets go, and replacing that is seen whole or not at all."""
+"""Files that several processes share: locks that end with their process, and atomic replacement."""
 
 import contextlib
 import fcntl
@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def locked(path: Path) -> Generator[None]:
-    """Hold a lock file, across processes. Waits. Raises OSError when the folder does not allow it."""
+    """Holds a lock file while the block lasts. Waits for it. Raises OSError when the folder does not allow it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -22,7 +22,7 @@ def locked(path: Path) -> Generator[None]:
 
 @contextlib.contextmanager
 def open_locked(path: Path) -> Generator[BinaryIO]:
-    """The file that has this name now, for reading and writing, made if need be. Nobody else holds it meanwhile."""
+    """Opens the file for reading and writing, created if needed, with a lock on it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "r+b") as file:

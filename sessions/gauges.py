@@ -1,4 +1,4 @@
-"""Numbers for whoever watches from outside: one read when they are asked for."""
+"""Numbers for the metrics, read when they are asked for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Ids that are never guessed and never meet."""
+"""Random ids that cannot be guessed."""
 
 import re
 import secrets

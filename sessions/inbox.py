@@ -1,4 +1,5 @@
-"""What has come in and what became of it. The row's unique key is the dedupe; its commit is what a platform's acknowledgement waits for."""
+"""The inbox: everything that came in, and what became of it. The unique key of a row recognises repeated events;
+its commit comes before the platform's acknowledgement."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ class InboxMode(StrEnum):
 
 
 class InboxOutcome(StrEnum):
-    """What became of a row; set exactly once."""
+    """What became of a row. It is set exactly once."""
 
     FOLDED = "folded"
     ANSWERED = "answered"
@@ -86,7 +87,8 @@ class InboxRow:
 
 
 def serialize(conn: Connection, session_key: str) -> None:
-    """On PostgreSQL, transitions of one session that look at unread rows wait for each other; SQLite has one writer anyway."""
+    """On PostgreSQL, makes transactions of one session that look at unread rows wait for each other. SQLite has
+    one writer anyway."""
     if conn.dialect.name != "sqlite":
         conn.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"), {"key": session_key})
 
@@ -94,7 +96,7 @@ def serialize(conn: Connection, session_key: str) -> None:
 def put(
     conn: Connection, new: NewInbox, now: int, *, outcome: InboxOutcome | None = None, run_id: str | None = None
 ) -> int | None:
-    """The row's id; None when this event is here already."""
+    """The id of the new row; None when the event is there already."""
     body = {"messages": list(new.messages), "options": dict(new.options or {})}
     return insert_once(
         conn,
@@ -126,7 +128,7 @@ _LEFT = update(inbox).where(inbox.c.dedup_key == param("dedup")).values(left_at=
 
 
 def note_left(conn: Connection, dedup_key: str, at: int | None) -> None:
-    """Its caller went away before the answer was there; None: it is back."""
+    """Notes that the caller left before the answer; None: the caller is back."""
     conn.execute(_LEFT, {"dedup": dedup_key, "at": at})
 
 
@@ -185,7 +187,7 @@ def keys_with_unread(conn: Connection) -> list[str]:
 
 
 def amend(conn: Connection, session_key: str, message_id: str, content: str) -> bool:
-    """The user edited a message: change it while it is unread. False when it was taken up already."""
+    """Changes an unread message after an edit of the user. False when it was taken in already."""
     for row in unread(conn, session_key):
         if row.route is not None and row.route.reply_to == message_id and row.messages:
             body = {"messages": [*row.messages[:-1], {**row.messages[-1], "content": content}], "options": row.options}
@@ -208,7 +210,7 @@ def as_new_message(body: Mapping[str, Any], run_id: str) -> NewMessage:
 
 
 def command(conn: Connection, dedup_key: str, session_key: str, now: int) -> bool:
-    """Note that a command is being executed in this transaction. False when it was already."""
+    """Notes that a command is executed in this transaction. False when it was executed before."""
     new = NewInbox(dedup_key=dedup_key, session_key=session_key, kind=InboxKind.COMMAND)
     return put(conn, new, now, outcome=InboxOutcome.EXECUTED) is not None
 

@@ -1,4 +1,4 @@
-"""Where a message comes from, and the deterministic session key that follows from it."""
+"""Where a message comes from, and the session key that follows from it."""
 
 import re
 from dataclasses import dataclass, replace
@@ -28,12 +28,12 @@ class DmScope(StrEnum):
 
 
 class InvalidKey(ValueError):
-    """The text is no session key; the message says which part is wrong."""
+    """The text is not a session key. The message says which part is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A place on a platform that can be answered to. `chat_id` and `thread_id` are the platform's own ids."""
+    """A place on a platform to which a message can be sent. `chat_id` and `thread_id` are the platform's own ids."""
 
     platform: str
     kind: ChatKind
@@ -68,7 +68,8 @@ _NO_PLATFORM = frozenset({"api", "thread", "cli", "job", "response"})
 
 
 def whatsapp_id(raw: str) -> str:
-    """One spelling for a WhatsApp number in any notation; anything that is no number (a group, a business-scoped id) stays."""
+    """A WhatsApp number in one spelling, whatever its notation. Other ids (groups, business-scoped ids) are not
+    changed."""
     match = _PHONE.fullmatch(raw.strip())
     if match is None:
         return raw

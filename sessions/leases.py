@@ -1,4 +1,4 @@
-"""Who works on something. An owner is a process of a machine; one that is known to be dead holds nothing."""
+"""Lease owners: processes of a machine. A process that is known to be dead owns nothing."""
 
 import os
 import socket
@@ -29,7 +29,7 @@ def this_owner() -> str:
 
 
 def is_dead(owner: str) -> bool:
-    """True only when this machine can tell for sure."""
+    """True only when this machine can know it for certain."""
     host, _, process = owner.partition(":")
     pid, _, started = process.partition(":")
     if host.partition("/")[0] != socket.gethostname() or not pid.isdigit():

@@ -1,4 +1,4 @@
-"""What the agent has noted down: typed observations of one namespace, never edited, only closed."""
+"""The agent's notes: typed observations of one namespace, never edited, only closed."""
 
 import json
 from collections.abc import Sequence
@@ -31,7 +31,8 @@ def note(
     session_id: str | None = None,
     src: Sequence[int] = (),
 ) -> Observation:
-    """Save one observation; the one that it replaces is closed. The same text twice is one row. Raises Invalid or NotFound."""
+    """Saves one observation and closes the one that it replaces. The same text twice is one row. Raises Invalid or
+    NotFound."""
     text = " ".join(text.split())
     if not text or len(text) > MAX_TEXT:
         raise Invalid(f"A note holds 1 to {MAX_TEXT} characters; this one has {len(text)}.")
@@ -67,7 +68,7 @@ def _find(conn: Connection, *conditions: object) -> Observation | None:
 
 
 def get_open(conn: Connection, ns: str, number: int) -> Observation:
-    """Raises NotFound for one that is closed, of another namespace, or none."""
+    """Raises NotFound for a note that is closed, does not exist, or belongs to another namespace."""
     found = _find(conn, observations.c.id == number, observations.c.ns == ns, observations.c.closed_at.is_(None))
     if found is None:
         raise NotFound(f"There is no open note o{number} here.")
@@ -84,7 +85,7 @@ def close(conn: Connection, ns: str, number: int, now: int, *, closed_by: int | 
 
 
 def forget(conn: Connection, ns: str, number: int) -> None:
-    """Take it away for good, with what it replaced. Raises NotFound."""
+    """Deletes the note and what it replaced. Raises NotFound."""
     get_open(conn, ns, number)
     conn.execute(delete(observations).where(observations.c.ns == ns, observations.c.closed_by == number))
     conn.execute(delete(observations).where(observations.c.ns == ns, observations.c.id == number))
@@ -100,20 +101,20 @@ _NEWEST = _OPEN.limit(param("most"))
 
 
 def open_notes(conn: Connection, ns: str, *, limit: int | None = None) -> list[Observation]:
-    """Oldest first; with a limit, the newest ones."""
+    """Oldest first; with a limit, the newest ones only."""
     rows = conn.execute(_OPEN, {"of": ns}) if limit is None else conn.execute(_NEWEST, {"of": ns, "most": limit})
     return [Observation.from_row(row) for row in rows.mappings()][::-1]
 
 
 def replaced(conn: Connection, notes: Sequence[Observation]) -> dict[int, Observation]:
-    """The old version of each note that replaced one."""
+    """The replaced version of each note that has one."""
     wanted = [note.supersedes for note in notes if note.supersedes is not None]
     rows = conn.execute(select(observations).where(observations.c.id.in_(wanted))).mappings()
     return {row["id"]: Observation.from_row(row) for row in rows}
 
 
 def render(note: Observation, before: Observation | None) -> str:
-    """In plain words, with what is no longer true beside what is."""
+    """The note in plain words, together with the version that is no longer true."""
     when = note.happened or _day(note.said_at)
     line = f"o{note.id} {when} {note.kind}: {note.text}"
     if note.cause:

@@ -1,4 +1,4 @@
-"""The words that adapters and the gateway share: what comes in, what goes out, and what a platform answered."""
+"""The messages that adapters and the gateway exchange: incoming, outgoing, and the platform's receipt."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -101,6 +101,6 @@ Piece = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """The platform took the message in, under this id."""
+    """The platform has accepted the message under this id."""
 
     message_id: str

@@ -1,4 +1,5 @@
-"""What has to be sent, and how far that has got. `send` never retries: this table owns order, retry, backoff and dead letters."""
+"""The outbox: what has to be sent, and its state. `send` never retries: this table owns order, retries, pauses,
+and undelivered messages."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ def put(
     session_key: str,
     run_id: str | None = None,
 ) -> bool:
-    """False when it is here already. `body` is an Outbound without its address."""
+    """False when a row with this key is there already."""
     values = {
         "dedup_key": dedup_key,
         "platform": route.address.platform,
@@ -88,7 +89,7 @@ def claim(
 
 @lru_cache
 def _claiming(dialect: str, *, one_chat: bool) -> Any:
-    """Built once: it runs for every message."""
+    """Built once, because it runs for every message."""
     earlier = outbox.alias()
     mine, theirs = _place(outbox.c), _place(earlier.c)
     blocked = exists().where(
@@ -181,12 +182,12 @@ _SENDING = _TRYING.values(state=OutState.SENDING)
 
 
 def sending(conn: Connection, row_id: int) -> None:
-    """From here on a crash leaves it open whether the message arrived."""
+    """From now on a crash leaves open whether the message arrived."""
     conn.execute(_SENDING, {"row": row_id})
 
 
 def editing(conn: Connection, row_id: int) -> None:
-    """Doing it twice is the same as once, so there is no doubt after a crash."""
+    """An edit may be repeated, so that a crash leaves no doubt."""
     conn.execute(_TRYING, {"row": row_id})
 
 
@@ -228,7 +229,7 @@ def give_up(conn: Connection, row_id: int, error: str) -> None:
 
 
 def give_up_chat(conn: Connection, platform: str, chat: str, error: str) -> int:
-    """All that waits for this chat. Returns how many there were."""
+    """Gives up everything that waits for this chat. Returns the number of rows."""
     waiting = update(outbox).where(outbox.c.platform == platform, outbox.c.chat == chat, OUT_OPEN)
     return conn.execute(waiting.values(state=OutState.DEAD, last_error=error)).rowcount
 
@@ -255,7 +256,7 @@ def interrupted(conn: Connection, platform: str, now: int) -> list[OutRow]:
 
 
 def release(conn: Connection, platform: str, owner_is_dead: Sequence[str]) -> None:
-    """Free what dead owners had taken."""
+    """Frees rows that dead processes had claimed."""
     conn.execute(
         update(outbox)
         .where(outbox.c.platform == platform, outbox.c.lease_owner.in_(owner_is_dead), OUT_OPEN)
@@ -285,7 +286,7 @@ def dead_letters(conn: Connection, limit: int = 100) -> list[OutRow]:
 
 
 def send_again(conn: Connection, row_id: int, now: int) -> bool:
-    """Put a dead letter back. False when there is none of this number."""
+    """Queues an undelivered message again. False when there is none of this number."""
     revived = conn.execute(
         update(outbox)
         .where(outbox.c.id == row_id, outbox.c.state == OutState.DEAD)
@@ -298,7 +299,7 @@ def send_again(conn: Connection, row_id: int, now: int) -> bool:
 
 
 def unsent_files(conn: Connection) -> list[str]:
-    """The keys of messages with a file that wait, or are dead letters and may be sent again."""
+    """The keys of messages with a file that wait, or are undelivered and may be sent again."""
     key = outbox.c.dedup_key
     return list(conn.scalars(select(key).where(key >= FILE, key < "file;", outbox.c.state != OutState.SENT)))
 

@@ -1,7 +1,8 @@
-"""What was said in a group without meaning the bot: kept as context for when it is meant, never answered.
+"""What was said in a group without mentioning the bot. It is kept as context and never answered.
 
-A line that has been taken along stays as a row without words, until newer ones push it out, so that it is known when the platform
-sends it again and when an edit makes it a message for the bot.
+A line that was used stays as a row without words until newer ones replace it: so a repeated event is recognised, and
+so is an edit that
+adds a mention.
 """
 
 from sqlalchemy import Connection, delete, insert, select, update
@@ -16,7 +17,7 @@ MAX_CHARACTERS = 1_000
 
 
 def hear(conn: Connection, session_key: str, message_id: str, sender: str, text: str, now: int) -> None:
-    """`text` is not empty."""
+    """Stores a line. `text` is not empty."""
     values = {
         "session_key": session_key,
         "message_id": message_id,
@@ -35,12 +36,12 @@ def hear(conn: Connection, session_key: str, message_id: str, sender: str, text:
 
 
 def amend(conn: Connection, session_key: str, message_id: str, text: str) -> None:
-    """The user edited it. What was taken along already stays as it was."""
+    """Changes a line after an edit. A line that was used already is not changed."""
     conn.execute(update(overheard).where(*_one(session_key, message_id), overheard.c.text != "").values(text=text))
 
 
 def forget(conn: Connection, session_key: str, message_id: str) -> bool:
-    """Whether it had been heard: it is no context, but meant for us after all."""
+    """Removes a line that was meant for the bot after all. Returns whether it was there."""
     return conn.execute(delete(overheard).where(*_one(session_key, message_id))).rowcount > 0
 
 
@@ -49,7 +50,7 @@ def _one(session_key: str, message_id: str) -> tuple[ColumnElement[bool], Column
 
 
 def take(conn: Connection, session_key: str) -> list[tuple[str, str]]:
-    """(sender, text) of what was heard since the last time, oldest first; it is context of a message now."""
+    """The (sender, text) pairs since the last call, oldest first."""
     mine = (overheard.c.session_key == session_key, overheard.c.text != "")
     rows = conn.execute(select(overheard.c.sender, overheard.c.text).where(*mine).order_by(overheard.c.id)).all()
     if rows:

@@ -1,4 +1,4 @@
-"""Who has been let in by pairing, and who has asked to be."""
+"""People who were approved by a pairing code, and people who wait for approval."""
 
 import hashlib
 import secrets
@@ -49,7 +49,7 @@ def _hashed(code: str) -> str:
 
 
 def ask_in(conn: Connection, platform: str, user_id: str, name: str, address: Address, now: int) -> str | None:
-    """A code for a stranger to show to the owner; None when one is pending for them, or too many are."""
+    """A code for a stranger; None when one is pending for them, or too many are pending."""
     _serialize(conn, platform)
     _expire(conn, now)
     waiting = (
@@ -63,7 +63,7 @@ def ask_in(conn: Connection, platform: str, user_id: str, name: str, address: Ad
 
 
 def owner_code(conn: Connection, platform: str, now: int) -> str:
-    """A code for whoever sets the gateway up; the earlier one stops working."""
+    """A code for the person who sets the gateway up. An earlier code stops working."""
     _serialize(conn, platform)
     conn.execute(delete(pairings).where(pairings.c.platform == platform, pairings.c.user_id == _OWNER))
     return _put(conn, platform, _OWNER, "", "", now, 24 * VALID_MS)
@@ -85,7 +85,7 @@ def _put(conn: Connection, platform: str, user_id: str, name: str, address: str,
 
 
 def _serialize(conn: Connection, platform: str) -> None:
-    """Codes are counted and owners chosen by one transaction at a time."""
+    """Lets one transaction at a time count codes and choose owners."""
     serialize(conn, f"people of {platform}")
 
 
@@ -112,7 +112,7 @@ def pending(conn: Connection, now: int) -> list[Pending]:
 
 
 def approve(conn: Connection, code: str, now: int) -> tuple[Person, Route]:
-    """Let the person in who was given this code. Raises NotFound for a code that is wrong, old or used."""
+    """Gives access to the person who has this code. Raises NotFound for a wrong, expired or used code."""
     _expire(conn, now)
     row = conn.execute(
         select(pairings).where(pairings.c.code_hash == _hashed(code), pairings.c.user_id != _OWNER)
@@ -126,7 +126,7 @@ def approve(conn: Connection, code: str, now: int) -> tuple[Person, Route]:
 
 
 def redeem_owner_code(conn: Connection, platform: str, code: str, user_id: str, name: str, now: int) -> Person | None:
-    """Whoever presents the owner's code first is the owner. None for any other code."""
+    """Makes the first person who presents the owner's code the owner. None for any other code."""
     _expire(conn, now)
     fitting = (pairings.c.code_hash == _hashed(code), pairings.c.platform == platform, pairings.c.user_id == _OWNER)
     if conn.execute(delete(pairings).where(*fitting)).rowcount != 1:
@@ -138,7 +138,7 @@ def redeem_owner_code(conn: Connection, platform: str, code: str, user_id: str, 
 
 
 def admit(conn: Connection, platform: str, user_id: str, name: str, now: int) -> Person:
-    """The first person of a platform becomes its owner, where the configuration names none."""
+    """Gives access. The first person of a platform becomes its owner, where the configuration names none."""
     _serialize(conn, platform)
     known = conn.execute(select(people).where(people.c.platform == platform, people.c.user_id == user_id)).first()
     if known is None:
@@ -153,7 +153,7 @@ def admit(conn: Connection, platform: str, user_id: str, name: str, now: int) ->
 
 
 def revoke(conn: Connection, user: str) -> list[Person]:
-    """Take back what pairing gave. `user` is an id, or `platform:id`. Raises NotFound."""
+    """Removes access that came from pairing. `user` is an id, or `platform:id`. Raises NotFound."""
     found = [p for p in everybody(conn) if user in {p.user_id, f"{p.platform}:{p.user_id}"}]
     if not found:
         raise NotFound(f"Nobody with the id {user} was paired. `hermes pair list` shows who was.")

@@ -1,4 +1,4 @@
-"""When a conversation starts afresh: pure functions over the time of the last user message, the only clock there is."""
+"""Decides when a session is reset: pure functions over the time of the last user message, which is the only clock."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -70,7 +70,7 @@ def policy_for(
 
 
 def due(last_user_at: int, policy: ResetPolicy, now: int) -> EndReason | None:
-    """Whether a session whose last user message was then has to be reset by now, and why."""
+    """Whether a session with this last user message has to be reset by now, and the reason."""
     if policy.mode in {ResetMode.IDLE, ResetMode.BOTH} and now > last_user_at + policy.idle_minutes * 60_000:
         return EndReason.IDLE
     if policy.mode in {ResetMode.DAILY, ResetMode.BOTH} and last_user_at < latest_hour(policy, now):
@@ -90,7 +90,7 @@ def latest_hour(policy: ResetPolicy, now: int) -> int:
 
 
 def next_reset(last_user_at: int, policy: ResetPolicy, now: int) -> int | None:
-    """When it will be due if nobody writes before; None for never."""
+    """When the session will be due if nobody writes before; None: never."""
     moments: list[int] = []
     if policy.mode in {ResetMode.IDLE, ResetMode.BOTH}:
         moments.append(last_user_at + policy.idle_minutes * 60_000 + 1)

@@ -1,4 +1,4 @@
-"""Rows in our own words. Frozen: a change goes through the database."""
+"""Rows of the tables as frozen dataclasses. A change goes through the database."""
 
 import json
 from collections.abc import Mapping
@@ -159,7 +159,7 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where the answer goes, captured when the message was admitted."""
+    """Where the answer goes. Captured when the message is admitted."""
 
     address: Address
     reply_to: str | None = None

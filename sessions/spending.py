@@ -1,4 +1,4 @@
-"""What all runs of a day have used."""
+"""The tokens that all runs of a day have used."""
 
 from sqlalchemy import Connection, select
 

@@ -1,4 +1,4 @@
-"""What was typed at the prompt of the terminal, which keeps it for the arrow keys in a file of the home."""
+"""The history of the terminal's prompt, which is a file in the home."""
 
 import re
 from collections.abc import Callable, Collection, Iterator

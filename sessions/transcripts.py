@@ -1,8 +1,5 @@
-"""Mirrors of the database beside it: one JSON line per message in `<session id>.jsonl`, and the index of active sessions.
-
-A file tells by its own last line how far it reaches, and whoever appends holds its lock, so several processes may mirror the same
-session and a crash leaves nothing to repair but the last line.
-"""
+"""Mirrors of the database beside it: one JSON line for each message in `<session id>.jsonl`, and the index of
+active sessions."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a message holds besides its text: files, and things that the model is told in words."""
+"""What a message contains besides its text: files, and contents that are described to the model in words."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the library raises, in the words of the contract. No message holds the token, which is part of every URL."""
+"""Turns errors of the library into those of the contract. No message holds the token, which is part of every URL."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ from adapters.telegram.transport import NeverSent
 
 
 class Refused(Undeliverable):
-    """Telegram does not take this call as it is; `reason` is its own description."""
+    """Telegram refuses this call as it is. `reason` is its own description."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -31,11 +31,11 @@ class Refused(Undeliverable):
 
 
 class Contested(TryLater):
-    """Somebody else polls for this bot: nobody knows who gets what, until one of the two stops."""
+    """Another program polls for this bot. It is not known who gets which update until one of the two stops."""
 
 
 class Moved(TryLater):
-    """The group became a supergroup. Sending again goes there."""
+    """The group became a supergroup. The next try goes there."""
 
     def __init__(self, chat_id: int) -> None:
         super().__init__("The group became a supergroup; the message goes there.", after=0)

@@ -1,4 +1,4 @@
-"""From Telegram's updates to neutral messages. Pure; positions in texts are UTF-16 units, as Telegram counts."""
+"""Turns Telegram's updates into neutral messages. Pure; positions in texts count UTF-16 units, as Telegram does."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""The poll loop. The library's own drops a whole batch and spins when one item cannot be parsed; this one hands out raw items."""
+"""The poll loop. The library's own loop drops a whole batch and spins when one item cannot be parsed; this one
+passes raw items on."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -17,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class Poll:
-    """Asks for updates for ever. The call that follows a batch confirms it, so everything in it has been taken by then."""
+    """Asks for updates until cancelled. The next call confirms a batch, after everything in it was taken."""
 
     def __init__(
         self,

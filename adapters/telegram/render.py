@@ -1,4 +1,4 @@
-"""From an answer in Markdown to calls of the Bot API: plain text with entities, never more than Telegram takes."""
+"""Renders Markdown as calls of the Bot API: plain text with entities, within Telegram's limits."""
 
 import re
 from bisect import bisect_left
@@ -54,19 +54,19 @@ def render(outbound: Outbound) -> list[Piece]:
 
 
 def reply_parameters(reply_to: str | None) -> dict[str, Any]:
-    """The quote of an answer. One whose question was deleted in the meantime is sent without."""
+    """Quotes the question. If it was deleted meanwhile, the answer is sent without the quote."""
     return {"reply_parameters": {"message_id": int(reply_to), "allow_sending_without_reply": True}} if reply_to else {}
 
 
 def render_draft(markdown: str) -> Piece:
-    """The end of a growing answer, as much of it as one message holds."""
+    """The end of a growing answer, as much as fits into one message."""
     layout = Layout()
     *_, last = split(parse(markdown), MESSAGE, layout.measure) if markdown.strip() else [()]
     return _message(last, layout)
 
 
 class Layout:
-    """Lays every block out once, however often it is looked at."""
+    """Renders each block once, however often it is measured."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Block, Marked, Size]] = {}  # the block beside it keeps its number its own

@@ -1,4 +1,4 @@
-"""The library's calls over aiohttp, which takes a fifth of the processor time of the library's own client."""
+"""The library's HTTP calls over aiohttp, which needs a fifth of the CPU of the library's own client."""
 
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ _URL_ENCODED = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 class NeverSent(NetworkError):
-    """Telegram cannot have seen the request."""
+    """Telegram cannot have received the request."""
 
 
 class Connections(BaseRequest):

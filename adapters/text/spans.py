@@ -1,4 +1,4 @@
-"""What is marked in a text, and how. Positions count characters."""
+"""Formatting inside a text. Positions count characters."""
 
 import re
 from bisect import bisect_left
@@ -51,12 +51,12 @@ class Line:
         self.length += len(part)
 
     def mark(self, style: Style, start: int) -> None:
-        """From there up to here."""
+        """Marks the text from `start` up to here."""
         if start < self.length:
             self.spans.append(Span(start, self.length, style))
 
     def link(self, start: int, url: str) -> None:
-        """A target that no chat could open is shown behind the text."""
+        """Links the text from `start` up to here. A target that no chat can open is written behind the text."""
         if _LINKABLE.match(url):
             if start < self.length:
                 self._around(Span(start, self.length, Style.LINK, url))
@@ -71,7 +71,7 @@ class Line:
         return "".join(self._parts[begin:])
 
     def _around(self, link: Span) -> None:
-        """Of those that mark the same words, the link is the outermost."""
+        """Inserts a link around the spans that mark the same words."""
         at = len(self.spans)
         while at and self.spans[at - 1][:2] == link[:2]:
             at -= 1

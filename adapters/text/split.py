@@ -1,4 +1,5 @@
-"""Cuts neutral blocks into pieces that a platform takes: between blocks where possible, inside one where it must be."""
+"""Cuts neutral blocks into pieces that fit a platform's limits: between blocks where possible, inside one where
+necessary."""
 
 import re
 import unicodedata
@@ -44,7 +45,8 @@ Pieces = list[tuple[Block, ...]]
 
 
 def split_or_file(blocks: Sequence[Block], limit: Size, measure: Measure) -> tuple[Pieces, bool]:
-    """The pieces to send. True: there would be more than five, so these are the first one only, and the whole goes as a file."""
+    """The pieces to send. True: there would be more than five, so they are only the first one, and the whole text
+    goes as a file."""
     far_more = limit.times(PIECES_AT_MOST + 1)
     at_most = PIECES_AT_MOST + 1 if far_more.holds(_sum(blocks, measure)) else 1
     pieces = list(islice(split(blocks, limit, measure), at_most))
@@ -54,7 +56,7 @@ def split_or_file(blocks: Sequence[Block], limit: Size, measure: Measure) -> tup
 
 
 def split(blocks: Sequence[Block], limit: Size, measure: Measure) -> Iterator[tuple[Block, ...]]:
-    """Lazily, so that nobody pays for pieces that are not taken. Every step takes text from what is left, so it always ends."""
+    """Yields pieces one by one. Each takes text from the rest, so that it always ends."""
     if limit.units < SMALLEST_LIMIT:
         raise ValueError(f"text cannot be cut into pieces of {limit.units}: at least {SMALLEST_LIMIT} are needed")
     waiting = deque(_groups(blocks))
@@ -89,7 +91,7 @@ def _sum(blocks: Sequence[Block], measure: Measure) -> Size:
 
 
 def _groups(blocks: Sequence[Block]) -> list[list[Block]]:
-    """What should stay together: a list, and a heading with what it is about."""
+    """Blocks that should stay together: a list, or a heading and what follows it."""
     groups: list[list[Block]] = []
     last: Block | None = None
     for block in blocks:
@@ -209,7 +211,7 @@ _JOINERS = "\u200d\ufe0e\ufe0f"
 
 
 def _between_graphemes(text: str, most: int) -> int:
-    """The last place up to `most` that does not tear an accent, a flag or a joined emoji apart."""
+    """The last position up to `most` that does not split an accent, a flag or a joined emoji."""
     for at in range(most, max(0, most - _LONGEST_GRAPHEME), -1):
         if at == len(text) or not _belongs(text[at - 1], text[at]):
             return at

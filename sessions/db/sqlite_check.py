@@ -1,4 +1,4 @@
-"""A look at the whole SQLite file after an end that was not clean, so that damage is told at the start and not met some day."""
+"""Checks the SQLite file after an unclean end, so that damage is found at the start."""
 
 import contextlib
 import sqlite3
@@ -14,7 +14,7 @@ _INSTRUCTIONS = 1_000
 
 
 def quick_check(path: Path, *, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic) -> bool:
-    """Raises Unusable when a page is damaged. False: the time was over before all pages were looked at."""
+    """Raises Unusable when a page is damaged. Returns False when the time was over before all pages were checked."""
     deadline = clock() + seconds
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as conn:
@@ -33,6 +33,6 @@ def quick_check(path: Path, *, seconds: float = SECONDS, clock: Callable[[], flo
 
 
 def ended_uncleanly(path: Path) -> bool:
-    """Whether the log holds something: whoever closes the database last moves all of it into the file."""
+    """Whether the log holds something. Whoever closes the database last moves all of it into the file."""
     log = path.with_name(path.name + "-wal")
     return path.exists() and log.exists() and log.stat().st_size > 0

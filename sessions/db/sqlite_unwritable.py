@@ -1,4 +1,4 @@
-"""SQLite where nothing can be written, as on a disk that is mounted for reading: no lock, no log, no upgrade."""
+"""SQLite where nothing can be written, as on a read-only disk: no lock, no log, no upgrade."""
 
 import contextlib
 import sqlite3

@@ -1,4 +1,4 @@
-"""A database for work that was paid for: while it is away, reads and writes wait for it instead of failing."""
+"""A database for work that was paid for: while it is unavailable, reads and writes wait instead of failing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
