@@ -37,7 +37,7 @@ from sessions.records import OutRow
 
 log = get_logger(__name__)
 
-_SEND_OFF_SECONDS = 8
+SEND_OFF_SECONDS = 3
 _BACKOFF = (1, 2, 5, 10, 30, 60)
 _UNAUTHORIZED = (30, 60, 120, 300)
 """A token can be refused for a moment, too. A new one in the configuration counts at once."""
@@ -170,7 +170,7 @@ class PlatformRunner:
         """Before the end of the process: sends what is ready, if the platform takes it within some seconds."""
         if self.health.state is PlatformState.CONNECTED:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SEND_OFF_SECONDS):
+                async with asyncio.timeout(SEND_OFF_SECONDS):
                     await self.delivery.finish()
 
     def _lost(self, state: PlatformState, words: str) -> None:

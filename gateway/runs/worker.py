@@ -29,7 +29,7 @@ log = get_logger(__name__)
 
 KEEP_ALIVE_SECONDS = 10
 LOOK_AROUND_SECONDS = 1.0
-DRAIN_SECONDS = 20
+DRAIN_SECONDS = 10
 
 
 class Worker:

@@ -108,6 +108,19 @@ async def test_a_home_that_others_can_look_into_is_said(tmp_path: Path):
         assert f"others on this machine can look into it\n        chmod 700 {home}" in said
 
 
+async def test_a_key_file_that_can_be_guessed_is_told_with_what_to_do(tmp_path: Path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    configure(home)
+    save(home / "api_key", "short-key\n")
+    async with running(home) as daemon:
+        said = await daemon.says("api.short_key")
+        (line,) = [line for line in said.splitlines() if "api.short_key" in line]
+    assert "characters=9" in line
+    assert f"delete {home / 'api_key'} and start again: a new key is made" in line
+    assert "short-key" not in said
+
+
 async def refused(home: Path) -> tuple[int, str]:
     daemon = await start(home)
     code = await daemon.ends()

@@ -74,7 +74,7 @@ class Intervals:
     heartbeat: float = 15
     idle: IdleTimes = field(default_factory=IdleTimes)
     body: float = 30
-    shutdown: float = 5
+    shutdown: float = 3  # for calls that are answered, and once more for those that were cut off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
