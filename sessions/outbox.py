@@ -2,7 +2,7 @@
 and undelivered messages."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +11,8 @@ from sqlalchemy import Connection, and_, bindparam, case, exists, func, insert, 
 from sessions.db.engine import touch
 from sessions.db.schema import OUT_OPEN, outbox, runs
 from sessions.db.sql import insert_once, param
-from sessions.messages import Attachment, AttachmentKind, Button, Outbound
+from sessions.messages import Piece
+from sessions.outbox_body import OutboxBody
 from sessions.records import OutRow, OutState, Route
 from sessions.topics import Topic
 
@@ -28,7 +29,7 @@ FILE = "file:"
 def put(
     conn: Connection,
     route: Route,
-    body: Mapping[str, Any],
+    body: OutboxBody,
     now: int,
     *,
     dedup_key: str,
@@ -43,7 +44,7 @@ def put(
         "address": route.to_json(),
         "session_key": session_key,
         "run_id": run_id,
-        "body": json.dumps(body, ensure_ascii=False),
+        "body": body.to_json(),
         "state": OutState.PENDING,
         "due_at": now,
         "created_at": now,
@@ -53,7 +54,7 @@ def put(
     return added is not None
 
 
-def follow(conn: Connection, dedup_key: str, body: Mapping[str, Any], now: int) -> None:
+def follow(conn: Connection, dedup_key: str, body: OutboxBody, now: int) -> None:
     """Put this behind the message of that key, once, into the same chat. Nothing where there was no such message."""
     query = select(outbox.c.address, outbox.c.session_key).where(outbox.c.dedup_key == dedup_key)
     if (found := conn.execute(query).first()) is not None:
@@ -128,15 +129,16 @@ _RENDERED = (
 _PIECE = insert(outbox)
 
 
-def split(conn: Connection, row: OutRow, pieces: Sequence[Mapping[str, Any]], now: int) -> OutRow:
-    """Replace a message by the calls that deliver it, in its place. Returns the first.
+def split(conn: Connection, row: OutRow, pieces: Sequence[Piece], now: int) -> tuple[OutRow, Piece]:
+    """Replace a message by the calls that deliver it, in its place. Returns the first, and its call.
 
     Whoever held the row before, and has split it, stays right.
     """
     bodies = [json.dumps(piece, ensure_ascii=False) for piece in pieces]
     first = conn.execute(_RENDERED, {"row": row.id, "piece": bodies[0]}).mappings().first()
     if first is None:
-        return OutRow.from_row(conn.execute(select(outbox).where(outbox.c.id == row.id)).mappings().one())
+        first = conn.execute(select(outbox).where(outbox.c.id == row.id)).mappings().one()
+        return OutRow.from_row(first), json.loads(first["body"])
     shared = {
         "platform": row.platform,
         "chat": row.chat,
@@ -151,7 +153,7 @@ def split(conn: Connection, row: OutRow, pieces: Sequence[Mapping[str, Any]], no
     }
     for part, body in enumerate(bodies[1:], 1):
         conn.execute(_PIECE, {**shared, "part": part, "dedup_key": f"{row.dedup_key}:{part}", "body": body})
-    return OutRow.from_row(first)
+    return OutRow.from_row(first), pieces[0]
 
 
 _NEARBY = 50
@@ -311,19 +313,3 @@ def counts(conn: Connection) -> dict[tuple[str, str], int]:
         (platform, state): count
         for platform, state, count in conn.execute(query.group_by(outbox.c.platform, outbox.c.state))
     }
-
-
-def outbound(row: OutRow, *, quote: bool) -> Outbound:
-    """What the row asks an adapter to send, before it is rendered."""
-    body: Mapping[str, Any] = row.body
-    return Outbound(
-        address=row.address.address,
-        text=str(body.get("text", "")),
-        reply_to=row.address.reply_to if quote else None,
-        buttons=tuple(Button(label=b["label"], data=b["data"]) for b in body.get("buttons", ())),
-        attachments=tuple(
-            Attachment(kind=AttachmentKind(a["kind"]), name=a["name"], mime=a["mime"], size=a["size"], path=a["path"])
-            for a in body.get("attachments", ())
-        ),
-        silent=bool(body.get("silent", False)),
-    )

@@ -9,6 +9,8 @@ from typing import Any, Self
 from sqlalchemy import RowMapping
 
 from sessions.keys import Address, ChatKind
+from sessions.messages import Piece
+from sessions.outbox_body import OutboxBody
 
 
 class Source(StrEnum):
@@ -276,7 +278,7 @@ class OutState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutRow:
-    """`body` is an Outbound's content until it is rendered, then one Piece."""
+    """`body` is a Piece once it is rendered."""
 
     id: int
     dedup_key: str
@@ -285,7 +287,7 @@ class OutRow:
     address: Route
     session_key: str
     run_id: str | None
-    body: dict[str, Any]
+    body: OutboxBody | Piece
     rendered: bool
     state: OutState
     part: int
@@ -299,8 +301,8 @@ class OutRow:
     def from_row(cls, row: RowMapping) -> Self:
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         values["address"] = Route.from_json(row["address"])
-        values["body"] = json.loads(row["body"])
         values["rendered"] = bool(row["rendered"])
+        values["body"] = json.loads(row["body"]) if row["rendered"] else OutboxBody.from_json(row["body"])
         values["state"] = OutState(row["state"])
         return cls(**values)
 

@@ -12,6 +12,7 @@ from gateway.texts.times import when
 from sessions import aliases, asks, inbox, outbox, runs
 from sessions.keys import SessionKey
 from sessions.messages import Inbound
+from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Run, RunStatus
 
 log = get_logger(__name__)
@@ -53,10 +54,10 @@ def tell_held_up(conn: Connection, inbound: Inbound, chat: Chat, waiting: Waitin
     asked."""
     run, ask = waiting.run, waiting.ask
     if runs.same_place(conn, run.route, chat.route) and _replies_to_another(conn, inbound, run, ask):
-        body = {"text": say("ask.waiting", question=as_asked(ask))}
+        body = OutboxBody(text=say("ask.waiting", question=as_asked(ask)))
         runs.remind(conn, run, ask, body, chat.now, route=chat.route, why=inbound.dedup_key)
     elif chat.route is not None:
-        key, body = f"held_up:{inbound.dedup_key}", {"text": say("ask.held_up")}
+        key, body = f"held_up:{inbound.dedup_key}", OutboxBody(text=say("ask.held_up"))
         outbox.put(conn, chat.route, body, chat.now, dedup_key=key, session_key=chat.session_key)
 
 

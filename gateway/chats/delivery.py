@@ -5,7 +5,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection
 
@@ -19,18 +19,18 @@ from adapters.base import (
 )
 from adapters.text import off_the_loop
 from gateway.chats import undelivered
+from gateway.chats.closed_cards import CardEdit, edit_of
 from gateway.chats.rate_limit import RateLimiter
 from gateway.chats.reachability import Probes
 from gateway.observe.logging import get_logger
 from gateway.observe.standstill import Standstills
-from gateway.runs.replies import closed_card
-from gateway.texts.times import when
-from sessions import asks, leases, outbox, runs
+from sessions import leases, outbox, runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.errors import StateError
 from sessions.keys import Address, ChatKind
-from sessions.messages import Piece
+from sessions.messages import Outbound, Piece
+from sessions.outbox_body import OutboxBody
 from sessions.records import OutRow
 from sessions.topics import Topic, Touch, ids_of
 
@@ -194,42 +194,39 @@ class Delivery:
             conn, self._platform, self._owner, self._clock(), lease_ms=LEASE_MS, busy_chats=list(self._busy)
         )
 
-    def _prepare(self, conn: Connection, row: OutRow, pieces: Sequence[Piece], *, edits: bool) -> OutRow:
+    def _prepare(
+        self, conn: Connection, row: OutRow, pieces: Sequence[Piece], *, edits: bool
+    ) -> tuple[OutRow, Piece | CardEdit]:
         """Marks the row as being sent. `pieces`: what it was rendered to; empty if it was rendered before, or
         closes a card."""
-        if "closes" in row.body:
-            row = replace(row, body=self._closing(conn, row))
-        elif not row.rendered:
-            row = outbox.split(conn, row, pieces, self._clock())
+        content: Piece | CardEdit
+        match row.body:
+            case OutboxBody(closes=int(ask_id)):
+                content = edit_of(conn, row, ask_id, self._clock(), self._timezone)
+            case OutboxBody():
+                row, content = outbox.split(conn, row, pieces, self._clock())
+            case piece:
+                content = piece
         (outbox.editing if edits else outbox.sending)(conn, row.id)
-        return row
+        return row, content
 
     async def _rendered(self, row: OutRow) -> Sequence[Piece]:
         """Renders the row, before the transaction: rendering inside it would hold up every other writer."""
-        if row.rendered or "closes" in row.body:
+        body = row.body
+        if not isinstance(body, OutboxBody) or body.closes is not None:
             return ()
-        quote = await self._database.read(_quotes, row)
-        return await off_the_loop(str(row.body.get("text", "")), self._render, row, quote=quote)
+        reply_to = row.address.reply_to if await self._database.read(_quotes, row) else None
+        return await off_the_loop(body.text, self._render, body.outbound(row.address.address, reply_to=reply_to))
 
-    def _render(self, row: OutRow, *, quote: bool = False) -> Sequence[Piece]:
-        """The pieces of a row. Markdown that shows nothing, such as a link definition, is sent as it stands.
+    def _render(self, wanted: Outbound) -> Sequence[Piece]:
+        """The pieces of a message. Markdown that shows nothing, such as a link definition, is sent as it stands.
         Raises Undeliverable."""
-        wanted = outbox.outbound(row, quote=quote)
         pieces = self._adapter.render(wanted)
         if not pieces and wanted.text.strip():
             pieces = self._adapter.render(replace(wanted, text=f"```\n{wanted.text.replace('```', '` ` `')}\n```"))
         if not pieces:
             raise Undeliverable("there is nothing in it that could be sent")
         return pieces
-
-    def _closing(self, conn: Connection, row: OutRow) -> dict[str, Any]:
-        """The new text of the card of an ask, for an edit of the last piece, which had the buttons."""
-        ask, pieces = asks.get(conn, row.body["closes"]), outbox.followed(conn, row)
-        if ask is None or not pieces:
-            return {"edits": ""}
-        now = self._clock()
-        text = closed_card(ask, when(ask.answered_at or now, now, self._timezone))
-        return {"edits": pieces[-1], "part": len(pieces), "text": text}
 
     def _done(self, conn: Connection, row: OutRow, sent: _Sent) -> OutRow | None:
         """Marks the row as sent and claims the next row of the chat."""
@@ -278,9 +275,9 @@ class Delivery:
     async def _attempt(self, row: OutRow, draft: str | None) -> OutRow | None:
         edits = draft is not None or _is_edit(row)
         try:
-            row = await self._database.write(self._prepare, row, await self._rendered(row), edits=edits)
+            row, content = await self._database.write(self._prepare, row, await self._rendered(row), edits=edits)
             await self._pacer.gate()
-            sent = await self._call(row, draft)
+            sent = await self._call(row, content, draft)
         except TryLater as error:
             await self._put_off(row, error, edits=edits)
         except Unauthorized as error:
@@ -338,30 +335,29 @@ class Delivery:
             await self._previews.clear(row.run_id)
         return more
 
-    async def _call(self, row: OutRow, draft: str | None) -> _Sent | None:
+    async def _call(self, row: OutRow, content: Piece | CardEdit, draft: str | None) -> _Sent | None:
         """Sends the row, or finishes its preview. None: the preview cannot become this message, which must be sent."""
         address = row.address.address
-        edited = row.body.get("edits")
-        if edited is not None:
-            return await self._edit(row, address, str(edited))
+        if isinstance(content, CardEdit):
+            return await self._edit(content, address)
         if draft is not None and isinstance(self._adapter, ShowsDrafts):
-            receipt = await self._adapter.finish_draft(address, draft, row.body)
+            receipt = await self._adapter.finish_draft(address, draft, content)
             if receipt is None:
                 return None
             self._previews.became(row.run_id or "")
             return _Sent(message_id=receipt.message_id, was_preview=True)
-        receipt = await self._adapter.send(address, row.body)
+        receipt = await self._adapter.send(address, content)
         return _Sent(message_id=receipt.message_id)
 
-    async def _edit(self, row: OutRow, address: Address, message_id: str) -> _Sent:
+    async def _edit(self, card: CardEdit, address: Address) -> _Sent:
         """Edits a card that is closed. A card that is gone or cannot be edited is left as it is."""
-        if message_id and isinstance(self._adapter, EditsMessages):
-            pieces = self._render(row)
+        if card.message_id and isinstance(self._adapter, EditsMessages):
+            pieces = self._render(Outbound(address=address, text=card.text))
             try:
-                await self._adapter.edit(address, message_id, pieces[min(int(row.body["part"]), len(pieces)) - 1])
+                await self._adapter.edit(address, card.message_id, pieces[min(card.part, len(pieces)) - 1])
             except Undeliverable as error:
                 log.debug("card.left", error=str(error))
-        return _Sent(message_id=message_id)
+        return _Sent(message_id=card.message_id)
 
     async def _put_off(self, row: OutRow, error: TryLater, *, edits: bool = False) -> None:
         in_doubt = error.ambiguous and not edits
@@ -403,7 +399,7 @@ async def _to_the_end(work: Coroutine[None, None, T]) -> T:
 
 
 def _is_edit(row: OutRow) -> bool:
-    return "edits" in row.body or "closes" in row.body
+    return isinstance(row.body, OutboxBody) and row.body.closes is not None
 
 
 def _quotes(conn: Connection, row: OutRow) -> bool:

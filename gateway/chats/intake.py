@@ -20,6 +20,7 @@ from sessions.db import Database
 from sessions.inbox import NewInbox
 from sessions.keys import Address, ChatKind
 from sessions.messages import Inbound, InboundKind
+from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Route, RunStatus
 from sessions.runs import Accepted, Opening
 from sessions.topics import Topic, Touch
@@ -135,9 +136,9 @@ class Intake:
         """Says one line when we come into a group for the first time."""
         first = _as_first_known(conn, inbound)
         key = str(access.key(first.address, first.sender))
-        inbox_body = {"text": say("people.group_hello")}
+        hello = OutboxBody(text=say("people.group_hello"))
         route = Route(address=inbound.address)
-        outbox.put(conn, route, inbox_body, self._clock(), dedup_key=_hello_key(first.address), session_key=key)
+        outbox.put(conn, route, hello, self._clock(), dedup_key=_hello_key(first.address), session_key=key)
 
     def _take(self, conn: Connection, inbound: Inbound, access: Access, verdict: AccessDecision) -> str | None:
         """Takes one event in. Returns the id of the run that was active already and that the message joined."""
@@ -200,7 +201,7 @@ class Intake:
         a flood of replies."""
         if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
             key = f"refused:{chat.session_key}:{chat.now // _MINUTE_MS}"
-            self._put(conn, chat, {"text": refusal}, key)
+            self._put(conn, chat, OutboxBody(text=refusal), key)
 
     def _command(self, conn: Connection, inbound: Inbound, chat: Chat, parsed: Parsed, *, allowed: bool) -> None:
         if not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
@@ -228,7 +229,7 @@ class Intake:
             )
         else:
             first = aliases.first_address(conn, inbound.address)
-            self._put(conn, chat, {"text": say("people.group_hello")}, _hello_key(first))
+            self._put(conn, chat, OutboxBody(text=say("people.group_hello")), _hello_key(first))
 
     def _once(self, conn: Connection, inbound: Inbound, chat: Chat, answer: str) -> None:
         if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
@@ -236,9 +237,9 @@ class Intake:
 
     def _reply(self, conn: Connection, inbound: Inbound, chat: Chat, answer: str) -> None:
         if answer:
-            self._put(conn, chat, {"text": answer}, f"reply:{inbound.dedup_key}")
+            self._put(conn, chat, OutboxBody(text=answer), f"reply:{inbound.dedup_key}")
 
-    def _put(self, conn: Connection, chat: Chat, out: Mapping[str, object], key: str) -> None:
+    def _put(self, conn: Connection, chat: Chat, out: OutboxBody, key: str) -> None:
         if chat.route is not None:
             outbox.put(conn, chat.route, out, chat.now, dedup_key=key, session_key=chat.session_key)
 
@@ -273,7 +274,12 @@ class Intake:
         if answer := pairing.answer_stranger(conn, inbound, _parsed(inbound), self._clock(), pair=pair):
             key = f"reply:{inbound.dedup_key}"
             outbox.put(
-                conn, Route(address=inbound.address), {"text": answer}, self._clock(), dedup_key=key, session_key=""
+                conn,
+                Route(address=inbound.address),
+                OutboxBody(text=answer),
+                self._clock(),
+                dedup_key=key,
+                session_key="",
             )
 
 

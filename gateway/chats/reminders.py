@@ -14,6 +14,7 @@ from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.errors import StateError
 from sessions.keys import ChatKind
+from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, Run
 
 log = get_logger(__name__)
@@ -43,4 +44,4 @@ async def send_reminders(
 def _remind(conn: Connection, run: Run, ask: Ask, timezone: str, now: int) -> None:
     since = when(ask.created_at, now, timezone)
     text = say("ask.waiting_reminder", when=since, question=as_asked(ask))
-    runs.remind(conn, run, ask, {"text": text}, now)
+    runs.remind(conn, run, ask, OutboxBody(text=text), now)

@@ -4,6 +4,7 @@ from sqlalchemy import Connection
 
 from gateway.texts import say
 from sessions import outbox, runs
+from sessions.outbox_body import OutboxBody
 from sessions.records import OutRow
 
 NOTICE = "undelivered:"
@@ -15,14 +16,18 @@ def tell(
 ) -> None:
     """Of a row that has become undeliverable its chat is told, unless it is gone, and the owner in their own chat, at most once an
     hour for each chat. A notice that does not arrive has no notice of its own."""
-    if row.dedup_key.startswith(NOTICE) or row.dedup_key.endswith(":then") or row.body.get("silent"):
+    if (
+        row.dedup_key.startswith(NOTICE)
+        or row.dedup_key.endswith(":then")
+        or (isinstance(row.body, OutboxBody) and row.body.silent)
+    ):
         return
     if row.dedup_key.startswith(outbox.FILE):  # the agent believes, and says, that it was sent
-        outbox.follow(conn, row.dedup_key, {"text": say("limits.file_not_sent")}, now)
+        outbox.follow(conn, row.dedup_key, OutboxBody(text=say("limits.file_not_sent")), now)
     elif not chat_is_gone:
         key = f"{NOTICE}{row.run_id or row.id}"  # one for all pieces of an answer
         text = say("limits.answer_not_sent")
-        outbox.put(conn, row.address, {"text": text}, now, dedup_key=key, session_key=row.session_key)
+        outbox.put(conn, row.address, OutboxBody(text=text), now, dedup_key=key, session_key=row.session_key)
     _tell_owner(conn, row, why, now, owner_key)
 
 
@@ -32,4 +37,4 @@ def _tell_owner(conn: Connection, row: OutRow, why: str, now: int, owner_key: st
         return
     key = f"{NOTICE}{row.platform}:{row.chat}:{now // HOUR_MS}"
     text = say("limits.not_delivered", chat=row.chat, why=why)
-    outbox.put(conn, route, {"text": text}, now, dedup_key=key, session_key=owner_key)
+    outbox.put(conn, route, OutboxBody(text=text), now, dedup_key=key, session_key=owner_key)

@@ -10,6 +10,8 @@ from gateway.cli.error_messages import Failed
 from gateway.texts.times import when
 from sessions import outbox as box
 from sessions.clock import iso, now_ms
+from sessions.messages import Piece
+from sessions.outbox_body import OutboxBody
 
 
 @click.group()
@@ -40,7 +42,7 @@ def list_(cli: Cli, as_json: bool) -> None:
     if not rows:
         click.echo("No undelivered messages.")
     for row in rows:
-        text = " ".join(str(row.body.get("text", "")).split())[:60]
+        text = " ".join(_text(row.body).split())[:60]
         click.echo(
             f"{row.id}  {row.platform} {row.chat}  {when(row.created_at, now_ms(), 'UTC')}  {row.last_error}\n    {text}"
         )
@@ -55,3 +57,7 @@ def send(cli: Cli, number: int) -> None:
         if not database.write_now(box.send_again, number, now_ms()):
             raise Failed(f"There is no undelivered message {number}. `hermes outbox list` shows them.")
     click.echo("The running gateway sends it again.")
+
+
+def _text(body: OutboxBody | Piece) -> str:
+    return body.text if isinstance(body, OutboxBody) else str(body.get("text", ""))

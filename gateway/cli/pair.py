@@ -9,6 +9,7 @@ from gateway.texts import say
 from gateway.texts.times import span
 from sessions import outbox, people
 from sessions.clock import now_ms
+from sessions.outbox_body import OutboxBody
 from sessions.people import Person
 
 
@@ -46,7 +47,7 @@ def approve(cli: Cli, code: str) -> None:
         def let_in(conn: Connection) -> Person:
             person, route = people.approve(conn, code, now)
             key = f"paired:{person.platform}:{person.user_id}:{now}"
-            outbox.put(conn, route, {"text": say("people.paired")}, now, dedup_key=key, session_key="")
+            outbox.put(conn, route, OutboxBody(text=say("people.paired")), now, dedup_key=key, session_key="")
             return person
 
         person = database.write_now(let_in)

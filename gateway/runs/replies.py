@@ -1,10 +1,11 @@
 """What goes into the chat for a run: its answer, its questions. As bodies of outbox rows."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from gateway.texts import say
 from sessions.keys import ChatKind
+from sessions.messages import Button
+from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Route
 
 NO_REPLY = "NO_REPLY"
@@ -13,34 +14,37 @@ _LABEL = 40
 _ANSWER = 200
 
 
-def reply_body(text: str, route: Route) -> Mapping[str, Any] | None:
+def reply_body(text: str, route: Route) -> OutboxBody | None:
     """None: nothing is sent. In groups silence is an answer; in a DM an empty one is a fault and is said."""
     in_dm = route.address.kind is ChatKind.DM
     if text.strip() == NO_REPLY and not in_dm:
         return None
     if not text.strip():
-        return {"text": say("run.failed")} if in_dm else None
-    return {"text": text}
+        return OutboxBody(text=say("run.failed")) if in_dm else None
+    return OutboxBody(text=text)
 
 
-def question_card(question: str, options: Sequence[str]) -> Mapping[str, Any]:
+def question_card(question: str, options: Sequence[str]) -> OutboxBody:
     """What does not fit on a button stands in the text."""
-    buttons = [{"label": _label(option), "data": f"a:{{ask}}:{number}"} for number, option in enumerate(options)]
+    buttons = tuple(Button(label=_label(option), data=f"a:{{ask}}:{number}") for number, option in enumerate(options))
     listed = "\n".join(f"- {option}" for option in options) if any(len(option) > _LABEL for option in options) else ""
     invitation = say("ask.or_reply") if options else ""
-    return {"text": "\n\n".join(part for part in (question, listed, invitation) if part), "buttons": buttons}
+    return OutboxBody(text="\n\n".join(filter(None, (question, listed, invitation))), buttons=buttons)
 
 
 def _label(option: str) -> str:
     return option if len(option) <= _LABEL else f"{option[: _LABEL - 1]}…"
 
 
-def approval_card(exact: str) -> Mapping[str, Any]:
+def approval_card(exact: str) -> OutboxBody:
     """The exact thing in a code block, short enough to fit always, and two buttons."""
     shown = "\n".join(exact[:_CARD_CHARACTERS].splitlines()[:_CARD_LINES])
     block = f"```\n{shown.replace('```', '` ` `')}\n```{_left_out(exact, shown)}"
-    buttons = [{"label": say("ask.approve"), "data": "a:{ask}:y"}, {"label": say("ask.deny"), "data": "a:{ask}:n"}]
-    return {"text": f"{say('ask.approval', what=block)}\n\n{say('ask.approval_note')}", "buttons": buttons}
+    buttons = (
+        Button(label=say("ask.approve"), data="a:{ask}:y"),
+        Button(label=say("ask.deny"), data="a:{ask}:n"),
+    )
+    return OutboxBody(text=f"{say('ask.approval', what=block)}\n\n{say('ask.approval_note')}", buttons=buttons)
 
 
 def closed_card(ask: Ask, moment: str) -> str:
@@ -52,7 +56,7 @@ def as_asked(ask: Ask) -> str:
     """The text of its card, without what invites to decide."""
     if ask.kind is AskKind.QUESTION:
         return ask.question
-    return str(approval_card(ask.question)["text"]).removesuffix(say("ask.approval_note")).rstrip()
+    return approval_card(ask.question).text.removesuffix(say("ask.approval_note")).rstrip()
 
 
 def _outcome(ask: Ask, moment: str) -> str:

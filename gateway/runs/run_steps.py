@@ -25,6 +25,7 @@ from gateway.texts import say
 from sessions import asks, outbox, runs, store
 from sessions.db.waiting import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
+from sessions.outbox_body import OutboxBody
 from sessions.records import AskKind, Message, MessageState, Role, Run, StopReason
 from sessions.runs import ModelAnswer
 
@@ -93,7 +94,7 @@ class RunSteps:
         unsure = [f"{call.tool_name} {self._arguments(call)}" for call in doubtful]
         line, run = interruption_notice(self._run.away_ms, unsure), seen.run
         if line is not None and run.route is not None:
-            body, key = {"text": line, "silent": True}, f"{run.id}:restarted:{run.fence}"
+            body, key = OutboxBody(text=line, silent=True), f"{run.id}:restarted:{run.fence}"
             now = self._house.clock()
             await self._database.write(outbox.put, run.route, body, now, dedup_key=key, session_key=run.session_key)
 
@@ -218,7 +219,7 @@ class RunSteps:
             output_tokens=tokens.text(text),
             day=self._day(),
         )
-        reply = {"text": f"{text}\n\n{say('run.stopped_here')}"} if text and route else None
+        reply = OutboxBody(text=f"{text}\n\n{say('run.stopped_here')}") if text and route else None
         await self._database.write(runs.keep_stopped, self._run, said, self._house.clock(), reply=reply)
 
     async def end_over_budget(self, limit: str) -> None:
@@ -229,7 +230,7 @@ class RunSteps:
             ModelAnswer(text=text),
             self._house.clock(),
             step=self._look.run.steps,
-            reply={"text": text} if self._look.run.route else None,
+            reply=OutboxBody(text=text) if self._look.run.route else None,
             reason=StopReason.BUDGET,
         )
 
@@ -241,7 +242,7 @@ class RunSteps:
 
     async def fail(self, error: str, notice: str | None, code: str | None = None) -> None:
         """End the run in error; never raises for a run that is over."""
-        body = {"text": notice} if notice else None
+        body = OutboxBody(text=notice) if notice else None
         await self._database.write(runs.fail, self._run, error, self._house.clock(), notice=body, code=code)
 
     # --- the tools ---
@@ -329,7 +330,7 @@ class RunSteps:
         *,
         options: Sequence[str],
         kind: AskKind,
-        card: Mapping[str, Any],
+        card: OutboxBody,
         args_hash: str | None = None,
     ) -> None:
         self._parked = await self._database.write(
@@ -386,7 +387,9 @@ def _parked(conn: Connection, run: Run, call: Message, question: str, now: int, 
     for row in runs.held_up(conn, run):
         if row.route is not None:
             key = f"held_up:{row.dedup_key}"
-            outbox.put(conn, row.route, {"text": say("ask.held_up")}, now, dedup_key=key, session_key=row.session_key)
+            outbox.put(
+                conn, row.route, OutboxBody(text=say("ask.held_up")), now, dedup_key=key, session_key=row.session_key
+            )
     return True
 
 

@@ -10,6 +10,7 @@ from sessions import asks, events, inbox, outbox, store
 from sessions.db.engine import touch
 from sessions.db.schema import messages, runs
 from sessions.db.sql import param
+from sessions.outbox_body import OutboxBody
 from sessions.records import MessageState, NewMessage, Role, Run, RunStatus, StopReason
 from sessions.runs.journal import (
     close_call,
@@ -37,7 +38,7 @@ def finish(
     now: int,
     *,
     step: int,
-    reply: Mapping[str, Any] | None = None,
+    reply: OutboxBody | None = None,
     reason: StopReason = StopReason.DONE,
 ) -> bool:
     """Commit the final message and, in the same transaction, what has to be sent. `reply` None: nothing is sent.
@@ -69,7 +70,7 @@ def _note(conn: Connection, run: Run, fields: Mapping[str, Any]) -> None:
     conn.execute(update(runs).where(runs.c.id == run.id).values(options=options))
 
 
-def _reply(conn: Connection, run: Run, reply: Mapping[str, Any], now: int, *, dedup_key: str) -> None:
+def _reply(conn: Connection, run: Run, reply: OutboxBody, now: int, *, dedup_key: str) -> None:
     if run.route is not None:
         outbox.put(conn, run.route, reply, now, dedup_key=dedup_key, session_key=run.session_key, run_id=run.id)
 
@@ -86,7 +87,7 @@ def fail(
     error: str,
     now: int,
     *,
-    notice: Mapping[str, Any] | None = None,
+    notice: OutboxBody | None = None,
     code: str | None = None,
 ) -> None:
     """The run ends in error, with a line in the chat. What was said stays; the transcript stays valid. `code`: for callers."""
@@ -121,9 +122,7 @@ def stop(conn: Connection, run_id: str, now: int) -> bool:
     return True
 
 
-def keep_stopped(
-    conn: Connection, run: Run, said: ModelAnswer, now: int, *, reply: Mapping[str, Any] | None = None
-) -> bool:
+def keep_stopped(conn: Connection, run: Run, said: ModelAnswer, now: int, *, reply: OutboxBody | None = None) -> bool:
     """What was said of an answer until the run was stopped stays, marked as stopped, and is counted. False: it was taken back, or is
     here already."""
     inbox.serialize(conn, run.session_key)

@@ -13,6 +13,7 @@ from sessions.db.schema import asks as asks_table
 from sessions.db.schema import outbox as outbox_table
 from sessions.errors import NotFound
 from sessions.inbox import InboxKind, InboxMode, InboxOutcome, InboxRow
+from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Message, Route, Run, RunStatus
 from sessions.runs.journal import close_call, foldable, own, tell_status
 from sessions.runs.queries import get
@@ -34,7 +35,7 @@ def park(
     options: Sequence[str] = (),
     kind: AskKind = AskKind.QUESTION,
     args_hash: str | None = None,
-    card: Mapping[str, Any] | None = None,
+    card: OutboxBody | None = None,
 ) -> bool:
     """Sleep as a row until a human answers: no task, no lease. False while something is unread, which may be the answer already.
 
@@ -53,11 +54,10 @@ def park(
         .values(status=RunStatus.WAITING, lease_owner=None, lease_until=None, attempts=0, updated_at=now)
     )
     if run.route is not None and card is not None:
-        body = json.loads(json.dumps(card).replace("{ask}", str(ask.id)))
         outbox.put(
             conn,
             get(conn, run.id).route or run.route,
-            body,
+            card.for_ask(ask.id),
             now,
             dedup_key=_card_key(run, ask),
             session_key=run.session_key,
@@ -176,7 +176,7 @@ def _is_option(ask: Ask, answer: str) -> bool:
 def close_card(conn: Connection, run: Run, ask: Ask, now: int) -> None:
     """Nobody can answer any more: in the chat the buttons go, however it came to that."""
     if ask.options:
-        outbox.follow(conn, _card_key(run, ask), {"closes": ask.id}, now)
+        outbox.follow(conn, _card_key(run, ask), OutboxBody(closes=ask.id), now)
 
 
 def unanswered(conn: Connection, before: int) -> list[tuple[Run, Ask]]:
@@ -196,7 +196,7 @@ def remind(
     conn: Connection,
     run: Run,
     ask: Ask,
-    body: Mapping[str, Any],
+    body: OutboxBody,
     now: int,
     *,
     route: Route | None = None,

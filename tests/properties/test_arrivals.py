@@ -20,6 +20,7 @@ from sessions.db.schema import inbox, outbox
 from sessions.errors import LeaseLost
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import Address, ChatKind, Platform
+from sessions.outbox_body import OutboxBody
 from sessions.records import Message, MessageState, Role, Route, Run, RunKind, RunStatus
 from sessions.runs import ModelAnswer, Opening
 from tests.conftest import HandClock
@@ -155,7 +156,7 @@ class Arrivals(RuleBasedStateMachine):
                 ModelAnswer(text="late"),
                 self.clock.tick(),
                 step=current.steps,
-                reply={"text": "late"},
+                reply=OutboxBody(text="late"),
             )
 
     @precondition(may_answer)
@@ -185,7 +186,7 @@ class Arrivals(RuleBasedStateMachine):
     @rule(which=st.integers(0, 2))
     def asks_a_human(self, which: int) -> None:
         call = self.calls()[which % len(self.calls())]
-        if self.write(runs.park, self.held(), call, "which?", self.clock.tick(), card={"text": "which?"}):
+        if self.write(runs.park, self.held(), call, "which?", self.clock.tick(), card=OutboxBody(text="which?")):
             self.let_go()
         else:  # something is unread, which may be the answer already
             self.write(runs.tool_done, self.held(), call.id, "[not asked]", self.clock.tick())
@@ -200,7 +201,9 @@ class Arrivals(RuleBasedStateMachine):
     def finishes(self, twice: bool) -> None:
         run, step = self.held(), self.database.read_now(runs.get, self.held().id).steps
         ended = [
-            self.write(runs.finish, run, ModelAnswer(text="end"), self.clock.tick(), step=step, reply={"text": "end"})
+            self.write(
+                runs.finish, run, ModelAnswer(text="end"), self.clock.tick(), step=step, reply=OutboxBody(text="end")
+            )
             for _ in range(1 + twice)
         ]
         assert len(set(ended)) == 1
@@ -210,7 +213,7 @@ class Arrivals(RuleBasedStateMachine):
     @precondition(has_worker)
     @rule()
     def fails(self) -> None:
-        self.write(runs.fail, self.held(), "broken", self.clock.tick(), notice={"text": "failed"})
+        self.write(runs.fail, self.held(), "broken", self.clock.tick(), notice=OutboxBody(text="failed"))
         self.let_go()
 
     @precondition(has_worker)

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from gateway.agent.models.interface import JSON
 from gateway.agent.tools.registry import ToolContext, ToolError
 from sessions import outbox, runs
 from sessions.errors import NotFound
-from sessions.messages import AttachmentKind
+from sessions.messages import Attachment, AttachmentKind
+from sessions.outbox_body import OutboxBody
 
 MAX_BYTES = 50_000_000
 MAX_CAPTION = 1_000
 
 
-def enclosed(file: Path, caption: str, place: ToolContext) -> JSON:
+def enclosed(file: Path, caption: str, place: ToolContext) -> OutboxBody:
     """The message that carries a copy of it. Raises ToolError and OSError. Blocks."""
     if not file.is_file():
         raise ToolError(f"there is no file {file.name}; the action list shows what there is")
@@ -28,8 +28,8 @@ def enclosed(file: Path, caption: str, place: ToolContext) -> JSON:
     mime = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     kind = AttachmentKind.IMAGE if mime.startswith("image/") else AttachmentKind.FILE
     path = _copied(file, place.outgoing / _name_of(_key(place)))
-    attachment = {"kind": kind, "name": file.name, "mime": mime, "size": path.stat().st_size, "path": str(path)}
-    return {"text": caption[:MAX_CAPTION], "attachments": [attachment]}
+    attachment = Attachment(kind=kind, name=file.name, mime=mime, size=path.stat().st_size, path=str(path))
+    return OutboxBody(text=caption[:MAX_CAPTION], attachments=(attachment,))
 
 
 def _copied(file: Path, folder: Path) -> Path:
@@ -51,7 +51,7 @@ def _name_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:24]
 
 
-def send(conn: Connection, place: ToolContext, body: JSON) -> bool:
+def send(conn: Connection, place: ToolContext, body: OutboxBody) -> bool:
     """Once, however often the call is repeated. False: nobody is there in a chat."""
     try:
         run = runs.get(conn, place.run_id)

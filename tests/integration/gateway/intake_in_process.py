@@ -10,6 +10,7 @@ from sessions import asks, outbox, runs
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind
+from sessions.outbox_body import OutboxBody
 from sessions.records import AskKind, OutRow, RunStatus
 from sessions.runs import ModelAnswer, Opening
 from tests.conftest import HandClock
@@ -84,12 +85,12 @@ class Door:
 
     def sent(self) -> list[str]:
         """What waits to be sent, oldest first, but for cards."""
-        texts = [str(row.body["text"]) for row in self._outgoing() if "closes" not in row.body]
+        texts = [_text(row) for row in self._outgoing() if _closes(row) is None]
         return [text for text in texts if text != CARD]
 
     def closed(self) -> list[str]:
         """The questions whose cards are being closed."""
-        return [str(row.body["closes"]) for row in self._outgoing() if "closes" in row.body]
+        return [str(ask) for row in self._outgoing() if (ask := _closes(row)) is not None]
 
     def keys(self) -> list[str]:
         return self.rows("SELECT session_key FROM runs ORDER BY created_at, id")
@@ -103,7 +104,7 @@ class Door:
             assert run is not None
             runs.fold(conn, run, now)
             (call,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[CALL]), now, step=0)
-            options, body = ["red", "blue"], {"text": card}
+            options, body = ["red", "blue"], OutboxBody(text=card)
             assert runs.park(conn, run, call, "rm -rf *", now, options=options, kind=kind, args_hash="h", card=body)
             ask = asks.open_of(conn, run.id)
             assert ask is not None
@@ -115,7 +116,7 @@ class Door:
 
     def arrives(self, said: str | None = None, name: str = CARD_ID) -> None:
         """What was put into the outbox last, or says this, is in the chat now."""
-        row = next(row for row in reversed(self._outgoing()) if said is None or row.body.get("text") == said)
+        row = next(row for row in reversed(self._outgoing()) if said is None or _text(row) == said)
         self.database.write_now(outbox.sent, row.id, name, self.clock())
 
     def answer(self, number: str) -> str | None:
@@ -137,3 +138,11 @@ async def tap(door: Door, data: str, kind: ChatKind = DM, user: str = "7", *, tw
     await door.intake.deliver(inbound)
     if twice:
         await door.intake.deliver(inbound)
+
+
+def _text(row: OutRow) -> str:
+    return row.body.text if isinstance(row.body, OutboxBody) else str(row.body["text"])
+
+
+def _closes(row: OutRow) -> int | None:
+    return row.body.closes if isinstance(row.body, OutboxBody) else None

@@ -7,6 +7,7 @@ from gateway.texts import say
 from sessions import outbox
 from sessions.keys import Address, ChatKind, Platform
 from sessions.messages import InboundKind
+from sessions.outbox_body import OutboxBody
 from sessions.records import Route
 from tests.integration.gateway.intake_in_process import DM, GROUP, GROUP_KEY, Door
 
@@ -39,7 +40,7 @@ async def test_a_group_of_strangers_hears_nothing_and_costs_nothing(quick: Door)
 async def test_nothing_waits_for_a_chat_that_is_gone(door: Door):
     def put(conn: Connection, kind: ChatKind, chat: str) -> None:
         route = Route(address=Address(platform=Platform.TELEGRAM, kind=kind, chat_id=chat))
-        outbox.put(conn, route, {"text": chat}, door.clock(), dedup_key=chat, session_key=GROUP_KEY)
+        outbox.put(conn, route, OutboxBody(text=chat), door.clock(), dedup_key=chat, session_key=GROUP_KEY)
 
     for kind, chat in ((GROUP, "-100"), (GROUP, "-200"), (DM, "7")):
         await door.database.write(put, kind, chat)

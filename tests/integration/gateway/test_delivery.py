@@ -19,6 +19,7 @@ from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform
 from sessions.messages import Outbound, Piece, Receipt
+from sessions.outbox_body import OutboxBody
 from sessions.records import AskKind, Route
 from tests.conftest import HandClock
 from tests.integration.gateway.intake_in_process import DM_KEY, Door
@@ -115,7 +116,13 @@ async def delivering(
 def put(conn: Connection, chat: str, said: str, **more: Any) -> None:
     address = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id=chat)
     outbox.put(
-        conn, Route(address=address), {"text": said}, now_ms(), dedup_key=f"{chat}:{said}", session_key="", **more
+        conn,
+        Route(address=address),
+        OutboxBody(text=said),
+        now_ms(),
+        dedup_key=f"{chat}:{said}",
+        session_key="",
+        **more,
     )
 
 

@@ -5,6 +5,7 @@ from sqlalchemy import Connection
 from sessions import outbox
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform
+from sessions.outbox_body import OutboxBody
 from sessions.records import OutRow, OutState, Route
 
 NOW = 1_750_000_000_000
@@ -13,7 +14,7 @@ HOUR = 3_600_000
 
 def put(database: Database, key: str, chat: str = "1", now: int = NOW) -> None:
     route = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id=chat))
-    database.write_now(outbox.put, route, {"text": key}, now, dedup_key=key, session_key="k")
+    database.write_now(outbox.put, route, OutboxBody(text=key), now, dedup_key=key, session_key="k")
 
 
 def claim(database: Database, now: int = NOW, owner: str = "me") -> list[OutRow]:
@@ -21,7 +22,11 @@ def claim(database: Database, now: int = NOW, owner: str = "me") -> list[OutRow]
 
 
 def texts(rows: list[OutRow]) -> list[str]:
-    return [str(row.body["text"]) for row in rows]
+    return [said(row) for row in rows]
+
+
+def said(row: OutRow) -> str:
+    return row.body.text if isinstance(row.body, OutboxBody) else str(row.body["text"])
 
 
 def send(database: Database, row: OutRow, now: int = NOW) -> None:
@@ -53,8 +58,9 @@ def test_pieces_stand_where_the_whole_stood(database: Database) -> None:
     put(database, "long")
     put(database, "next")
     (row,) = claim(database)
-    first = database.write_now(outbox.split, row, [{"text": "1"}, {"text": "2"}, {"text": "3"}], NOW)
-    order = [str(first.body["text"])]
+    first, piece = database.write_now(outbox.split, row, [{"text": "1"}, {"text": "2"}, {"text": "3"}], NOW)
+    assert piece == {"text": "1"}
+    order = [said(first)]
     send(database, first)
     while rows := claim(database, NOW + 5_000):
         order += texts(rows)

@@ -12,6 +12,7 @@ from sessions import asks, events, inbox, outbox, runs, store
 from sessions.db import open_database, search
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import Address, ChatKind, Platform, SessionKey
+from sessions.outbox_body import OutboxBody
 from sessions.records import NewMessage, Role, Route, RunKind, Source
 from sessions.runs import ModelAnswer, Opening
 from sessions.transcripts import Transcripts
@@ -38,17 +39,17 @@ def a_day(conn: Connection) -> None:
     runs.fold(conn, run, 2)
     (call,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[CALL], day="2025-01-01"), 3, step=0)
     runs.tool_started(conn, run, call.id, 3)
-    assert runs.park(conn, run, call, "sure?", 4, card={"text": "sure?"})
+    assert runs.park(conn, run, call, "sure?", 4, card=OutboxBody(text="sure?"))
     assert asks.open_of(conn, run.id)
     accept(conn, 2)
     run = runs.claim(conn, KEY, "me", OPENING, 5, lease_ms=1_000)
     assert run is not None
-    assert runs.finish(conn, run, ModelAnswer(text="done"), 6, step=1, reply={"text": "done"})
+    assert runs.finish(conn, run, ModelAnswer(text="done"), 6, step=1, reply=OutboxBody(text="done"))
     accept(conn, 3, InboxMode.QUEUE)
     run = runs.claim(conn, KEY, "me", Opening(kind=RunKind.CALL), 7, lease_ms=1_000)
     assert run is not None
     runs.fold(conn, run, 7)
-    runs.fail(conn, run, "broken", 8, notice={"text": "sorry"})
+    runs.fail(conn, run, "broken", 8, notice=OutboxBody(text="sorry"))
     accept(conn, 4)
     runs.stop(conn, runs.active(conn, KEY).id, 9)  # type: ignore[union-attr]
     accept(conn, 4)
@@ -76,7 +77,9 @@ def send_all(conn: Connection) -> None:
     outbox.owners(conn, "telegram")
     outbox.interrupted(conn, "telegram", 10)
     while rows := outbox.claim(conn, "telegram", "me", 10, lease_ms=1_000):
-        row = rows[0] if rows[0].rendered else outbox.split(conn, rows[0], [{"text": "a"}, {"text": "b"}], 10)
+        row = rows[0]
+        if not row.rendered:
+            row, _ = outbox.split(conn, row, [{"text": "a"}, {"text": "b"}], 10)
         outbox.sending(conn, row.id)
         outbox.sent(conn, row.id, "77", 10)
 

@@ -11,6 +11,8 @@ from sessions.db.schema import inbox as inbox_table
 from sessions.errors import Busy, LeaseLost
 from sessions.inbox import InboxMode, NewInbox
 from sessions.keys import Address, ChatKind, Platform
+from sessions.messages import Button
+from sessions.outbox_body import OutboxBody
 from sessions.records import AskKind, EndReason, Message, MessageState, Role, Route, Run, RunStatus, StopReason
 from sessions.runs import ModelAnswer, Opening
 
@@ -68,14 +70,16 @@ class House:
         return self.database.read_now(lambda conn: list(conn.scalars(query)))
 
     def finish(self, run: Run, text: str, *, step: int = 0) -> bool:
-        return self.database.write_now(runs.finish, run, ModelAnswer(text=text), NOW, step=step, reply={"text": text})
+        return self.database.write_now(
+            runs.finish, run, ModelAnswer(text=text), NOW, step=step, reply=OutboxBody(text=text)
+        )
 
     def calls(self, run: Run, *, step: int = 0) -> list[Message]:
         return self.database.write_now(runs.answered, run, ModelAnswer(text="", tool_calls=[CALL]), NOW, step=step)
 
     def to_send(self) -> list[str]:
         rows = self.database.write_now(outbox.claim, "telegram", "sender", NOW + 10**6, lease_ms=1)
-        return [str(row.body["text"]) for row in rows]
+        return [row.body.text for row in rows if isinstance(row.body, OutboxBody)]
 
     def status(self, run: Run) -> RunStatus:
         return self.database.read_now(runs.get, run.id).status
@@ -202,7 +206,7 @@ def test_a_run_that_is_given_back_counts_no_takeover(house: House) -> None:
 
 def park(house: House, run: Run, **more: object) -> bool:
     call = house.calls(run)[0]
-    card = {"text": "blue?", "buttons": [{"label": "yes", "data": "a:{ask}:0"}]}
+    card = OutboxBody(text="blue?", buttons=(Button(label="yes", data="a:{ask}:0"),))
     return house.database.write_now(runs.park, run, call, "blue?", NOW, options=["yes"], card=card, **more)  # pyright: ignore
 
 
@@ -274,7 +278,7 @@ def test_a_failure_says_so_in_the_chat_and_keeps_the_message(house: House) -> No
     house.accept(1)
     run = house.claimed()
     house.calls(run)
-    house.database.write_now(runs.fail, run, "no network", NOW, notice={"text": "sorry"})
+    house.database.write_now(runs.fail, run, "no network", NOW, notice=OutboxBody(text="sorry"))
     ended = house.database.read_now(runs.get, run.id)
     assert (ended.status, ended.error) == (RunStatus.ERROR, "no network")
     assert house.to_send() == ["sorry"]

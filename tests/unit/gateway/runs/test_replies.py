@@ -9,6 +9,7 @@ from gateway.runs.services import folder_name
 from gateway.texts import say
 from sessions.asks import says_yes
 from sessions.keys import Address, ChatKind, Platform
+from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Route
 
 
@@ -20,38 +21,38 @@ def in_a(kind: ChatKind) -> Route:
 def test_silence_is_an_answer_in_groups(kind: ChatKind):
     assert reply_body(" NO_REPLY\n", in_a(kind)) is None
     assert reply_body("  ", in_a(kind)) is None
-    assert reply_body("NO_REPLY is a word", in_a(kind)) == {"text": "NO_REPLY is a word"}
+    assert reply_body("NO_REPLY is a word", in_a(kind)) == OutboxBody(text="NO_REPLY is a word")
 
 
 def test_in_a_dm_something_is_always_said():
-    assert reply_body("NO_REPLY", in_a(ChatKind.DM)) == {"text": "NO_REPLY"}
-    assert reply_body("", in_a(ChatKind.DM)) == {"text": say("run.failed")}
+    assert reply_body("NO_REPLY", in_a(ChatKind.DM)) == OutboxBody(text="NO_REPLY")
+    assert reply_body("", in_a(ChatKind.DM)) == OutboxBody(text=say("run.failed"))
 
 
 @given(exact=st.text(max_size=5_000))
 def test_a_card_always_fits_and_says_what_is_missing(exact: str):
     card = approval_card(exact)
-    assert len(card["text"]) <= 1_200
-    assert len(card["text"].splitlines()) <= 24
-    assert card["text"].count("```") == 2
-    assert all(len(button["data"].replace("{ask}", "9" * 19)) <= 64 for button in card["buttons"])
+    assert len(card.text) <= 1_200
+    assert len(card.text.splitlines()) <= 24
+    assert card.text.count("```") == 2
+    assert all(len(button.data.replace("{ask}", "9" * 19)) <= 64 for button in card.buttons)
 
 
 def test_a_card_that_hides_something_says_so():
-    assert "… 28 more lines" in approval_card("\n".join(map(str, range(40))))["text"]
-    assert "… 1200 more characters" in approval_card("x" * 2_000)["text"]
-    assert "more" not in approval_card("rm x")["text"]
+    assert "… 28 more lines" in approval_card("\n".join(map(str, range(40)))).text
+    assert "… 1200 more characters" in approval_card("x" * 2_000).text
+    assert "more" not in approval_card("rm x").text
 
 
 def test_a_question_with_options_has_a_button_for_each():
     card = question_card("Which?", ["a" * 90, "b"])
-    assert [(len(button["label"]), button["data"]) for button in card["buttons"]] == [
+    assert [(len(button.label), button.data) for button in card.buttons] == [
         (40, "a:{ask}:0"),
         (1, "a:{ask}:1"),
     ]
-    assert [button["label"] for button in card["buttons"]] == ["a" * 39 + "…", "b"]
-    assert card["text"].startswith(f"Which?\n\n- {'a' * 90}\n- b\n\n")
-    assert question_card("Which?", []) == {"text": "Which?", "buttons": []}
+    assert [button.label for button in card.buttons] == ["a" * 39 + "…", "b"]
+    assert card.text.startswith(f"Which?\n\n- {'a' * 90}\n- b\n\n")
+    assert question_card("Which?", []) == OutboxBody(text="Which?")
 
 
 def closed(kind: AskKind, question: str, answer: str | None, by: str | None = "Ann") -> str:

@@ -345,7 +345,7 @@ def test_a_repeated_call_sends_what_the_first_one_took(place: ToolContext) -> No
     place.workspace.mkdir(parents=True)
     file = place.workspace / "report.csv"
     file.write_text("first")
-    (taken,) = outgoing_files.enclosed(file, "", place)["attachments"]
+    (taken,) = outgoing_files.enclosed(file, "", place).attachments
     file.write_text("and second")
-    assert outgoing_files.enclosed(file, "", place)["attachments"] == [taken]
-    assert (Path(taken["path"]).read_text(), Path(taken["path"]).stat().st_mode & 0o777) == ("first", 0o600)
+    assert outgoing_files.enclosed(file, "", place).attachments == (taken,)
+    assert (Path(taken.path).read_text(), Path(taken.path).stat().st_mode & 0o777) == ("first", 0o600)
