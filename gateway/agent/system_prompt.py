@@ -1,4 +1,5 @@
-"""The system prompt: stable from turn to turn, and in a small window made of fewer blocks, never of halves of sentences."""
+"""The system prompt: the same from turn to turn. In a small window whole blocks are left out, never halves of
+sentences."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ def core(agent: str, layered: Sequence[str], house: Sequence[str], budget: int, 
 
 
 def whole_sentences(text: str, budget: int, cost: Cost) -> str:
-    """The start of the text, up to the end of the last sentence or line that fits. May be empty."""
+    """The beginning of the text, up to the last sentence or line that fits. May be empty."""
     if cost(text) <= budget:
         return text
     ends = [match.start() for match in _SENTENCE.finditer(text)]
@@ -28,7 +29,7 @@ def whole_sentences(text: str, budget: int, cost: Cost) -> str:
 
 
 def newest_lines(lines: Sequence[str], budget: int, cost: Cost) -> list[str]:
-    """The newest lines that fit, each of them whole."""
+    """The newest lines that fit, each of them complete."""
     kept: list[str] = []
     for line in reversed(lines):
         budget -= cost(line) + 1

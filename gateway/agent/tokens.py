@@ -1,4 +1,4 @@
-"""How many tokens a text costs: a quarter of its bytes, corrected by what the endpoint counted last for that model."""
+"""Estimates tokens: a quarter of the bytes, corrected by the endpoint's last count for that model."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Rows of the journal as the messages of a request: valid for every endpoint, whatever was cut out of them. Pure."""
+"""Makes valid request messages of journal rows, whatever was cut out of them. Pure."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -103,7 +103,7 @@ def _results_after(turns: Sequence[JSON], call: int) -> dict[str, JSON]:
 
 
 def _alternate(turns: Sequence[JSON]) -> list[JSON]:
-    """Neighbours of one role become one message."""
+    """Joins neighbouring messages of one role."""
     merged: list[JSON] = []
     for turn in turns:
         last = merged[-1] if merged else {}

@@ -87,7 +87,7 @@ def shares(left: int, window: Window) -> Shares:
 
 
 def fair_shares(costs: list[int], budget: int) -> list[int]:
-    """So much of each that the sum is within the budget: the small ones whole, the large ones as much as each other."""
+    """Divides the budget: small items get all they need, large ones share the rest equally."""
     shares, left = [0] * len(costs), budget
     for done, i in enumerate(sorted(range(len(costs)), key=lambda i: costs[i])):
         shares[i] = min(costs[i], left // (len(costs) - done))

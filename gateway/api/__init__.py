@@ -1,1 +1,1 @@
-"""The HTTP side: programs, other agents and the webhooks of platforms come in here."""
+"""The HTTP API, and the webhooks of platforms."""

@@ -1,4 +1,4 @@
-"""For whoever runs it: health, readiness, metrics, the description of this interface, and the doors of platforms."""
+"""Routes for operators: health, readiness, metrics, the OpenAPI description, and the webhooks of platforms."""
 
 import asyncio
 import json
@@ -22,7 +22,8 @@ class HealthAnswer(ResponseModel):
 
 
 class ReadyState(ResponseModel):
-    """`waiting`: a part has not come up yet, with status 503. `degraded`: one that had come up has failed since; it says so itself."""
+    """`waiting`: a part has not come up yet (status 503). `degraded`: a part that had come up has failed since
+    (status 200)."""
 
     status: str
     waiting: list[str]

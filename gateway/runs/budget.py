@@ -1,4 +1,4 @@
-"""What a run may use, and what of it is used up."""
+"""The limits of a run, and what of them is used up."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class BudgetUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """0 means no limit for what is per day."""
+    """0 means no limit for values per day."""
 
     steps: int = 60
     tokens: int = 1_000_000

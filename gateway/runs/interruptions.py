@@ -1,4 +1,4 @@
-"""What a chat hears when a run goes on that was cut off: nothing, as long as nobody can have noticed."""
+"""What a chat is told when an interrupted run continues: nothing, as long as nobody can have noticed."""
 
 from collections.abc import Sequence
 

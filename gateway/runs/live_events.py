@@ -1,4 +1,4 @@
-"""What a run says while it says it. May be lost: everything that counts is in the journal."""
+"""Live events of runs. They may be lost: everything that counts is in the journal."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class _Words:
 
 
 class LiveEvents:
-    """Passes moments on to whoever listens to a run. Listeners must be quick."""
+    """Passes events to the listeners of a run. Listeners must return at once."""
 
     def __init__(self) -> None:
         self._listeners: dict[str, list[Listener]] = defaultdict(list)

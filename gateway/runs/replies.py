@@ -1,4 +1,4 @@
-"""What goes into the chat for a run: its answer, its questions. As bodies of outbox rows."""
+"""The outbox bodies of a run: its answer, its questions, their closed cards."""
 
 from collections.abc import Sequence
 

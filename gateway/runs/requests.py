@@ -1,4 +1,4 @@
-"""The requests of one run: what it is about, from the journal to the model, and less of it after a refusal for its length."""
+"""Builds the requests of one run, and a smaller one after the endpoint refused one for its length."""
 
 import asyncio
 from collections.abc import Sequence

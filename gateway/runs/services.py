@@ -1,4 +1,4 @@
-"""What runs are given by the house: who answers, with what, and within which limits."""
+"""What runs are given: database, model, tools, limits."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from sessions.records import Run, Session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProfile:
-    """One character of the agent: who it is and what it may use."""
+    """The agent's system prompt and tools."""
 
     system_prompt: str
     toolbox: Toolbox = field(default_factory=Toolbox)
@@ -32,7 +32,8 @@ SettleFile = Callable[[Mapping[str, Any], Path], Awaitable[tuple[dict[str, Any],
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Everything that a run needs. `profile` may be asked at any time, so that a new configuration counts from the next step on."""
+    """Everything that a run needs. `profile` is called for every step, so that a new configuration counts from the
+    next step on."""
 
     home: Path
     database: Database
@@ -63,7 +64,7 @@ class Services:
 
 
 def folder_name(ns: str) -> str:
-    """A namespace as the name of one folder, readable and never leading out of its parent."""
+    """A namespace as a readable folder name that cannot lead out of its parent."""
     safe = "".join(
         char if char.isascii() and (char.isalnum() or char in "-_.:@+") else f"%{ord(char):02X}" for char in ns
     )

@@ -1,4 +1,4 @@
-"""One consistent read of all that the next step of a run depends on."""
+"""One consistent read of everything that the next step of a run depends on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A call of which nothing is kept: the caller holds the transcript, and what happens here is forgotten with the answer."""
+"""Calls without a session: the caller holds the transcript, and nothing is kept."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ _CUT_OFF = "[not executed: the answer was cut off by the output limit; write les
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatelessRequest:
-    """What the caller sent. `tools` are its own, and calls of them go back to it."""
+    """The caller's request. Calls of `tools` go back to the caller."""
 
     messages: Sequence[JSON]
     layered: Sequence[str] = ()
@@ -48,7 +48,7 @@ class StatelessRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatelessAnswer:
-    """What goes back. `finish_reason` as at OpenAI."""
+    """The answer. `finish_reason` as at OpenAI."""
 
     text: str
     tool_calls: Sequence[JSON] = ()

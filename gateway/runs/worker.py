@@ -1,4 +1,4 @@
-"""Takes runs and drives them, many at once and each session in order, until told to stop."""
+"""Claims runs and drives them, many at once and one for each session, until it is drained."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ DRAIN_SECONDS = 10
 
 
 class Worker:
-    """`run` is one cancellable coroutine; cancelling it is the same as a crash, so drain first."""
+    """`run` can be cancelled, which is the same as a crash: call `drain` first."""
 
     def __init__(self, house: Services, dispatch: LocalDispatch) -> None:
         self._house = house
@@ -123,7 +123,8 @@ class Worker:
                 await self._quietly("run.not_given_back", lambda: self._dispatch.give_back(run))
 
     def _warm_up(self) -> None:
-        """What the first run has loaded stays for good. Walking through it made the collector pause for 50 ms now and then."""
+        """Freezes what is loaded for good. Walking through it made the garbage collector pause for 50 ms now and
+        then."""
         if not self._warm:
             self._warm = True
             gc.freeze()
@@ -133,7 +134,7 @@ class Worker:
         return current.fence != run.fence
 
     async def _advance(self, run: Run, work: RunSteps) -> LoopEnd:
-        """A run never takes the daemon down: whatever goes wrong ends it with a line in its chat."""
+        """An error ends the run with a line in its chat, and never the daemon."""
         if run.attempts > runs.MAX_TAKEOVERS:
             return await self._fail(
                 run, work, f"given up after {run.attempts} interruptions without progress", say("run.failed")

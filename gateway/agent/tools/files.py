@@ -1,4 +1,4 @@
-"""Files of the agent in the workspace of its memory namespace, and nothing outside it."""
+"""The agent's files in the workspace of its namespace."""
 
 import asyncio
 import os
@@ -66,7 +66,7 @@ def _act(workspace: Path, arguments: FilesArguments) -> str:
 
 
 def inside(workspace: Path, path: str) -> Path:
-    """The file of this name in the workspace, links resolved. Raises ToolError for anything outside."""
+    """The path of this name in the workspace, links resolved. Raises ToolError for anything outside."""
     if "\0" in path:
         raise ToolError("a path holds no zero bytes")
     try:

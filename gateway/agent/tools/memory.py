@@ -13,7 +13,7 @@ LONGEST_NUMBER = 18
 
 
 def _kind(said: object) -> object:
-    """A kind of the model's own invention is no reason to lose the note."""
+    """An unknown kind counts as a fact: it is no reason to lose the note."""
     return said if said in notes.KINDS else "fact"
 
 
@@ -50,7 +50,7 @@ async def memory(place: ToolContext, arguments: MemoryArguments) -> str:
 
 
 async def _save(place: ToolContext, arguments: MemoryArguments) -> str:
-    """A number that no note has does not stand in the way of what was to be kept."""
+    """A `replaces` that names no note is ignored, so that the note itself is kept."""
     remark = ""
     try:
         number = await _note(place, arguments, _number(arguments.replaces) if arguments.replaces else None)

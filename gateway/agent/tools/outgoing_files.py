@@ -1,4 +1,4 @@
-"""A file of the workspace goes into the chat as it is now: through the outbox like everything else, before what is said after it."""
+"""Sends a file of the workspace into the chat: through the outbox, before the text that follows."""
 
 import hashlib
 import mimetypes
@@ -19,7 +19,7 @@ MAX_CAPTION = 1_000
 
 
 def enclosed(file: Path, caption: str, place: ToolContext) -> OutboxBody:
-    """The message that carries a copy of it. Raises ToolError and OSError. Blocks."""
+    """The outbox body that carries a copy of the file. Raises ToolError and OSError. Blocks."""
     if not file.is_file():
         raise ToolError(f"there is no file {file.name}; the action list shows what there is")
     size = file.stat().st_size
@@ -52,7 +52,7 @@ def _name_of(key: str) -> str:
 
 
 def send(conn: Connection, place: ToolContext, body: OutboxBody) -> bool:
-    """Once, however often the call is repeated. False: nobody is there in a chat."""
+    """Queues the file once, however often the call is repeated. False: the session is in no chat."""
     try:
         run = runs.get(conn, place.run_id)
     except NotFound:  # a call that keeps nothing
@@ -65,7 +65,7 @@ def send(conn: Connection, place: ToolContext, body: OutboxBody) -> bool:
 
 
 def prune(outgoing: Path, unsent: Collection[str], before: float) -> None:
-    """Copies that were made before that time (in seconds) and that no message waits for. Blocks."""
+    """Deletes copies older than `before` (in seconds) that no message waits for. Blocks."""
     waiting = {_name_of(key) for key in unsent}
     for folder in outgoing.iterdir() if outgoing.is_dir() else ():
         if folder.name not in waiting and folder.stat().st_mtime < before:

@@ -46,7 +46,7 @@ def _is_empty(value: Any) -> bool:
 
 
 class ToolError(Exception):
-    """The tool could not do it; the text tells the model why and what would work."""
+    """The tool could not do it. The text tells the model why, and what would work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HumanQuestion:
-    """Instead of a result: this has to be asked of a human."""
+    """Returned instead of a result: a person has to be asked this."""
 
     question: str
     options: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ def _schema(tool: Tool) -> JSON:
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """What a model wrote as arguments. Raises ToolError."""
+    """The arguments that a model wrote, as a dictionary. Raises ToolError."""
     try:
         value = json.loads(text or "{}", strict=False)
     except json.JSONDecodeError as error:
@@ -139,7 +139,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether two texts are the same arguments."""
+    """Whether two texts hold the same arguments."""
     try:
         return bool(json.loads(one or "{}", strict=False) == json.loads(other or "{}", strict=False))
     except ValueError:

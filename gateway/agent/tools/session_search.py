@@ -1,4 +1,4 @@
-"""Look through what was said before, in this namespace only."""
+"""Searches what was said before, in this namespace only."""
 
 from dataclasses import replace
 from typing import Annotated

@@ -1,1 +1,1 @@
-"""What every request of the HTTP API passes, whatever it asks for."""
+"""What all routes of the API have in common: connections, keys, limits, errors."""

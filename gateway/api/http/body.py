@@ -1,4 +1,5 @@
-"""Reading what a caller sends, in pieces, with a limit and a deadline. Large bodies wait in a file until they are whole."""
+"""Reads request bodies in pieces, with a limit and a deadline. Large bodies are kept in a file until they are
+complete."""
 
 import asyncio
 import tempfile
@@ -36,7 +37,7 @@ class BodyRules:
 
 
 class Body:
-    """A whole body, in memory or in a file. `size` in bytes."""
+    """A complete body, in memory or in a file. `size` in bytes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -57,7 +58,7 @@ class Body:
         self._waiting.clear()
 
     def read(self) -> bytes:
-        """All of it. Blocks where it is large."""
+        """The whole body. Blocks where it is large."""
         if self._file is None:
             return bytes(self._waiting)
         self._write()
@@ -72,7 +73,8 @@ class Body:
 
 @asynccontextmanager
 async def arriving(request: web.Request, rules: BodyRules) -> AsyncGenerator[Body]:
-    """The body of a request, whole, for as long as the block lasts. Raises ApiError for what is packed, too large or too slow."""
+    """The complete body of a request, while the block lasts. Raises ApiError for bodies that are compressed, too
+    large or too slow."""
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower() != "identity":
         raise ApiError(
             415,
@@ -115,7 +117,7 @@ def _too_much() -> ApiError:
 
 
 async def _pieces(request: web.Request, rules: BodyRules) -> AsyncIterator[bytes]:
-    """As they come. The deadline is for all of them together."""
+    """The pieces of the body as they arrive. The deadline is for all of them together."""
     clock, left = asyncio.get_running_loop().time, rules.seconds + (request.content_length or 0) / _SLOWEST
     seconds = left
     if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
@@ -141,6 +143,6 @@ def _too_large(limit: int) -> str:
 
 
 def require_json(request: web.Request) -> None:
-    """Forms and plain text are what a page can send without asking; so only JSON is taken."""
+    """Accepts JSON only: a web page can send forms and plain text to any address without asking."""
     if request.content_type != "application/json":
         raise invalid("Send the body as JSON, with Content-Type: application/json.", code="not_json")

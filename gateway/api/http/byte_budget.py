@@ -1,4 +1,4 @@
-"""Bytes that may be held at once, in all and by one key, so that nobody's uploads use up the memory or the disk."""
+"""Limits the bytes that may be held at once, in all and for each key, so that uploads cannot use up memory or disk."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ class ByteBudget:
         return self._held.total()
 
     def take(self, name: str, size: int) -> bool:
-        """False when they are not free now."""
+        """Takes the bytes. False when they are not free now."""
         mine = self._held[name]
         if mine and (self.used + size > self._total or mine + size > self._total // 2):
             return False
@@ -35,7 +35,7 @@ class ByteBudget:
 
     @asynccontextmanager
     async def held(self, name: str, size: int, seconds: float) -> AsyncGenerator[None]:
-        """Waits until they are free. Raises TimeoutError after so many seconds."""
+        """Waits for the bytes and holds them while the block lasts. Raises TimeoutError after `seconds`."""
         async with asyncio.timeout(seconds), self._freed:
             await self._freed.wait_for(lambda: self.take(name, size))
         try:

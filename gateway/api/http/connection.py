@@ -1,4 +1,4 @@
-"""One connection: heads that are no HTTP or never end, what is read after an answer, and how long it may stay idle."""
+"""One HTTP connection: requests that are not HTTP or never complete, data after an answer, and idle times."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,10 +29,8 @@ class IdleTimes:
 
 
 class Connection(web.RequestHandler):
-    """Refuses in the usual shape. What strangers send is neither echoed nor worth a line in the log.
-
-    Bodies are not unpacked: a small packed one may hold gigabytes.
-    """
+    """Refuses bad requests in the API's error format. What strangers send is neither echoed nor logged. Bodies are
+    not decompressed: a small one may expand to gigabytes."""
 
     def __init__(self, manager: web.Server, *, limits: ConnectionLimits, idle: IdleTimes, **options: Any) -> None:
         super().__init__(
@@ -52,7 +50,7 @@ class Connection(web.RequestHandler):
 
     @property
     def busy(self) -> bool:
-        """A request is being answered."""
+        """Whether a request of it is being answered."""
         return self._request_in_progress
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -81,7 +79,8 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def when_lost(self, tell: Callable[[], object]) -> Callable[[], None]:
-        """`tell` is called when the caller has left, at once if it has already. Returns how to stop."""
+        """Calls `tell` when the caller has left, at once if it has left already. Returns a function that cancels
+        this."""
         if self.transport is None:
             tell()
             return lambda: None
@@ -89,7 +88,7 @@ class Connection(web.RequestHandler):
         return lambda: self._when_lost.remove(tell) if tell in self._when_lost else None
 
     def admit(self, key: str) -> bool:
-        """The request bears this key. False: the key has too many connections open."""
+        """Notes the key of the request. False: the key has too many connections open."""
         self._has_key = self._limits.identified(self, key)
         return self._has_key
 
@@ -146,7 +145,7 @@ class Connection(web.RequestHandler):
         return answer
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """A body that cannot be read is the caller's affair too."""
+        """Not logged: a body that cannot be read is the caller's fault."""
         error = kw.get("exc_info")
         if isinstance(error, web.RequestPayloadError):
             log.debug("request.unreadable", error=type(error).__name__)

@@ -49,7 +49,7 @@ class ConnectionShares:
 
 @dataclass(slots=True)
 class _Room:
-    """Connections by the name of whom they belong to."""
+    """Connections, grouped by address or key."""
 
     groups: dict[str, _Group] = field(default_factory=dict[str, _Group])
     count: int = 0
@@ -92,7 +92,8 @@ class ConnectionLimits:
         return len(self._where)
 
     def opened(self, connection: OpenConnection) -> None:
-        """A new one, of which only the address is known. Where there are too many of its kind, the oldest is closed."""
+        """Registers a new connection, of which only the address is known. Closes the oldest one of its kind if
+        there are too many."""
         self._put(connection, self._strangers, connection.address)
         if self._strangers.size(connection.address) > self._shares.per_address:
             self._displace(self._strangers.of(connection.address), connection)
@@ -105,7 +106,8 @@ class ConnectionLimits:
             room.remove(name, connection)
 
     def identified(self, connection: OpenConnection, key: str) -> bool:
-        """It has shown this key. False when the key, or all keys together, have too many that are all in use."""
+        """Registers the key of a connection. False when the key, or all keys together, have too many connections
+        in use."""
         if self._where.get(connection) == (self._with_key, key):
             return True
         if self._with_key.size(key) >= self._shares.one_key and not self._close_idle(self._with_key.of(key)):
@@ -122,7 +124,7 @@ class ConnectionLimits:
         self._where[connection] = room, name
 
     def _displace(self, candidates: Iterable[OpenConnection], newest: OpenConnection) -> None:
-        """The longest open one goes, if possible one that is idle."""
+        """Closes the oldest connection, an idle one if possible."""
         others = [other for other in candidates if other is not newest]
         if not self._close_idle(others):
             self._close(next(iter(others), newest))

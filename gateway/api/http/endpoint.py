@@ -1,4 +1,5 @@
-"""What an endpoint declares: one declaration parses, validates, refuses in the right words, and writes the documentation."""
+"""Endpoints as declarations: one declaration parses and validates the request, checks access, and writes the
+OpenAPI description."""
 
 import hashlib
 import re
@@ -31,17 +32,17 @@ _LARGE = 262_144
 
 
 class ResponseModel(BaseModel):
-    """What is answered."""
+    """Base class of response bodies."""
 
 
 class RequestModel(BaseModel):
-    """What is asked for; unknown fields are an error, so that a slip of the pen is noticed."""
+    """Base class of request bodies. Unknown fields are an error, so that a misspelt field is noticed."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class NoFields(RequestModel):
-    """No fields."""
+    """A request without a body."""
 
 
 class Access(StrEnum):
@@ -52,13 +53,13 @@ class Access(StrEnum):
 
 
 class Sent:
-    """Knows a body again, without keeping it."""
+    """Recognises a body that is sent again, without keeping it."""
 
     def __init__(self, raw: bytes = b"") -> None:
         self._hash = hashlib.sha256(raw)
 
     def fingerprint(self, more: str = "") -> str:
-        """The same for a body that is the same to the last byte. `more` counts like a part of it."""
+        """The same value for a body that is equal byte by byte. `more` is hashed with it."""
         known = self._hash.copy()
         known.update(more.encode())
         return known.hexdigest()
@@ -70,7 +71,7 @@ Q = TypeVar("Q", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall(Generic[B, Q]):
-    """One request, checked. `path` holds the ids in its address."""
+    """One validated request. `path` holds the ids of its address."""
 
     desk: ServerState
     request: web.Request
@@ -128,7 +129,7 @@ class Endpoint:
 
 
 async def handle(endpoint: Endpoint, desk: ServerState, request: web.Request, key: CallerKey) -> web.StreamResponse:
-    """Check the request against the declaration, run it, and write its answer."""
+    """Checks the request against the declaration, calls the endpoint, and writes its answer."""
     path = _path(request)
     query = _validated(endpoint.query, dict(request.query))
     async with _body(endpoint, desk, request, key) as (sent, body):
@@ -150,7 +151,7 @@ _Read = tuple[Sent, BaseModel]
 
 @asynccontextmanager
 async def _body(endpoint: Endpoint, desk: ServerState, request: web.Request, key: CallerKey) -> AsyncGenerator[_Read]:
-    """What the body says. What is large may be held by a few calls at once only."""
+    """The body as Python data. Only a few calls may hold a large one at the same time."""
     model = endpoint.body
     if model is None:
         yield Sent(), NoFields()
@@ -184,7 +185,7 @@ async def _received(
 
 
 def body_rules(desk: ServerState, caller: str, limit: int) -> BodyRules:
-    """How a body of this caller is taken in."""
+    """The rules for bodies of this caller."""
     api = desk.api
     return BodyRules(
         folder=api.home,
@@ -197,7 +198,7 @@ def body_rules(desk: ServerState, caller: str, limit: int) -> BodyRules:
 
 
 def needs_body(model: type[BaseModel]) -> bool:
-    """Where nothing has to be said, nothing may be sent."""
+    """Whether the model has a required field. Other requests may come without a body."""
     return any(field.is_required() for field in model.model_fields.values())
 
 

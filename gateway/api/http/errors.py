@@ -1,4 +1,4 @@
-"""Every error has one shape, whoever raises it."""
+"""All errors of the API have one format."""
 
 import json
 import secrets
@@ -32,12 +32,12 @@ def new_request_id() -> str:
 
 
 def signature(request_id: str | None = None) -> Mapping[str, str]:
-    """The headers of every answer."""
+    """The headers that every answer has."""
     return {"Server": "hermes-gateway", "X-Request-Id": request_id or new_request_id()}
 
 
 class ApiError(Exception):
-    """Ends a request with this status. `message` is for the person behind the program and says what to do."""
+    """Ends a request with this status. `message` says what to do."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How files are written down in a request: as base64, as a data: URL, or by the address where they are."""
+"""Files in a request: base64, a data: URL, or an http address."""
 
 import re
 from typing import Annotated, Any
@@ -30,7 +30,7 @@ def is_data(text: str) -> bool:
 
 
 def split(text: str) -> tuple[str | None, str]:
-    """The type, where it is named, and the base64."""
+    """The media type, if there is one, and the base64 text."""
     found = _DATA.match(text)
     return (found["mime"], text[found.end() :]) if found else (None, text)
 

@@ -1,4 +1,4 @@
-"""From where a request may come: no page in somebody's browser drives this API, under whatever name it found us."""
+"""Checks Host and Origin, so that a web page in somebody's browser cannot use this API."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _name(netloc: str) -> str:
-    """The host of `host:port`, in one spelling; empty for nonsense."""
+    """The host of `host:port` in one spelling; empty for nonsense."""
     try:
         return (urlsplit(f"//{netloc}").hostname or "").rstrip(".")
     except ValueError:
@@ -33,7 +33,7 @@ class HostCheck:
     allowed_hosts: Sequence[str] = ()
 
     def check(self, request: web.Request) -> None:
-        """Raises ApiError for a Host or Origin that is none of ours."""
+        """Raises ApiError for a Host or Origin that is not ours."""
         host = _name(request.headers.get("Host", ""))
         if not self._knows(host) and host != _own_address(request):
             message = f"The host {host!r} is not one of this gateway's. Add it to api.allowed_hosts."
@@ -48,11 +48,11 @@ class HostCheck:
 
 
 def _own_address(request: web.Request) -> str:
-    """The address that the connection came in on; a page cannot have it in its name."""
+    """The local address of the connection. No web page can have it as its origin's name."""
     own = request.transport.get_extra_info("sockname") if request.transport else None
     return str(own[0]) if isinstance(own, tuple) and own else ""  # pyright: ignore[reportUnknownArgumentType]
 
 
 def from_this_machine(request: web.Request) -> bool:
-    """Directly, not through a proxy on this machine."""
+    """Whether the request comes from this machine, and not through a proxy on it."""
     return is_loopback(request.remote or "") and _name(request.headers.get("Host", "")) in _LOOPBACK

@@ -1,4 +1,4 @@
-"""Requests that are sent again: whoever heard no answer may ask once more, and nothing happens twice."""
+"""Repeated requests: a caller that heard no answer may send its request again, and nothing happens twice."""
 
 import re
 import secrets
@@ -23,7 +23,8 @@ MOST_CHARACTERS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestMark:
-    """`key` is the same for a repeated request, `fingerprint` must be too. Without a fingerprint nobody means to repeat it."""
+    """Identifies a request. A repeated request has the same `key` and `fingerprint`. Without a fingerprint the
+    request is never a repetition."""
 
     key: str
     fingerprint: str | None = None
@@ -46,7 +47,8 @@ RETRY_MS = 600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How a call on a session is known again that has no Idempotency-Key. `said`: its library says that it sends it again."""
+    """Recognises a repeated call on a session that has no Idempotency-Key. `said`: the client library marked it as
+    a retry."""
 
     fingerprint: str
     said: bool
@@ -69,7 +71,7 @@ class Retry:
 
 
 def mark(call: ApiCall[Any, Any], more: str = "") -> RequestMark:
-    """Raises ApiError. `more` counts like a part of the body."""
+    """Raises ApiError. `more` counts as a part of the body."""
     sent = call.request.headers.get(IDEMPOTENCY)
     if sent is None:
         return RequestMark(key=f"http:{call.key.name}:{secrets.token_hex(16)}")

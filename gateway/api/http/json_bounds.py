@@ -1,7 +1,5 @@
-"""What a JSON text holds, looked at before anything is built of it: how many values, and whether its numbers are numbers.
-
-A million empty objects in 3 MB became gigabytes.
-"""
+"""Checks a JSON text before it is parsed: the number of its values, and that its numbers are finite. A million
+empty objects in 3 MB would need gigabytes."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Who calls: configured keys, or the one in the home; wrong ones are slowed down, right ones never."""
+"""API keys: configured ones, or the one in the home. Wrong keys are slowed down, right ones never."""
 
 import hashlib
 import hmac
@@ -43,7 +43,7 @@ def _digest(secret: str) -> bytes:
 
 
 def find_key(keys: Sequence[CallerKey], presented: str) -> CallerKey | None:
-    """Takes as long for a wrong key as for a right one."""
+    """The key that was presented, or None. Takes the same time for wrong keys."""
     digest = hashlib.sha256(presented.encode("utf-8", "surrogateescape")).digest()
     found: CallerKey | None = None
     for key in keys:
@@ -53,12 +53,12 @@ def find_key(keys: Sequence[CallerKey], presented: str) -> CallerKey | None:
 
 
 def still_valid(keys: Sequence[CallerKey], known: CallerKey) -> CallerKey | None:
-    """The same key as it is configured now. None when it was revoked."""
+    """The key as it is configured now; None when it was revoked."""
     return next((key for key in keys if key.name == known.name and key.secret == known.secret), None)
 
 
 def local_key(home: Path) -> CallerKey:
-    """The generated key of this home, for this machine only. Blocks."""
+    """The generated key of this home, valid for this machine only. Blocks."""
     path = home / FILE
     try:
         secret = path.read_text().strip()
@@ -79,7 +79,7 @@ class _Bucket:
 
 
 class Throttle:
-    """At most `burst` at once and `per_second` in the long run, for each name. Knows only the newest names."""
+    """Allows each name `burst` requests at once and `per_second` in the long run. Remembers only the newest names."""
 
     def __init__(self, *, burst: float, per_second: float, clock: Callable[[], float], most: int = 10_000) -> None:
         self._burst = burst
@@ -89,7 +89,7 @@ class Throttle:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, name: str) -> float:
-        """0: granted. Else the seconds after which it will be."""
+        """0: allowed. Otherwise the seconds until it will be."""
         bucket = self._filled(name)
         if bucket.left < 1:
             bucket.refused = True
@@ -98,7 +98,7 @@ class Throttle:
         return 0.0
 
     def holds_back(self, name: str) -> bool:
-        """It was refused something, and has not kept still since."""
+        """Whether this name was refused something and has not paused since."""
         return self._filled(name).refused
 
     def _filled(self, name: str) -> _Bucket:
@@ -116,7 +116,7 @@ class Throttle:
 
 
 def neighbourhood(address: str) -> str:
-    """The part of an address that one attacker has for himself."""
+    """The part of an address that one attacker controls."""
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What every request passes before its endpoint: the right door, a key, its scope, its pace. And what every error looks like after."""
+"""What every request passes before its endpoint: host check, key, scope, throttle. It also formats every error."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 
 def identify(desk: ServerState, request: web.Request) -> CallerKey:
-    """Whose key this is. Raises ApiError."""
+    """The key of the request. Raises ApiError."""
     scheme, _, presented = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not presented.strip():
         raise _denied("Send the key as Authorization: Bearer KEY.")
@@ -46,7 +46,7 @@ def _slow_down(message: str, seconds: float, *, code: str) -> ApiError:
 
 
 def admit(desk: ServerState, endpoint: Endpoint | None, request: web.Request) -> CallerKey:
-    """Raises ApiError. Unknown addresses need a key too, so that nobody can probe."""
+    """Raises ApiError. Unknown paths need a key too, so that nobody can probe."""
     door = Access.KEY if endpoint is None else endpoint.door
     if door is Access.HOOK:
         return NOBODY

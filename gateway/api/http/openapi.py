@@ -1,4 +1,4 @@
-"""The declarations of the endpoints, written down as OpenAPI 3.1."""
+"""Writes the declarations of the endpoints as OpenAPI 3.1."""
 
 import re
 from collections.abc import Sequence
@@ -169,7 +169,7 @@ def _raw(media_type: str) -> JSON:
 
 
 def _refusals(each: Endpoint) -> JSON:
-    """Those that any request may meet, and the endpoint's own."""
+    """The errors that any request may get, and the endpoint's own."""
     common = {400, 403, 404, 503} | ({401, 429} if each.door is not Access.OPEN else set[int]())
     with_body = {415} if each.body is not None else set[int]()
     statuses = sorted({*common, *with_body, *each.refusals} - set(each.answers))

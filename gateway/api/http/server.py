@@ -1,4 +1,4 @@
-"""The HTTP side as one block: open while it lasts, closed in order afterwards."""
+"""Opens the HTTP server while a block lasts, and closes it in order."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ class ServerAddress:
 
 @contextlib.asynccontextmanager
 async def serving(api: ApiServices, host: str, port: int) -> AsyncGenerator[ServerAddress]:
-    """Serve while the block lasts; `port` 0 is any that is free. Raises Invalid when it may not or cannot listen there."""
+    """Serves while the block lasts. `port` 0: any free port. Raises Invalid when it may not or cannot listen there."""
     refuse_unsafe(api, host)
     desk = ServerState(api)
     app, pauses = _application(desk, ENDPOINTS), api.pauses
@@ -65,7 +65,7 @@ async def serving(api: ApiServices, host: str, port: int) -> AsyncGenerator[Serv
 
 
 def refuse_unsafe(api: ApiServices, host: str) -> None:
-    """Other machines are let in only with keys that nobody guesses."""
+    """Raises Invalid where other machines could get in with a key that can be guessed."""
     if is_loopback(host):
         return
     keys = api.keys()
@@ -118,7 +118,7 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> ServerAddress:
 
 
 def who_listens(port: int) -> str:
-    """The program that listens on this port, where the system tells us. Blocks."""
+    """The program that listens on this port, where the system tells it. Blocks."""
     inodes = {inode for name in ("tcp", "tcp6") for inode in _listening(Path("/proc/net") / name, port)}
     if not inodes:
         return ""

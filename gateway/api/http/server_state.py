@@ -1,4 +1,4 @@
-"""What the HTTP side is given, and what it holds while it is open."""
+"""What the API is given, and what it holds while it is open."""
 
 import asyncio
 import time
@@ -62,7 +62,7 @@ class ApiLimits:
 
     @property
     def large_body_bytes(self) -> int:
-        """Attachments arrive in base64."""
+        """The limit for bodies with attachments, which arrive as base64."""
         return self.attachment_bytes * 4 // 3 + self.body_bytes
 
 
@@ -107,7 +107,7 @@ class ApiServices:
 
 
 class CommitListener:
-    """Tells tasks what was committed, on the event loop."""
+    """Tells tasks on the event loop what a commit has changed."""
 
     def __init__(self, database: Database) -> None:
         self._heard: dict[tuple[Topic, str], list[Callable[[Touch], None]]] = defaultdict(list)
@@ -115,7 +115,7 @@ class CommitListener:
         self.close = database.listen(self._hear)
 
     def on(self, topic: Topic, id: str, tell: Callable[[Touch], None]) -> Callable[[], None]:  # noqa: A002  # as in Touch
-        """Calls `tell` after each commit that touched this. Returns how to stop."""
+        """Calls `tell` after each commit that touched this. Returns a function that cancels it."""
         wanted = (topic, id)
         self._heard[wanted].append(tell)
 
@@ -138,7 +138,7 @@ class CommitListener:
 
 
 class ServerState:
-    """One per open server."""
+    """The state of one open server."""
 
     def __init__(self, api: ApiServices) -> None:
         self.api = api
@@ -156,11 +156,11 @@ class ServerState:
         self.calls = Throttle(burst=bounds.calls_at_once, per_second=bounds.calls_per_second, clock=api.clock)
 
     async def parse(self, parse: Callable[..., T], *args: object) -> T:
-        """Large bodies are read one after the other: with several at it the event loop would hardly get Python's lock."""
+        """Parses large bodies one after the other: several at once would keep the GIL from the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._parser, parse, *args)
 
     def give_back_memory(self) -> None:
-        """After a large call, some of them at once."""
+        """Returns memory to the system after a large call."""
         if self._trimming is None or self._trimming.done():
             self._trimming = asyncio.create_task(_trim_soon())
 
@@ -173,6 +173,6 @@ class ServerState:
 
 
 async def _trim_soon() -> None:
-    """When the answer is on its way and what belonged to the call is free."""
+    """Returns memory a moment later, when the answer is sent and the call's data is freed."""
     await asyncio.sleep(_TRIM_SECONDS)
     await asyncio.to_thread(heap.trim)

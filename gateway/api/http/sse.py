@@ -1,4 +1,4 @@
-"""Server-sent events: started late, so that an early error still has its own status, and kept alive by comments."""
+"""Server-sent events. The response starts late, so that an early error has its own status; comments keep it alive."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -10,9 +10,9 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class EventStream:
-    """One answer that is written bit by bit. Writing raises ConnectionError when the reader has gone.
+    """One response that is written event by event. Raises ConnectionError when the reader has left.
 
-    `permit` is asked before each bit whether the reader may still have it, and raises ApiError if not.
+    `permit` is called before each event and raises ApiError if the reader may no longer read.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class EventStream:
         await self.write(KEEP_ALIVE)
 
     async def fail(self, data: bytes) -> None:
-        """The last words to a reader, whatever it may still have."""
+        """Writes the error as the last event, whatever the reader may still read."""
         await self._response.write(data)
         await self._response.write_eof()
 
     def abort(self) -> None:
-        """Now, with whatever the reader has not taken. What is being written raises ConnectionError."""
+        """Closes the connection now. A write that is under way raises ConnectionError."""
         if self._request.transport is not None:
             self._request.transport.abort()
 

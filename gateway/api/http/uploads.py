@@ -1,4 +1,4 @@
-"""Files that come with a message: data goes into the workspace's inbox, addresses are followed when the message is taken up."""
+"""Files in API messages: data is saved in the workspace's inbox, addresses are fetched when the message is taken up."""
 
 import asyncio
 import binascii
@@ -50,7 +50,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredUploads:
-    """Files as the journal has them, and a line about each that the model does not see otherwise."""
+    """The files as the journal has them, and a line about each file that the model does not get otherwise."""
 
     attachments: Sequence[JSON] = ()
     lines: Sequence[str] = ()
@@ -115,7 +115,7 @@ class UploadedFiles:
 
 @asynccontextmanager
 async def uploaded_files(call: ApiCall[Any, Any], namespace: str) -> AsyncGenerator[UploadedFiles]:
-    """For as long as the message is at the door. What belongs to a message that is refused or `unwanted` does not stay."""
+    """Saves the files while the message is admitted. Files of a message that is refused, or `unwanted`, are removed."""
     inbox_files = UploadedFiles(call.desk.api.house.workspace(namespace) / INBOX, call)
     try:
         yield inbox_files
@@ -141,7 +141,7 @@ def _decoded(encoded: str, limit: int) -> bytes:
 
 
 def of_part(part: JSON) -> Upload | None:
-    """The file in one part of a chat message."""
+    """The file in one content part of a message."""
     match part:
         case {"type": "image_url", "image_url": {"url": str(url), **more}}:
             return Upload(source=url, mime="image/*", part="image_url", detail=more.get("detail"))
@@ -154,7 +154,7 @@ def of_part(part: JSON) -> Upload | None:
 
 
 async def embedded(api: ApiServices, messages: Sequence[JSON]) -> Sequence[JSON]:
-    """Files by address become files with their contents: no model follows such addresses."""
+    """Replaces addresses of files by their contents: models do not follow such addresses."""
     found: list[JSON] = []
     for message in messages:
         content: Any = message.get("content")

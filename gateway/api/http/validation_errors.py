@@ -1,4 +1,4 @@
-"""What is wrong with a request, and where, in words for whoever wrote it."""
+"""Describes validation errors for the author of the request: what is wrong, and where."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -12,7 +12,7 @@ _ADDRESSES = frozenset({"url", "file_url", "image_url"})
 
 
 def describe_error(error: ValidationError, sent: bytes | Mapping[str, str]) -> ApiError:
-    """The one that lies deepest: where several readings were tried, that one came furthest."""
+    """Describes the deepest error. Where several alternatives were tried, it belongs to the one that fitted best."""
     found = error.errors(include_url=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         return invalid(f"The body is not valid JSON: {found[0]['msg'].removeprefix('Invalid JSON: ')}", code="bad_json")
@@ -24,7 +24,7 @@ def describe_error(error: ValidationError, sent: bytes | Mapping[str, str]) -> A
 
 
 def place_of(address: str, sent: Any) -> str | None:
-    """Where the address of a file stands in what was sent."""
+    """Where the address of a file stands in the request."""
     places = (where for where, text in _texts(sent) if text == address and where[-1] in _ADDRESSES)
     return next(map(_spelled, places), None)
 
@@ -44,7 +44,7 @@ def _texts(body: Any, where: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def _spelled(where: Sequence[int | str]) -> str:
-    """As client libraries write it: `messages[0].content[1].image_url.url`."""
+    """The path as client libraries write it: `messages[0].content[1].image_url.url`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where).removeprefix(".")
 
 

@@ -76,7 +76,7 @@ async def complete(call: ApiCall[ChatRequest, NoFields]) -> EndpointAnswer | web
 
 @asynccontextmanager
 async def exchange(call: ApiCall[Any, Any], question: AgentCall) -> AsyncGenerator[tuple[Exchange, dict[str, str]]]:
-    """The call under way, on its session if it names one, and the headers of the answer."""
+    """The exchange for this call, on its session if it names one, and the headers of the answer."""
     session = session_id(call)
     mark(call)  # refuses a bad one; a call without a session is not kept, so nothing can recognise it
     headers = {} if session is None else {HEADER: session}
@@ -95,7 +95,7 @@ async def exchange(call: ApiCall[Any, Any], question: AgentCall) -> AsyncGenerat
 
 @asynccontextmanager
 async def counted(call: ApiCall[Any, Any]) -> AsyncGenerator[None]:
-    """A message that comes in, and is answered when the block ends well."""
+    """Counts a message that comes in, and its answer when the block ends without an error."""
     metrics, began = call.desk.api.metrics, call.desk.api.clock()
     metrics.message("api", "in")
     yield
@@ -122,7 +122,7 @@ def _question(body: ChatRequest, known: Sequence[str]) -> AgentCall:
 
 
 def without_tool_fields(fields: JSON) -> JSON:
-    """Endpoints refuse these where there are no tools."""
+    """Without fields that endpoints refuse where there are no tools."""
     return {name: value for name, value in fields.items() if name not in {"tool_choice", "parallel_tool_calls"}}
 
 

@@ -1,4 +1,4 @@
-"""The words of Chat Completions, as far as they are understood."""
+"""Request and response bodies of Chat Completions."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,7 +9,7 @@ from gateway.api.openai.exchange import FinishReason
 
 
 def _whole(value: Any) -> Any:
-    """JSON knows no integers: 2.0 is one as well."""
+    """Accepts 2.0 as an integer, as JSON does."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -98,7 +98,7 @@ class Function(Lenient):
 
 
 class CallerToolCall(BaseModel):
-    """Unknown fields go back to the model as they came."""
+    """Unknown fields are kept, and go back to the model."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     id: CallId

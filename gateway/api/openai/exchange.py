@@ -1,4 +1,4 @@
-"""One call to the agent, whatever dialect it came in: what is asked, and what comes back."""
+"""One call to the agent, whichever route it came by: what is asked, and what is answered."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -11,7 +11,8 @@ from gateway.runs.live_events import LiveEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCall:
-    """`messages` is the whole transcript as Chat Completions has it, without system messages, which are `layered`."""
+    """`messages` is the whole transcript in the form of Chat Completions, without system messages, which are
+    `layered`."""
 
     messages: Sequence[JSON]
     layered: Sequence[str] = ()
@@ -26,7 +27,7 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 def finish_reason(told: str) -> FinishReason:
-    """Endpoints have more words than callers know."""
+    """Reduces the endpoint's finish reason to those that callers know."""
     match told:
         case "length" | "tool_calls" | "content_filter":
             return told
@@ -48,7 +49,8 @@ class ExchangeOutcome:
 
 
 class TextDeduplicator:
-    """Tells the words of a step once, though its answer may start afresh: what was told cannot be taken back."""
+    """Passes the text of a step on once, even if the endpoint starts the answer again: what was sent cannot be
+    taken back."""
 
     def __init__(self) -> None:
         self._told = ""
@@ -61,7 +63,8 @@ class TextDeduplicator:
         self._told, self._again = "", None
 
     def new_in(self, text: str) -> str:
-        """What of it has to be told: nothing as long as the new answer repeats the old one, then what differs."""
+        """The part of the text that was not passed on yet. Nothing while a repeated answer is the same; then what
+        differs."""
         if self._again is None:
             self._told += text
             return text
@@ -75,7 +78,7 @@ class TextDeduplicator:
 
 
 class TextFeed:
-    """The words of an answer as they are written, for one listener."""
+    """The text of an answer as it is written, for one listener."""
 
     def __init__(self) -> None:
         self.said = False
@@ -109,7 +112,7 @@ class TextFeed:
         self._news.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Until something new was heard. False: nothing was for so long."""
+        """Waits for new text. False: there was none in this time."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -125,19 +128,19 @@ class TextFeed:
 
 
 class Exchange(Protocol):
-    """A call that is under way."""
+    """A call that is being answered."""
 
     @property
     def feed(self) -> TextFeed: ...
 
     @property
     def id(self) -> str:
-        """The same for a call that is sent again, where that is recognised."""
+        """The same for a repeated call, where it is recognised."""
         ...
 
     @property
     def came_at(self) -> int:
-        """When it came for the first time, in milliseconds."""
+        """When the call came first, in milliseconds."""
         ...
 
     async def outcome(self) -> ExchangeOutcome:
@@ -146,7 +149,7 @@ class Exchange(Protocol):
 
 
 async def text_pieces(exchange: Exchange, every: float) -> AsyncGenerator[str | ExchangeOutcome | None]:
-    """The words as they come, None when there were none for so many seconds, and the outcome at the end. Raises ApiError."""
+    """The text as it comes, None after `every` seconds without text, and the outcome at the end. Raises ApiError."""
     feed = exchange.feed
     task = asyncio.create_task(exchange.outcome())
     task.add_done_callback(lambda _: feed.wake())

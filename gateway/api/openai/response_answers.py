@@ -1,4 +1,4 @@
-"""Answers in the words of the Responses API: whole, and as events."""
+"""Answers of the Responses API: complete, and as events."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def _message(begun: ResponseAnswer, text: str, status: str) -> JSON:
 
 
 class Writer:
-    """Builds the answer, and numbers its events."""
+    """Builds the answer and numbers its events."""
 
     def __init__(self, call: ApiCall[ResponseRequest, NoFields], under_way: Exchange) -> None:
         body: ResponseRequest = call.body

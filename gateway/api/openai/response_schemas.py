@@ -1,4 +1,4 @@
-"""The words of the Responses API, as far as they are understood."""
+"""Request and response bodies of the Responses API."""
 
 from typing import Annotated, Any, Literal
 
@@ -55,7 +55,7 @@ class FunctionOutput(Lenient):
 
 
 class Reasoning(Lenient):
-    """Let through unread: the thoughts of a model are never shown to another."""
+    """Accepted and ignored: the reasoning of one model is never shown to another."""
 
     type: Literal["reasoning"]
 

@@ -1,4 +1,4 @@
-"""`/v1/responses`: the same calls in the words of the Responses API."""
+"""`/v1/responses`: the same exchanges in the form of the Responses API."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -64,7 +64,7 @@ async def _going_on(
 
 
 def messages_of(items: Iterable[Item]) -> list[JSON]:
-    """As Chat Completions has them, without system messages."""
+    """The input as messages of Chat Completions, without system messages."""
     messages: list[JSON] = []
     for item in items:
         if not (isinstance(item, Reasoning) or (isinstance(item, InputMessage) and item.role in _LAYERED)):

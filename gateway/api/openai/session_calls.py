@@ -1,4 +1,4 @@
-"""Calls on a session that is held here: each is a row in the inbox, a run of its own, and goes on without its caller."""
+"""Calls on a session: each is an inbox row with a run of its own, which continues without its caller."""
 
 import asyncio
 import hashlib
@@ -32,7 +32,7 @@ MOST_CHARACTERS = 256
 
 
 def session_id(call: ApiCall[Any, Any]) -> str | None:
-    """As the caller sent it. Raises ApiError."""
+    """The header's value as the caller sent it. Raises ApiError."""
     sent = call.request.headers.get(HEADER)
     if sent is None:
         return None
