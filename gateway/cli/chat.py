@@ -127,17 +127,19 @@ async def _interruptible(app: App, conversation: Conversation) -> AsyncGenerator
 
 
 async def _ask_once(conversation: Conversation, question: str) -> int:
-    from gateway.cli.terminal import Screen
+    from gateway.cli.preview import previewing
+    from gateway.cli.screen import Screen
 
     if not sys.stdout.isatty():
         return await _exchange(conversation, question, _print)
     screen = Screen()
     unlisten = conversation.listen(screen.hear)
-    try:
-        return await _exchange(conversation, question, screen.settle)
-    finally:
-        unlisten()
-        screen.flush()
+    with previewing(screen):
+        try:
+            return await _exchange(conversation, question, screen.settle)
+        finally:
+            unlisten()
+            screen.flush()
 
 
 async def _exchange(conversation: Conversation, text: str, show: Callable[[RunOutcome], None]) -> int:
@@ -167,7 +169,8 @@ async def _talk(
     app: App, conversation: Conversation, home: Path, resumed: Session | None, unfinished: Run | None
 ) -> int:
     """`unfinished`: what a crash has left; it may be over before the terminal is up."""
-    from gateway.cli.terminal import Screen, Terminal
+    from gateway.cli.screen import Screen
+    from gateway.cli.terminal import Terminal
 
     screen = Screen()
     screen.dim(f"{app.chosen}. /help shows the commands, Ctrl-D leaves.")

@@ -121,6 +121,10 @@ class Conversation:
     async def session(self) -> Session | None:
         return await self.app.database.read(store.active, self.key)
 
+    async def earlier(self) -> list[tuple[str, str]]:
+        """The sessions of the terminal that can be resumed, newest first: the id of each, and how it is called."""
+        return await self.app.database.read(_earlier, self.key)
+
     async def outcome(self, run_id: str) -> RunOutcome:
         """Raises NotFound when its session was deleted."""
         return await self.app.database.read(_outcome, run_id)
@@ -164,6 +168,13 @@ async def leaving(conversation: Conversation, *, to_stderr: bool = False) -> Asy
         session = await conversation.session()
         if session is not None:
             click.echo(f"\nSession {session.id}\nResume  hermes -r {session.id}", err=to_stderr)
+
+
+def _earlier(conn: Connection, key: str) -> list[tuple[str, str]]:
+    found = store.recent(conn, source=Source.CLI, limit=100)
+    return [
+        (session.id, label(conn, session)) for session in found if session.message_count and session.session_key != key
+    ]
 
 
 def _waiting(conn: Connection) -> str | None:

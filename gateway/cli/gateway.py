@@ -128,7 +128,8 @@ async def _console(cli: Cli, app: App) -> None:
 
 async def _talk(cli: Cli, app: App) -> None:
     from gateway.cli.conversation import Conversation, leaving
-    from gateway.cli.terminal import Screen, Terminal
+    from gateway.cli.screen import Screen
+    from gateway.cli.terminal import Terminal
 
     key = SessionKey.cli(ids.session_id(now_ms()))
     app.dispatch.also(str(key))

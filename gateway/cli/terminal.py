@@ -7,143 +7,23 @@ from collections.abc import Generator
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import WordCompleter
-from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, FormattedText, merge_formatted_text
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.patch_stdout import patch_stdout
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import Heading, Markdown
-from rich.segment import Segment, SegmentLines
-from rich.text import Text
+from prompt_toolkit.patch_stdout import StdoutProxy
 
-from gateway.cli.conversation import Conversation, RunOutcome, why_it_failed
+from gateway.cli.completion import CommandCompleter
+from gateway.cli.conversation import Conversation
 from gateway.cli.error_messages import sentence
-from gateway.cli.markdown_stream import Blocks
-from gateway.commands import COMMANDS
-from gateway.runs.live_events import LiveEvent
+from gateway.cli.screen import Screen
 from gateway.texts import say
 from sessions.errors import NotFound
-from sessions.records import Run, RunStatus, StopReason
+from sessions.records import Run, RunStatus
 
 TWICE_SECONDS = 2.0
+REDRAW_SECONDS = 0.05
 PROMPT = "you › "
-
-
-class _LeftHeading(Heading):
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self.text.justify = "left"
-        yield self.text
-
-
-class _Markdown(Markdown):
-    elements = {**Markdown.elements, "heading_open": _LeftHeading}  # noqa: RUF012  # as rich declares it
-
-
-class Screen:
-    """Prints above the prompt. `streamed` is what the last step has already shown of its answer."""
-
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False)
-        self._blocks = Blocks()
-        self._streamed = ""
-        self._step_over = False
-        self._dropped = ""
-        self._lines_shown = 0
-        self._looked_at = 0
-        self._options = self._console.options
-
-    def hear(self, moment: LiveEvent) -> None:
-        if moment.run_id == self._dropped:
-            return
-        match moment.kind:
-            case "token":
-                self._begin_step()
-                self._streamed += moment.text
-                for block in self._blocks.feed(moment.text):
-                    self._markdown(block)
-                self._grow()
-            case "afresh":
-                self._begin_step()
-                self._forget()
-                if self._streamed:
-                    self.dim("(the answer starts again)")
-                self._streamed = ""
-            case "tool":
-                self.flush()
-                self.dim(f"· {moment.text}")
-            case "said":
-                self.flush()
-                self._step_over = True
-            case "begun" | "answered" | "turned" | "tool_done" | "ended":
-                pass
-
-    def _begin_step(self) -> None:
-        if self._step_over:
-            self._streamed, self._step_over = "", False
-
-    def flush(self) -> None:
-        if rest := self._blocks.rest():
-            self._markdown(rest)
-
-    def drop(self, run_id: str) -> None:
-        """Show nothing more of this run; it was ended, and its words may still be under way."""
-        self._dropped = run_id
-        self._forget()
-        self._step_over = True
-
-    def settle(self, outcome: RunOutcome) -> None:
-        """Show how the run stands, without repeating what was streamed."""
-        if outcome.run.stop_reason is StopReason.CANCELLED:
-            self._forget()  # whoever stopped it here has seen what there was
-        elif outcome.answer and not self._streamed.strip().endswith(outcome.answer.strip()):
-            self._forget()
-            self._markdown(outcome.answer)
-        self.flush()
-        self._step_over = True
-        if outcome.ask is not None:
-            self._markdown(outcome.ask.question)
-            for number, option in enumerate(outcome.ask.options, 1):
-                self.dim(f"  {number}. {option}")
-            if outcome.ask.options:
-                self._console.print()
-        if outcome.run.status is RunStatus.ERROR:
-            self.dim(why_it_failed(outcome.run))
-
-    def _forget(self) -> None:
-        self._blocks.clear()
-        self._lines_shown = self._looked_at = 0
-
-    def _grow(self) -> None:
-        """Of a long paragraph the lines that are full; looked at only when there may be another one."""
-        text = self._blocks.paragraph
-        if len(text) < self._looked_at + self._options.max_width:
-            return
-        self._looked_at = len(text)
-        lines = self._lines(text)[:-1]
-        self._console.print(SegmentLines(lines[self._lines_shown :], new_lines=True), end="")
-        self._lines_shown = len(lines)
-
-    def _lines(self, text: str) -> list[list[Segment]]:
-        """Set for one width from its first line to its last, whatever becomes of the window meanwhile."""
-        if not self._lines_shown:
-            self._options = self._console.options
-        lines = self._console.render_lines(_Markdown(text), self._options, pad=False)
-        while lines and _is_blank(lines[0]):  # a quote or a list begins with one
-            lines.pop(0)
-        return lines
-
-    def _markdown(self, text: str) -> None:
-        lines = self._lines(text)[self._lines_shown :]
-        self._lines_shown = self._looked_at = 0
-        self._console.print(SegmentLines(lines, new_lines=True))
-        self._console.print()
-
-    def dim(self, text: str) -> None:
-        self._console.print(Text(text, style="dim"))
-
-    def plain(self, text: str) -> None:
-        self._console.print(Text(text))
 
 
 class Terminal:
@@ -160,50 +40,84 @@ class Terminal:
         self._complaint = ""
         self._prompt = PromptSession[str](
             history=_History(str(home / "history")),
-            completer=WordCompleter([f"/{command.name}" for command in COMMANDS], sentence=True),
+            completer=CommandCompleter(conversation.earlier),
             complete_while_typing=False,
-            key_bindings=_keys(),
+            key_bindings=self._keys(),
             enable_history_search=True,
+            enable_suspend=True,
         )
+        self._prompt.app.min_redraw_interval = REDRAW_SECONDS
+        self._stopping: asyncio.Task[None] | None = None
         (home / "history").touch(mode=0o600)
 
     async def run(self, unfinished: Run | None = None) -> None:
         self._current = unfinished.id if unfinished else None
         unlisten = self._conversation.listen(self._screen.hear)
+        self._screen.changed = self._prompt.app.invalidate
         watcher = asyncio.create_task(self._watch())
         try:
-            with patch_stdout(raw=True):
+            with _printing_above_the_prompt():
                 while (text := await self._read()) not in _LEAVING:
                     with self._told(text or ""):
                         await self._take(text or "")
         finally:
             watcher.cancel()
             unlisten()
+            self._screen.flush()
 
     async def _read(self) -> str | None:
-        """None when the user leaves. Ctrl-C stops an answer; twice leaves."""
+        """None when the user leaves. Ctrl-C stops an answer, and what was typed stays; twice leaves."""
         typed, self._typed = self._typed, ""
         try:
             return await self._prompt.prompt_async(
-                FormattedText([("bold", PROMPT)]), default=typed, bottom_toolbar=self._status, refresh_interval=0.5
+                self._message, default=typed, bottom_toolbar=self._status, refresh_interval=0.5
             )
         except EOFError:
             return None
         except KeyboardInterrupt:
-            twice = time.monotonic() - self._interrupted_at < TWICE_SECONDS
+            twice = self._is_twice()
             self._interrupted_at = time.monotonic()
             if twice:
                 return None
-            with self._told():
-                await self._stop()
+            await self._stop()
             return ""
+
+    def _message(self) -> AnyFormattedText:
+        """The answer as far as it is not printed yet, and below it the prompt."""
+        prompt = FormattedText([("bold", PROMPT)])
+        if self._prompt.app.is_done:  # what is drawn now stays on the screen for good
+            return prompt
+        with self._screen.console.capture() as preview:
+            self._screen.console.print(self._screen.preview(), end="", crop=False)
+        return merge_formatted_text([ANSI(preview.get()), prompt])
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        @keys.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @keys.add("c-c", filter=Condition(self._is_to_stop))
+        @keys.add("<sigint>", filter=Condition(self._is_to_stop))
+        def _(_: KeyPressEvent) -> None:
+            self._interrupted_at = time.monotonic()
+            self._stopping = asyncio.ensure_future(self._stop())
+
+        return keys
+
+    def _is_to_stop(self) -> bool:
+        """Whether Ctrl-C means the answer, so that the prompt and what is typed there stay."""
+        return self._working_since is not None and not self._is_twice()
+
+    def _is_twice(self) -> bool:
+        return time.monotonic() - self._interrupted_at < TWICE_SECONDS
 
     async def _stop(self) -> None:
         self._screen.flush()
-        if await self._conversation.stop():
-            self._screen.dim(say("run.stopped"))
-        else:
-            self._screen.dim("Ctrl-C once more leaves.")
+        with self._told():
+            stopped = await self._conversation.stop()
+            self._screen.dim(say("run.stopped") if stopped else "Ctrl-C once more leaves.")
 
     @contextlib.contextmanager
     def _told(self, typed: str = "") -> Generator[None]:
@@ -281,15 +195,12 @@ class _History(FileHistory):
             super().store_string(string)
 
 
-def _is_blank(line: list[Segment]) -> bool:
-    return not any(segment.text.strip() for segment in line)
-
-
-def _keys() -> KeyBindings:
-    keys = KeyBindings()
-
-    @keys.add("escape", "enter")
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
-    return keys
+@contextlib.contextmanager
+def _printing_above_the_prompt() -> Generator[None]:
+    """As prompt_toolkit's patch_stdout, but without its pause of 0.2 s, in which an answer would be neither previewed nor printed."""
+    with (
+        StdoutProxy(sleep_between_writes=0.0, raw=True) as proxy,
+        contextlib.redirect_stdout(proxy),
+        contextlib.redirect_stderr(proxy),
+    ):
+        yield

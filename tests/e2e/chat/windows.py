@@ -71,11 +71,11 @@ class SlowModel:
 class Window:
     """A terminal of 80 by 40 with `hermes` in it. `sees` waits until the screen shows something."""
 
-    def __init__(self, home: Path, *arguments: str) -> None:
+    def __init__(self, home: Path, *arguments: str, program: str = HERMES) -> None:
         inherited = {name: value for name, value in os.environ.items() if name not in {"LINES", "COLUMNS"}}
         environ = {**inherited, "TERM": "xterm-256color", "HERMES_HOME": str(home), "NO_COLOR": ""}
         self.child = pexpect.spawn(
-            HERMES, list(arguments), dimensions=(HEIGHT, WIDTH), encoding="utf-8", timeout=60, env=environ
+            program, list(arguments), dimensions=(HEIGHT, WIDTH), encoding="utf-8", timeout=60, env=environ
         )
         self.screen = pyte.HistoryScreen(WIDTH, HEIGHT)
         self._stream = pyte.Stream(self.screen)
@@ -89,7 +89,7 @@ class Window:
 
     def sees(self, text: str) -> str:
         while text not in self.shown:
-            self._more()
+            self.more()
         return self.shown
 
     @property
@@ -103,7 +103,7 @@ class Window:
         escaped = re.search(rf"((?:\x1b\[[0-9;]*m)*)[^\n\x1b]*{re.escape(text)}", self.raw)
         return escaped is not None and "\x1b[2m" in escaped.group(1)
 
-    def _more(self) -> None:
+    def more(self) -> None:
         read = self.child.read_nonblocking(65_536, timeout=60)
         self.raw += read
         self._stream.feed(read)
@@ -114,7 +114,7 @@ class Window:
     def ends(self) -> str:
         with contextlib.suppress(pexpect.EOF):
             while True:
-                self._more()
+                self.more()
         self.child.wait()
         return self.shown
 
@@ -124,7 +124,7 @@ class Window:
             for asked in count(1):
                 self.presses("\x03")
                 while self.shown.count("Ctrl-C once more leaves.") < asked:
-                    self._more()
+                    self.more()
         return self.ends()
 
 

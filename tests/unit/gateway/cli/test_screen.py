@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from gateway.agent.models.practice_tricks import long_answer
-from gateway.cli.terminal import Screen
+from gateway.cli.screen import Screen
 from gateway.runs.live_events import LiveEvent
 
 LONG = "A paragraph with **bold words** and `some * code` that goes on for quite a while. " * 6
@@ -30,6 +30,8 @@ def shown(text: str, *, piece: int) -> str:
         f"> {LONG}\n\n1. {LONG}",
         f"{LONG} and *this {LONG} is* all, with [a link {LONG}](https://example.org) {LONG}",
         f"A word of {'x' * 90} is cut. {LONG}",
+        "First line\nsecond line\n```python\ndef f():\n\n    return 1\n```\nand [more](https://example.org).\n\n- one\n  ```\n  a\n  ```",
+        f"```\n{LONG}\n\n{LONG}\n",
         long_answer(),
     ],
 )
@@ -43,3 +45,50 @@ def test_a_long_paragraph_is_not_waited_for():
     for word in re.findall(r"\S+ ", LONG):
         screen.hear(LiveEvent("run", "token", word))
     assert out.getvalue().count("\n") >= 5
+
+
+def plain(text: str, *, width: int = 40) -> list[str]:
+    out = io.StringIO()
+    screen = Screen(Console(file=out, width=width, highlight=False))
+    screen.hear(LiveEvent("run", "token", text))
+    screen.flush()
+    return out.getvalue().split("\n")
+
+
+def test_a_link_shows_its_address_as_text():
+    assert plain("[the docs](https://example.org/a)")[0] == "the docs (https://example.org/a)"
+    for same in ("<https://example.org/a>", "[example.org/a](https://example.org/a)"):
+        assert plain(same)[0] == "https://example.org/a"
+    assert "\x1b]8" not in shown("[the docs](https://example.org/a)", piece=99)
+
+
+def test_line_breaks_stay():
+    assert plain("Roses are red\nviolets are blue")[:2] == ["Roses are red", "violets are blue"]
+
+
+def test_code_is_shown_as_it_would_be_copied():
+    code = ["def f():", "", "    return 'a line that is longer than the window is wide'  # kept whole"]
+    for text in (
+        "\n".join(["```python", *code, "```"]),
+        "\n".join(["1. so:", "", "   ```", *(f"   {c}" for c in code)]),
+    ):
+        assert [line for line in plain(text) if line and "so:" not in line] == [code[0], code[2]]
+
+
+def test_text_that_is_not_yet_a_line_is_previewed():
+    console = Console(file=io.StringIO(), width=40, height=20, highlight=False)
+    screen = Screen(console)
+    for piece in ("one, ", "two", "\n\nthree"):
+        screen.hear(LiveEvent("run", "token", piece))
+        with console.capture() as preview:
+            console.print(screen.preview(), end="")
+        assert preview.get().strip() == {"one, ": "one,", "two": "one, two", "\n\nthree": "three"}[piece]
+
+
+def test_the_preview_of_a_long_answer_fits_the_window():
+    console = Console(file=io.StringIO(), width=40, height=20, highlight=False)
+    screen = Screen(console)
+    for number in range(3000):
+        screen.hear(LiveEvent("run", "token", f"- item {number}\n"))
+        if number % 50 == 0:
+            assert len(list(screen.preview().lines)) < 20

@@ -1,0 +1,157 @@
+"""What the chat prints: answers in blocks as they become whole; what is not whole yet is previewed and replaced."""
+
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.segment import Segment, SegmentLines
+from rich.text import Text
+
+from gateway.cli.conversation import RunOutcome, why_it_failed
+from gateway.cli.markdown import TerminalMarkdown
+from gateway.cli.markdown_stream import Blocks
+from gateway.runs.live_events import LiveEvent
+from sessions.records import RunStatus, StopReason
+
+LONGEST_PREVIEW = 8_000
+"""Characters of a block up to which it is set anew for every preview."""
+_BELOW_PREVIEW = 8
+"""Rows of a window that a preview leaves free for the prompt and its menu."""
+
+
+class Screen:
+    """Prints above the prompt. `streamed` is what the last step has already shown of its answer. `changed` is called when
+    `preview` may be another one."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+        self.changed: Callable[[], None] = lambda: None
+        self._blocks = Blocks()
+        self._streamed = ""
+        self._step_over = False
+        self._dropped = ""
+        self._lines_shown = 0
+        self._looked_at = 0
+        self._options = self.console.options
+
+    def hear(self, moment: LiveEvent) -> None:
+        if moment.run_id == self._dropped:
+            return
+        match moment.kind:
+            case "token":
+                self._begin_step()
+                self._streamed += moment.text
+                for block in self._blocks.feed(moment.text):
+                    self._markdown(block)
+                self._grow()
+                self.changed()
+            case "afresh":
+                self._begin_step()
+                self._forget()
+                if self._streamed:
+                    self.dim("(the answer starts again)")
+                self._streamed = ""
+            case "tool":
+                self.flush()
+                self.dim(f"· {moment.text}")
+            case "said":
+                self.flush()
+                self._step_over = True
+            case "begun" | "answered" | "turned" | "tool_done" | "ended":
+                pass
+
+    def _begin_step(self) -> None:
+        if self._step_over:
+            self._streamed, self._step_over = "", False
+
+    def flush(self) -> None:
+        if rest := self._blocks.rest():
+            self._markdown(rest)
+        self.changed()
+
+    def drop(self, run_id: str) -> None:
+        """Show nothing more of this run; it was ended, and its words may still be under way."""
+        self._dropped = run_id
+        self._forget()
+        self._step_over = True
+
+    def settle(self, outcome: RunOutcome) -> None:
+        """Show how the run stands, without repeating what was streamed."""
+        if outcome.run.stop_reason is StopReason.CANCELLED:
+            self._forget()  # whoever stopped it here has seen what there was
+        elif outcome.answer and not self._streamed.strip().endswith(outcome.answer.strip()):
+            self._forget()
+            self._markdown(outcome.answer)
+        self.flush()
+        self._step_over = True
+        if outcome.ask is not None:
+            self._markdown(outcome.ask.question)
+            for number, option in enumerate(outcome.ask.options, 1):
+                self.dim(f"  {number}. {option}")
+            if outcome.ask.options:
+                self.console.print()
+        if outcome.run.status is RunStatus.ERROR:
+            self.dim(why_it_failed(outcome.run))
+
+    def preview(self) -> SegmentLines:
+        """The last lines of the block that is still being written, as many as fit above the prompt."""
+        text = self._blocks.growing
+        if len(text) > LONGEST_PREVIEW:
+            text, shown = text.rpartition("\n")[2][-self.console.width :], 0
+        else:
+            shown = self._lines_shown
+        lines = self._lines(text)[shown:] if text.strip() else []
+        return SegmentLines(lines[-max(1, self.console.height - _BELOW_PREVIEW) :], new_lines=True)
+
+    def _forget(self) -> None:
+        self._blocks.clear()
+        self._lines_shown = self._looked_at = 0
+        self.changed()
+
+    def _grow(self) -> None:
+        """Print those lines of a long block that nothing can change; looked at only when there may be more of them."""
+        text = self._blocks.growing
+        if len(text) < self._looked_at + max(self._options.max_width, self._looked_at // 8):
+            return
+        self._looked_at = len(text)
+        if not self._blocks.only_grows:
+            return
+        lines = self._lines(text)[:-1]
+        self._print(lines[self._lines_shown :])
+        self._lines_shown = max(self._lines_shown, len(lines))
+
+    def _lines(self, text: str) -> list[list[Segment]]:
+        """Set for one width from its first line to its last, whatever becomes of the window meanwhile."""
+        if not self._lines_shown:
+            self._options = self.console.options
+        rendered = self.console.render(TerminalMarkdown(text), self._options)
+        lines = [_without_padding(line) for line in Segment.split_lines(rendered)]
+        while lines and not lines[0]:  # a quote or a list begins with a blank one
+            lines.pop(0)
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+    def _markdown(self, text: str) -> None:
+        lines = self._lines(text)[self._lines_shown :]
+        self._lines_shown = self._looked_at = 0
+        self._print(lines)
+        self.console.print()
+
+    def _print(self, lines: list[list[Segment]]) -> None:
+        self.console.print(SegmentLines(lines, new_lines=True), end="", crop=False)
+
+    def dim(self, text: str) -> None:
+        self.console.print(Text(text, style="dim"))
+
+    def plain(self, text: str) -> None:
+        self.console.print(Text(text))
+
+
+def _without_padding(line: list[Segment]) -> list[Segment]:
+    """Without the spaces up to the edge, which would be copied too."""
+    while line and not line[-1].text.strip():
+        line = line[:-1]
+    if not line:
+        return line
+    last = line[-1]
+    return [*line[:-1], Segment(last.text.rstrip(), last.style, last.control)]
