@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, delete, func, insert, or_, select, update
 
-from sessions import ids, inbox, runs, store
-from sessions.db.schema import asks, deployments, events, messages, observations, sessions
+from sessions import ids, inbox, memory, runs, store
+from sessions.db.schema import asks, deployments, events, messages, sessions
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
 from sessions.records import Ask, Role, RunStatus, Session, Source
@@ -131,7 +131,7 @@ def listing(
 
 def remove(conn: Connection, deployment_id: str) -> None:
     """Deletes the deployment, its memory and its events. Its threads must be deleted before."""
-    conn.execute(delete(observations).where(observations.c.ns == f"agent:{agent_of(deployment_id)}"))
+    memory.remove_namespace(conn, f"agent:{agent_of(deployment_id)}")
     conn.execute(delete(events).where(events.c.deployment == deployment_id))
     conn.execute(delete(deployments).where(deployments.c.id == deployment_id))
 

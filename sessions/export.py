@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, insert, select, update
 
-from sessions import store
+from sessions import memory, store
 from sessions.db.engine import touch
 from sessions.db.schema import messages, sessions
 from sessions.db.sql import insert_or_ignore
@@ -169,6 +169,7 @@ def import_session(conn: Connection, new: ImportedSession) -> bool:
     for start in range(0, len(rows), _BATCH):
         conn.execute(insert(messages), rows[start : start + _BATCH])
     store.recount(conn, new.id)
+    memory.skip(conn, new.id)
     conn.execute(update(sessions).where(sessions.c.id == new.id).values(last_user_at=new.last_user_at))
     touch(conn, Topic.SESSION, new.id)
     touch(conn, Topic.KEY, new.session_key)

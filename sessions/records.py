@@ -252,6 +252,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
+    """One sentence of memory. `src`: the ids of the messages that it is from; `asked_as`: questions that it answers, for the index."""
+
     id: int
     ns: str
     kind: str
@@ -259,13 +261,25 @@ class Observation:
     cause: str | None
     happened: str | None
     said_at: int
+    src: tuple[int, ...]
+    session_id: str | None
     supersedes: int | None
     closed_by: int | None
     closed_at: int | None
+    weight: int
+    asked_as: tuple[str, ...]
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
-        return cls(**{name: row[name] for name in cls.__slots__})
+        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
+        values["src"] = tuple(json.loads(row["src"] or "[]"))
+        values["asked_as"] = tuple(json.loads(row["asked_as"] or "[]"))
+        return cls(**values)
+
+    @property
+    def indexed(self) -> tuple[str, ...]:
+        """What it is found by."""
+        return (self.text, self.cause or "", *self.asked_as)
 
 
 class OutState(StrEnum):

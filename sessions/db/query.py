@@ -4,6 +4,7 @@ Plain words mean: any of them, without the stop words. A query that uses phrases
 at its word. Nothing that can be typed is an error; a query without a single letter or digit has no terms.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -65,6 +66,11 @@ class Query:
         return list(_positive(self.node))
 
 
+def namespace_token(ns: str) -> str:
+    """The namespace as one opaque word of the index."""
+    return "n" + hashlib.blake2b(ns.encode(), digest_size=8).hexdigest()
+
+
 def spaced(text: str) -> str:
     """Scripts that are written without spaces become one character per word."""
     return text if text.isascii() else _SCRIPTS_WITHOUT_SPACES.sub(r" \1 ", text)
@@ -102,6 +108,46 @@ def _plain(text: str) -> Query | None:
     for term in dict.fromkeys(meaning):
         node = term if node is None else Either(node, term)
     return None if node is None else Query(node, literal=False)
+
+
+def any_of_its_words(text: str, most: int) -> Query | None:
+    """A query for any content word of what somebody wrote, whatever signs are in it: of a long text, for those of its start and its end."""
+    found = list(content_words(spaced(text)))
+    if len(found) > most:
+        found = [*found[: most // 2], *found[-(most - most // 2) :]]
+    node: Node | None = None
+    for word in found:
+        node = Term((word,)) if node is None else Either(node, Term((word,)))
+    return None if node is None else Query(node, literal=False)
+
+
+def stems(text: str) -> set[str]:
+    """The content words without their commonest English endings, to compare two texts. Coarser than the index, and without it."""
+    return {_stem(word) for word in content_words(spaced(text))}
+
+
+_ENDINGS = (
+    "ations",
+    "ation",
+    "ingly",
+    "ings",
+    "edly",
+    "ing",
+    "ies",
+    "ied",
+    "ers",
+    "ed",
+    "er",
+    "es",
+    "ly",
+    "s",
+    "e",
+    "y",
+)
+
+
+def _stem(word: str) -> str:
+    return next((word[: -len(e)] for e in _ENDINGS if word.endswith(e) and len(word) - len(e) >= 3), word)
 
 
 def _tokens(text: str) -> Iterator[tuple[str, Term | str]]:

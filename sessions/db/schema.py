@@ -16,7 +16,7 @@ from sqlalchemy import (
 
 from sessions.db.sql import Prose
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -68,6 +68,7 @@ sessions = Table(
     Column("ns", Text, nullable=False),
     _count("settled_to"),
     _count("indexed_to"),
+    _count("rewrites"),
     _partial(
         "sessions_active",
         "session_key",
@@ -296,10 +297,50 @@ observations = Table(
     _count("weight"),
     Column("used_at", BigInteger),
     _count("fold"),
+    Column("asked_as", Prose),
     UniqueConstraint("ns", "fold", "text"),
     Index("observations_by_ns", "ns", "id"),
+    Index("observations_by_session", "session_id"),
     sqlite_autoincrement=True,
 )
+
+memory_state = Table(
+    "memory_state",
+    metadata,
+    Column("ns", Text, primary_key=True),
+    Column("digest", Prose),
+    _count("rev"),
+    _count("changes"),
+    _count("fails"),
+    _count("retry_at"),
+    Column("lease_owner", Text),
+    Column("lease_until", BigInteger),
+)
+"""One row for each namespace that has a memory. `rev` grows with whatever makes a fold that is under way worthless, `changes` with
+every change."""
+
+folds = Table(
+    "folds",
+    metadata,
+    Column("session_id", Text, primary_key=True),
+    Column("ns", Text, nullable=False),
+    _count("folded_to"),
+)
+"""How far each session is folded."""
+
+forgotten = Table(
+    "forgotten",
+    metadata,
+    _row_id(),
+    Column("ns", Text, nullable=False),
+    Column("up_to", BigInteger, nullable=False),
+    Column("src", Text, nullable=False),
+    Column("marks", Text, nullable=False),
+    Index("forgotten_by_ns", "ns"),
+    sqlite_autoincrement=True,
+)
+"""What people had removed, without a word of it: `marks` are short keyed hashes, each of which many words share. `up_to`: the last
+message that was there."""
 
 spending = Table(
     "spending",

@@ -5,17 +5,16 @@ Within a session messages are indexed in order, and the last one again as soon a
 always follows from the rows and `indexed_to`, which is what deleting from an index without content needs.
 """
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, func, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select, update
 
 from sessions.db import search_postgres, search_sqlite
 from sessions.db.index_entry import Entry
-from sessions.db.query import content_words, parse, spaced
+from sessions.db.query import Query, content_words, namespace_token, parse, spaced
 from sessions.db.schema import messages, sessions
 from sessions.db.sql import param
 from sessions.errors import Invalid
@@ -31,10 +30,6 @@ _NOBODY: dict[str, None] = {}
 class Hit:
     message: Message
     session: Session
-
-
-def namespace_token(ns: str) -> str:
-    return "n" + hashlib.blake2b(ns.encode(), digest_size=8).hexdigest()
 
 
 # --- indexing -----------------------------------------------------------------------------------------------------------------
@@ -53,8 +48,16 @@ class _Behind(NamedTuple):
     settled_to: int
 
 
+SAID = and_(
+    messages.c.content != "",
+    or_(
+        messages.c.role.in_((Role.USER, Role.ASSISTANT)),
+        and_(messages.c.role == Role.TOOL, messages.c.sender.is_not(None)),
+    ),
+)
+"""What somebody said. Results of tools are not: earlier searches would come back as hits. A person's answer to a question stands in one."""
 _INDEXABLE = select(messages.c.id, messages.c.content, messages.c.sender).where(
-    messages.c.session_id == param("session"), messages.c.role != Role.SYSTEM, messages.c.content != ""
+    messages.c.session_id == param("session"), SAID
 )
 _KNOWN = _INDEXABLE.where(messages.c.id <= param("up_to")).order_by(messages.c.id.desc())
 _LAST_KNOWN = _KNOWN.limit(3)
@@ -155,6 +158,28 @@ def erase_step(conn: Connection) -> bool:
 # --- searching ----------------------------------------------------------------------------------------------------------------
 
 
+_PAGES = (40, 160, 800)
+"""So many of the best are looked at, one page after the other, until enough of them count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What is searched: everything (for the owner of the machine only), one namespace of it, one session key of that.
+
+    `without_run`: the messages of this run are left out, `without`: these.
+    """
+
+    ns: str | None = None
+    key: str | None = None
+    without_run: str | None = None
+    without: Container[int] = ()
+
+    def takes(self, message: int, run_id: str | None, key: str) -> bool:
+        """Whether this message counts."""
+        is_of_run = self.without_run is not None and run_id == self.without_run
+        return self.key in {None, key} and not is_of_run and message not in self.without
+
+
 def search(
     conn: Connection,
     query_text: str,
@@ -163,6 +188,7 @@ def search(
     source: str | None = None,
     limit: int = 10,
     cut_off: int | None = None,
+    without_run: str | None = None,
 ) -> list[Hit]:
     """Best hits first. `ns=None` is for the owner of the machine only. Raises Invalid for a query without letters or digits."""
     query = parse(query_text)
@@ -170,18 +196,48 @@ def search(
         raise Invalid(
             f'{query_text!r} holds no letter or digit that could be searched. Give a word, a "phrase" or a prefix*.'
         )
-    token = None if ns is None else namespace_token(ns)
-    found = _index(conn).find(conn, query, token, source, limit, cut_off)
-    return _hits(conn, found)
+    scope = Scope(ns=ns, without_run=without_run)
+    return best(conn, query, scope, limit=limit, source=source, cut_off=cut_off)
+
+
+def best(
+    conn: Connection, query: Query, scope: Scope, *, limit: int, source: str | None = None, cut_off: int | None = None
+) -> list[Hit]:
+    """The best hits of a parsed query in this scope."""
+    token = None if scope.ns is None else namespace_token(scope.ns)
+    found = _index(conn).find(conn, query, token, source, max(limit, sum(_PAGES)), cut_off)
+    chosen: list[int] = []
+    for size in (limit, *_PAGES):
+        page, found = found[:size], found[size:]
+        facts = {row[0]: row for row in conn.execute(_FACTS, {"ids": page})} if page else {}
+        chosen += [number for number in page if number in facts and scope.takes(*facts[number])]
+        if len(chosen) >= limit or not found:
+            break
+    return _hits(conn, chosen[:limit])
+
+
+def notes(conn: Connection, query: Query, ns: str, *, limit: int) -> list[int]:
+    """The numbers of the observations of this namespace that share words with the query, best first."""
+    return _index(conn).find_notes(conn, query.terms(), namespace_token(ns), limit)
+
+
+_FACTS = (
+    select(messages.c.id, messages.c.run_id, sessions.c.session_key)
+    .join(sessions, sessions.c.id == messages.c.session_id)
+    .where(messages.c.id.in_(bindparam("ids", expanding=True)))
+)
+_MESSAGES = select(messages).where(messages.c.id.in_(bindparam("ids", expanding=True)))
+_SESSIONS = select(sessions).where(sessions.c.id.in_(bindparam("ids", expanding=True)))
 
 
 def _hits(conn: Connection, message_ids: Sequence[int]) -> list[Hit]:
-    rows = conn.execute(select(messages).where(messages.c.id.in_(message_ids))).mappings()
+    rows = conn.execute(_MESSAGES, {"ids": list(message_ids)}).mappings()
     by_id = {row["id"]: Message.from_row(row) for row in rows}
-    of_sessions = {message.session_id for message in by_id.values()}
-    session_rows = conn.execute(select(sessions).where(sessions.c.id.in_(of_sessions))).mappings()
+    of_sessions = list({message.session_id for message in by_id.values()})
+    session_rows = conn.execute(_SESSIONS, {"ids": of_sessions}).mappings()
     by_session = {row["id"]: Session.from_row(row) for row in session_rows}
-    return [Hit(message=by_id[i], session=by_session[by_id[i].session_id]) for i in message_ids if i in by_id]
+    found = [by_id[i] for i in message_ids if i in by_id]
+    return [Hit(message=each, session=by_session[each.session_id]) for each in found if each.session_id in by_session]
 
 
 def _index(conn: Connection):  # noqa: ANN202  # one of two modules with the same four functions

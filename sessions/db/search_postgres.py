@@ -6,6 +6,7 @@ from sqlalchemy import Connection, delete, text
 
 from sessions.db.index_entry import Entry
 from sessions.db.query import Both, Either, Node, Query, Term, Without, words
+from sessions.db.ranking import Place, ranked, ranked_notes
 from sessions.db.schema import message_search
 
 _ADD = text(
@@ -13,7 +14,6 @@ _ADD = text(
     " setweight(to_tsvector('hermes', :sender), 'A') || setweight(to_tsvector('hermes', :text), 'B') ||"
     " setweight(to_tsvector('hermes', :ctx), 'C'), to_tsvector('simple', :text))"
 )
-_RANK = "ts_rank('{0, 0.25, 0.5, 1}', i.stems, to_tsquery('hermes', :wanted))"
 
 
 def add(conn: Connection, entries: Sequence[Entry]) -> None:
@@ -42,21 +42,68 @@ def erase_step(conn: Connection) -> bool:  # noqa: ARG001  # the same four funct
 def find(
     conn: Connection, query: Query, ns: str | None, source: str | None, limit: int, cut_off: int | None
 ) -> list[int]:
+    terms = [term for term in query.terms() if not term.prefix]
     parameters: dict[str, object] = {"limit": limit, "ns": ns, "source": source, "cut_off": cut_off}
-    alone = isinstance(query.node, Term)  # one word gains nothing from neighbours: they contain it themselves
-    conditions = [_algebra(query.node, "B" if query.literal else "AB" if alone else "ABC", parameters)]
-    if ns is not None:
-        conditions.append("i.ns = :ns")
+    conditions: list[str] = []
+    if query.literal:
+        conditions.append(_algebra(query.node, "B", parameters))
+        if ns is not None:
+            conditions.append("i.ns = :ns")
     if source is not None:
         conditions.append("s.source = :source")
     if cut_off is not None:
         conditions.append("m.id < :cut_off")
-    parameters["wanted"] = " | ".join(_phrase(term, "") for term in query.terms() if not term.prefix)
+    if not terms:
+        return _newest(conn, conditions, parameters)
+    found = ranked(conn, _Places(ns), terms, None if conditions else limit, literal=query.literal)
+    return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
+
+
+_FROM = "message_search i JOIN messages m ON m.id = i.message_id JOIN sessions s ON s.id = m.session_id"
+
+
+def find_notes(conn: Connection, terms: Sequence[Term], ns: str, limit: int) -> list[int]:
+    return ranked_notes(conn, _Places(ns), terms, limit)
+
+
+def _allowed(conn: Connection, found: list[int], conditions: list[str], parameters: dict[str, object]) -> list[int]:
     sql = (
-        "SELECT m.id FROM message_search i JOIN messages m ON m.id = i.message_id JOIN sessions s ON s.id = m.session_id"  # noqa: S608
-        f" WHERE {' AND '.join(conditions)} ORDER BY {_RANK} DESC, m.id DESC LIMIT :limit"
+        f"SELECT m.id FROM {_FROM} JOIN unnest(CAST(:found AS bigint[])) WITH ORDINALITY hit(id, place) ON hit.id = m.id"  # noqa: S608  # our own words
+        f" WHERE {' AND '.join(conditions)} ORDER BY hit.place"
     )
+    return list(conn.scalars(text(sql), {**parameters, "found": found}))
+
+
+def _newest(conn: Connection, conditions: list[str], parameters: dict[str, object]) -> list[int]:
+    """Only prefixes: there is nothing to rank by, so the newest come first."""
+    sql = f"SELECT m.id FROM {_FROM} WHERE {' AND '.join(conditions)} ORDER BY m.id DESC LIMIT :limit"  # noqa: S608  # our own words
     return list(conn.scalars(text(sql), parameters))
+
+
+class _Places:
+    """See `ranking.Places`."""
+
+    sources = (
+        "SELECT CAST(j.value AS bigint) AS id, n.score FROM noted n JOIN observations o ON o.id = n.id,"
+        " jsonb_array_elements_text(CAST(o.src AS jsonb)) j(value)"
+    )
+
+    def __init__(self, ns: str | None) -> None:
+        self._wall = "" if ns is None else " AND ns = %s"
+        self._of: tuple[object, ...] = () if ns is None else (ns,)
+        self.everything = (f"SELECT count(*) FROM message_search WHERE true{self._wall}", self._of)  # noqa: S608  # our own words
+
+    def holders(self, place: Place, term: Term) -> tuple[str, tuple[object, ...]]:
+        together = " & " if place is Place.NEAR else " <-> "  # neighbours' words stand there once each, in no order
+        wanted = (_phrase(term, _WEIGHTS[place], together), *self._of)
+        if place is Place.NOTE:
+            return f"{_NOTES}{self._wall}", wanted
+        return f"{_MESSAGES}{self._wall}", wanted
+
+
+_WEIGHTS = {Place.SENDER: "A", Place.TEXT: "B", Place.NEAR: "C", Place.NOTE: ""}
+_MESSAGES = "SELECT message_id AS id FROM message_search WHERE stems @@ to_tsquery('hermes', %s)"
+_NOTES = "SELECT observation_id AS id FROM observation_search WHERE stems @@ to_tsquery('hermes', %s)"
 
 
 def _algebra(node: Node, weights: str, parameters: dict[str, object]) -> str:
@@ -77,6 +124,6 @@ def _algebra(node: Node, weights: str, parameters: dict[str, object]) -> str:
     return f"({_algebra(left, weights, parameters)} {operator} {_algebra(right, weights, parameters)})"
 
 
-def _phrase(term: Term, weights: str) -> str:
+def _phrase(term: Term, weights: str, together: str = " <-> ") -> str:
     label = f":{weights}" if weights else ""
-    return " <-> ".join(f"'{word}'{label}" for word in term.words)
+    return together.join(f"'{word}'{label}" for word in term.words)

@@ -5,14 +5,13 @@ neighbours' content words; `messages_words` its content words as they were writt
 """
 
 import json
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from sqlalchemy import Connection, CursorResult, text
+from sqlalchemy import Connection, text
 
 from sessions.db.index_entry import Entry
 from sessions.db.query import Both, Either, Node, Query, Term, Without, words
+from sessions.db.ranking import Place, ranked, ranked_notes
 
 _ADD = (
     "INSERT INTO messages_fts(rowid, ns, sender, text) VALUES (?, ?, ?, ?)",
@@ -24,7 +23,7 @@ _REMOVE = (
     "INSERT INTO messages_near(messages_near, rowid, ctx) VALUES ('delete', ?, ?)",
     "INSERT INTO messages_words(messages_words, rowid, text) VALUES ('delete', ?, ?)",
 )
-_TABLES = ("messages_fts", "messages_near", "messages_words")
+_TABLES = ("messages_fts", "messages_near", "messages_words", "observations_fts")
 _MERGE_PAGES = 500
 _SPEAKER = "\ue000"
 """Begins each word of a speaker's name, so that looking for it does not walk through all messages that contain the word."""
@@ -85,69 +84,49 @@ def find(
         conditions.append("m.id < :cut_off")
     if not terms:
         return _newest(conn, conditions, parameters)
-    if ns is None:
-        return _ranked(conn, terms, conditions, parameters, speakers=not query.literal)
-    scores = _scores(conn, terms, ns, literal=query.literal)
-    found = _allowed(conn, list(scores), conditions, parameters) if conditions else list(scores)
-    return sorted(found, key=lambda message: (-scores[message], -message))[:limit]
+    found = ranked(conn, _Places(ns), terms, None if conditions else limit, literal=query.literal)
+    return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
+
+
+def find_notes(conn: Connection, terms: Sequence[Term], ns: str, limit: int) -> list[int]:
+    return ranked_notes(conn, _Places(ns), terms, limit)
 
 
 def _allowed(conn: Connection, found: list[int], conditions: list[str], parameters: dict[str, object]) -> list[int]:
     sql = (
         "SELECT m.id FROM json_each(:found) hit JOIN messages m ON m.id = hit.value"  # noqa: S608  # only our own words
-        f" JOIN sessions s ON s.id = m.session_id WHERE {' AND '.join(conditions)}"
+        f" JOIN sessions s ON s.id = m.session_id WHERE {' AND '.join(conditions)} ORDER BY hit.key"
     )
     return list(conn.scalars(text(sql), {**parameters, "found": json.dumps(found)}))
 
 
-def _scores(conn: Connection, terms: Sequence[Term], ns: str, *, literal: bool) -> dict[int, float]:
-    """Rare words count more. Rarity is that within the namespace: bm25 would go through every namespace for it, and tell of them."""
-    total = conn.exec_driver_sql(
-        "SELECT count(*) FROM messages_fts WHERE messages_fts MATCH ?", (f'ns : "{ns}"',)
-    ).scalar_one()
-    parts = list(_memberships(terms, ns, literal=literal))
-    sql = " UNION ALL ".join(
-        f"SELECT {number}, rowid FROM {table} WHERE {table} MATCH ?"  # noqa: S608  # one of ours
-        for number, (table, _, _, _) in enumerate(parts)
-    )
-    found: list[list[int]] = [[] for _ in parts]
-    rows: CursorResult[int, int] = conn.exec_driver_sql(sql, tuple(match for _, match, _, _ in parts))
-    for part, message in rows:
-        found[part].append(message)
-    scores: dict[int, float] = defaultdict(float)
-    for (_, _, term, weight), messages in zip(parts, found, strict=True):
-        holders = len(found[term])
-        rarity = math.log(1 + (total - holders + 0.5) / (holders + 0.5))
-        for message in messages:
-            scores[message] += weight * rarity
-    return scores
+class _Places:
+    """See `ranking.Places`."""
+
+    sources = "SELECT CAST(j.value AS INTEGER) AS id, n.score FROM noted n JOIN observations o ON o.id = n.id, json_each(o.src) j"
+
+    def __init__(self, ns: str | None) -> None:
+        self._wall = "" if ns is None else f'ns : "{ns}" AND '
+        self._near = () if ns is None else (ns,)
+        self.everything = (
+            ("SELECT count(*) FROM messages", ())
+            if ns is None
+            else ("SELECT count(*) FROM messages_fts WHERE messages_fts MATCH ?", (f'ns : "{ns}"',))
+        )
+
+    def holders(self, place: Place, term: Term) -> tuple[str, tuple[object, ...]]:
+        match place:
+            case Place.TEXT:
+                return _FTS.format("messages_fts"), (f"{self._wall}text : {_quoted(term)}",)
+            case Place.SENDER:
+                return _FTS.format("messages_fts"), (f'{self._wall}sender : "{_as_speaker(term.words)}"',)
+            case Place.NEAR:
+                return _FTS.format("messages_near"), (" AND ".join(f'"{w}"' for w in (*self._near, *term.words)),)
+            case Place.NOTE:
+                return _FTS.format("observations_fts"), (f"{self._wall}text : {_quoted(term)}",)
 
 
-def _memberships(terms: Sequence[Term], ns: str, *, literal: bool) -> Iterator[tuple[str, str, int, float]]:
-    """(table, match, the term's number, weight); the first ones are the terms in the messages' own words, in their order."""
-    for number, term in enumerate(terms):
-        yield "messages_fts", f'ns : "{ns}" AND text : {_quoted(term)}', number, 1.0
-    for number, term in enumerate(() if literal else terms):
-        yield "messages_fts", f'ns : "{ns}" AND sender : "{_as_speaker(term.words)}"', number, 2.0
-        if len(terms) > 1:
-            yield "messages_near", " AND ".join(f'"{word}"' for word in (ns, *term.words)), number, 0.7
-
-
-def _ranked(
-    conn: Connection,
-    terms: Sequence[Term],
-    conditions: list[str],
-    parameters: dict[str, object],
-    *,
-    speakers: bool,
-) -> list[int]:
-    match = [f"text : {_quoted(term)}" for term in terms]
-    match += [f'sender : "{_as_speaker(term.words)}"' for term in terms] if speakers else []
-    parameters["match"] = " OR ".join(match)
-    where = " AND ".join(["messages_fts MATCH :match", *conditions])
-    join = "JOIN messages m ON m.id = f.rowid JOIN sessions s ON s.id = m.session_id" if conditions else ""
-    sql = f"SELECT f.rowid FROM messages_fts f {join} WHERE {where} ORDER BY f.rank LIMIT :limit"  # noqa: S608  # only our own words
-    return list(conn.scalars(text(sql), parameters))
+_FTS = "SELECT rowid AS id FROM {0} WHERE {0} MATCH ?"
 
 
 def _newest(conn: Connection, conditions: list[str], parameters: dict[str, object]) -> list[int]:

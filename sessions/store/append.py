@@ -126,6 +126,7 @@ def set_attachments(conn: Connection, message_id: int, content: str, attachments
     if session_id is not None:
         search.forget(conn, session_id)
         conn.execute(update(messages).where(messages.c.id == message_id).values(changed))
+        count_rewrite(conn, session_id)
         touch(conn, Topic.REWRITTEN, session_id)
 
 
@@ -145,7 +146,13 @@ def rewrite(conn: Connection, message_id: int, content: str, *, token_count: int
         search.forget(conn, session_id)
         changed = {"content": content, "token_count": token_count}
         conn.execute(update(messages).where(messages.c.id == message_id).values(changed))
+        count_rewrite(conn, session_id)
         touch(conn, Topic.REWRITTEN, session_id)
+
+
+def count_rewrite(conn: Connection, session_id: str) -> None:
+    """Rows that count as settled were changed or removed: who has read them must read them again."""
+    conn.execute(update(sessions).where(sessions.c.id == session_id).values(rewrites=sessions.c.rewrites + 1))
 
 
 def settle(conn: Connection, session_id: str) -> None:

@@ -6,16 +6,17 @@ from sqlalchemy import Connection, delete, func, select, update
 
 from sessions import deletion_notes
 from sessions.db.engine import touch
-from sessions.db.schema import asks, events, inbox, messages, observations, outbox, overheard, runs, sessions
+from sessions.db.schema import asks, events, inbox, messages, outbox, overheard, runs, sessions
 from sessions.errors import Busy
 from sessions.records import Role, RunStatus
-from sessions.store.append import settle
+from sessions.store.append import count_rewrite, settle
 from sessions.store.queries import get
 from sessions.topics import Topic
 
 
 def delete_session(conn: Connection, session_id: str) -> None:
     """Every row that holds a word of it. Files and the traces in freed pages are `erase`'s business. Raises Busy while a run works on it."""
+    from sessions import memory
     from sessions.db import search
 
     session = get(conn, session_id)
@@ -30,7 +31,7 @@ def delete_session(conn: Connection, session_id: str) -> None:
         conn.execute(delete(table).where(table.c.run_id.in_(run_ids)))
     conn.execute(delete(messages).where(messages.c.session_id == session_id))
     conn.execute(delete(runs).where(runs.c.session_id == session_id))
-    conn.execute(delete(observations).where(observations.c.session_id == session_id))
+    memory.remove_session(conn, session)
     if session.ended_at is None:
         conn.execute(delete(overheard).where(overheard.c.session_key == session.session_key))
     conn.execute(update(sessions).where(sessions.c.parent_session_id == session_id).values(parent_session_id=None))
@@ -45,6 +46,7 @@ def take_back(conn: Connection, session_id: str, *, keep_question: bool = False)
 
     False when there is none.
     """
+    from sessions import memory
     from sessions.db import search
 
     question = conn.scalar(
@@ -55,6 +57,8 @@ def take_back(conn: Connection, session_id: str, *, keep_question: bool = False)
     first = question + 1 if keep_question else question
     search.forget(conn, session_id)
     conn.execute(delete(messages).where(messages.c.session_id == session_id, messages.c.id >= first))
+    memory.take_back(conn, get(conn, session_id), first)
+    count_rewrite(conn, session_id)
     recount(conn, session_id)
     touch(conn, Topic.REWRITTEN, session_id)
     return True

@@ -11,8 +11,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, insert, inspect, select, text
 
-from sessions import asks, store
-from sessions.db import Database, migrate, open_database
+from sessions import asks, memory, store
+from sessions.db import Database, migrate, open_database, search
+from sessions.db.query import any_of_its_words
 from sessions.db.schema import HEAD, meta, metadata
 from sessions.errors import NewerSchema
 from sessions.keys import SessionKey
@@ -135,6 +136,13 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
             "ALTER TABLE asks DROP COLUMN approved",
             "ALTER TABLE inbox DROP COLUMN left_at",
             "DROP TABLE responses",
+            "DROP INDEX observations_by_session",
+            "ALTER TABLE observations DROP COLUMN asked_as",
+            "ALTER TABLE sessions DROP COLUMN rewrites",
+            "DROP TABLE memory_state",
+            "DROP TABLE folds",
+            "DROP TABLE forgotten",
+            f"DROP TABLE {'observations_fts' if conn.dialect.name == 'sqlite' else 'observation_search'}",
             "UPDATE alembic_version SET version_num = '0001'",
         ):
             conn.execute(text(statement))
@@ -147,6 +155,7 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
 
     database = with_data(*fresh)
     database.write_now(decide)
+    database.write_now(memory.note, "agent:main", "Ann likes tea", 1)
     database.write_now(as_it_was)
     database.close()
     database = open_database(*fresh)
@@ -154,6 +163,9 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
     decided = [database.read_now(asks.of_call, "r", str(number)) for number in range(len(DECISIONS))]
     assert [ask and ask.approved for ask in decided] == [True, False, None]
     assert [session.message_count for session in database.read_now(store.recent)] == [1]
+    tea = any_of_its_words("who drinks tea?", 8)
+    assert tea is not None
+    assert database.read_now(search.notes, tea, "agent:main", limit=3) == [1]
     database.close()
 
 

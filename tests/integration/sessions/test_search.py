@@ -219,15 +219,18 @@ def test_a_cut_off_hides_what_is_newer(database: Database) -> None:
     assert found(database, "swordfish", cut_off=last) == ["swordfish one"]
 
 
-def test_the_system_prompt_is_not_searched_and_tool_results_are(database: Database) -> None:
+def test_only_what_somebody_said_is_searched(database: Database) -> None:
+    """Results of tools would bring back earlier searches; a person's answer to a question stands in one all the same."""
     session = conversation(database, KEY)
     rows = [
         NewMessage(role=Role.SYSTEM, content="swordfish system"),
         NewMessage(role=Role.TOOL, content="swordfish tool", tool_call_id="c"),
+        NewMessage(role=Role.TOOL, content="swordfish answer", tool_call_id="d", sender="Ann"),
     ]
     database.write_now(store.append, session.id, rows, 1)
     index_all(database)
-    assert found(database, "swordfish", ns=KEY) == ["swordfish tool"]
+    assert found(database, "swordfish", ns=KEY) == ["swordfish answer"]
+    assert found(database, "swordfish") == ["swordfish answer"]
 
 
 def test_what_was_taken_back_or_deleted_is_not_found(database: Database) -> None:

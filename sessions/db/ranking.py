@@ -1,0 +1,93 @@
+"""Which messages hold the words of a query, best first: the same on both databases, for the command line, recall and the agent's tool.
+
+Each word counts by its rarity: within the namespace that is searched, so that nothing is told of others. It counts most in what was
+said, less in what was said around it; the name of who said it counts double. Observations count for the messages that they are from.
+"""
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from sqlalchemy import Connection
+
+from sessions.db.query import Term
+
+MOST = 100_000
+Part = tuple[str, tuple[object, ...]]
+"""SQL with its parameters."""
+
+
+class Place(StrEnum):
+    """Where a word may stand."""
+
+    TEXT = "text"
+    SENDER = "sender"
+    NEAR = "near"
+    NOTE = "note"
+
+
+WEIGHTS = {Place.TEXT: 1.0, Place.SENDER: 2.0, Place.NEAR: 0.7, Place.NOTE: 1.0}
+
+
+class Places(Protocol):
+    """How a database looks words up. `everything`: counts the messages. `sources`: from observations (`noted`) to their messages."""
+
+    @property
+    def everything(self) -> Part: ...
+
+    @property
+    def sources(self) -> str: ...
+
+    def holders(self, place: Place, term: Term) -> Part:
+        """The ids of what holds this word there, as SQL with its parameters."""
+        ...
+
+
+def ranked(
+    conn: Connection, places: Places, terms: Sequence[Term], limit: int | None, *, literal: bool = False
+) -> list[int]:
+    """Ids of messages. `literal`: only what was said counts."""
+    rarities = _rarities(conn, places, terms)
+    alone = len(terms) == 1  # one word gains nothing from neighbours: they contain it themselves
+    wanted = [Place.TEXT] if literal else [Place.TEXT, Place.SENDER, *([] if alone else [Place.NEAR])]
+    said = [_scored(places, place, term, rare) for place in wanted for term, rare in zip(terms, rarities, strict=True)]
+    noted = [] if literal else [_scored(places, Place.NOTE, *each) for each in zip(terms, rarities, strict=True)]
+    tables, together = "", " UNION ALL ".join(sql for sql, _ in said)
+    if noted:
+        of_notes = " UNION ALL ".join(sql for sql, _ in noted)
+        tables = f"WITH noted AS (SELECT id, sum(score) AS score FROM ({of_notes}) a GROUP BY id)"  # noqa: S608  # our own words
+        together += f" UNION ALL SELECT id, max(score) AS score FROM ({places.sources}) b GROUP BY id"  # noqa: S608  # the same
+    sql = f"{tables} SELECT id FROM ({together}) c GROUP BY id ORDER BY sum(score) DESC, id DESC LIMIT {limit or MOST}"  # noqa: S608  # the same
+    return list(conn.exec_driver_sql(sql, _values([*noted, *said])).scalars())
+
+
+def _scored(places: Places, place: Place, term: Term, rarity: float) -> Part:
+    sql, values = places.holders(place, term)
+    return f"SELECT id, {WEIGHTS[place] * rarity:.6f} AS score FROM ({sql}) e", values  # noqa: S608  # our own words
+
+
+def _values(parts: Sequence[Part]) -> tuple[object, ...]:
+    return tuple(value for _, values in parts for value in values)
+
+
+def ranked_notes(conn: Connection, places: Places, terms: Sequence[Term], limit: int) -> list[int]:
+    """Ids of observations, those that hold most of the terms first, the newest first among equals."""
+    parts = [places.holders(Place.NOTE, term) for term in terms]
+    sql = " UNION ALL ".join(one for one, _ in parts)
+    sql = f"SELECT id FROM ({sql}) f GROUP BY id ORDER BY count(*) DESC, id DESC LIMIT {limit}"  # noqa: S608  # our own words
+    return list(conn.exec_driver_sql(sql, _values(parts)).scalars())
+
+
+def _rarities(conn: Connection, places: Places, terms: Sequence[Term]) -> list[float]:
+    counts = [places.everything, *(_counted(*places.holders(Place.TEXT, term)) for term in terms)]
+    sql = " UNION ALL ".join(
+        f"SELECT {number} AS term, ({one}) AS found" for number, (one, _) in enumerate(counts)
+    )  # our own words
+    rows = conn.exec_driver_sql(sql, _values(counts)).all()
+    total, *found = [row[1] for row in sorted(rows, key=lambda row: row[0])]
+    return [math.log(1 + (max(total, one) - one + 0.5) / (one + 0.5)) for one in found]
+
+
+def _counted(sql: str, values: tuple[object, ...]) -> Part:
+    return f"SELECT count(*) FROM ({sql}) d", values  # noqa: S608  # our own words

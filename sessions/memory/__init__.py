@@ -1,0 +1,66 @@
+"""Memory beside the messages: observations, which are never edited, and one digest for each namespace. Plain functions `(conn, …)`."""
+
+from sessions.memory.digest import MemoryState, state
+from sessions.memory.folds import (
+    FoldMaterial,
+    NewObservation,
+    Unfolded,
+    begin,
+    commit,
+    folded_to,
+    give_up,
+    material,
+    put_off,
+    release,
+    skip,
+    unfolded,
+)
+from sessions.memory.forgotten import forgotten_sources
+from sessions.memory.observations import (
+    KINDS,
+    MAX_TEXT,
+    about,
+    by_id,
+    forget,
+    get_open,
+    note,
+    open_notes,
+    render,
+    replaced,
+)
+from sessions.memory.removing import remove_namespace, remove_session, take_back
+from sessions.memory.selection import Line, choose, lines
+
+__all__ = [
+    "KINDS",
+    "MAX_TEXT",
+    "FoldMaterial",
+    "Line",
+    "MemoryState",
+    "NewObservation",
+    "Unfolded",
+    "about",
+    "begin",
+    "by_id",
+    "choose",
+    "commit",
+    "folded_to",
+    "forget",
+    "forgotten_sources",
+    "get_open",
+    "give_up",
+    "lines",
+    "material",
+    "note",
+    "open_notes",
+    "put_off",
+    "release",
+    "remove_namespace",
+    "remove_session",
+    "render",
+    "replaced",
+    "skip",
+    "state",
+    "take_back",
+    "unfolded",
+]

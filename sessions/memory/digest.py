@@ -1,0 +1,53 @@
+"""The state of a namespace's memory: its digest, and counters that tell whether something has changed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, delete, select, update
+
+from sessions.db.engine import touch
+from sessions.db.schema import memory_state
+from sessions.db.sql import insert_or_ignore, param
+from sessions.topics import Topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryState:
+    """`rev`: grows with whatever makes a fold that is under way worthless. `changes`: grows with every change. `fails`: how often the
+    oldest messages could not be folded; `retry_at`: when that is tried again."""
+
+    digest: str = ""
+    rev: int = 0
+    changes: int = 0
+    fails: int = 0
+    retry_at: int = 0
+    lease_owner: str | None = None
+    lease_until: int | None = None
+
+
+_NAMES = tuple(MemoryState.__slots__)
+_STATE = select(*(memory_state.c[name] for name in _NAMES)).where(memory_state.c.ns == param("of"))
+_NOTHING = MemoryState()
+
+
+def state(conn: Connection, ns: str) -> MemoryState:
+    """As it is now; that of a new namespace where there is none."""
+    row = conn.execute(_STATE, {"of": ns}).mappings().first()
+    if row is None:
+        return _NOTHING
+    values: dict[str, Any] = {**row, "digest": row["digest"] or ""}
+    return MemoryState(**values)
+
+
+def changed(conn: Connection, ns: str, *, revises: bool = False, **values: object) -> None:
+    """Counts a change and tells of it. `revises`: a fold that is under way must not count. `values`: columns to set."""
+    insert_or_ignore(conn, memory_state, {"ns": ns})
+    counts = {"changes": memory_state.c.changes + 1, "rev": memory_state.c.rev + (1 if revises else 0)}
+    conn.execute(update(memory_state).where(memory_state.c.ns == ns).values({**counts, **values}))
+    touch(conn, Topic.MEMORY, ns)
+
+
+def drop(conn: Connection, ns: str) -> None:
+    """Deletes the state."""
+    conn.execute(delete(memory_state).where(memory_state.c.ns == ns))
+    touch(conn, Topic.MEMORY, ns)

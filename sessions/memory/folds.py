@@ -1,0 +1,294 @@
+"""Folding: what was said becomes observations and a digest, a part of one session at a time.
+
+A fold is begun under a lease on its namespace, and committed only while nothing has changed that it was made from: a crash repeats the
+call of the model, or nothing.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Integer, LargeBinary, cast, func, select, update
+
+from sessions import leases, runs, store
+from sessions.db import search
+from sessions.db.query import any_of_its_words, stems
+from sessions.db.schema import folds, memory_state, messages, observations, sessions
+from sessions.db.schema import runs as runs_table
+from sessions.db.search import SAID
+from sessions.db.sql import insert_or_ignore
+from sessions.errors import NotFound
+from sessions.memory import forgotten
+from sessions.memory.digest import changed, state
+from sessions.memory.observations import add, find_open, get_open, lock, of
+from sessions.records import Message, Observation, Role, RunKind, Session
+
+OVERHEAD = 8
+"""What a message costs beside its text, in tokens."""
+CANDIDATES, FOR_EACH = 20, 3
+_FAREWELL = select(runs_table.c.id).where(runs_table.c.kind == RunKind.FAREWELL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfolded:
+    """What of a session is not folded yet: how much, in tokens, how many messages, and since when it is silent."""
+
+    session_id: str
+    ns: str
+    source: str
+    ended: bool
+    tokens: int
+    count: int
+    last_at: int
+
+
+def unfolded(conn: Connection, session_ids: Collection[str] | None = None) -> list[Unfolded]:
+    """Of these sessions, or of all."""
+    size = (
+        func.length(cast(messages.c.content, LargeBinary))
+        if conn.dialect.name == "sqlite"
+        else func.octet_length(messages.c.content)
+    )
+    past = func.coalesce(folds.c.folded_to, 0)
+    query = (
+        select(
+            sessions.c.id,
+            sessions.c.ns,
+            sessions.c.source,
+            sessions.c.ended_at,
+            cast(func.sum(size) / 4 + func.count() * OVERHEAD, Integer).label("tokens"),
+            func.count().label("count"),
+            func.max(messages.c.created_at).label("last_at"),
+        )
+        .select_from(sessions)
+        .join(folds, folds.c.session_id == sessions.c.id, isouter=True)
+        .join(messages, messages.c.session_id == sessions.c.id)
+        .where(sessions.c.settled_to > past, messages.c.id > past, messages.c.id <= sessions.c.settled_to, SAID)
+        .group_by(sessions.c.id, sessions.c.ns, sessions.c.source, sessions.c.ended_at)
+    )
+    if session_ids is not None:
+        query = query.where(sessions.c.id.in_(session_ids))
+    return [
+        Unfolded(
+            session_id=row.id,
+            ns=row.ns,
+            source=row.source,
+            ended=row.ended_at is not None,
+            tokens=row.tokens,
+            count=row[5],
+            last_at=row.last_at,
+        )
+        for row in conn.execute(query)
+    ]
+
+
+def folded_to(conn: Connection, session_id: str) -> int:
+    """The last message of the session that is folded; 0: none."""
+    return conn.scalar(select(folds.c.folded_to).where(folds.c.session_id == session_id)) or 0
+
+
+def skip(conn: Connection, session_id: str) -> None:
+    """Counts all of the session as folded: what was imported is searched, and not summarised unasked."""
+    row = conn.execute(select(sessions.c.ns, sessions.c.settled_to).where(sessions.c.id == session_id)).one()
+    if insert_or_ignore(conn, folds, {"session_id": session_id, "ns": row.ns}):
+        conn.execute(update(folds).where(folds.c.session_id == session_id).values(folded_to=row.settled_to))
+
+
+def begin(conn: Connection, ns: str, owner: str, now: int, *, lease_ms: int) -> bool:
+    """Takes the lease on folding in this namespace. False: somebody else folds there, or it is to wait."""
+    lock(conn, ns)
+    current = state(conn, ns)
+    held = current.lease_owner is not None and (current.lease_until or 0) > now and current.lease_owner != owner
+    if current.retry_at > now or (held and not leases.is_dead(current.lease_owner or "")):
+        return False
+    insert_or_ignore(conn, memory_state, {"ns": ns})
+    taken = {"lease_owner": owner, "lease_until": now + lease_ms}
+    conn.execute(update(memory_state).where(memory_state.c.ns == ns).values(taken))
+    return True
+
+
+def release(conn: Connection, ns: str, owner: str) -> None:
+    """Gives the lease back."""
+    mine = (memory_state.c.ns == ns, memory_state.c.lease_owner == owner)
+    conn.execute(update(memory_state).where(*mine).values(lease_owner=None, lease_until=None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldMaterial:
+    """All that one fold is made from. `up_to`: the last message that will count as folded."""
+
+    session: Session
+    rev: int
+    folded_to: int
+    up_to: int
+    digest: str
+    fails: int
+    messages: Sequence[Message]
+    candidates: Sequence[Observation]
+
+
+def material(conn: Connection, session_id: str, *, keep: int, most: int) -> FoldMaterial | None:
+    """The oldest messages that are not folded, of `most` tokens, leaving the newest of `keep` tokens. None: there are none.
+
+    What belongs to a run that is at work stays, and what the house itself has asked at a farewell is nobody's word.
+    """
+    try:
+        session = store.get(conn, session_id)
+    except NotFound:
+        return None
+    past = folded_to(conn, session_id)
+    end = conn.scalar(select(sessions.c.settled_to).where(sessions.c.id == session_id)) or 0
+    active = runs.active(conn, session.session_key)
+    waiting = active.id if active is not None and active.session_id == session_id else ""
+    first = conn.scalar(
+        select(func.min(messages.c.id)).where(messages.c.session_id == session_id, messages.c.run_id == waiting)
+    )
+    end = min(end, first - 1) if first else end
+    if end <= past:
+        return None
+    mine = (messages.c.session_id == session_id, messages.c.id > past, messages.c.id <= end, SAID)
+    own = func.coalesce(messages.c.run_id, "").not_in(_FAREWELL)
+    rows = conn.execute(select(messages).where(*mine, own).order_by(messages.c.id)).mappings()
+    said = [Message.from_row(row) for row in rows]
+    taken = _oldest(said, keep, most)
+    if not taken and said:
+        return None
+    now = state(conn, session.ns)
+    return FoldMaterial(
+        session=session,
+        rev=now.rev,
+        folded_to=past,
+        up_to=end if len(taken) == len(said) else taken[-1].id,
+        digest=now.digest,
+        fails=now.fails,
+        messages=taken,
+        candidates=_candidates(conn, session.ns, taken),
+    )
+
+
+def _oldest(said: Sequence[Message], keep: int, most: int) -> list[Message]:
+    left = sum(map(cost, said))
+    taken: list[Message] = []
+    used = 0
+    for message in said:
+        size = min(cost(message), most)
+        if left <= keep or (taken and used + size > most):
+            break
+        taken.append(message)
+        used += size
+        left -= cost(message)
+    return taken
+
+
+def cost(message: Message) -> int:
+    """Of the message in a fold, in tokens."""
+    return len((message.content or "").encode("utf-8", "replace")) // 4 + OVERHEAD
+
+
+def _candidates(conn: Connection, ns: str, said: Sequence[Message]) -> list[Observation]:
+    """Open observations that share words with what people said: three for each message, as many as there may be in all, in order."""
+    chosen: dict[int, Observation] = {}
+    for message in said:
+        query = any_of_its_words(message.content or "", 12) if message.role is not Role.ASSISTANT else None
+        if query is not None and len(chosen) < CANDIDATES:
+            numbers = search.notes(conn, query, ns, limit=4 * FOR_EACH)
+            still = {
+                each.id: each for each in of(conn, observations.c.id.in_(numbers), observations.c.closed_at.is_(None))
+            }
+            chosen |= {number: still[number] for number in [n for n in numbers if n in still][:FOR_EACH]}
+    return [chosen[number] for number in sorted(list(chosen)[:CANDIDATES])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewObservation:
+    """What a fold has found, checked."""
+
+    kind: str
+    text: str
+    src: tuple[int, ...]
+    cause: str | None = None
+    happened: str | None = None
+    replaces: int | None = None
+    asked_as: tuple[str, ...] = ()
+
+
+def commit(
+    conn: Connection, folded: FoldMaterial, found: Sequence[NewObservation], digest: str | None, now: int
+) -> int | None:
+    """Observations, closings, digest and how far the session is folded, together. `digest` None: it stays. Returns how many observations
+    are new; None when something has changed since the material was taken: then nothing counts."""
+    ns, session_id = folded.session.ns, folded.session.id
+    lock(conn, ns)
+    current = state(conn, ns)
+    if (
+        current.rev != folded.rev
+        or folded_to(conn, session_id) != folded.folded_to
+        or not store.exists(conn, session_id)
+    ):
+        return None
+    gone = forgotten.of_namespace(conn, ns)
+    wanted = [each for each in found if not gone.holds(f"{each.text} {each.cause or ''}", each.src)]
+    said_at = {message.id: message.created_at for message in folded.messages}
+    new = sum(
+        _take_in(conn, folded, each, max((said_at.get(number, now) for number in each.src), default=now))
+        for each in wanted
+    )
+    _mark(conn, folded)
+    kept = current.digest if digest is None else gone.without(digest)
+    changed(conn, ns, revises=True, digest=kept or None, fails=0, retry_at=0)
+    return new
+
+
+def _take_in(conn: Connection, folded: FoldMaterial, each: NewObservation, said_at: int) -> bool:
+    """What is known already weighs more from now on."""
+    ns = folded.session.ns
+    known = find_open(conn, ns, each.text) or next(
+        (old for old in folded.candidates if stems(old.text) == stems(each.text) and old.id != each.replaces), None
+    )
+    if known is not None:
+        heavier = {"weight": observations.c.weight + 1, "used_at": said_at}
+        conn.execute(update(observations).where(observations.c.id == known.id).values(heavier))
+        return False
+    values = {
+        "kind": each.kind,
+        "text": each.text,
+        "cause": each.cause,
+        "happened": each.happened,
+        "said_at": said_at,
+        "src": json.dumps(list(each.src)),
+        "session_id": folded.session.id,
+        "supersedes": each.replaces if _is_open(conn, ns, each.replaces) else None,
+        "fold": folded.rev + 1,
+        "weight": 1,
+        "asked_as": json.dumps(list(each.asked_as), ensure_ascii=False) if each.asked_as else None,
+    }
+    add(conn, ns, values, said_at)
+    return True
+
+
+def _is_open(conn: Connection, ns: str, number: int | None) -> bool:
+    try:
+        return number is not None and get_open(conn, ns, number).id == number
+    except NotFound:
+        return False
+
+
+def _mark(conn: Connection, folded: FoldMaterial) -> None:
+    values = {"session_id": folded.session.id, "ns": folded.session.ns}
+    insert_or_ignore(conn, folds, values)
+    conn.execute(update(folds).where(folds.c.session_id == folded.session.id).values(folded_to=folded.up_to))
+
+
+def put_off(conn: Connection, ns: str, until: int, *, failed: bool) -> int:
+    """It could not be folded now. `failed`: because of what was said, as far as one can tell. Returns how often that has happened."""
+    lock(conn, ns)
+    insert_or_ignore(conn, memory_state, {"ns": ns})
+    fails = state(conn, ns).fails + failed
+    conn.execute(update(memory_state).where(memory_state.c.ns == ns).values(fails=fails, retry_at=until))
+    return fails
+
+
+def give_up(conn: Connection, folded: FoldMaterial, line: str, now: int) -> int | None:
+    """Goes on without these messages: one line says where they are."""
+    numbers = tuple(message.id for message in folded.messages)
+    return commit(conn, folded, [NewObservation(kind="event", text=line, src=numbers[:1] + numbers[-1:])], None, now)

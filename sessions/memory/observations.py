@@ -1,0 +1,181 @@
+"""Observations: what is known in a namespace, as single sentences. They are never edited, only closed by a newer one, or removed."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from sessions.clock import iso
+from sessions.db import note_index
+from sessions.db.schema import observations
+from sessions.db.sql import param
+from sessions.errors import Invalid, NotFound
+from sessions.inbox import serialize
+from sessions.memory import forgotten
+from sessions.memory.digest import changed
+from sessions.records import Observation
+
+KINDS = ("fact", "preference", "decision", "event")
+MAX_TEXT = 2_000
+PINNED = 100
+"""The weight of what somebody wanted to be kept; of what a fold has found, it is how often it was found again."""
+
+
+def note(
+    conn: Connection,
+    ns: str,
+    text: str,
+    now: int,
+    *,
+    kind: str = "fact",
+    cause: str | None = None,
+    happened: str | None = None,
+    replaces: int | None = None,
+    session_id: str | None = None,
+    src: Sequence[int] = (),
+) -> Observation:
+    """Saves one observation that somebody wants to be kept, and closes the one that it replaces. The same text twice is one row. Raises
+    Invalid or NotFound."""
+    text = " ".join(text.split())
+    if not text or len(text) > MAX_TEXT:
+        raise Invalid(f"A note holds 1 to {MAX_TEXT} characters; this one has {len(text)}.")
+    if kind not in KINDS:
+        raise Invalid(f"kind is one of {', '.join(KINDS)}, not {kind!r}.")
+    lock(conn, ns)
+    forgotten.lift(conn, ns, text)
+    same = find_open(conn, ns, text)
+    if same is not None:
+        return same
+    if replaces is not None:
+        get_open(conn, ns, replaces)
+    values = {
+        "kind": kind,
+        "text": text,
+        "cause": cause,
+        "happened": happened,
+        "said_at": now,
+        "src": json.dumps(list(src)),
+        "session_id": session_id,
+        "supersedes": replaces,
+        "fold": now,
+        "weight": PINNED,
+    }
+    added = add(conn, ns, values, now)
+    changed(conn, ns)
+    return added
+
+
+def add(conn: Connection, ns: str, values: Mapping[str, object], now: int) -> Observation:
+    """Inserts the row, makes it findable, and closes the one that it supersedes."""
+    row = conn.execute(insert(observations).returning(observations), {"ns": ns, **values}).mappings().one()
+    added = Observation.from_row(row)
+    note_index.add(conn, added.id, ns, added.indexed)
+    if added.supersedes is not None:
+        conn.execute(
+            update(observations)
+            .where(observations.c.id == added.supersedes, observations.c.ns == ns, observations.c.closed_at.is_(None))
+            .values(closed_at=now, closed_by=added.id)
+        )
+    return added
+
+
+def lock(conn: Connection, ns: str) -> None:
+    """Makes transactions that change this memory wait for each other."""
+    serialize(conn, f"memory of {ns}")
+
+
+def _find(conn: Connection, *conditions: object) -> Observation | None:
+    row = conn.execute(select(observations).where(*conditions).limit(1)).mappings().first()  # pyright: ignore[reportArgumentType]
+    return Observation.from_row(row) if row else None
+
+
+def find_open(conn: Connection, ns: str, text: str) -> Observation | None:
+    """The open observation that says exactly this."""
+    return _find(conn, observations.c.ns == ns, observations.c.text == text, observations.c.closed_at.is_(None))
+
+
+def get_open(conn: Connection, ns: str, number: int) -> Observation:
+    """Raises NotFound for a note that is closed, does not exist, or belongs to another namespace."""
+    found = _find(conn, observations.c.id == number, observations.c.ns == ns, observations.c.closed_at.is_(None))
+    if found is None:
+        raise NotFound(f"There is no open note o{number} here.")
+    return found
+
+
+def by_id(conn: Connection, number: int) -> Observation:
+    """Of any namespace, for the owner of the machine. Raises NotFound."""
+    found = _find(conn, observations.c.id == number)
+    if found is None:
+        raise NotFound(f"There is no note {number}. `hermes memory list` shows them.")
+    return found
+
+
+def forget(conn: Connection, ns: str, number: int) -> None:
+    """Removes the note, what it replaced, and the digest, which may hold it in other words. Marks stay, so that no fold brings it back.
+    Raises NotFound."""
+    lock(conn, ns)
+    gone = get_open(conn, ns, number)
+    doomed = [gone]
+    while (before := _find(conn, observations.c.closed_by == doomed[-1].id, observations.c.ns == ns)) is not None:
+        doomed.append(before)
+    for each in doomed:
+        forgotten.add(conn, each)
+    delete_rows(conn, doomed)
+    changed(conn, ns, revises=True, digest=None)
+
+
+def delete_rows(conn: Connection, gone: Iterable[Observation]) -> None:
+    """Rows and index entries. What one of them had closed stays closed."""
+    for each in gone:
+        note_index.remove(conn, each.id, each.ns, each.indexed)
+        conn.execute(delete(observations).where(observations.c.id == each.id))
+
+
+def of(conn: Connection, *conditions: object) -> list[Observation]:
+    """Those that fulfil these conditions, in order of their ids."""
+    query = select(observations).where(*conditions).order_by(observations.c.id)  # pyright: ignore[reportArgumentType]
+    return [Observation.from_row(row) for row in conn.execute(query).mappings()]
+
+
+_OPEN = (
+    select(observations)
+    .where(observations.c.ns == param("of"), observations.c.closed_at.is_(None))
+    .order_by(observations.c.id.desc())
+)
+_NEWEST = _OPEN.limit(param("most"))
+
+
+def open_notes(conn: Connection, ns: str, *, limit: int | None = None) -> list[Observation]:
+    """Oldest first; with a limit, the newest ones only."""
+    rows = conn.execute(_OPEN, {"of": ns}) if limit is None else conn.execute(_NEWEST, {"of": ns, "most": limit})
+    return [Observation.from_row(row) for row in rows.mappings()][::-1]
+
+
+def replaced(conn: Connection, notes: Sequence[Observation]) -> dict[int, Observation]:
+    """The replaced version of each note that has one."""
+    wanted = [note.supersedes for note in notes if note.supersedes is not None]
+    rows = conn.execute(select(observations).where(observations.c.id.in_(wanted))).mappings() if wanted else ()
+    return {row["id"]: Observation.from_row(row) for row in rows}
+
+
+def render(note: Observation, before: Observation | None) -> str:
+    """The note in plain words, together with the version that is no longer true."""
+    line = f"o{note.id} {note.happened or _day(note.said_at)} {note.kind}: {note.text}"
+    if note.cause:
+        line += f", because {note.cause}"
+    if before is not None:
+        line += f" (before: {before.text}, {before.happened or _day(before.said_at)} – no longer true)"
+    return line
+
+
+def about(conn: Connection, ns: str, said_in: Mapping[int, str]) -> dict[int, list[Observation]]:
+    """The observations that are from these messages, by message, closed ones too. `said_in`: message id → session id."""
+    found: dict[int, list[Observation]] = {}
+    for each in of(conn, observations.c.ns == ns, observations.c.session_id.in_(set(said_in.values()))):
+        for number in said_in.keys() & set(each.src):
+            found.setdefault(number, []).append(each)
+    return found
+
+
+def _day(ms: int) -> str:
+    return iso(ms)[:10]

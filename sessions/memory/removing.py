@@ -1,0 +1,46 @@
+"""Memory goes with what it is from: a session, the last words of one, a namespace."""
+
+from sqlalchemy import Connection, delete, select, update
+
+from sessions.db.schema import folds, forgotten, memory_state, observations, sessions
+from sessions.memory.digest import changed, drop
+from sessions.memory.observations import delete_rows, lock, of
+from sessions.records import Session
+
+
+def remove_session(conn: Connection, session: Session) -> None:
+    """Everything that is from this session. What an observation of it had closed stays closed; the digest, which may hold words of it, is
+    made anew by the next fold. With its last session a namespace loses its memory's state too."""
+    lock(conn, session.ns)
+    delete_rows(conn, of(conn, observations.c.session_id == session.id))
+    conn.execute(delete(folds).where(folds.c.session_id == session.id))
+    changed(conn, session.ns, revises=True, digest=None)
+    others = select(sessions.c.id).where(sessions.c.ns == session.ns, sessions.c.id != session.id).limit(1)
+    notes = select(observations.c.id).where(observations.c.ns == session.ns).limit(1)
+    if conn.scalar(others) is None and conn.scalar(notes) is None:
+        drop(conn, session.ns)
+        conn.execute(delete(forgotten).where(forgotten.c.ns == session.ns))
+
+
+def take_back(conn: Connection, session: Session, first: int) -> None:
+    """The messages of this session from `first` on are taken back: nothing was learned from them."""
+    lock(conn, session.ns)
+    learned = of(conn, observations.c.session_id == session.id)
+    gone = [each for each in learned if each.src and min(each.src) >= first]
+    past = conn.scalar(select(folds.c.folded_to).where(folds.c.session_id == session.id)) or 0
+    if not gone and past < first:
+        return
+    delete_rows(conn, gone)
+    conn.execute(
+        update(folds).where(folds.c.session_id == session.id, folds.c.folded_to >= first).values(folded_to=first - 1)
+    )
+    changed(conn, session.ns, revises=True, digest=None)
+
+
+def remove_namespace(conn: Connection, ns: str) -> None:
+    """All of its memory."""
+    lock(conn, ns)
+    delete_rows(conn, of(conn, observations.c.ns == ns))
+    for table in (folds, forgotten, memory_state):
+        conn.execute(delete(table).where(table.c.ns == ns))
+    drop(conn, ns)

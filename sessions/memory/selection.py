@@ -1,0 +1,104 @@
+"""Which observations a prompt shows: all while they fit, else the weightiest and newest. The choice is made anew only after some more have
+come, and new ones are appended, so that the start of the prompt stays the same."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, or_, select
+
+from sessions.db.schema import observations
+from sessions.db.sql import param
+from sessions.memory.observations import PINNED, render, replaced
+from sessions.records import Observation
+
+READ = 400
+STEP = 16
+"""After so many more the choice is made anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """An observation as the prompt has it. `chosen`: it was there when the choice was last made."""
+
+    id: int
+    text: str
+    weight: int
+    chosen: bool
+
+
+_THERE = (
+    observations.c.ns == param("of"),
+    or_(observations.c.closed_at.is_(None), observations.c.closed_by.is_not(None)),
+)
+_COUNT = select(func.count()).select_from(observations).where(*_THERE)
+_NEWEST = select(observations).where(*_THERE).order_by(observations.c.id.desc()).limit(READ)
+_WEIGHTIEST = (
+    select(observations)
+    .where(*_THERE, observations.c.weight > 1, observations.c.id < param("before"))
+    .order_by(observations.c.id.desc())
+    .limit(READ)
+)
+
+
+def lines(conn: Connection, ns: str) -> list[Line]:
+    """In order of their ids: what is open, and what was open when the choice was last made; the line of the newer one says then what is
+    no longer true."""
+    newest = _read(conn, _NEWEST, ns)
+    if not newest:
+        return []
+    older = _read(conn, _WEIGHTIEST, ns, before=newest[0].id) if len(newest) == READ else []
+    fresh = (conn.scalar(_COUNT, {"of": ns}) or 0) % STEP
+    base = newest[-fresh - 1].id if fresh < len(newest) else 0
+    kept = [note for note in (*older, *newest) if note.closed_by is None or note.closed_by > base]
+    before = replaced(conn, kept)
+    return [
+        Line(
+            id=note.id,
+            text=render(note, before.get(note.supersedes or 0)),
+            weight=note.weight,
+            chosen=note.id <= base,
+        )
+        for note in kept
+    ]
+
+
+def _read(conn: Connection, query: Select[Any], ns: str, **more: object) -> list[Observation]:
+    rows = conn.execute(query, {"of": ns, **more}).mappings()
+    return [Observation.from_row(row) for row in rows][::-1]
+
+
+def choose(found: Sequence[Line], budget: int, cost: Mapping[int, int]) -> list[Line]:
+    """Those that fit into the budget. `cost`: of each line, by its id."""
+    if sum(cost.values()) <= budget:
+        return list(found)
+    older, newer = ([line for line in found if line.chosen is wanted] for wanted in (True, False))
+    kept = _weightiest(older, budget * 3 // 4, cost)
+    kept |= _newest(newer, budget - sum(cost[number] for number in kept), cost)
+    return [line for line in found if line.id in kept]
+
+
+def _weightiest(found: Sequence[Line], budget: int, cost: Mapping[int, int]) -> set[int]:
+    """What somebody wanted to be kept first, then by weight and recency."""
+    age = {line.id: len(found) - place for place, line in enumerate(found)}
+    kept: set[int] = set()
+    for line in sorted(found, key=lambda line: (line.weight >= PINNED, _score(line, age[line.id])), reverse=True):
+        if cost[line.id] <= budget:
+            budget -= cost[line.id]
+            kept.add(line.id)
+    return kept
+
+
+def _score(line: Line, age: int) -> float:
+    return (1 + math.log1p(min(line.weight, PINNED))) / age
+
+
+def _newest(found: Sequence[Line], budget: int, cost: Mapping[int, int]) -> set[int]:
+    kept: set[int] = set()
+    for line in reversed(found):
+        budget -= cost[line.id]
+        if budget < 0:
+            break
+        kept.add(line.id)
+    return kept
