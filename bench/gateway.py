@@ -26,6 +26,7 @@ from sessions import runs, store
 from sessions.clock import now_ms
 from sessions.db import search
 from sessions.inbox import NewInbox
+from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.records import EndReason, NewMessage, Role, Route, RunStatus, Source
 from sessions.topics import Topic, Touch, ids_of
@@ -39,6 +40,8 @@ import asyncio, sys
 from pathlib import Path
 from gateway.app import open_app, running
 from gateway.config.load import load
+from sessions.inbox_body import InboxMessage
+from sessions.inbox_body import InboxMessage
 async def ready():
     home = Path(sys.argv[1])
     async with open_app(home, load(home, {})) as app, running(app):
@@ -90,7 +93,7 @@ class Desk:
         new = NewInbox(
             dedup_key=f"bench:{self._number}",
             session_key=f"agent:main:telegram:dm:{chat}",
-            messages=[{"content": text}],
+            messages=[InboxMessage(content=text)],
             route=route,
         )
         began = time.perf_counter()

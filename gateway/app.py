@@ -2,11 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.practice import PracticeModel
@@ -26,6 +25,7 @@ from gateway.runs.services import Services, SettleFile
 from gateway.runs.worker import Worker
 from sessions.completeness import require_complete
 from sessions.db import Database, open_database
+from sessions.stored_files import StoredFile
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,10 +174,10 @@ def _house(
     def window(name: str | None) -> Window:
         return Window(size=answering.model.window(name), output=settings.config.model.max_output_tokens)
 
-    async def settle_file(attachment: Mapping[str, Any], inbox: Path) -> tuple[dict[str, Any], str]:
+    async def settle_file(file: StoredFile, inbox: Path) -> tuple[StoredFile, str]:
         if files.settle is None:
-            return {**attachment, "gone": True}, ""
-        return await files.settle(attachment, inbox)
+            return replace(file, gone=True), ""
+        return await files.settle(file, inbox)
 
     return Services(
         home=home,

@@ -115,7 +115,6 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
         house=app.house,
         keys=lambda: caller_keys(app.settings.config, own),
         models=lambda: model_names(app.settings.config, app.chosen),
-        tools=lambda: app.settings.config.agents["main"].tools,
         readiness=lambda: _readiness(app.settings.config, chats, watch),
         webhooks=Webhooks(chats),
         metrics=app.metrics,

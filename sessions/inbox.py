@@ -1,17 +1,18 @@
 """The inbox: everything that came in, and what became of it. The unique key of a row recognises repeated events;
 its commit comes before the platform's acknowledgement."""
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Self
+from typing import Self
 
 from sqlalchemy import Connection, RowMapping, delete, func, select, text, update
 
+from sessions.call_options import CallOptions
 from sessions.db.schema import inbox
 from sessions.db.sql import insert_once, param
-from sessions.records import NewMessage, Role, Route
+from sessions.inbox_body import InboxBody, InboxMessage
+from sessions.records import Route
 
 
 class InboxKind(StrEnum):
@@ -36,16 +37,17 @@ class InboxOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewInbox:
-    """`messages` is what goes into the journal; `options` is for the run that a queued row starts. `answers`: it may be the answer that a
-    run waits for; otherwise it is kept until that is there."""
+    """`messages` is what goes into the journal; `options` is for the run that a queued row starts. `changed`: what a noted request has made.
+    `answers`: it may be the answer that a run waits for; otherwise it is kept until that is there."""
 
     dedup_key: str
     session_key: str
-    messages: Sequence[Mapping[str, Any]] = ()
+    messages: Sequence[InboxMessage] = ()
     kind: InboxKind = InboxKind.MESSAGE
     mode: InboxMode = InboxMode.FOLD
     route: Route | None = None
-    options: Mapping[str, Any] | None = None
+    options: CallOptions = field(default_factory=CallOptions)
+    changed: str | None = None
     fingerprint: str | None = None
     answers: bool = True
 
@@ -57,8 +59,7 @@ class InboxRow:
     session_key: str
     kind: InboxKind
     mode: InboxMode
-    messages: list[dict[str, Any]]
-    options: dict[str, Any]
+    body: InboxBody
     route: Route | None
     run_id: str | None
     fingerprint: str | None
@@ -68,15 +69,13 @@ class InboxRow:
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
-        body: dict[str, Any] = json.loads(row["body"]) if row["body"] else {}
         return cls(
             id=row["id"],
             dedup_key=row["dedup_key"],
             session_key=row["session_key"],
             kind=InboxKind(row["kind"]),
             mode=InboxMode(row["mode"]),
-            messages=body.get("messages", []),
-            options=body.get("options") or {},
+            body=InboxBody.from_json(row["body"]),
             route=Route.from_json(row["route"]) if row["route"] else None,
             run_id=row["run_id"],
             fingerprint=row["fingerprint"],
@@ -93,11 +92,14 @@ def serialize(conn: Connection, session_key: str) -> None:
         conn.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"), {"key": session_key})
 
 
+_NOTHING = InboxBody()
+
+
 def put(
     conn: Connection, new: NewInbox, now: int, *, outcome: InboxOutcome | None = None, run_id: str | None = None
 ) -> int | None:
     """The id of the new row; None when the event is there already."""
-    body = {"messages": list(new.messages), "options": dict(new.options or {})}
+    body = InboxBody(messages=tuple(new.messages), options=new.options, changed=new.changed)
     return insert_once(
         conn,
         inbox,
@@ -106,7 +108,7 @@ def put(
             "session_key": new.session_key,
             "kind": new.kind,
             "mode": new.mode,
-            "body": "" if outcome and not new.options else json.dumps(body, ensure_ascii=False),
+            "body": "" if body == _NOTHING else body.to_json(),
             "route": new.route.to_json() if new.route else None,
             "fingerprint": new.fingerprint,
             "created_at": now,
@@ -165,14 +167,14 @@ _SETTLE = (
 def settle(conn: Connection, row_id: int, outcome: InboxOutcome, run_id: str | None, *, ask: int | None = None) -> None:
     """Record what became of it. The text is in the journal now; the key stays, to recognise doubles, and the ask that it answered,
     so that what follows the answer can be told from what came before."""
-    left = "" if ask is None else json.dumps({"options": {"ask": ask}})
+    left = "" if ask is None else InboxBody(ask=ask).to_json()
     conn.execute(_SETTLE, {"row": row_id, "is": outcome, "run": run_id, "left": left})
 
 
-def keep_for(conn: Connection, row_id: int, run_id: str, ask: int, messages: Sequence[Mapping[str, Any]]) -> None:
+def keep_for(conn: Connection, row_id: int, run_id: str, ask: int, messages: Sequence[InboxMessage]) -> None:
     """The row has answered this ask, and these messages of it are still to be taken in by the run."""
-    body = json.dumps({"messages": messages, "options": {"ask": ask}}, ensure_ascii=False)
-    conn.execute(update(inbox).where(inbox.c.id == row_id).values(run_id=run_id, body=body))
+    body = InboxBody(messages=tuple(messages), ask=ask)
+    conn.execute(update(inbox).where(inbox.c.id == row_id).values(run_id=run_id, body=body.to_json()))
 
 
 _ASSIGN = update(inbox).where(inbox.c.id == param("row")).values(run_id=param("run"))
@@ -189,24 +191,12 @@ def keys_with_unread(conn: Connection) -> list[str]:
 def amend(conn: Connection, session_key: str, message_id: str, content: str) -> bool:
     """Changes an unread message after an edit of the user. False when it was taken in already."""
     for row in unread(conn, session_key):
-        if row.route is not None and row.route.reply_to == message_id and row.messages:
-            body = {"messages": [*row.messages[:-1], {**row.messages[-1], "content": content}], "options": row.options}
-            conn.execute(update(inbox).where(inbox.c.id == row.id).values(body=json.dumps(body, ensure_ascii=False)))
+        if row.route is not None and row.route.reply_to == message_id and row.body.messages:
+            *earlier, last = row.body.messages
+            body = replace(row.body, messages=(*earlier, replace(last, content=content)))
+            conn.execute(update(inbox).where(inbox.c.id == row.id).values(body=body.to_json()))
             return True
     return False
-
-
-def as_new_message(body: Mapping[str, Any], run_id: str) -> NewMessage:
-    return NewMessage(
-        role=Role(body.get("role", Role.USER)),
-        content=body.get("content"),
-        run_id=run_id,
-        sender=body.get("sender"),
-        attachments=body.get("attachments"),
-        tool_calls=body.get("tool_calls"),
-        tool_call_id=body.get("tool_call_id"),
-        tool_name=body.get("tool_name"),
-    )
 
 
 def command(conn: Connection, dedup_key: str, session_key: str, now: int) -> bool:

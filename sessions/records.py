@@ -1,16 +1,17 @@
 """Rows of the tables as frozen dataclasses. A change goes through the database."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
 from sqlalchemy import RowMapping
 
+from sessions.call_options import CallOptions
 from sessions.keys import Address, ChatKind
 from sessions.messages import Piece
 from sessions.outbox_body import OutboxBody
+from sessions.stored_files import StoredFile
 
 
 class Source(StrEnum):
@@ -118,7 +119,7 @@ class Message:
     token_count: int | None
     created_at: int
     sender: str | None
-    attachments: list[dict[str, Any]] | None
+    attachments: tuple[StoredFile, ...]
     state: MessageState
     idem_key: str | None
 
@@ -136,7 +137,7 @@ class Message:
             token_count=row["token_count"],
             created_at=row["created_at"],
             sender=row["sender"],
-            attachments=_json(row["attachments"]),
+            attachments=tuple(map(StoredFile.from_stored, _json(row["attachments"]) or ())),
             state=MessageState(row["state"]),
             idem_key=row["idem_key"],
         )
@@ -154,7 +155,7 @@ class NewMessage:
     tool_name: str | None = None
     token_count: int | None = None
     sender: str | None = None
-    attachments: list[dict[str, Any]] | None = None
+    attachments: tuple[StoredFile, ...] = ()
     state: MessageState = MessageState.DONE
     idem_key: str | None = None
 
@@ -193,7 +194,9 @@ class Run:
     output_tokens: int
     worked_ms: int
     route: Route | None
-    options: Mapping[str, Any]
+    options: CallOptions
+    error_code: str | None  # why it failed, in a word for programs, where there is one
+    withheld: bool  # a part of the answer, or all of it, by the service's content filter
     deployment: str | None
     thread_id: str | None
     created_at: int
@@ -207,14 +210,20 @@ class Run:
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
-        values: dict[str, Any] = {name: row[name] for name in cls.__slots__ if name != "away_ms"}
+        values: dict[str, Any] = {name: row[name] for name in cls.__slots__ if name not in _NO_COLUMNS}
         values["kind"] = RunKind(row["kind"])
         values["status"] = RunStatus(row["status"])
         values["stop_reason"] = StopReason(row["stop_reason"]) if row["stop_reason"] else None
         values["route"] = Route.from_json(row["route"]) if row["route"] else None
-        values["options"] = json.loads(row["options"]) if row["options"] else {}
+        stored: dict[str, Any] = _json(row["options"]) or {}
+        values["options"] = CallOptions.from_stored(stored)
+        values["error_code"], values["withheld"] = stored.get("error_code"), bool(stored.get("withheld"))
         values["noted"] = tuple(json.loads(row["noted"])) if row["noted"] else ()
         return cls(**values)
+
+
+_NO_COLUMNS = frozenset({"away_ms", "error_code", "withheld"})
+"""Fields of a run without a column of their own: how it ended is rarely of interest, and stands among its options."""
 
 
 class AskKind(StrEnum):

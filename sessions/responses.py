@@ -17,8 +17,10 @@ from sessions.db.schema import messages, responses, sessions
 from sessions.db.sql import param
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
+from sessions.messages import AttachmentKind
 from sessions.records import MessageState, NewMessage, Role
 from sessions.runs import Opening, open_session
+from sessions.stored_files import StoredFile
 
 JSON = dict[str, Any]
 
@@ -149,7 +151,9 @@ def history(conn: Connection, kept: Kept) -> list[NewMessage]:
             tool_call_id=row["tool_call_id"],
             tool_name=row["tool_name"],
             sender=row["sender"],
-            attachments=json.loads(row["attachments"]) if row["attachments"] else None,
+            attachments=tuple(
+                map(StoredFile.from_stored, json.loads(row["attachments"]) if row["attachments"] else ())
+            ),
         )
         for row in conn.execute(rows.order_by(messages.c.id)).mappings()
         if row["tool_call_id"] not in left
@@ -191,9 +195,11 @@ def _as_new(message: JSON) -> NewMessage:
     content: Any = message.get("content")
     parts: list[JSON] = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     pictures = [str(part["image_url"]["url"]) for part in parts if part["type"] == "image_url"]
-    linked = [
-        {"kind": "image", "name": "picture", "mime": "image/*", "url": url} for url in pictures if "://" in url[:8]
-    ]
+    linked = tuple(
+        StoredFile(kind=AttachmentKind.IMAGE, name="picture", mime="image/*", url=url)
+        for url in pictures
+        if "://" in url[:8]
+    )
     texts = [part["text"] for part in parts if part["type"] == "text"]
     texts += ["[a file that was sent earlier]" for _ in range(len(parts) - len(texts) - len(linked))]
     return NewMessage(
@@ -201,7 +207,7 @@ def _as_new(message: JSON) -> NewMessage:
         content="\n".join(texts) or None,
         tool_calls=message.get("tool_calls"),
         tool_call_id=message.get("tool_call_id"),
-        attachments=linked or None,
+        attachments=linked,
     )
 
 

@@ -44,7 +44,7 @@ def as_line(message: Message) -> dict[str, Any]:
         "tool_calls": message.tool_calls,
         "tool_call_id": message.tool_call_id,
         "tool_name": message.tool_name,
-        "attachments": message.attachments,
+        "attachments": [file.to_stored() for file in message.attachments] or None,
         "run_id": message.run_id,
         "created_at": message.created_at,
     }

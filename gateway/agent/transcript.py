@@ -40,7 +40,20 @@ def as_turns(
 
 def valid(turns: Sequence[JSON]) -> list[JSON]:
     """Every call with its result, alternating roles, and a user's message first."""
-    return _from_a_user(_alternate(_complete(turns)))
+    return _from_a_user(well_formed(turns))
+
+
+def well_formed(turns: Sequence[JSON], missing: str = MISSING) -> list[JSON]:
+    """Every call with its result (`missing` where there is none), and alternating roles."""
+    return _alternate(_complete(turns, missing))
+
+
+def with_time(turns: Sequence[JSON], moment: int, timezone: str) -> list[JSON]:
+    """The last user message begins with a line that says what time it is."""
+    start, last = f"{time_line(moment, ZoneInfo(timezone))}\n\n", last_of_user(turns)
+    return [
+        {**turn, "content": with_start(turn["content"], start)} if i == last else turn for i, turn in enumerate(turns)
+    ]
 
 
 def timed(turns: Sequence[JSON], timezone: str, note: str = "") -> list[JSON]:
@@ -77,7 +90,7 @@ def with_start(content: Any, start: str) -> Any:
     return [{"type": "text", "text": start}, first, *rest]
 
 
-def _complete(turns: Sequence[JSON]) -> list[JSON]:
+def _complete(turns: Sequence[JSON], note: str) -> list[JSON]:
     """Each call directly followed by its result, and no result without its call: anything else bricks a session."""
     complete: list[JSON] = []
     for i, turn in enumerate(turns):
@@ -86,7 +99,7 @@ def _complete(turns: Sequence[JSON]) -> list[JSON]:
         complete.append(turn)
         results = _results_after(turns, i) if turn.get("tool_calls") else {}
         for call in turn.get("tool_calls") or ():
-            missing = {"role": "tool", "tool_call_id": call["id"], "content": MISSING}
+            missing = {"role": "tool", "tool_call_id": call["id"], "content": note}
             complete.append(results.get(call["id"], missing))
     return complete
 
@@ -109,7 +122,7 @@ def _alternate(turns: Sequence[JSON]) -> list[JSON]:
         last = merged[-1] if merged else {}
         same = last.get("role") == turn["role"] and turn["role"] in {"user", "assistant"}
         if same and not last.get("tool_calls"):
-            merged[-1] = {**last, **turn, "content": _joined(last["content"] or "", turn["content"] or "")}
+            merged[-1] = {**last, **turn, "content": _joined(last.get("content") or "", turn.get("content") or "")}
         else:
             merged.append(turn)
     return merged

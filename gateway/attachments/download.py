@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from adapters.base import Adapter, DeliveryError, FetchesMedia, TryLater
 from gateway.attachments.inbox_files import describe_file, safe_name, save_file, size_text
@@ -13,7 +14,8 @@ from gateway.attachments.safe_fetch import Fetch, Fetcher, NotFetched
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.quoting import as_quoted
-from sessions.messages import Attachment, AttachmentKind
+from sessions.messages import AttachmentKind
+from sessions.stored_files import StoredFile
 
 log = get_logger(__name__)
 
@@ -53,47 +55,40 @@ class AttachmentDownloader:
         self._sleep = sleep
         self._troubled: dict[str, float] = {}  # since when a platform has given nothing
 
-    async def settle(self, attachment: Mapping[str, Any], inbox: Path) -> tuple[dict[str, Any], str]:
-        """The attachment with its path, or marked as gone, and a line for the model. Never raises."""
-        name = safe_name(str(attachment.get("name") or "file"))
-        size = attachment.get("size")
-        limit = self._limit()
-        if size is not None and size > limit:
-            line = say("limits.file_too_big", name=name, size=size_text(size), limit=size_text(limit))
-            return {**attachment, "gone": True}, f"[{line}]"
+    async def settle(self, file: StoredFile, inbox: Path) -> tuple[StoredFile, str]:
+        """The file with its path, or marked as gone, and a line for the model. Never raises."""
+        name, limit = safe_name(file.name or "file"), self._limit()
+        if file.size is not None and file.size > limit:
+            line = say("limits.file_too_big", name=name, size=size_text(file.size), limit=size_text(limit))
+            return replace(file, gone=True), f"[{line}]"
         try:
-            data, mime = await self._fetch(attachment, limit)
+            data, mime = await self._fetch(file, limit)
             path = await asyncio.to_thread(save_file, inbox, name, data)
         except NotFetched as error:
             log.warning("media.not_fetched", name=name, error=str(error))
-            return {**_without_address(attachment), "gone": True}, f"[file {name} is not there: {error}]"
+            return replace(file, address="", gone=True), f"[file {name} is not there: {error}]"
         except (DeliveryError, OSError) as error:
             log.warning("media.gone", name=name, error=str(error))
-            platform = str(attachment.get("platform", "")).title()
             not_now = isinstance(error, TryLater)
-            line = say("limits.file_not_now" if not_now else "limits.file_gone", name=name, platform=platform)
-            return {**attachment, "gone": True}, f"[{line}]"
-        settled = {**_without_address(attachment), "mime": mime, "path": str(path), "size": len(data)}
+            line = say(
+                "limits.file_not_now" if not_now else "limits.file_gone", name=name, platform=file.platform.title()
+            )
+            return replace(file, gone=True), f"[{line}]"
+        settled = replace(file, address="", mime=mime, path=str(path), size=len(data))  # the address may hold a secret
         return settled, await self._line(settled, path, data)
 
-    async def _fetch(self, attachment: Mapping[str, Any], limit: int) -> tuple[bytes, str]:
+    async def _fetch(self, file: StoredFile, limit: int) -> tuple[bytes, str]:
         """The bytes and their media type."""
-        if address := attachment.get("address"):
-            found = await self._fetch_address(str(address), limit)
+        if file.address:
+            found = await self._fetch_address(file.address, limit)
             return found.data, found.mime
-        return await self._fetch_from_platform(attachment, limit), str(attachment.get("mime", ""))
+        return await self._fetch_from_platform(file, limit), file.mime
 
-    async def _fetch_from_platform(self, attachment: Mapping[str, Any], limit: int) -> bytes:
-        adapter = self._adapters.get(str(attachment.get("platform", "")))
+    async def _fetch_from_platform(self, file: StoredFile, limit: int) -> bytes:
+        adapter = self._adapters.get(file.platform)
         if not isinstance(adapter, FetchesMedia):
             raise DeliveryError("the platform is not connected")
-        wanted = Attachment(
-            kind=AttachmentKind(attachment["kind"]),
-            name=str(attachment["name"]),
-            mime=str(attachment["mime"]),
-            ref=str(attachment["ref"]),
-        )
-        return await self._patiently(str(adapter.platform), partial(adapter.fetch, wanted, limit))
+        return await self._patiently(str(adapter.platform), partial(adapter.fetch, file.as_attachment(), limit))
 
     async def _patiently(self, platform: str, fetch: Callable[[], Awaitable[bytes]]) -> bytes:
         """Tries for a minute in all. In an outage the files of one message share that minute."""
@@ -117,23 +112,17 @@ class AttachmentDownloader:
         self._troubled[platform] = since if now - since < 2 * PATIENCE_SECONDS else now
         return now - self._troubled[platform]
 
-    async def _line(self, attachment: Mapping[str, Any], path: Path, data: bytes) -> str:
-        transcriber = self._transcriber() if attachment["kind"] == AttachmentKind.VOICE else None
+    async def _line(self, file: StoredFile, path: Path, data: bytes) -> str:
+        transcriber = self._transcriber() if file.kind is AttachmentKind.VOICE else None
         if transcriber is not None:
             try:
-                return _heard(await transcriber.transcribe(data, path.name), attachment, path)
+                return _heard(await transcriber.transcribe(data, path.name), file.of, path)
             except NotTranscribed as error:
                 log.warning("voice.not_understood", error=str(error))
-        kind = {AttachmentKind.IMAGE: "picture", AttachmentKind.VOICE: "voice message"}.get(attachment["kind"], "file")
-        return describe_file(kind, path, str(attachment.get("mime", "")), len(data))
+        kind = {AttachmentKind.IMAGE: "picture", AttachmentKind.VOICE: "voice message"}.get(file.kind, "file")
+        return describe_file(kind, path, file.mime, len(data))
 
 
-def _heard(said: str, attachment: Mapping[str, Any], path: Path) -> str:
+def _heard(said: str, whose: str, path: Path) -> str:
     """The transcript. That of a quoted message is quoted: it is not what the sender said."""
-    whose = attachment.get("of")
     return f"(what {whose} says in {path.name}:)\n{as_quoted(said)}" if whose else said
-
-
-def _without_address(attachment: Mapping[str, Any]) -> dict[str, Any]:
-    """Removes the address after the download. It may hold a secret."""
-    return {key: value for key, value in attachment.items() if key != "address"}

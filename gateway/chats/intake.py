@@ -10,7 +10,7 @@ from gateway.chats import pairing
 from gateway.chats.access import Access, AccessDecision, AccessRules, Paired
 from gateway.chats.approvals import decide, tell_held_up, waiting_for
 from gateway.chats.edit_filter import EditFilter
-from gateway.chats.message_text import escape_speaker_marks, inbox_body, message_text, printable, shortened
+from gateway.chats.message_text import escape_speaker_marks, inbox_message, message_text, printable, shortened
 from gateway.commands import Chat, Command, Parsed, execute, find, parse
 from gateway.observe.logging import get_logger
 from gateway.texts import say
@@ -18,6 +18,7 @@ from sessions import aliases, inbox, outbox, overheard, people, runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.inbox import NewInbox
+from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind
 from sessions.messages import Inbound, InboundKind
 from sessions.outbox_body import OutboxBody
@@ -258,14 +259,14 @@ class Intake:
         if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
             self._refuse(conn, inbound, chat, refusal)
             return
-        content = str(inbox_body(inbound)["content"])
-        if inbox.amend(conn, chat.session_key, inbound.message_id, content):
+        message = inbox_message(inbound)
+        if inbox.amend(conn, chat.session_key, inbound.message_id, message.content):
             inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now)
             return
         active = runs.active(conn, chat.session_key)
         if active is not None and _parsed(inbound) is None:
             note = "(this replaces an earlier message of mine, which I edited)"
-            edited = {**inbox_body(inbound), "content": f"{content}\n{note}"}
+            edited = replace(message, content=f"{message.content}\n{note}")
             _accept(conn, chat, inbound.dedup_key, [edited], answers=False)
         elif active is None and inbound.address.kind is ChatKind.DM:
             self._once(conn, inbound, chat, say("limits.edited_late"))
@@ -332,25 +333,26 @@ def _waits(conn: Connection, session_key: str) -> bool:
     return active is not None and active.status is RunStatus.WAITING
 
 
-def _messages(conn: Connection, inbound: Inbound, chat: Chat, answered: Ask | None) -> list[dict[str, object]]:
-    """The inbox bodies of a message. The answer to an approval is the bare text, so that "yes" stays "yes" when it
+def _messages(conn: Connection, inbound: Inbound, chat: Chat, answered: Ask | None) -> list[InboxMessage]:
+    """What a message adds to the journal. The answer to an approval is the bare text, so that "yes" stays "yes" when it
     is a reply."""
     if answered is not None and answered.kind is AskKind.APPROVAL and not inbound.forwarded_from:
-        return [{**inbox_body(replace(inbound, quote=None)), "content": inbound.text}]
+        return [replace(inbox_message(replace(inbound, quote=None)), content=inbound.text)]
     if answered is not None:
-        return [inbox_body(replace(inbound, quote=None))]
-    return [*_earlier(conn, inbound, chat), inbox_body(inbound)]
+        return [inbox_message(replace(inbound, quote=None))]
+    return [*_earlier(conn, inbound, chat), inbox_message(inbound)]
 
 
-def _earlier(conn: Connection, inbound: Inbound, chat: Chat) -> list[dict[str, object]]:
+def _earlier(conn: Connection, inbound: Inbound, chat: Chat) -> list[InboxMessage]:
     """What was overheard since the last message. Nothing for a repeated event, which would consume it."""
     if inbound.address.kind is ChatKind.DM or inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
         return []
-    return [{"content": f"[{name}] {text}", "sender": name} for name, text in overheard.take(conn, chat.session_key)]
+    heard = overheard.take(conn, chat.session_key)
+    return [InboxMessage(content=f"[{name}] {text}", sender=name) for name, text in heard]
 
 
 def _accept(
-    conn: Connection, chat: Chat, dedup_key: str, messages: list[dict[str, object]], *, answers: bool = True
+    conn: Connection, chat: Chat, dedup_key: str, messages: list[InboxMessage], *, answers: bool = True
 ) -> Accepted:
     key, route = chat.session_key, chat.route
     new = NewInbox(dedup_key=dedup_key, session_key=key, messages=messages, route=route, answers=answers)

@@ -1,11 +1,14 @@
 """Turns a message of a platform into the text of a journal entry."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 from gateway.texts.quoting import as_quoted
+from sessions.inbox_body import InboxMessage
 from sessions.keys import ChatKind
-from sessions.messages import Attachment, Inbound, Quote
+from sessions.messages import Inbound, Quote
+from sessions.stored_files import StoredFile
 
 QUOTED = 8_000
 """Characters: the longest that somebody can be asked about, and the question behind it still fits."""
@@ -59,19 +62,22 @@ def message_text(inbound: Inbound) -> str:
     return f"(forwarded from {inbound.forwarded_from})\n{text}".rstrip()
 
 
-def inbox_body(inbound: Inbound) -> dict[str, object]:
-    """The inbox body of a message, with the files of the message that it replies to."""
+def inbox_message(inbound: Inbound) -> InboxMessage:
+    """The message for the journal, with the files of the message that it replies to."""
     text = _with_quote(message_text(inbound), inbound.quote)
     in_dm = inbound.address.kind is ChatKind.DM
     name = inbound.sender.name or inbound.sender.id
-    made: dict[str, object] = {"content": text if in_dm else f"[{name}] {escape_speaker_marks(text)}", "sender": name}
-    files = [_attachment(inbound, file) for file in inbound.attachments]
-    if inbound.quote is not None:
-        whose = _whose(inbound.quote)
-        files += [{**_attachment(inbound, file), "of": whose} for file in inbound.quote.attachments]
-    if files:
-        made["attachments"] = files
-    return made
+    content = text if in_dm else f"[{name}] {escape_speaker_marks(text)}"
+    return InboxMessage(content=content, sender=name, attachments=tuple(_files(inbound)))
+
+
+def _files(inbound: Inbound) -> Iterator[StoredFile]:
+    platform, quote = str(inbound.address.platform), inbound.quote
+    for file in inbound.attachments:
+        yield StoredFile.from_attachment(file, platform)
+    if quote is not None:
+        for file in quote.attachments:
+            yield StoredFile.from_attachment(file, platform, of=_whose(quote))
 
 
 def _with_quote(text: str, quote: Quote | None) -> str:
@@ -88,14 +94,3 @@ def _with_quote(text: str, quote: Quote | None) -> str:
 
 def _whose(quote: Quote) -> str:
     return "you" if quote.from_us else quote.sender_name or "an earlier message"
-
-
-def _attachment(inbound: Inbound, attachment: Attachment) -> dict[str, object]:
-    return {
-        "platform": inbound.address.platform,
-        "kind": attachment.kind,
-        "name": attachment.name,
-        "mime": attachment.mime,
-        "size": attachment.size,
-        "ref": attachment.ref,
-    }

@@ -18,6 +18,7 @@ from gateway.texts import say
 from sessions import asks, runs, store
 from sessions.clock import now_ms
 from sessions.inbox import NewInbox
+from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
 from sessions.records import Ask, Run, RunStatus, Session, Source
 from sessions.runs.outcomes import standing
@@ -188,7 +189,7 @@ def _waiting(conn: Connection) -> str | None:
 
 
 def _say(conn: Connection, key: str, number: str, text: str) -> runs.Accepted:
-    messages = [{"content": _chosen(conn, key, text)}]
+    messages = [InboxMessage(content=_chosen(conn, key, text))]
     new = NewInbox(dedup_key=f"cli:{key}:{number}", session_key=key, messages=messages)
     return runs.accept(conn, new, runs.Opening(), now_ms())
 

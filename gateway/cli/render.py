@@ -176,10 +176,7 @@ def _message(message: Message) -> str:
     if message.role is Role.TOOL:
         return _dim(f"  ← {message.tool_name or 'result'}: {one_line(message.content or '', _RESULT)}")
     lines = [f"  {line}".rstrip() for line in clean(message.content or "").splitlines()]
-    lines += [
-        _dim(f"  + {one_line(str(file.get('name') or file.get('kind') or 'file'))}")
-        for file in message.attachments or []
-    ]
+    lines += [_dim(f"  + {one_line(file.name or file.kind)}") for file in message.attachments]
     lines += [_dim(f"  → {_call(call)}") for call in message.tool_calls or []]
     return "\n".join([f"{stamp}  {click.style(_who(message), bold=True)}", *lines]) if lines else ""
 

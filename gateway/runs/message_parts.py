@@ -4,10 +4,11 @@ import asyncio
 import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from gateway.agent.models.interface import JSON
+from sessions.messages import AttachmentKind
 from sessions.records import Message
+from sessions.stored_files import StoredFile
 
 MAX_IMAGE = 5_000_000
 NEW, EARLIER = 10, 4
@@ -28,28 +29,27 @@ async def parts_to_show(history: Sequence[Message], run_id: str, *, every: bool)
 
 async def parts_of(message: Message, *, whole: bool = False) -> Sequence[JSON]:
     """Saved files become data URLs, addresses stay; what is gone or, unless `whole`, too large is left out (its name is in the text)."""
-    parts = [await _part(attachment, None if whole else MAX_IMAGE) for attachment in message.attachments or ()]
+    parts = [await _part(file, None if whole else MAX_IMAGE) for file in message.attachments]
     return [part for part in parts if part is not None]
 
 
-async def _part(attachment: dict[str, Any], limit: int | None) -> JSON | None:
-    sent_as = attachment.get("part") or ("image_url" if attachment.get("kind") == "image" else None)
-    path, mime = attachment.get("path"), str(attachment.get("mime") or "")
+async def _part(file: StoredFile, limit: int | None) -> JSON | None:
+    sent_as = file.part or ("image_url" if file.kind is AttachmentKind.IMAGE else None)
     match sent_as:
-        case "image_url" if url := attachment.get("url"):
-            return _picture(url, attachment)
-        case "image_url" if path and (mime in _KINDS or attachment.get("part")):
-            data = await asyncio.to_thread(_read, Path(path), limit)
-            return None if data is None else _picture(f"data:{mime};base64,{data}", attachment)
-        case "file" if path:
-            data = await asyncio.to_thread(_read, Path(path), limit)
-            return None if data is None else _file(str(attachment["name"]), f"data:{mime};base64,{data}")
+        case "image_url" if file.url:
+            return _picture(file.url, file)
+        case "image_url" if file.path and (file.mime in _KINDS or file.part):
+            data = await asyncio.to_thread(_read, Path(file.path), limit)
+            return None if data is None else _picture(f"data:{file.mime};base64,{data}", file)
+        case "file" if file.path:
+            data = await asyncio.to_thread(_read, Path(file.path), limit)
+            return None if data is None else _file(file.name, f"data:{file.mime};base64,{data}")
         case _:
             return None
 
 
-def _picture(url: str, attachment: Mapping[str, Any]) -> JSON:
-    detail = {"detail": attachment["detail"]} if attachment.get("detail") else {}
+def _picture(url: str, file: StoredFile) -> JSON:
+    detail = {"detail": file.detail} if file.detail else {}
     return {"type": "image_url", "image_url": {"url": url, **detail}}
 
 

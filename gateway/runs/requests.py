@@ -33,7 +33,7 @@ class Requests:
     async def build(self, seen: Snapshot, profile: AgentProfile, toolbox: Toolbox) -> ModelRequest:
         """The next one. Raises InputTooLong when what is new does not fit, or nothing smaller is left after a refusal."""
         options = seen.run.options
-        wanted = options.get("model") or seen.session.chosen_model or profile.model
+        wanted = options.model or seen.session.chosen_model or profile.model
         await self._house.model().learn_window(wanted)
         exact = seen.session.source in _EXACT
         shown = await parts_to_show(seen.history, self._run_id, every=exact)
@@ -45,9 +45,9 @@ class Requests:
             history=seen.history,
             message_count=seen.session.message_count,
             run_id=self._run_id,
-            layered=options.get("layered", ()),
+            layered=options.layered,
             tools=toolbox.schemas,
-            callers_tools=options.get("tools", ()),
+            callers_tools=options.tools,
             timezone=self._house.timezone,
             parts=lambda message: shown.get(message.id, ()),
             exact=exact,
@@ -59,13 +59,13 @@ class Requests:
                 self._house.tokens,
                 window=window,
                 model=wanted,
-                wanted_output=options.get("max_output_tokens"),
+                wanted_output=options.max_output_tokens,
             )
         )
         return replace(
             self._last.request,
-            response_format=options.get("response_format"),
-            options=options.get("sampling", {}),
+            response_format=options.response_format,
+            sampling=options.sampling,
             exact=exact and any(shown.get(each.id) for each in seen.history if each.run_id == self._run_id),
         )
 

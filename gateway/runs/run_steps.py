@@ -2,14 +2,14 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from gateway.agent.loop import Result, Situation
-from gateway.agent.models.interface import AFRESH, JSON, Answer, ContextOverflow, ToolCall
+from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow
 from gateway.agent.models.stream_reader import new_call_id
 from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, alike
 from gateway.attachments.inbox_files import INBOX
@@ -142,17 +142,17 @@ class RunSteps:
         waiting = [
             message
             for message in seen.history
-            if message.run_id == self._run.id and any(map(_is_waiting, message.attachments or ()))
+            if message.run_id == self._run.id and any(file.is_waiting for file in message.attachments)
         ]
         if settle is None or not waiting:
             return
         inbox = self._house.workspace(seen.session.ns) / INBOX
         for message in waiting:
-            settled = [await settle(one, inbox) if _is_waiting(one) else (one, "") for one in message.attachments or ()]
+            settled = [await settle(file, inbox) if file.is_waiting else (file, "") for file in message.attachments]
             content = "\n".join(
                 part for part in [message.content or "", *(line for _, line in settled)] if part.strip()
             )
-            await self._database.write(store.set_attachments, message.id, content, [one for one, _ in settled])
+            await self._database.write(store.set_attachments, message.id, content, [file for file, _ in settled])
         await self.look()
 
     def _on_token(self, text: str) -> None:
@@ -164,7 +164,7 @@ class RunSteps:
         return self._house.profile(self._run, self._look.session)
 
     def _toolbox(self, profile: AgentProfile) -> Toolbox:
-        return profile.toolbox.without(*self._run.options.get("without_tools", ()))
+        return profile.toolbox.beside(self._run.options)
 
     # --- the journal ---
 
@@ -181,10 +181,11 @@ class RunSteps:
             runs.tool_done(conn, self._run, call.id, _CUT_OFF, now)
 
     def _said(self, answer: Answer) -> ModelAnswer:
+        # Some models count their ids anew with every answer, and an approval counts for one call only: each gets an id of its own.
         taken = {made["id"] for message in self._look.history for made in message.tool_calls or ()}
         return ModelAnswer(
             text=answer.text,
-            tool_calls=[_raw(call, new_call_id() if call.id in taken else call.id) for call in answer.tool_calls],
+            tool_calls=[call.as_sent(new_call_id() if call.id in taken else None) for call in answer.tool_calls],
             input_tokens=answer.usage.input_tokens,
             output_tokens=answer.usage.output_tokens,
             model=answer.model,
@@ -248,8 +249,7 @@ class RunSteps:
     # --- the tools ---
 
     def is_callers(self, call: Message) -> bool:
-        names = {tool["function"]["name"] for tool in self._run.options.get("tools", ())}
-        return call.tool_name in names
+        return call.tool_name in self._run.options.tool_names
 
     def may_run_beside_others(self, call: Message) -> bool:
         tool = self._toolbox(self._profile()).get(call.tool_name or "")
@@ -393,18 +393,4 @@ def _parked(conn: Connection, run: Run, call: Message, question: str, now: int, 
     return True
 
 
-def _is_waiting(attachment: Mapping[str, Any]) -> bool:
-    return not (attachment.get("path") or attachment.get("url") or attachment.get("gone"))
-
-
 _APPROVED = Result(content="approved")
-
-
-def _raw(call: ToolCall, call_id: str) -> JSON:
-    """The call as it goes back to the model, every field that the endpoint sent included.
-
-    Some models count their ids anew with every answer; an approval counts for one call only, so each gets an id of its own.
-    """
-    raw = dict(call.raw)
-    function = {"name": call.name, "arguments": call.arguments, **dict(raw.get("function") or {})}
-    return {"type": "function", **raw, "id": call_id, "function": function}

@@ -1,10 +1,9 @@
 """What runs are given: database, model, tools, limits."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 from gateway.agent.models.interface import Model
 from gateway.agent.tokens import Tokens
@@ -16,6 +15,7 @@ from gateway.runs.live_events import LiveEvents
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.records import Run, Session
+from sessions.stored_files import StoredFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class AgentProfile:
     model: str | None = None
 
 
-SettleFile = Callable[[Mapping[str, Any], Path], Awaitable[tuple[dict[str, Any], str]]]
+SettleFile = Callable[[StoredFile, Path], Awaitable[tuple[StoredFile, str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

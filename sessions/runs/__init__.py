@@ -7,7 +7,7 @@ tail and doing the next thing.
 from sessions.runs.admission import accept, open_session, source_of, start_again
 from sessions.runs.claims import claim, keep_alive, release
 from sessions.runs.endings import fail, finish, hand_over, keep_stopped, stop
-from sessions.runs.journal import handed_over, has_unread, open_calls
+from sessions.runs.journal import GONE_ON, handed_over, has_unread, open_calls
 from sessions.runs.outcomes import last_call
 from sessions.runs.previews import keep_preview, keep_shown, still_shown
 from sessions.runs.queries import active, counts, get, in_flight, last_route
@@ -17,6 +17,7 @@ from sessions.runs.types import MAX_TAKEOVERS, Accepted, ModelAnswer, Opening
 from sessions.runs.waiting import answer, card_names, held_up, may_answer, park, remind, unanswered
 
 __all__ = [
+    "GONE_ON",
     "MAX_TAKEOVERS",
     "Accepted",
     "ModelAnswer",

@@ -1,12 +1,9 @@
 """What comes in becomes a run, joins one, or answers one."""
 
-import json
-from collections.abc import Mapping
-from typing import Any
-
 from sqlalchemy import Connection, insert
 
 from sessions import ids, inbox, store
+from sessions.call_options import CallOptions
 from sessions.db.engine import touch
 from sessions.db.schema import runs
 from sessions.inbox import InboxKind, InboxMode, NewInbox
@@ -66,7 +63,7 @@ def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accep
     if current is not None:
         return Accepted(fresh=True, run_id=current.id, joined=True, status=current.status)
     session = open_session(conn, new.session_key, opening, now)
-    options = {**(new.options or {}), **opening.extra}
+    options = opening.options.over(new.options)
     begun = start(conn, session, opening, new.route, options, now, run_id=starts)
     return Accepted(fresh=True, run_id=begun.id, status=begun.status)
 
@@ -90,7 +87,7 @@ def start(
     session: Session,
     opening: Opening,
     route: Route | None,
-    options: Mapping[str, Any],
+    options: CallOptions,
     now: int,
     *,
     run_id: str | None = None,
@@ -103,7 +100,7 @@ def start(
         "status": RunStatus.RUNNING,
         "wake_at": now + opening.wait_ms if opening.wait_ms else None,
         "route": route.to_json() if route else None,
-        "options": json.dumps(options, ensure_ascii=False) if options else None,
+        "options": store.dump(stored) if (stored := options.to_stored()) else None,
         "deployment": opening.deployment,
         "thread_id": opening.thread_id,
         "created_at": now,
@@ -116,6 +113,6 @@ def start(
 
 def start_again(conn: Connection, session: Session, opening: Opening, route: Route | None, now: int) -> Run:
     """A run over what the session holds already, without a new message. The key must have no active run."""
-    run = start(conn, session, opening, route, opening.extra, now)
+    run = start(conn, session, opening, route, opening.options, now)
     touch(conn, Topic.INBOX, session.session_key)
     return run

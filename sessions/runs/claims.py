@@ -84,7 +84,7 @@ def _start_for_oldest(conn: Connection, session_key: str, opening: Opening, now:
     first = waiting[0]
     session = open_session(conn, session_key, opening, now)
     opening = replace(opening, kind=_kind_of_run(first, opening))
-    run = start(conn, session, opening, first.route, {**first.options, **opening.extra}, now)
+    run = start(conn, session, opening, first.route, opening.options.over(first.body.options), now)
     inbox.assign(conn, first.id, run.id)
     record_touch(conn, RunStarted.by(first.dedup_key, run.id))
     return run

@@ -1,9 +1,5 @@
 """How a run ends: with an answer, an error, or because somebody stopped it."""
 
-import json
-from collections.abc import Mapping
-from typing import Any
-
 from sqlalchemy import Connection, select, update
 
 from sessions import asks, events, inbox, outbox, store
@@ -59,14 +55,15 @@ def finish(
         take_in(conn, current, waiting, now)
         return False
     if said.withheld:
-        _note(conn, current, {"withheld": True})
+        _note(conn, current, withheld=True)
     _end(conn, current, RunStatus.COMPLETED, now, reason=StopReason.BUDGET if said.cut_off else reason)
     return True
 
 
-def _note(conn: Connection, run: Run, fields: Mapping[str, Any]) -> None:
-    """Rare, and only callers ask for it: among the options, as it says how the run went."""
-    options = json.dumps({**run.options, **fields}, ensure_ascii=False)
+def _note(conn: Connection, run: Run, *, error_code: str | None = None, withheld: bool = False) -> None:
+    """How it went, for callers: `Run.from_row` finds it beside the options."""
+    noted = {name: value for name, value in {"error_code": error_code, "withheld": withheld}.items() if value}
+    options = store.dump(run.options.to_stored() | noted)
     conn.execute(update(runs).where(runs.c.id == run.id).values(options=options))
 
 
@@ -98,7 +95,7 @@ def fail(
     if notice is not None:
         _reply(conn, get(conn, run.id), notice, now, dedup_key=f"{run.id}:error")
     if code is not None:
-        _note(conn, run, {"error_code": code})
+        _note(conn, run, error_code=code)
     _end(conn, run, RunStatus.ERROR, now, error=error)
 
 

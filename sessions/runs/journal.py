@@ -10,6 +10,7 @@ from sessions.db.schema import MESSAGE_OPEN, messages, runs
 from sessions.db.sql import param
 from sessions.errors import LeaseLost
 from sessions.inbox import InboxMode, InboxOutcome, InboxRow
+from sessions.inbox_body import InboxMessage
 from sessions.records import Message, MessageState, NewMessage, Role, Run, RunKind, RunStatus
 from sessions.runs.queries import get
 from sessions.runs.routes import same_place
@@ -53,11 +54,11 @@ def _joins(conn: Connection, row: InboxRow, run: Run) -> bool:
 def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> list[int]:
     if not rows:
         return []
-    bodies = close_handed_over(conn, run, [body for row in rows for body in row.messages], now)
-    new = [inbox.as_new_message(body, run.id) for body in bodies]
+    messages = close_handed_over(conn, run, [message for row in rows for message in row.body.messages], now)
+    new = [message.for_journal(run.id) for message in messages]
     added = store.append(conn, run.session_id, new, now)
     for row in rows:
-        ask = row.options.get("ask")
+        ask = row.body.ask
         inbox.settle(conn, row.id, InboxOutcome.FOLDED if ask is None else InboxOutcome.ANSWERED, run.id, ask=ask)
     for message in new:
         if message.role is Role.USER:
@@ -102,15 +103,15 @@ def handed_over(conn: Connection, session_id: str, *, run_id: str = "") -> list[
     return [Message.from_row(row) for row in rows]
 
 
-def close_handed_over(conn: Connection, run: Run, bodies: list[dict[str, Any]], now: int) -> list[dict[str, Any]]:
+def close_handed_over(conn: Connection, run: Run, sent: list[InboxMessage], now: int) -> list[InboxMessage]:
     """The caller's results go to the calls that wait for them, a note to those it says nothing about. Returns what else it sent."""
     if run.kind is RunKind.FAREWELL:
-        return bodies
-    results = {body["tool_call_id"]: str(body.get("content") or "") for body in bodies if body.get("role") == "tool"}
+        return sent
+    results = {message.tool_call_id: message.content for message in sent if message.role is Role.TOOL}
     for call in handed_over(conn, run.session_id, run_id=run.id):
-        close_call(conn, run, call.id, results.get(call.tool_call_id or "", GONE_ON), now)
+        close_call(conn, run, call.id, results.get(call.tool_call_id, GONE_ON), now)
         conn.execute(update(messages).where(messages.c.id == call.id).values(run_id=run.id))  # it is news to this run
-    return [body for body in bodies if body.get("role") != "tool"]
+    return [message for message in sent if message.role is not Role.TOOL]
 
 
 def close_call(

@@ -27,17 +27,6 @@ class Standing:
     def working(self) -> bool:
         return self.asked is None and self.run.status is RunStatus.RUNNING
 
-    @property
-    def error_code(self) -> str | None:
-        """Why the run failed, in a word for programs, where there is one."""
-        code = self.run.options.get("error_code")
-        return None if code is None else str(code)
-
-    @property
-    def withheld(self) -> bool:
-        """A part of the answer, or all of it, by the service's content filter."""
-        return bool(self.run.options.get("withheld"))
-
 
 _ASKED = select(asks).where(asks.c.run_id == param("run"), asks.c.id > param("after")).order_by(asks.c.id).limit(1)
 _SAID = (
@@ -73,7 +62,7 @@ def _said(conn: Connection, run: Run) -> Message | None:
 def of_call(conn: Connection, dedup_key: str) -> tuple[str | None, int]:
     """The run that a queued message has started or answered, if it is its turn yet, and the ask that it answered."""
     row = inbox.by_dedup_key(conn, dedup_key)
-    return (None, 0) if row is None else (row.run_id, int(row.options.get("ask", 0)))
+    return (None, 0) if row is None else (row.run_id, row.body.ask or 0)
 
 
 def last_call(conn: Connection, session_key: str) -> InboxRow | None:

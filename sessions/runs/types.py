@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sessions.call_options import CallOptions
 from sessions.records import RunKind, RunStatus
 
 MAX_TAKEOVERS = 5
@@ -42,7 +43,8 @@ class ModelAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How a session of this key is opened, and what its runs are for. `wait_ms`: a run begins that much later, because more is coming."""
+    """How a session of this key is opened, and what its runs are for. `wait_ms`: a run begins that much later, because more is coming.
+    `options` count before those of the message."""
 
     user_id: str | None = None
     model: str | None = None
@@ -51,4 +53,4 @@ class Opening:
     thread_id: str | None = None
     kind: RunKind = RunKind.CHAT
     wait_ms: int = 0
-    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: CallOptions = field(default_factory=CallOptions)

@@ -1,8 +1,8 @@
 """A run that waits for a human: a row, no task, no lease."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import Connection, Text, and_, cast, exists, or_, select, update
 
@@ -13,6 +13,7 @@ from sessions.db.schema import asks as asks_table
 from sessions.db.schema import outbox as outbox_table
 from sessions.errors import NotFound
 from sessions.inbox import InboxKind, InboxMode, InboxOutcome, InboxRow
+from sessions.inbox_body import InboxMessage
 from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Message, Route, Run, RunStatus
 from sessions.runs.journal import close_call, foldable, own, tell_status
@@ -93,12 +94,12 @@ def answer(
 
 
 def answer_with_row(
-    conn: Connection, run: Run, row_id: int, bodies: Sequence[Mapping[str, Any]], dedup_key: str, now: int
+    conn: Connection, run: Run, row_id: int, sent: Sequence[InboxMessage], dedup_key: str, now: int
 ) -> None:
     """A message that came in while the run waits is the answer. Its files follow as a message of their own."""
-    text = "\n".join(str(body.get("content") or "") for body in bodies)
-    ask_id = answer_waiting(conn, run, text or FILES, str(bodies[-1].get("sender") or "") if bodies else "", now)
-    files = [{**body, "content": FILES} for body in bodies if body.get("attachments")]
+    text = "\n".join(message.content for message in sent)
+    ask_id = answer_waiting(conn, run, text or FILES, (sent[-1].sender or "") if sent else "", now)
+    files = [replace(message, content=FILES) for message in sent if message.attachments]
     if files:
         inbox.keep_for(conn, row_id, run.id, ask_id, files)
     else:
@@ -111,7 +112,7 @@ def _answer_with_queued(conn: Connection, run: Run, now: int) -> None:
     waiting = inbox.unread(conn, run.session_key)
     row = next((row for row in waiting if row.kind is InboxKind.MESSAGE and row.run_id is None), None)
     if row is not None and row.mode is InboxMode.QUEUE and same_place(conn, run.route, row.route):
-        answer_with_row(conn, get(conn, run.id), row.id, row.messages, row.dedup_key, now)
+        answer_with_row(conn, get(conn, run.id), row.id, row.body.messages, row.dedup_key, now)
 
 
 def may_answer(conn: Connection, run: Run, route: Route | None) -> bool:

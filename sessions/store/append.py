@@ -15,6 +15,7 @@ from sessions.errors import NotFound
 from sessions.keys import SessionKey
 from sessions.records import NewMessage, Role, Session
 from sessions.store.queries import get
+from sessions.stored_files import StoredFile
 from sessions.topics import Topic
 
 CHAIN_LENGTH = 2_000
@@ -117,11 +118,11 @@ def append(
     return added
 
 
-def set_attachments(conn: Connection, message_id: int, content: str, attachments: list[dict[str, Any]]) -> None:
+def set_attachments(conn: Connection, message_id: int, content: str, attachments: Sequence[StoredFile]) -> None:
     """Files that were only announced when the message came in are there now, and named in its text."""
     from sessions.db import search
 
-    changed = {"content": content, "attachments": dump(attachments)}
+    changed = {"content": content, "attachments": dump_files(attachments)}
     session_id = conn.scalar(select(messages.c.session_id).where(messages.c.id == message_id))
     if session_id is not None:
         search.forget(conn, session_id)
@@ -177,7 +178,7 @@ def _insert(conn: Connection, session_id: str, message: NewMessage, now: int) ->
             "token_count": message.token_count,
             "created_at": now,
             "sender": message.sender,
-            "attachments": dump(message.attachments),
+            "attachments": dump_files(message.attachments),
             "state": message.state,
             "idem_key": message.idem_key,
         },
@@ -186,6 +187,10 @@ def _insert(conn: Connection, session_id: str, message: NewMessage, now: int) ->
 
 def dump(value: Any) -> str | None:
     return None if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def dump_files(files: Sequence[StoredFile]) -> str | None:
+    return dump([file.to_stored() for file in files]) if files else None
 
 
 def rename(conn: Connection, session_id: str, title: str) -> str:

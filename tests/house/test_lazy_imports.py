@@ -7,33 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import slowness
-
 HEAVY = {"openai", "telegram", "discord", "slack_bolt", "slack_sdk", "aiohttp", "apscheduler", "prompt_toolkit", "rich"}
 NOT_FOR_LISTS = {*HEAVY, "pydantic", "alembic", "ruamel", "structlog", "markdown_it"}
-CPU_SECONDS = 0.35
+MODULES = 420
+"""So many take about 0.2 seconds."""
 
 _ASK = """
-import json, sys, time
+import json, sys
 from gateway.cli.main import hermes
 hermes.main(sys.argv[1:], prog_name="hermes", standalone_mode=False)
-print(json.dumps({"modules": sorted({name.partition(".")[0] for name in sys.modules}), "cpu": time.process_time()}))
+print(json.dumps(sorted(sys.modules)))
 """
 
 
-def paid(home: Path, *arguments: str) -> tuple[set[str], float]:
-    """The packages that were imported, and the seconds of CPU from the start of the interpreter."""
+def imported(home: Path, *arguments: str) -> set[str]:
+    """The modules that a command has imported."""
     command = [sys.executable, "-c", _ASK, "--home", str(home), *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    told = json.loads(ended.stdout.splitlines()[-1])
-    return set(told["modules"]), told["cpu"]
+    return set(json.loads(ended.stdout.splitlines()[-1]))
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
     """With a database, so that the lists have to open it."""
     home = tmp_path_factory.mktemp("home")
-    paid(home, "sessions", "import", "/dev/null")
+    imported(home, "sessions", "import", "/dev/null")
     assert (home / "state.db").exists()
     return home
 
@@ -52,16 +50,14 @@ def home(tmp_path_factory) -> Path:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",  # a set has another order in each process
 )
 def test_looking_imports_little(home, arguments, unwanted):
-    modules, _ = paid(home, *arguments)
+    modules = imported(home, *arguments)
 
-    assert not modules & unwanted
+    assert not {name.partition(".")[0] for name in modules} & unwanted
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["sessions", "list"]], ids=" ".join)
-def test_looking_is_quick(home, arguments):
-    seconds = min(paid(home, *arguments)[1] for _ in range(3))
-
-    assert seconds < CPU_SECONDS * slowness()
+def test_looking_imports_few_modules(home, arguments):
+    assert len(imported(home, *arguments)) < MODULES
 
 
 def test_the_daemon_holds_nothing_in_memory_that_it_has_no_use_for():

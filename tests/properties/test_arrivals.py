@@ -19,6 +19,7 @@ from sessions.db import open_database
 from sessions.db.schema import inbox, outbox
 from sessions.errors import LeaseLost
 from sessions.inbox import InboxMode, NewInbox
+from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform
 from sessions.outbox_body import OutboxBody
 from sessions.records import Message, MessageState, Role, Route, Run, RunKind, RunStatus
@@ -81,7 +82,7 @@ class Arrivals(RuleBasedStateMachine):
 
     def accept(self, text: str, mode: InboxMode) -> runs.Accepted:
         route = DM if mode is InboxMode.FOLD else None
-        new = NewInbox(dedup_key=text, session_key=KEY, messages=[{"content": text}], mode=mode, route=route)
+        new = NewInbox(dedup_key=text, session_key=KEY, messages=[InboxMessage(content=text)], mode=mode, route=route)
         return self.write(runs.accept, new, Opening(), self.clock.tick())
 
     @rule(mode=st.sampled_from([InboxMode.FOLD, InboxMode.FOLD, InboxMode.QUEUE]), times=st.integers(1, 2))

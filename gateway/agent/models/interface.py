@@ -31,6 +31,13 @@ class ToolCall:
     arguments: str
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    def as_sent(self, call_id: str | None = None) -> JSON:
+        """The call as it goes back to the model, with every field that the endpoint sent: it may want them back. `call_id`: in the place of its
+        own id."""
+        raw = dict(self.raw)
+        function = {"name": self.name, "arguments": self.arguments, **dict(raw.get("function") or {})}
+        return {"type": "function", **raw, "id": call_id or self.id, "function": function}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -45,7 +52,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """`messages` and `tools` as Chat Completions has them. `options`: temperature and the like, passed through.
+    """`messages` and `tools` as Chat Completions has them. `sampling`: temperature and the like, passed through.
 
     `exact`: pictures and files of the last user message reach the model, or the call is refused. Else the model is told that it could
     not see them.
@@ -56,7 +63,7 @@ class ModelRequest:
     model: str | None = None
     max_output_tokens: int | None = None
     response_format: JSON | None = None
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
     exact: bool = False
 
 

@@ -57,7 +57,7 @@ class Quirks:
 
     def shape(self, request: ModelRequest, model: str, max_output_tokens: int) -> JSON:
         """The body of the call."""
-        body: JSON = {key: value for key, value in request.options.items() if key not in self.dropped}
+        body: JSON = {key: value for key, value in request.sampling.items() if key not in self.dropped}
         body |= {"model": model, "messages": list(request.messages)}
         if Gap.PICTURES in self.gaps:
             body["messages"] = without_pictures(body["messages"])

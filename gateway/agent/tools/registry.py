@@ -5,7 +5,7 @@ A tool is an async function of a `ToolContext` and a pydantic model of its argum
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from gateway.agent.models.interface import JSON
 from gateway.agent.tools import ENTRY_POINTS
+from sessions.call_options import CallOptions
 from sessions.clock import Clock
 from sessions.db.engine import ReadsAndWrites
 from sessions.records import Session
@@ -186,8 +187,14 @@ class Toolbox:
         found = {name: known.get(name) or _of_another_package(name) for name in names}
         return cls({name: tool for name, tool in found.items() if tool is not None})
 
-    def without(self, *names: str) -> "Toolbox":
-        return self if not names else Toolbox({name: tool for name, tool in self.tools.items() if name not in names})
+    def only(self, names: Iterable[str]) -> "Toolbox":
+        return Toolbox({name: self.tools[name] for name in self.tools if name in names})
+
+    def beside(self, options: CallOptions) -> "Toolbox":
+        """Those that may be offered together with the caller's own tools."""
+        if not options.tools:
+            return self
+        return Toolbox({}) if options.forces_tool else self.only(self.tools.keys() - options.tool_names)
 
     def get(self, name: str) -> Tool | None:
         return self.tools.get(name)

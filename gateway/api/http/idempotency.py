@@ -92,7 +92,7 @@ def _once(
 ) -> str:
     before = marked.before(conn)
     if before is not None:
-        return str(before.options["changed"])
+        return before.body.changed or ""
     changed = change(conn, now)
     if marked.fingerprint is None:
         return changed
@@ -100,7 +100,7 @@ def _once(
         dedup_key=marked.key,
         session_key=of.session_key if of else inbox.NOTES,
         kind=InboxKind.COMMAND,
-        options={"changed": changed},
+        changed=changed,
         fingerprint=marked.fingerprint,
     )
     inbox.put(conn, note, now, outcome=InboxOutcome.EXECUTED, run_id=of.id if of else None)

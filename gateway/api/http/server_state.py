@@ -79,16 +79,15 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServices:
-    """`keys`, `models` and `tools` are asked each time, so that a new configuration counts at once.
+    """`keys` and `models` are asked each time, so that a new configuration counts at once.
 
-    `models`: names that may be asked for, the usual one first. `tools`: names of the agent's own tools.
+    `models`: names that may be asked for, the usual one first.
     """
 
     home: Path
     house: Services
     keys: Callable[[], Sequence[CallerKey]]
     models: Callable[[], Sequence[str]] = lambda: ("hermes",)
-    tools: Callable[[], Sequence[str]] = tuple
     readiness: Callable[[], Readiness] = Readiness
     webhooks: Mapping[str, Receive] = field(default_factory=dict[str, Receive])
     metrics: Metrics = field(default_factory=Metrics)

@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import unquote
@@ -23,6 +23,8 @@ from gateway.api.http.validation_errors import place_of
 from gateway.attachments.inbox_files import INBOX, describe_file, detect_type, save_file
 from gateway.attachments.safe_fetch import NotFetched
 from sessions.errors import NotFound
+from sessions.messages import AttachmentKind
+from sessions.stored_files import StoredFile
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _SLICE = 262_144
@@ -42,17 +44,12 @@ class Upload:
     part: Literal["image_url", "file"] | None = None
     detail: str | None = None
 
-    @property
-    def as_part(self) -> JSON:
-        wanted = {"part": self.part, "detail": self.detail}
-        return {name: value for name, value in wanted.items() if value is not None}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredUploads:
     """The files as the journal has them, and a line about each file that the model does not get otherwise."""
 
-    attachments: Sequence[JSON] = ()
+    files: Sequence[StoredFile] = ()
     lines: Sequence[str] = ()
 
 
@@ -74,9 +71,9 @@ class UploadedFiles:
             raise too_large(f"A request may have {self._api.bounds.files_per_call} files.")
         found = [await self._take(upload) for upload in uploads]
         lines = [line for _, line in found if line]
-        return StoredUploads(attachments=[attachment for attachment, _ in found], lines=lines)
+        return StoredUploads(files=[file for file, _ in found], lines=lines)
 
-    async def _take(self, upload: Upload) -> tuple[JSON, str]:
+    async def _take(self, upload: Upload) -> tuple[StoredFile, str]:
         if "://" in upload.source[:8]:
             return self._by_address(upload), ""
         promised, encoded = split(upload.source) if is_data(upload.source) else (None, upload.source)
@@ -85,18 +82,19 @@ class UploadedFiles:
         name = upload.name or f"{secrets.token_hex(4)}{mimetypes.guess_extension(mime) or ''}"
         path = await asyncio.to_thread(save_file, self._inbox, name, data)
         self._written.append(path)
-        kind = "image" if mime in _PICTURES else "file"
-        attachment = {
-            "kind": kind,
-            "name": path.name,
-            "mime": mime,
-            "size": len(data),
-            "path": str(path),
-            **upload.as_part,
-        }
-        return attachment, "" if kind == "image" else describe_file(kind, path, mime, len(data))
+        kind = AttachmentKind.IMAGE if mime in _PICTURES else AttachmentKind.FILE
+        file = StoredFile(
+            kind=kind,
+            name=path.name,
+            mime=mime,
+            size=len(data),
+            path=str(path),
+            part=upload.part,
+            detail=upload.detail,
+        )
+        return file, "" if kind is AttachmentKind.IMAGE else describe_file(kind, path, mime, len(data))
 
-    def _by_address(self, upload: Upload) -> JSON:
+    def _by_address(self, upload: Upload) -> StoredFile:
         """Pictures are left for the model to look at; of other files the agent wants to have the contents."""
         name = upload.name or _name_in(upload.source)
         try:
@@ -104,9 +102,10 @@ class UploadedFiles:
         except NotFetched as error:
             raise invalid(str(error), code="bad_url", param=place_of(upload.source, self._sent.model_dump())) from None
         if upload.mime.startswith("image/"):
-            return {"kind": "image", "name": name, "mime": upload.mime, "url": upload.source, **upload.as_part}
-        mime = upload.mime or mimetypes.guess_type(name)[0] or _UNKNOWN
-        return {"kind": "file", "name": name, "mime": mime, "address": upload.source, **upload.as_part}
+            file = StoredFile(kind=AttachmentKind.IMAGE, mime=upload.mime, url=upload.source)
+        else:
+            file = StoredFile(mime=upload.mime or mimetypes.guess_type(name)[0] or _UNKNOWN, address=upload.source)
+        return replace(file, name=name, part=upload.part, detail=upload.detail)
 
     def remove(self) -> None:
         for path in self._written:

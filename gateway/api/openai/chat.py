@@ -24,6 +24,7 @@ from gateway.api.openai.chat_schemas import (
 from gateway.api.openai.exchange import AgentCall, Exchange, ExchangeOutcome, text_pieces
 from gateway.api.openai.session_calls import HEADER, TargetSession, call_on_session, session_id
 from gateway.api.openai.stateless_calls import call_without_session
+from sessions.call_options import CallOptions
 from sessions.keys import SessionKey
 
 STATUS = "X-Hermes-Run-Status"
@@ -112,12 +113,14 @@ def _question(body: ChatRequest, known: Sequence[str]) -> AgentCall:
     fields = body.model_dump(include=set(_SAMPLING), exclude_none=True)
     return AgentCall(
         messages=[_with_content(message) for message in sent if message["role"] not in {"system", "developer"}],
-        layered=[_flat(message["content"]) for message in sent if message["role"] in {"system", "developer"}],
-        tools=[tool.model_dump(exclude_unset=True, exclude_none=True) for tool in body.tools or ()],
-        model=body.model if body.model in known else None,
-        response_format=body.response_format,
-        sampling=fields if body.tools else without_tool_fields(fields),
-        max_output_tokens=body.max_completion_tokens or body.max_tokens,
+        options=CallOptions(
+            layered=tuple(_flat(message["content"]) for message in sent if message["role"] in {"system", "developer"}),
+            tools=tuple(tool.model_dump(exclude_unset=True, exclude_none=True) for tool in body.tools or ()),
+            model=body.model if body.model in known else None,
+            response_format=body.response_format,
+            sampling=fields if body.tools else without_tool_fields(fields),
+            max_output_tokens=body.max_completion_tokens or body.max_tokens,
+        ),
     )
 
 

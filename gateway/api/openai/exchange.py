@@ -2,25 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from gateway.agent.models.interface import JSON
 from gateway.runs.live_events import LiveEvent
+from sessions.call_options import CallOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCall:
-    """`messages` is the whole transcript in the form of Chat Completions, without system messages, which are
-    `layered`."""
+    """`messages` is the whole transcript in the form of Chat Completions, without system messages: the options have
+    those."""
 
     messages: Sequence[JSON]
-    layered: Sequence[str] = ()
-    tools: Sequence[JSON] = ()
-    model: str | None = None
-    response_format: JSON | None = None
-    sampling: JSON = field(default_factory=dict[str, Any])
-    max_output_tokens: int | None = None
+    options: CallOptions
 
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]

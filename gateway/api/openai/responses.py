@@ -29,6 +29,7 @@ from gateway.api.openai.response_schemas import (
 )
 from gateway.api.openai.session_calls import session_id
 from gateway.api.openai.stored_responses import begin, begun_answer, keep_answer
+from sessions.call_options import CallOptions
 
 _LAYERED = frozenset({"system", "developer"})
 
@@ -82,12 +83,14 @@ def _question(body: ResponseRequest, known: Any) -> AgentCall:
         fields["tool_choice"] = _tool_choice(body.tool_choice)
     return AgentCall(
         messages=messages,
-        layered=layered,
-        tools=[_tool(tool) for tool in body.tools or ()],
-        model=body.model if body.model in known else None,
-        response_format=_format(body),
-        sampling=fields if body.tools else without_tool_fields(fields),
-        max_output_tokens=body.max_output_tokens,
+        options=CallOptions(
+            layered=tuple(layered),
+            tools=tuple(_tool(tool) for tool in body.tools or ()),
+            model=body.model if body.model in known else None,
+            response_format=_format(body),
+            sampling=fields if body.tools else without_tool_fields(fields),
+            max_output_tokens=body.max_output_tokens,
+        ),
     )
 
 

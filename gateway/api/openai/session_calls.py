@@ -19,10 +19,12 @@ from gateway.api.http.uploads import UploadedFiles, of_part, uploaded_files
 from gateway.api.openai.exchange import AgentCall, ExchangeOutcome, FinishReason, TextFeed
 from gateway.runs.live_events import LiveEvent
 from sessions import inbox, runs, store
+from sessions.call_options import CallOptions
 from sessions.errors import NotFound
 from sessions.inbox import InboxMode, NewInbox
+from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
-from sessions.records import RunStatus, StopReason
+from sessions.records import Role, RunStatus, StopReason
 from sessions.runs import Opening
 from sessions.runs.outcomes import Standing, of_call, standing, words_of_steps
 from sessions.topics import RunStarted, Topic, Touch
@@ -55,8 +57,8 @@ class TargetSession:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _New:
     key: SessionKey
-    messages: Sequence[JSON]
-    options: JSON
+    messages: Sequence[InboxMessage]
+    options: CallOptions
     mark: RequestMark
     retry: Retry
 
@@ -187,7 +189,7 @@ def outcome_of(found: Standing) -> ExchangeOutcome:
 
 
 def _reason(found: Standing) -> FinishReason:
-    if found.withheld:
+    if found.run.withheld:
         return "content_filter"
     return "length" if found.run.stop_reason is StopReason.BUDGET else "stop"
 
@@ -195,8 +197,8 @@ def _reason(found: Standing) -> FinishReason:
 def _failed(found: Standing) -> ApiError:
     """What was said is in the conversation. Client libraries that repeat a 503 by themselves would say it twice."""
     run = found.run
-    if found.error_code in {TOO_LONG, REFUSED}:
-        return invalid(run.error or "The call failed.", code=found.error_code, param="messages")
+    if run.error_code in {TOO_LONG, REFUSED}:
+        return invalid(run.error or "The call failed.", code=run.error_code, param="messages")
     error = unavailable(run.error or "The run failed.", code="run_failed")
     error.headers["X-Should-Retry"] = "false"
     return error
@@ -214,8 +216,8 @@ async def call_on_session(
         async with uploaded_files(call, place.key.namespace) as inbox_files:
             new = _New(
                 key=place.key,
-                messages=[await _body(desk, message, inbox_files) for message in _news(question.messages)],
-                options=_options(desk, question),
+                messages=[await _message(desk, message, inbox_files) for message in _news(question.messages)],
+                options=question.options,
                 mark=marked,
                 retry=Retry.of(call, place.name),
             )
@@ -248,7 +250,7 @@ def _accept(conn: Connection, new: _New, now: int, most: int) -> _Accepted:
         raise ApiError(
             429, f"{most} calls wait for this session already.", code="queue_full", headers={"Retry-After": "5"}
         )
-    if all(message.get("role") == "tool" for message in new.messages):
+    if all(message.role is Role.TOOL for message in new.messages):
         _require_open_call(conn, key, new.messages)
     row = NewInbox(
         dedup_key=new.mark.key,
@@ -262,13 +264,13 @@ def _accept(conn: Connection, new: _New, now: int, most: int) -> _Accepted:
     return _Accepted(dedup_key=new.mark.key, came_at=now, fresh=True)
 
 
-def _require_open_call(conn: Connection, key: str, messages: Sequence[JSON]) -> None:
+def _require_open_call(conn: Connection, key: str, messages: Sequence[InboxMessage]) -> None:
     """Results alone make sense only for calls that wait for them."""
     if runs.active(conn, key) is not None or inbox.count_unread(conn, key):
         return
     session = store.active(conn, key)
     waiting = {call.tool_call_id for call in runs.handed_over(conn, session.id)} if session else set[str | None]()
-    if not any(message.get("tool_call_id") in waiting for message in messages):
+    if not any(message.tool_call_id in waiting for message in messages):
         raise ApiError(409, "No tool call of this session waits for these results.", code="unknown_tool_call")
 
 
@@ -283,33 +285,17 @@ def _news(messages: Sequence[JSON]) -> Sequence[JSON]:
     return new
 
 
-async def _body(desk: ServerState, message: JSON, inbox_files: UploadedFiles) -> JSON:
-    """A message as the inbox has it: text, and files beside it."""
+async def _message(desk: ServerState, message: JSON, inbox_files: UploadedFiles) -> InboxMessage:
+    """Saves the files of a message beside its text."""
     content = message.get("content") or ""
     parts: list[JSON] = [{"type": "text", "text": content}] if isinstance(content, str) else content
     text = "\n".join(part["text"] for part in parts if part["type"] == "text")
     if len(text.encode("utf-8", "replace")) > desk.api.bounds.message_bytes:
         raise ApiError(413, f"A message may have {desk.api.bounds.message_bytes:,} bytes of text.", code="too_large")
     taken = await inbox_files.take([upload for part in parts if (upload := of_part(part))])
-    body: JSON = {"role": message["role"], "content": "\n".join(filter(None, [text, *taken.lines]))}
-    if message["role"] == "tool":
-        body["tool_call_id"] = message["tool_call_id"]
-    if taken.attachments:
-        body["attachments"] = list(taken.attachments)
-    return body
-
-
-def _options(desk: ServerState, question: AgentCall) -> JSON:
-    """What RunWork reads for this request; only what is set."""
-    named = [tool["function"]["name"] for tool in question.tools]
-    forced = question.sampling.get("tool_choice") not in (None, "auto", "none")
-    options: JSON = {
-        "model": question.model,
-        "layered": list(question.layered),
-        "tools": list(question.tools),
-        "without_tools": [*named, *(desk.api.tools() if forced else ())],
-        "response_format": question.response_format,
-        "sampling": question.sampling,
-        "max_output_tokens": question.max_output_tokens,
-    }
-    return {name: value for name, value in options.items() if value}
+    return InboxMessage(
+        role=Role(message["role"]),
+        content="\n".join(filter(None, [text, *taken.lines])),
+        attachments=tuple(taken.files),
+        tool_call_id=message.get("tool_call_id"),
+    )

@@ -23,7 +23,7 @@ from gateway.api.http.server_state import ServerState
 from gateway.api.http.uploads import embedded
 from gateway.api.openai.exchange import AgentCall, ExchangeOutcome, TextFeed, finish_reason
 from gateway.observe.logging import get_logger
-from gateway.runs.stateless import StatelessRequest, StatelessSteps
+from gateway.runs.stateless import StatelessSteps
 
 log = get_logger(__name__)
 
@@ -37,17 +37,7 @@ class StatelessExchange:
         self.came_at = desk.api.house.clock()
         self._desk = desk
         self._group = group
-        passed = StatelessRequest(
-            messages=question.messages,
-            layered=question.layered,
-            tools=question.tools,
-            model=question.model,
-            response_format=question.response_format,
-            sampling=question.sampling,
-            max_output_tokens=question.max_output_tokens,
-            without_tools=question.sampling.get("tool_choice") not in (None, "auto", "none"),
-        )
-        self._work = StatelessSteps(desk.api.house, passed, self.feed.hear)
+        self._work = StatelessSteps(desk.api.house, question.messages, question.options, self.feed.hear)
         self.task = asyncio.create_task(self._advance())
 
     async def _advance(self) -> None:
@@ -69,7 +59,7 @@ class StatelessExchange:
         given = self._work.given
         return ExchangeOutcome(
             text=given.text,
-            tool_calls=given.tool_calls,
+            tool_calls=[call.as_sent() for call in given.tool_calls],
             finish_reason=finish_reason(given.finish_reason),
             input_tokens=given.usage.input_tokens,
             output_tokens=given.usage.output_tokens,

@@ -8,7 +8,6 @@ from typing import Any
 from aiohttp import web
 from sqlalchemy import Connection
 
-from gateway.agent.models.interface import JSON
 from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
 from gateway.api.http.errors import ApiError, invalid, not_found, unavailable
 from gateway.api.http.idempotency import RECOGNISED, RequestMark, mark, run_once
@@ -21,9 +20,11 @@ from gateway.api.threads.events import EventReader
 from gateway.api.threads.schemas import AcceptedMessage, Following, PostedMessage, RunRow, Steering
 from gateway.observe.logging import get_logger
 from sessions import deployments, inbox, runs
+from sessions.call_options import CallOptions
 from sessions.deployments import Deployment
 from sessions.errors import NotFound
 from sessions.inbox import NewInbox
+from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
 from sessions.records import Run
 from sessions.runs import Accepted, Opening
@@ -38,7 +39,7 @@ LAST_EVENT = "Last-Event-ID"
 class _New:
     deployment: Deployment
     thread_id: str | None
-    body: JSON
+    message: InboxMessage
     mark: RequestMark
     most: int
 
@@ -52,7 +53,7 @@ async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer
         new = _New(
             deployment=found,
             thread_id=call.body.thread_id,
-            body=await _body(call.body, inbox_files),
+            message=await _message(call.body, inbox_files),
             mark=marked,
             most=api.bounds.queue_per_session,
         )
@@ -81,12 +82,11 @@ def _time_reply(desk: ServerState, run_id: str) -> None:
     stop = desk.changes.on(Topic.RUN, run_id, replied)
 
 
-async def _body(sent: PostedMessage, inbox_files: UploadedFiles) -> JSON:
+async def _message(sent: PostedMessage, inbox_files: UploadedFiles) -> InboxMessage:
     uploads = [Upload(source=one.url or one.data or "", name=one.name, mime=one.type) for one in sent.attachments or ()]
     taken = await inbox_files.take(uploads)
     content = "\n".join(filter(None, [sent.content, *taken.lines]))
-    body: JSON = {"role": "user", "content": content, "sender": None}
-    return {**body, "attachments": list(taken.attachments)} if taken.attachments else body
+    return InboxMessage(content=content, attachments=tuple(taken.files))
 
 
 def _accept(conn: Connection, new: _New, now: int) -> tuple[Accepted, str]:
@@ -96,13 +96,11 @@ def _accept(conn: Connection, new: _New, now: int) -> tuple[Accepted, str]:
     if row is None and inbox.count_unread(conn, key) >= new.most:
         message = f"{new.most} messages wait in this thread already."
         raise ApiError(429, message, code="queue_full", headers={"Retry-After": "5"})
-    options = {"system_prompt": new.deployment.system_prompt, "model": new.deployment.model}
-    opening = Opening(
-        deployment=new.deployment.id,
-        thread_id=thread_id,
-        extra={name: value for name, value in options.items() if value},
+    options = CallOptions(system_prompt=new.deployment.system_prompt, model=new.deployment.model)
+    opening = Opening(deployment=new.deployment.id, thread_id=thread_id, options=options)
+    message = NewInbox(
+        dedup_key=new.mark.key, session_key=key, messages=[new.message], fingerprint=new.mark.fingerprint
     )
-    message = NewInbox(dedup_key=new.mark.key, session_key=key, messages=[new.body], fingerprint=new.mark.fingerprint)
     return runs.accept(conn, message, opening, now), thread_id
 
 

@@ -75,7 +75,7 @@ class Gateway:
 
 
 def _profile(run: Run, session: Session) -> AgentProfile:
-    return AgentProfile(system_prompt=run.options.get("system_prompt") or "You are kind.", toolbox=Toolbox.of(TOOLS))
+    return AgentProfile(system_prompt=run.options.system_prompt or "You are kind.", toolbox=Toolbox.of(TOOLS))
 
 
 @contextlib.asynccontextmanager
@@ -126,7 +126,6 @@ async def gateway(
                 house=house,
                 keys=lambda: KEYS,
                 models=lambda: ("big", "small"),
-                tools=lambda: TOOLS,
                 pauses=Intervals(shutdown=0.2),
                 fetcher=fetcher,
                 metrics=metrics,

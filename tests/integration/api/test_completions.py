@@ -57,6 +57,24 @@ async def test_a_stateless_call_is_answered_and_leaves_nothing(home: Path) -> No
         assert await gw.database.read(store.recent) == []
 
 
+def looked_up(city: str, weather: str) -> list[dict[str, Any]]:
+    """A question, a call whose id is the same each time, and its result."""
+    made = {
+        "id": "call_0",
+        "type": "function",
+        "function": {"name": "weather", "arguments": json.dumps({"city": city})},
+    }
+    result = {"role": "tool", "tool_call_id": "call_0", "content": weather}
+    return [*said(city), {"role": "assistant", "content": None, "tool_calls": [made]}, result]
+
+
+async def test_each_call_keeps_its_own_result_where_a_model_reuses_ids(home: Path) -> None:
+    async with gateway(home, ["Sun in Rome."]) as gw, client_of(gw) as client:
+        told = [*looked_up("Oslo", "rain"), {"role": "assistant", "content": "Rain."}, *looked_up("Rome", "sun")]
+        await client.chat.completions.create(model="big", messages=told, tools=[WEATHER])
+        assert [turn["content"] for turn in gw.model.bodies[0]["messages"] if turn["role"] == "tool"] == ["rain", "sun"]
+
+
 async def test_the_whole_transcript_of_a_stateless_call_reaches_the_model(home: Path) -> None:
     long = "word " * 3_000
     async with gateway(home) as gw, client_of(gw) as client:

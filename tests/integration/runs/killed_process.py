@@ -21,6 +21,7 @@ from sessions import runs
 from sessions.clock import now_ms
 from sessions.db import open_database
 from sessions.inbox import NewInbox
+from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform
 from sessions.records import Route
 from sessions.runs import Opening
@@ -103,7 +104,10 @@ async def _live(home: Path, model_url: str, pipe: Pipe) -> None:
     while (said := await inputs.get()) is not None:
         dedup_key, session_key, text = said
         new = NewInbox(
-            dedup_key=dedup_key, session_key=session_key, messages=[{"content": text}], route=route_of(session_key)
+            dedup_key=dedup_key,
+            session_key=session_key,
+            messages=[InboxMessage(content=text)],
+            route=route_of(session_key),
         )
         await database.write(runs.accept, new, Opening(), now_ms())
         pipe.send(dedup_key)

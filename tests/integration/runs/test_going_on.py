@@ -15,7 +15,9 @@ from sessions import runs
 from sessions.clock import now_ms
 from sessions.db.schema import runs as runs_table
 from sessions.inbox import InboxMode
+from sessions.messages import AttachmentKind
 from sessions.records import RunStatus
+from sessions.stored_files import StoredFile
 from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.runs.worker_in_process import DM, KEY, Desk, at_work, crashing, desk, tool
 
@@ -146,15 +148,15 @@ async def test_one_of_the_options_is_an_answer(home: Path):
 @pytest.mark.parametrize("mode", InboxMode)
 async def test_files_that_come_with_an_answer_reach_the_model(home: Path, mode: InboxMode):
     script = [calls(call("ask_human", {"question": "Which colour?"})), "That blue."]
-    picture = {"kind": "image", "url": "http://pictures.example/blue.png"}
+    picture = StoredFile(kind=AttachmentKind.IMAGE, url="http://pictures.example/blue.png")
     async with desk(home, script) as it:
         run = await it.say("paint it")
-        answered = await it.accept("this one", body={"attachments": [picture]}, mode=mode)
+        answered = await it.accept("this one", message={"attachments": (picture,)}, mode=mode)
         assert (await it.settled(run.id)).status is RunStatus.COMPLETED
         *_, answer, files = it.server.bodies[1]["messages"]
         assert (answer["role"], answer["content"]) == ("tool", "The person wrote: this one")
         assert files["role"] == "user"
-        assert {"type": "image_url", "image_url": {"url": picture["url"]}} in files["content"]
+        assert {"type": "image_url", "image_url": {"url": picture.url}} in files["content"]
         assert await it.outcomes() == ["folded", "answered"]
         assert answered.run_id == run.id
 

@@ -13,6 +13,7 @@ from gateway.observe.standstill import Standstills
 from gateway.runs.live_events import LiveEvent
 from gateway.texts import say
 from sessions import asks, runs
+from sessions.call_options import CallOptions
 from sessions.clock import now_ms
 from sessions.records import MessageState, Role, RunStatus, StopReason
 from tests.fakes.model_replies import OVERFLOWS, Failure, Reply, bad_key, bad_request, call, calls
@@ -159,11 +160,11 @@ async def test_the_callers_tools_are_handed_over_after_ours(home: Path):
     theirs = {"type": "function", "function": {"name": "light", "parameters": {"type": "object", "properties": {}}}}
     script = [calls(call("note", id="n"), call("light", id="l")), "it is on"]
     async with desk(home, script, tools=[NOTE]) as it:
-        first = await it.accept("light", route=None, **queued(options={"tools": [theirs]}))
+        first = await it.accept("light", route=None, **queued(options=CallOptions(tools=(theirs,))))
         assert first.run_id is None
         await wait_for_calls(it, 1)
-        body = {"role": "tool", "tool_call_id": "l", "content": "on"}
-        await it.accept("", route=None, body=body, **queued())
+        result = {"role": Role.TOOL, "tool_call_id": "l"}
+        await it.accept("on", route=None, message=result, **queued())
         await wait_for_calls(it, 2)
         assert roles(it.server.bodies[1]) == ["system", "user", "assistant", "tool", "tool"]
         assert [m["content"] for m in it.server.bodies[1]["messages"][-2:]] == ["noted", "on"]

@@ -25,6 +25,7 @@ from sessions.clock import now_ms
 from sessions.db import Database, open_database
 from sessions.db.schema import inbox, outbox
 from sessions.inbox import InboxMode, NewInbox
+from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform
 from sessions.records import Ask, Message, OutState, Role, Route, Run, RunStatus
 from sessions.runs import Accepted, Opening
@@ -53,8 +54,8 @@ class Desk:
     worker: Worker | None = None
 
     async def accept(self, text: str, *, key: str = KEY, route: Route | None = DM, **more: Any) -> Accepted:
-        body = {"content": text, **more.pop("body", {})}
-        new = NewInbox(dedup_key=f"d{next(_numbers)}", session_key=key, messages=[body], route=route, **more)
+        message = InboxMessage(content=text, **more.pop("message", {}))
+        new = NewInbox(dedup_key=f"d{next(_numbers)}", session_key=key, messages=[message], route=route, **more)
         return await self.database.write(runs.accept, new, Opening(), now_ms())
 
     async def say(self, text: str, **more: Any) -> Run:

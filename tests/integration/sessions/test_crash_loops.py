@@ -6,6 +6,7 @@ from sqlalchemy import Connection
 from sessions import runs
 from sessions.db import Database
 from sessions.inbox import NewInbox
+from sessions.inbox_body import InboxMessage
 from sessions.records import Run, RunStatus
 from sessions.runs import MAX_TAKEOVERS, ModelAnswer, Opening
 
@@ -15,7 +16,7 @@ KEYS = [f"agent:main:telegram:dm:{number}" for number in range(6)]
 
 
 def accept(conn: Connection, key: str) -> str:
-    new = NewInbox(dedup_key=key, session_key=key, messages=[{"content": "go"}])
+    new = NewInbox(dedup_key=key, session_key=key, messages=[InboxMessage(content="go")])
     return runs.accept(conn, new, Opening(), NOW).run_id or ""
 
 

@@ -11,13 +11,18 @@ from sqlalchemy import Connection
 from sessions import export, store
 from sessions.db import Database
 from sessions.errors import Invalid
+from sessions.messages import AttachmentKind
 from sessions.records import EndReason, MessageState, NewMessage, Role, Source
+from sessions.stored_files import StoredFile
 from tests.integration.sessions.writing import conversation, found, index_all, open_session
 
 KEY = "agent:main:telegram:group:-1"
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | TEXT, lambda inner: st.lists(inner, max_size=3), max_leaves=5
+)
+FILES = st.builds(
+    StoredFile, kind=st.sampled_from(AttachmentKind), name=TEXT, size=st.none() | st.integers(0, 9), ref=TEXT
 )
 MESSAGES = st.builds(
     NewMessage,
@@ -29,7 +34,7 @@ MESSAGES = st.builds(
     tool_name=st.none() | TEXT,
     token_count=st.none() | st.integers(0, 10**6),
     sender=st.none() | TEXT,
-    attachments=st.none() | st.lists(st.dictionaries(TEXT, JSON, max_size=3), max_size=2),
+    attachments=st.lists(FILES, max_size=2).map(tuple),
     state=st.sampled_from([MessageState.DONE, MessageState.UNKNOWN]),
 )
 

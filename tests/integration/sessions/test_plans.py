@@ -11,6 +11,7 @@ from sqlalchemy.engine import Engine
 from sessions import asks, events, inbox, outbox, runs, store
 from sessions.db import open_database, search
 from sessions.inbox import InboxMode, NewInbox
+from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.outbox_body import OutboxBody
 from sessions.records import NewMessage, Role, Route, RunKind, Source
@@ -25,7 +26,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "ask_human", "argum
 
 def accept(conn: Connection, number: int, mode: InboxMode = InboxMode.FOLD) -> None:
     new = NewInbox(
-        dedup_key=f"k{number}", session_key=KEY, messages=[{"content": "deploy now"}], route=ROUTE, mode=mode
+        dedup_key=f"k{number}", session_key=KEY, messages=[InboxMessage(content="deploy now")], route=ROUTE, mode=mode
     )
     runs.accept(conn, new, OPENING, number)
 

@@ -10,6 +10,7 @@ from sessions.db import Database
 from sessions.db.schema import inbox as inbox_table
 from sessions.errors import Busy, LeaseLost
 from sessions.inbox import InboxMode, NewInbox
+from sessions.inbox_body import InboxBody, InboxMessage
 from sessions.keys import Address, ChatKind, Platform
 from sessions.messages import Button
 from sessions.outbox_body import OutboxBody
@@ -30,7 +31,7 @@ def message(number: int, *, mode: InboxMode = InboxMode.FOLD, thread: str | None
     return NewInbox(
         dedup_key=f"tg:1:{number}",
         session_key=KEY,
-        messages=[{"content": f"[Ann] message {number}", "sender": "Ann"}],
+        messages=[InboxMessage(content=f"[Ann] message {number}", sender="Ann")],
         mode=mode,
         route=route(thread, str(number)),
     )
@@ -310,7 +311,7 @@ def test_the_inbox_row_keeps_no_text_once_it_is_in_the_journal(house: House) -> 
     house.claimed()
     row = house.database.read_now(inbox.by_dedup_key, "tg:1:1")
     assert row is not None
-    assert row.messages == []
+    assert row.body == InboxBody()
 
 
 def test_roles_of_a_whole_run(house: House) -> None:

@@ -11,6 +11,7 @@ from sessions.db import Database
 from sessions.db.schema import metadata
 from sessions.errors import Ambiguous, Busy, NotFound
 from sessions.inbox import NewInbox
+from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
 from sessions.records import EndReason, MessageState, NewMessage, Role, Source
 from sessions.runs import Opening
@@ -199,7 +200,7 @@ def test_taking_back_removes_the_last_exchange(database: Database) -> None:
 
 
 def test_deleting_leaves_no_row(database: Database) -> None:
-    message = NewInbox(dedup_key="k", session_key=KEY, messages=[{"content": "secret"}])
+    message = NewInbox(dedup_key="k", session_key=KEY, messages=[InboxMessage(content="secret")])
     run_id = database.write_now(runs.accept, message, Opening(deployment="d"), 1).run_id
     assert run_id is not None
     with pytest.raises(Busy, match="worked on"):

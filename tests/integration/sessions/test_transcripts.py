@@ -13,6 +13,7 @@ import pytest
 from sessions import export, files, runs, store
 from sessions.db import Database, open_database
 from sessions.inbox import NewInbox
+from sessions.inbox_body import InboxMessage
 from sessions.records import EndReason, Session
 from sessions.runs import ModelAnswer, Opening
 from sessions.transcripts import Transcripts, as_line, transcript_path
@@ -61,7 +62,9 @@ def test_a_tool_call_is_mirrored_once_its_result_is_there(
 ) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "files", "arguments": "{}"}}
     opening = Opening()
-    database.write_now(runs.accept, NewInbox(dedup_key="k", session_key=KEY, messages=[{"content": "go"}]), opening, 1)
+    database.write_now(
+        runs.accept, NewInbox(dedup_key="k", session_key=KEY, messages=[InboxMessage(content="go")]), opening, 1
+    )
     run = database.write_now(runs.claim, KEY, "me", opening, 2, lease_ms=9)
     assert run is not None
     database.write_now(runs.fold, run, 2)

@@ -21,7 +21,7 @@ GAPS = {
     "json_schema": (Speaks(json_schema=False), {"response_format": FOLD}),
     "max_tokens": (Speaks(max_tokens=False), {}),
     "length": (Speaks(most_output=2_000), {}),
-    "temperature": (Speaks(temperature=False), {"options": {"temperature": 0.1}}),
+    "temperature": (Speaks(temperature=False), {"sampling": {"temperature": 0.1}}),
 }
 
 
@@ -106,7 +106,7 @@ async def test_without_tools_they_are_told_in_words_and_called_in_a_block():
 
 async def test_without_tools_their_options_are_not_sent_either():
     async with talking(speaks=Speaks(tools=False)) as talk:
-        await talk.ask(tools=[FILES], options={"tool_choice": "auto", "parallel_tool_calls": True, "temperature": 0})
+        await talk.ask(tools=[FILES], sampling={"tool_choice": "auto", "parallel_tool_calls": True, "temperature": 0})
         assert "tool_choice" in talk.server.bodies[0]
         assert {"tool_choice", "parallel_tool_calls", "tools"}.isdisjoint(talk.server.bodies[1])
         assert talk.server.bodies[1]["temperature"] == 0
@@ -188,7 +188,7 @@ async def test_an_endpoint_that_refuses_for_ever_is_not_asked_for_ever():
     )
     async with talking(then=bad_request(words)) as talk:
         with pytest.raises(ModelRefused):
-            await talk.ask(tools=[FILES], response_format=FOLD, options={"temperature": 1})
+            await talk.ask(tools=[FILES], response_format=FOLD, sampling={"temperature": 1})
         assert talk.server.count <= 10
 
 

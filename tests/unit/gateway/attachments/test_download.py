@@ -11,6 +11,8 @@ from gateway.attachments.download import AttachmentDownloader, NotTranscribed
 from gateway.attachments.safe_fetch import Fetched, NotFetched
 from gateway.texts import say
 from sessions.keys import Platform
+from sessions.messages import AttachmentKind
+from sessions.stored_files import StoredFile
 
 
 class Shelf:
@@ -53,8 +55,9 @@ class Time:
         self.now += seconds
 
 
-def a_file(name: str = "report.txt", **more: Any) -> dict[str, Any]:
-    return {"platform": "telegram", "kind": "file", "name": name, "mime": "text/plain", "ref": "r", **more}
+def a_file(name: str = "report.txt", **more: Any) -> StoredFile:
+    told = {"platform": "telegram", "name": name, "mime": "text/plain", "ref": "r"}
+    return StoredFile(**{**told, **more})
 
 
 def media(*answers: bytes | Exception, limit: int = 100, ear: Any = None) -> AttachmentDownloader:
@@ -65,8 +68,8 @@ def media(*answers: bytes | Exception, limit: int = 100, ear: Any = None) -> Att
 
 async def test_it_is_saved_for_the_owner_only_and_named(tmp_path: Path):
     settled, line = await media(b"figures").settle(a_file(), tmp_path / "inbox")
-    assert Path(settled["path"]).read_bytes() == b"figures"
-    assert Path(settled["path"]).stat().st_mode & 0o777 == 0o600
+    assert Path(settled.path).read_bytes() == b"figures"
+    assert Path(settled.path).stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "inbox").stat().st_mode & 0o777 == 0o700
     assert line == "[file inbox/report.txt, text/plain, 1 kB]"
 
@@ -78,7 +81,7 @@ async def test_never_over_another_file_nor_through_a_link(tmp_path: Path):
     inbox.mkdir()
     (inbox / "report.txt").symlink_to(target)
     shelf = media(b"one", b"two")
-    names = {Path((await shelf.settle(a_file(), inbox))[0]["path"]).name for _ in range(2)}
+    names = {Path((await shelf.settle(a_file(), inbox))[0].path).name for _ in range(2)}
     assert names == {"report (2).txt", "report (3).txt"}
     assert target.read_text() == "precious"
 
@@ -86,12 +89,12 @@ async def test_never_over_another_file_nor_through_a_link(tmp_path: Path):
 async def test_many_at_once_get_a_name_each(tmp_path: Path):
     shelf = media(*(b"%d" % number for number in range(8)))
     settled = await asyncio.gather(*(shelf.settle(a_file(), tmp_path) for _ in range(8)))
-    assert {Path(one["path"]).read_bytes() for one, _ in settled} == {b"%d" % number for number in range(8)}
+    assert {Path(one.path).read_bytes() for one, _ in settled} == {b"%d" % number for number in range(8)}
 
 
 async def test_what_is_too_big_is_not_even_fetched(tmp_path: Path):
     settled, line = await media(limit=100).settle(a_file(size=5_000_000), tmp_path)
-    assert settled["gone"]
+    assert settled.gone
     assert "4.8 MB" in line
     assert list(tmp_path.iterdir()) == []
 
@@ -104,7 +107,7 @@ async def test_what_is_gone_is_said_and_what_is_away_is_said_otherwise(
     tmp_path: Path, answers: tuple[Exception, ...], text: str
 ):
     settled, line = await media(*answers).settle(a_file(), tmp_path)
-    assert settled["gone"]
+    assert settled.gone
     assert line == f"[{say(text, name='report.txt', platform='Telegram')}]"
 
 
@@ -121,7 +124,7 @@ async def test_an_outage_is_waited_for_as_long_as_asked(tmp_path: Path, troubles
     adapters: Any = {"telegram": Shelf(*troubles, b"figures")}
     shelf = AttachmentDownloader(adapters, limit=lambda: 100, clock=time, sleep=time.sleep)
     settled, _ = await shelf.settle(a_file(), tmp_path)
-    assert Path(settled["path"]).read_bytes() == b"figures"
+    assert Path(settled.path).read_bytes() == b"figures"
     assert time.now == 1_000 + waited
 
 
@@ -131,17 +134,17 @@ async def test_nobody_waits_for_longer_than_a_minute_however_many_files_there_ar
         "telegram": Shelf(*(TryLater("slowly", after=25) for _ in range(20)), TryLater("x", after=90), b"x")
     }
     shelf = AttachmentDownloader(adapters, limit=lambda: 100, clock=time, sleep=time.sleep)
-    assert all([(await shelf.settle(a_file(), tmp_path))[0]["gone"] for _ in range(10)])
+    assert all([(await shelf.settle(a_file(), tmp_path))[0].gone for _ in range(10)])
     assert time.now <= 1_060
     time.now += 1_000
     adapters["telegram"] = Shelf(TryLater("away"), b"figures")
-    assert "path" in (await shelf.settle(a_file(), tmp_path))[0], "that trouble is over"
+    assert (await shelf.settle(a_file(), tmp_path))[0].path, "that trouble is over"
 
 
 async def test_a_platform_that_is_switched_off_and_a_disk_that_takes_nothing(tmp_path: Path):
-    assert (await media().settle(a_file(platform="slack"), tmp_path))[0]["gone"]
+    assert (await media().settle(a_file(platform="slack"), tmp_path))[0].gone
     (tmp_path / "workspace").write_text("a file where the folder should be")
-    assert (await media(b"figures").settle(a_file(), tmp_path / "workspace" / "inbox"))[0]["gone"]
+    assert (await media(b"figures").settle(a_file(), tmp_path / "workspace" / "inbox"))[0].gone
 
 
 async def test_a_name_and_a_type_cannot_say_more_than_what_they_are(tmp_path: Path):
@@ -152,7 +155,7 @@ async def test_a_name_and_a_type_cannot_say_more_than_what_they_are(tmp_path: Pa
 
 
 async def test_a_voice_message_becomes_its_words_or_stays_a_file(tmp_path: Path):
-    voice = a_file("v.ogg", kind="voice", mime="audio/ogg")
+    voice = a_file("v.ogg", kind=AttachmentKind.VOICE, mime="audio/ogg")
     assert (await media(b"Ogg", ear=Ear("buy milk")).settle(voice, tmp_path))[1] == "buy milk"
     deaf = Ear(NotTranscribed("no such model"))
     for ear in (deaf, None):
@@ -171,19 +174,19 @@ def by_address(answer: bytes | NotFetched, mime: str = "text/html") -> tuple[Att
     return AttachmentDownloader({}, limit=lambda: 100, fetch=fetch), asked
 
 
-SENT = {
-    "kind": "file",
-    "name": "report.pdf",
-    "mime": "application/pdf",
-    "address": "https://files.example/r?sig=secret",
-}
+SENT = StoredFile(
+    kind=AttachmentKind.FILE,
+    name="report.pdf",
+    mime="application/pdf",
+    address="https://files.example/r?sig=secret",
+)
 
 
 async def test_an_address_is_followed_within_the_limit_and_told_for_what_it_is(tmp_path: Path):
     media, asked = by_address(b"<html>log in")
     settled, line = await media.settle(SENT, tmp_path)
     assert asked == [("https://files.example/r?sig=secret", 100)]
-    assert Path(settled["path"]).read_bytes() == b"<html>log in"
+    assert Path(settled.path).read_bytes() == b"<html>log in"
     assert line == "[file inbox/report.pdf, text/html, 1 kB]"
     assert "secret" not in str(settled)
 
@@ -191,6 +194,6 @@ async def test_an_address_is_followed_within_the_limit_and_told_for_what_it_is(t
 async def test_an_address_that_leads_nowhere_is_said_without_naming_it(tmp_path: Path):
     media, _ = by_address(NotFetched("The server answered with status 404."))
     settled, line = await media.settle(SENT, tmp_path)
-    assert settled["gone"]
+    assert settled.gone
     assert "secret" not in str(settled)
     assert line == "[file report.pdf is not there: The server answered with status 404.]"

@@ -8,6 +8,7 @@ from gateway.texts import say
 from sessions import memory, runs, store
 from sessions.db import Database
 from sessions.inbox import NewInbox
+from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
 from sessions.records import EndReason, NewMessage, Role, RunStatus
 from sessions.runs import ModelAnswer, Opening
@@ -34,7 +35,7 @@ class Room:
         """Begin a run with it, or join the one that is active."""
         self.count += 1
         self.clock.tick(1_000)
-        new = NewInbox(dedup_key=f"d{self.count}", session_key=KEY, messages=[{"content": text}])
+        new = NewInbox(dedup_key=f"d{self.count}", session_key=KEY, messages=[InboxMessage(content=text)])
         return self.database.write_now(runs.accept, new, Opening(), self.clock()).run_id or ""
 
     def answered(self, text: str, answer: str = "yes") -> None:

@@ -29,7 +29,7 @@ async def test_an_answer_streams_and_counts():
 
 async def test_what_is_asked_for_is_what_is_sent():
     async with talking() as talk:
-        await talk.ask(tools=[FILES], max_output_tokens=77, options={"temperature": 0.2}, model="other")
+        await talk.ask(tools=[FILES], max_output_tokens=77, sampling={"temperature": 0.2}, model="other")
         body = talk.server.bodies[0]
         assert body["messages"] == HELLO
         assert body["tools"] == [FILES]

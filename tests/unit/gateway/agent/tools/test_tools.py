@@ -13,6 +13,7 @@ from gateway.agent.models.interface import JSON
 from gateway.agent.tools import files, outgoing_files, skill
 from gateway.agent.tools.registry import Arguments, HumanQuestion, Tool, Toolbox, ToolContext
 from sessions import store
+from sessions.call_options import CallOptions
 from sessions.db import Database
 from sessions.keys import SessionKey
 from sessions.records import NewMessage, Role, Source
@@ -116,7 +117,11 @@ def test_schemas_are_lean_complete_and_made_once():
 def test_a_toolbox_leaves_out_what_it_does_not_know_and_what_it_must_not_offer():
     box = Toolbox.of(["memory", "telepathy", "files"])
     assert list(box.tools) == ["memory", "files"]
-    assert list(box.without("files").tools) == ["memory"]
+    files = {"type": "function", "function": {"name": "files"}}
+    assert list(box.beside(CallOptions(tools=(files,))).tools) == ["memory"]
+    forced = CallOptions(tools=(files,), sampling={"tool_choice": "required"})
+    assert not box.beside(forced).tools
+    assert box.beside(CallOptions()) is box
     assert box.get("telepathy") is None
 
 
