@@ -206,6 +206,7 @@ class Run:
     wake_at: int | None
     preview: str | None
     noted: tuple[str, ...]
+    away_since: int | None = None
     away_ms: int = 0  # how long nobody had worked on it when it was claimed; stands in no row
 
     @classmethod

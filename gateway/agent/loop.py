@@ -22,6 +22,7 @@ class LoopEnd(StrEnum):
     OVER_BUDGET = "over_budget"
     HANDED_OVER = "handed_over"  # to the caller, whose tools these are
     DRAINED = "drained"
+    ASLEEP = "asleep"  # until the model can be reached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,6 +99,8 @@ def retry(conn: Connection, chat: Chat, _: str) -> str:
     """Answers the last message again. The command itself says nothing: the answer follows."""
     active = runs.active(conn, chat.session_key)
     session = current(conn, chat)
+    if active and runs.wake(conn, active, chat.now):
+        return ""
     if (active and active.status is RunStatus.RUNNING) or session is None:
         return say("run.nothing_to_retry")
     if active:

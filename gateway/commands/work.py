@@ -35,6 +35,8 @@ def _busy(conn: Connection, chat: Chat, run: Run) -> str:
     if run.status is RunStatus.WAITING:
         ask = asks.open_of(conn, run.id)
         return say("ask.waiting", question=ask.question if ask else "")
+    if runs.is_asleep(run, chat.now):
+        return say("status.asleep", when=when(run.wake_at or chat.now, chat.now, chat.timezone))
     working = span((chat.now - run.created_at) / 1000)
     open_calls = runs.open_calls(conn, run)
     what = say("status.tool", tool=open_calls[0].tool_name) if open_calls else say("status.thinking")

@@ -80,7 +80,7 @@ class LocalDispatch:
 
     async def look_around(self) -> None:
         """Finds runs that a crash left behind, and what other processes added."""
-        for session_key in await self._database.read(runs.in_flight):
+        for session_key in await self._database.read(runs.in_flight_now, self._clock()):
             self.notify(session_key)
 
     async def claim(self) -> Run:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from gateway.agent.loop import Result, Situation
-from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow
+from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow, ModelUnreachable
 from gateway.agent.models.stream_reader import new_call_id
 from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, alike
 from gateway.attachments.inbox_files import INBOX
@@ -17,6 +17,7 @@ from gateway.observe.logging import get_logger
 from gateway.runs.budget import BudgetUse, day_of
 from gateway.runs.interruptions import interruption_notice
 from gateway.runs.live_events import LiveEvent
+from gateway.runs.outages import GIVE_UP_MINUTES, GIVE_UP_MS
 from gateway.runs.replies import NO_REPLY, approval_card, question_card, reply_body
 from gateway.runs.requests import Requests
 from gateway.runs.services import AgentProfile, Services
@@ -26,7 +27,7 @@ from sessions import asks, outbox, runs, store
 from sessions.db.waiting import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.outbox_body import OutboxBody
-from sessions.records import AskKind, Message, MessageState, Role, Run, StopReason
+from sessions.records import AskKind, Message, MessageState, Role, Run, RunKind, StopReason
 from sessions.runs import ModelAnswer
 
 log = get_logger(__name__)
@@ -120,6 +121,9 @@ class RunSteps:
         await self._settle_files()
         seen = self._look
         profile = self._profile()
+        wanted = self._wanted_model()
+        if (why := self._known_away(wanted)) is not None:
+            raise ModelUnreachable(why)
         request = await self._requests.build(seen, profile, self._toolbox(profile))
         began = time.monotonic()
         self._partial, self._asking = "", True
@@ -128,13 +132,55 @@ class RunSteps:
         except ContextOverflow as error:
             self._requests.refused(error)
             raise
+        except ModelUnreachable as error:
+            self._house.outages.away(wanted, str(error), self._house.clock())
+            raise
         self._asking = False
+        await self._model_is_back(wanted)
         self._house.live.tell(LiveEvent(self._run.id, "said"))
         took = round(time.monotonic() - began, 3)
         log.debug(
             "model.called", run_id=self._run.id, model=answer.model, seconds=took, tokens=answer.usage.input_tokens
         )
         return answer
+
+    def _known_away(self, model: str | None) -> str | None:
+        """Why there is no use in asking now. A run that /retry has woken asks all the same."""
+        woken = self._claimed.fence > 1 and self._look.run.away_since is None
+        if woken or not self.may_sleep:
+            return None
+        return self._house.outages.known(model, self._house.clock())
+
+    def _wanted_model(self) -> str | None:
+        return self._look.run.options.model or self._look.session.chosen_model or self._profile().model
+
+    async def _model_is_back(self, model: str | None) -> None:
+        """Whoever sleeps because it was away goes on."""
+        if self._house.outages.answered(model):
+            woken = await self._database.write(runs.wake_all, model)
+            log.info("model.reached", model=model, woken=woken)
+
+    @property
+    def may_sleep(self) -> bool:
+        """Whether the run waits for a model that is away. Calls of programs are answered, and so is the terminal."""
+        run = self._claimed
+        return run.kind is not RunKind.CALL and (
+            run.route is not None or run.deployment is not None or run.kind is not RunKind.CHAT
+        )
+
+    async def sleep(self) -> int | None:
+        """Puts the run aside until the next look at the model. Returns when that is; None: it has waited long enough."""
+        now, outages = self._house.clock(), self._house.outages
+        seen, model = self._look, self._wanted_model()
+        since = seen.run.away_since
+        if since is not None and self._house.standstills.elapsed(since, now) >= GIVE_UP_MS:
+            return None
+        notice = None
+        if seen.run.kind is RunKind.CHAT and seen.run.route is not None:
+            notice = OutboxBody(text=say("model.unreachable", minutes=GIVE_UP_MINUTES))
+        wake_at = outages.next_look(model, now)
+        await self._database.write(runs.sleep, self._run, now, wake_at=wake_at, model=model, notice=notice)
+        return wake_at
 
     async def _settle_files(self) -> None:
         """Files are fetched when their message is taken up, so that admitting it never waits for them."""

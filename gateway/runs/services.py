@@ -12,6 +12,7 @@ from gateway.agent.window import Window
 from gateway.observe.standstill import Standstills
 from gateway.runs.budget import RunLimits
 from gateway.runs.live_events import LiveEvents
+from gateway.runs.outages import ModelOutages
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.records import Run, Session
@@ -43,6 +44,7 @@ class Services:
     window: Callable[[str | None], Window] = lambda _: Window()
     tokens: Tokens = field(default_factory=Tokens)
     live: LiveEvents = field(default_factory=LiveEvents)
+    outages: ModelOutages = field(default_factory=ModelOutages)
     clock: Clock = now_ms
     standstills: Standstills = field(default_factory=Standstills)
     timezone: str = "UTC"

@@ -17,12 +17,13 @@ from gateway.agent.models.interface import (
 from gateway.dispatch.local import LocalDispatch
 from gateway.observe.logging import get_logger
 from gateway.runs.live_events import LiveEvent
+from gateway.runs.outages import GIVE_UP_MINUTES
 from gateway.runs.run_steps import RunSteps
 from gateway.runs.services import Services
 from gateway.texts import say
 from sessions import runs
 from sessions.errors import DatabaseUnavailable, LeaseLost
-from sessions.records import Run
+from sessions.records import Run, RunKind
 from sessions.topics import Topic, Touch, ids_of
 
 log = get_logger(__name__)
@@ -142,7 +143,7 @@ class Worker:
         try:
             ended = await advance(work)
         except ModelUnreachable as error:
-            return await self._fail(run, work, str(error), say("model.unreachable_now"))
+            return await self._wait_for_model(run, work, str(error))
         except (InputTooLong, ContextOverflow) as error:
             return await self._fail(run, work, str(error), say("model.too_long"), code=TOO_LONG)
         except ModelRefused as error:
@@ -160,9 +161,19 @@ class Worker:
         log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value, **work.facts())
         return ended
 
+    async def _wait_for_model(self, run: Run, work: RunSteps, error: str) -> LoopEnd:
+        """The run sleeps as a row. It ends in error where somebody waits for the call's answer, or after half an hour."""
+        if not work.may_sleep:
+            return await self._fail(run, work, error, say("model.unreachable_now"))
+        wake_at = await work.sleep()
+        if wake_at is None:
+            return await self._fail(run, work, error, say("model.given_up", minutes=GIVE_UP_MINUTES))
+        log.warning("model.unreachable", run_id=run.id, session_key=run.session_key, error=error)
+        return LoopEnd.ASLEEP
+
     async def _fail(self, run: Run, work: RunSteps, error: str, notice: str, code: str | None = None) -> LoopEnd:
         log.warning("run.failed", run_id=run.id, session_key=run.session_key, error=error)
-        await work.fail(error, notice, code)
+        await work.fail(error, notice if run.kind is RunKind.CHAT else None, code)
         self._house.run_ended("error")
         return LoopEnd.FINISHED
 

@@ -16,7 +16,7 @@ from sqlalchemy import (
 
 from sessions.db.sql import Prose
 
-HEAD = "0004"
+HEAD = "0005"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -168,6 +168,8 @@ runs = Table(
     Column("stop_reason", Text),
     Column("error", Prose),
     Column("wake_at", BigInteger),
+    Column("away_since", BigInteger),
+    Column("away_model", Text),
     Column("lease_owner", Text),
     Column("lease_until", BigInteger),
     _count("fence"),

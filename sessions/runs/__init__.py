@@ -5,12 +5,13 @@ tail and doing the next thing.
 """
 
 from sessions.runs.admission import accept, open_session, source_of, start_again
+from sessions.runs.asleep import is_asleep, sleep, wake, wake_all
 from sessions.runs.claims import claim, keep_alive, release
 from sessions.runs.endings import fail, finish, hand_over, keep_stopped, stop
 from sessions.runs.journal import GONE_ON, handed_over, has_unread, open_calls
 from sessions.runs.outcomes import last_call
 from sessions.runs.previews import keep_preview, keep_shown, still_shown
-from sessions.runs.queries import active, counts, get, in_flight, last_route
+from sessions.runs.queries import active, counts, get, in_flight, in_flight_now, last_route
 from sessions.runs.routes import same_place
 from sessions.runs.steps import answered, fold, tool_done, tool_started
 from sessions.runs.types import MAX_TAKEOVERS, Accepted, ModelAnswer, Opening
@@ -38,6 +39,8 @@ __all__ = [
     "has_unread",
     "held_up",
     "in_flight",
+    "in_flight_now",
+    "is_asleep",
     "keep_alive",
     "keep_preview",
     "keep_shown",
@@ -51,6 +54,7 @@ __all__ = [
     "release",
     "remind",
     "same_place",
+    "sleep",
     "source_of",
     "start_again",
     "still_shown",
@@ -58,4 +62,6 @@ __all__ = [
     "tool_done",
     "tool_started",
     "unanswered",
+    "wake",
+    "wake_all",
 ]

@@ -12,7 +12,7 @@ from sessions.db.sql import param
 from sessions.inbox import InboxKind, InboxMode, InboxRow
 from sessions.records import Run, RunKind, RunStatus
 from sessions.runs.admission import open_session, start
-from sessions.runs.queries import active
+from sessions.runs.queries import active, is_time
 from sessions.runs.types import SUSPECT_TAKEOVERS, Opening
 from sessions.topics import RunStarted
 
@@ -43,7 +43,7 @@ def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now:
         current = _start_for_oldest(conn, session_key, opening, now)
     if current is None or current.status is not RunStatus.RUNNING or _is_held(current, owner, now):
         return None
-    if current.wake_at is not None and current.wake_at > now:
+    if not is_time(current.wake_at, now):
         return None
     took_over = 0 if current.lease_owner is None else 1
     if current.attempts + took_over >= SUSPECT_TAKEOVERS and _is_suspect_at_work(conn, current.id, now):
@@ -64,8 +64,8 @@ def _is_suspect_at_work(conn: Connection, but: str, now: int) -> bool:
 
 
 def _away(run: Run, now: int, lease_ms: int) -> int:
-    """Since its last sign of life, of one that was begun."""
-    if run.fence == 0:
+    """Since its last sign of life, of one that was begun and was not put aside."""
+    if run.fence == 0 or run.away_since is not None:
         return 0
     seen = run.updated_at if run.lease_until is None else run.lease_until - lease_ms
     return max(0, now - max(seen, run.updated_at))

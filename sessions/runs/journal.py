@@ -140,6 +140,7 @@ _STEP = (
     .values(
         steps=runs.c.steps + 1,
         attempts=0,
+        away_since=None,
         input_tokens=runs.c.input_tokens + param("read"),
         output_tokens=runs.c.output_tokens + param("written"),
         updated_at=param("now"),

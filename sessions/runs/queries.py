@@ -27,10 +27,41 @@ def active(conn: Connection, session_key: str) -> Run | None:
     return Run.from_row(row) if row else None
 
 
+_RUNNING = (
+    select(runs.c.session_key, runs.c.wake_at, runs.c.away_since, runs.c.away_model)
+    .where(RUN_RUNNING)
+    .order_by(runs.c.created_at, runs.c.id)
+)
+
+
 def in_flight(conn: Connection) -> list[str]:
-    """Keys that have something to do: after a start, what a crash left and what came in meanwhile."""
-    unfinished = conn.scalars(select(runs.c.session_key).where(RUN_RUNNING).order_by(runs.c.updated_at))
-    return list(dict.fromkeys([*unfinished, *inbox.keys_with_unread(conn)]))
+    """Keys with a run that works or sleeps, or with a message that nobody has taken up, the oldest first."""
+    running = [row.session_key for row in conn.execute(_RUNNING)]
+    return list(dict.fromkeys([*running, *inbox.keys_with_unread(conn)]))
+
+
+def in_flight_now(conn: Connection, now: int) -> list[str]:
+    """Of those the keys that have something to do now: what a crash left, what came in meanwhile, what has slept enough.
+
+    Of the runs that wait for a model, only the oldest looks whether it is back, and wakes the others.
+    """
+    waiting, looked_for = set[str](), set[str | None]()
+    for row in conn.execute(_RUNNING):
+        is_asleep = row.away_since is not None and row.wake_at is not None
+        if not is_time(row.wake_at, now) or (is_asleep and row.away_model in looked_for):
+            waiting.add(row.session_key)
+        if is_asleep:
+            looked_for.add(row.away_model)
+    return [key for key in in_flight(conn) if key not in waiting]
+
+
+LONGEST_SLEEP_MS = 15 * 60_000
+"""Nobody sleeps longer in one go. For what seems to it is time: the machine's clock was set back meanwhile."""
+
+
+def is_time(wake_at: int | None, now: int) -> bool:
+    """Whether a run that may wait until then may go on."""
+    return wake_at is None or not now < wake_at <= now + LONGEST_SLEEP_MS
 
 
 _LAST_ROUTE = (

@@ -7,7 +7,7 @@ to go back.
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -28,6 +28,7 @@ from gateway.agent.models.interface import (
 from gateway.agent.models.quirks import Gap, Quirks
 from gateway.agent.models.refusals import RefusalKind, named_limit
 from gateway.agent.models.retry import Retries, RetryPolicy
+from gateway.agent.models.slow_start import NoPlace, SlowStart
 from gateway.agent.models.stream_reader import AnswerBuilder
 from gateway.agent.models.text_tool_calls import TextToolCallFilter, unfenced_json
 from gateway.agent.models.vision import brings_new, is_refused, not_taken, once_without
@@ -87,6 +88,7 @@ class OpenAIModel:
         self._endpoint = ModelEndpoint(settings)
         self._quirks: dict[str, Quirks] = {}
         self._resting: dict[str, float] = {}
+        self._starts: dict[str, SlowStart] = {}
         self._named_windows: dict[str, int] = {}  # 0: it does not tell
 
     def describe(self) -> str:
@@ -154,6 +156,8 @@ class OpenAIModel:
             try:
                 answer = await self._call(body, request, shown)
             except CallFailed as trouble:
+                if trouble.verdict is RefusalKind.AGAIN:
+                    self._start_of(model).failed()
                 adapted = quirks.learn(body, trouble.status, trouble.words)
                 if request.exact and is_refused(body, trouble.words) and brings_new(request.messages):
                     raise trouble.final() from trouble
@@ -185,8 +189,9 @@ class OpenAIModel:
             {tool["function"]["name"]: tool["function"] for tool in request.tools}, anywhere=not real_tools
         )
         assembly = AnswerBuilder(self.settings.answer_bytes)
-        async with aclosing(self._chunks(body)) as chunks:
+        async with self._place(model), aclosing(self._chunks(body)) as chunks:
             async for chunk in chunks:
+                self._start_of(model).answered()
                 text = self._read(assembly, chunk)
                 if assembly.visible.restarted:
                     fences.restart()
@@ -202,6 +207,19 @@ class OpenAIModel:
             raise CallFailed(f"{self.settings.host} broke off its answer.", RefusalKind.AGAIN)
         shown.show(fences.feed(assembly.visible.finish()) + fences.finish())
         return self._answer(body, request, assembly, fences)
+
+    @asynccontextmanager
+    async def _place(self, model: str) -> AsyncGenerator[None]:
+        """One of the calls that this model is given now. Raises CallFailed where too many wait for it."""
+        try:
+            async with self._start_of(model).place():
+                yield
+        except NoPlace:
+            message = f"{self.settings.host} fails, and others wait for it already."
+            raise CallFailed(message, RefusalKind.AGAIN) from None
+
+    def _start_of(self, model: str) -> SlowStart:
+        return self._starts.setdefault(model, SlowStart(self._patience.clock))
 
     def _cut(
         self, body: JSON, request: ModelRequest, assembly: AnswerBuilder, fences: TextToolCallFilter, shown: _Shown

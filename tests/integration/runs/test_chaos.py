@@ -187,7 +187,7 @@ def check_tools(journal: dict[str, list[Message]], executed: list[str]) -> None:
                 assert times <= 1
             case "note_down", state:
                 assert state is MessageState.DONE
-                assert times >= 1
+                assert times >= 1 or str(message.content).startswith("[not done: you have made this very call")
 
 
 def check_outbox(conn: Connection, journal: dict[str, list[Message]]) -> None:

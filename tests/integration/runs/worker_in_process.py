@@ -17,11 +17,12 @@ from gateway.agent.tools import ask_human
 from gateway.agent.tools.registry import Arguments, Tool, Toolbox
 from gateway.commands import Chat, execute, parse
 from gateway.dispatch.local import LocalDispatch
+from gateway.observe.standstill import Standstills
 from gateway.runs.budget import RunLimits
 from gateway.runs.services import AgentProfile, Services
 from gateway.runs.worker import Worker
 from sessions import asks, runs, store
-from sessions.clock import now_ms
+from sessions.clock import Clock, now_ms
 from sessions.db import Database, open_database
 from sessions.db.schema import inbox, outbox
 from sessions.inbox import InboxMode, NewInbox
@@ -52,11 +53,21 @@ class Desk:
     tools: dict[str, Tool]
     limits: dict[str, Any] = field(default_factory=dict)
     worker: Worker | None = None
+    dispatch: LocalDispatch | None = None
+
+    def now(self) -> int:
+        return self.house.clock()
+
+    async def passes(self, clock: Any, ms: int) -> None:
+        """Time goes on, and what waited for it is found."""
+        clock.tick(ms)
+        assert self.dispatch is not None
+        await self.dispatch.look_around()
 
     async def accept(self, text: str, *, key: str = KEY, route: Route | None = DM, **more: Any) -> Accepted:
         message = InboxMessage(content=text, **more.pop("message", {}))
         new = NewInbox(dedup_key=f"d{next(_numbers)}", session_key=key, messages=[message], route=route, **more)
-        return await self.database.write(runs.accept, new, Opening(), now_ms())
+        return await self.database.write(runs.accept, new, Opening(), self.now())
 
     async def say(self, text: str, **more: Any) -> Run:
         accepted = await self.accept(text, **more)
@@ -91,7 +102,7 @@ class Desk:
     async def command(self, text: str, *, key: str = KEY, route: Route | None = DM) -> str:
         parsed = parse(text)
         assert parsed is not None
-        chat = Chat(session_key=key, now=now_ms(), user="Ann", route=route, default_model="fake-model")
+        chat = Chat(session_key=key, now=self.now(), user="Ann", route=route, default_model="fake-model")
         return await self.database.write(execute, chat, parsed)
 
     async def messages(self, key: str = KEY) -> list[Message]:
@@ -144,6 +155,7 @@ async def desk(
     settings: Mapping[str, Any] | None = None,
     working: bool = True,
     url: str = "",
+    clock: Clock = now_ms,
     **server: Any,
 ) -> AsyncIterator[Desk]:
     async with AsyncExitStack() as stack:
@@ -162,6 +174,8 @@ async def desk(
             profile=lambda _, __: AgentProfile(system_prompt="You are tested.", toolbox=Toolbox(known)),
             limits=lambda: RunLimits(**chosen_limits),
             window=lambda name: _window(model, name),
+            clock=clock,
+            standstills=Standstills(clock),
         )
         made = Desk(database=database, server=fake, house=house, tools=known, limits=chosen_limits)
         if working:
@@ -178,7 +192,7 @@ def _window(model: OpenAIModel, name: str | None) -> Any:
 @asynccontextmanager
 async def at_work(desk: Desk) -> AsyncIterator[Worker]:
     """Leaving drains, as SIGTERM does."""
-    dispatch = LocalDispatch(desk.database)
+    dispatch = desk.dispatch = LocalDispatch(desk.database, clock=desk.now)
     desk.worker = worker = Worker(desk.house, dispatch)
     task = asyncio.create_task(worker.run())
     try:
@@ -192,7 +206,7 @@ async def at_work(desk: Desk) -> AsyncIterator[Worker]:
 @asynccontextmanager
 async def crashing(desk: Desk) -> AsyncIterator[Worker]:
     """Leaving ends the worker where it stands, with its leases, like a crash; the next one is of the same process."""
-    dispatch = LocalDispatch(desk.database)
+    dispatch = desk.dispatch = LocalDispatch(desk.database, clock=desk.now)
     worker = Worker(desk.house, dispatch)
     task = asyncio.create_task(worker.run())
     try:

@@ -133,6 +133,8 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
             "DROP INDEX runs_shown",
             "ALTER TABLE runs DROP COLUMN preview",
             "ALTER TABLE runs DROP COLUMN noted",
+            "ALTER TABLE runs DROP COLUMN away_since",
+            "ALTER TABLE runs DROP COLUMN away_model",
             "ALTER TABLE asks DROP COLUMN approved",
             "ALTER TABLE inbox DROP COLUMN left_at",
             "DROP TABLE responses",

@@ -21,8 +21,6 @@ FOR_LATER = {
     "session.reset_daily",
     "session.reset_idle_unsaved",
     "session.reset_daily_unsaved",
-    "model.unreachable",
-    "model.given_up",
     "budget.day",
     "budget.day_owner",
     "status.idle",

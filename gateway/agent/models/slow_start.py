@@ -1,0 +1,100 @@
+"""How many calls one model is given at once after it was away: few at first, then twice as many every second."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+FIRST = 8
+ALL = 128
+"""Where the limit reaches this, there is none any more."""
+STEP_SECONDS = 1.0
+WAIT_SECONDS = 15.0
+
+
+class NoPlace(Exception):
+    """All places were taken for so long that the call counts as failed."""
+
+
+class SlowStart:
+    """Counts the calls to one model. Without trouble it limits nothing."""
+
+    def __init__(self, clock: Callable[[], float], *, wait: float = WAIT_SECONDS) -> None:
+        self._clock = clock
+        self._wait = wait
+        self._busy = 0
+        self._is_away = False
+        self._back_at: float | None = None
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._growing: asyncio.TimerHandle | None = None
+
+    def failed(self) -> None:
+        """A call was not answered, and asking again later may help."""
+        self._is_away, self._back_at = True, None
+
+    def answered(self) -> None:
+        """A call has brought the first part of an answer."""
+        if self._is_away:
+            self._is_away, self._back_at = False, self._clock()
+            self._grant()
+
+    @property
+    def limit(self) -> int | None:
+        """None: as many as want to."""
+        if self._is_away:
+            return FIRST
+        if self._back_at is None:
+            return None
+        steps = max(0, int((self._clock() - self._back_at) / STEP_SECONDS))
+        limit = FIRST << min(steps, 16)
+        if limit >= ALL:
+            self._back_at = None
+            return None
+        return limit
+
+    @asynccontextmanager
+    async def place(self) -> AsyncGenerator[None]:
+        """Waits for a place, first come first served, and holds it while the block lasts. Raises NoPlace."""
+        if self._waiting or not self._is_free():
+            await self._queue()
+        else:
+            self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            self._grant()
+
+    def _is_free(self) -> bool:
+        limit = self.limit
+        return limit is None or self._busy < limit
+
+    async def _queue(self) -> None:
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        self._grant()
+        try:
+            async with asyncio.timeout(self._wait):
+                await place
+        except BaseException as error:
+            if place.done() and not place.cancelled():
+                self._busy -= 1
+            elif place in self._waiting:
+                self._waiting.remove(place)
+            self._grant()
+            if isinstance(error, TimeoutError):
+                raise NoPlace from None
+            raise
+
+    def _grant(self) -> None:
+        while self._waiting and self._is_free():
+            place = self._waiting.popleft()
+            if not place.done():
+                self._busy += 1
+                place.set_result(None)
+        if self._waiting and self._back_at is not None and self._growing is None:
+            self._growing = asyncio.get_running_loop().call_later(STEP_SECONDS, self._grow)
+
+    def _grow(self) -> None:
+        self._growing = None
+        self._grant()
