@@ -27,6 +27,7 @@ bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.store
 	@$(BIN)/python -m bench.gateway --big
 	@$(BIN)/python -m bench.wire
+	@$(BIN)/python -m bench.text
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format .

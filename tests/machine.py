@@ -9,9 +9,6 @@ from random import SystemRandom
 
 import psutil
 
-_YARDSTICK_SECONDS = 0.012
-"""What the yardstick took where the bounds in these tests were measured."""
-
 
 def free_port() -> int:
     """Below the range that the system takes for connections, which else might get it while a daemon is down."""
@@ -20,28 +17,6 @@ def free_port() -> int:
         port = dice.randrange(20_000, 32_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
-
-
-def cpu_seconds(work: Callable[[], object], times: int = 3) -> float:
-    """The least of CPU that this took: a process that stands still pays nothing."""
-
-    def once() -> float:
-        begin = time.process_time()
-        work()
-        return time.process_time() - begin
-
-    return min(once() for _ in range(times))
-
-
-def slowness() -> float:
-    """How many times slower than there the machine is; what took a second there may take so many here. At least 1."""
-    return max(1.0, cpu_seconds(_yardstick) / _YARDSTICK_SECONDS)
-
-
-def _yardstick() -> None:
-    found: dict[str, int] = {}
-    for number in range(150_000):
-        found[str(number % 997)] = number
 
 
 def until_it_waits(pid: int) -> None:

@@ -1,5 +1,6 @@
 """What must hold for every text that a model may write, cut for any platform."""
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -7,7 +8,6 @@ from adapters.text.blocks import Block, Fence, Paragraph, plain_text
 from adapters.text.markdown import parse
 from adapters.text.spans import Style
 from adapters.text.split import SMALLEST_LIMIT, Size, split
-from tests.machine import cpu_seconds, slowness
 
 WORDS = st.sampled_from(
     [
@@ -122,6 +122,7 @@ def test_no_letter_of_the_answer_is_dropped_by_the_parser(markdown: str) -> None
     assert shown.count("B") >= markdown.count("b")
 
 
+@pytest.mark.timeout(60)
 def test_nothing_takes_for_ever() -> None:
     nasty = [
         "[" * 60_000,
@@ -132,5 +133,4 @@ def test_nothing_takes_for_ever() -> None:
         "\u0301" * 60_000,
     ]
     for text in nasty:
-        seconds = cpu_seconds(lambda text=text: list(split(parse(text), Size(4096, 100), measure)), times=1)
-        assert seconds < 20 * slowness()
+        assert list(split(parse(text), Size(4096, 100), measure))
