@@ -2,10 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from sessions.keys import Address, Sender
-from sessions.messages import Attachment, Inbound, Outbound, Piece, Receipt
+from sessions.messages import Attachment, Button, Inbound, Outbound, Piece, Receipt
 
 Deliver = Callable[[Inbound], Awaitable[None]]
 """Returns once the message is safely stored (or was already). Only then may the adapter acknowledge to its platform."""
@@ -138,11 +139,93 @@ class FetchesMedia(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookReply:
+    """What the platform is answered, with status 200."""
+
+    text: str = ""
+    content_type: str = "text/plain"
+
+
 @runtime_checkable
 class ReceivesWebhooks(Protocol):
-    async def receive(self, headers: Mapping[str, str], body: bytes, deliver: Deliver) -> bool:
-        """Check the signature over the raw bytes, deliver what is inside. False: the signature is wrong."""
+    async def receive(self, headers: Mapping[str, str], body: bytes, deliver: Deliver) -> WebhookReply | None:
+        """Check the signature over the raw bytes, deliver what is inside. None: the signature is wrong."""
         ...
+
+
+@runtime_checkable
+class AnswersHandshake(Protocol):
+    def handshake(self, query: Mapping[str, str]) -> WebhookReply | None:
+        """The answer to the platform's question, by GET, whether this is the right address. None: it does not know our secret."""
+        ...
+
+
+@runtime_checkable
+class SendsOnce(Protocol):
+    """The platform remembers the key of a message for `remembers_for` seconds, and does not post another one with the same key."""
+
+    remembers_for: float
+
+    async def send_once(self, address: Address, piece: Piece, key: str) -> Receipt:
+        """As `send`, with a key that stays the same whenever this message is sent again."""
+        ...
+
+
+@runtime_checkable
+class ProbesChats(Protocol):
+    async def probe(self, address: Address) -> None:
+        """A harmless call to this chat, which nobody in it sees. It shows whether a message would get through."""
+        ...
+
+
+class Activity(StrEnum):
+    WORKING = "working"
+    WAITING = "waiting"  # for an answer of a person
+    IDLE = "idle"
+
+
+@runtime_checkable
+class ShowsStatus(Protocol):
+    """The platform shows what the bot does until it is told something else, or until `status_lasts` seconds are over. IDLE or
+    WAITING is told at every end of a run, by the next process if need be."""
+
+    status_every: float
+    status_lasts: float
+
+    async def status(self, address: Address, activity: Activity, text: str = "") -> None:
+        """`text`: what it works on, in some words."""
+        ...
+
+
+@runtime_checkable
+class CatchesUp(Protocol):
+    """The platform keeps no events for a client that is away, but lets it read what was said meanwhile."""
+
+    def catch_up(self, since: int | None, chats: Sequence[Address], users: Sequence[Sender]) -> None:
+        """Called before `run`: everything before `since` (epoch milliseconds) was delivered; None: this is the first start, so nothing
+        was missed. `chats` were talked in, `users` have access."""
+        ...
+
+    def seen_until(self) -> int | None:
+        """Epoch milliseconds up to which everything was delivered; None: nothing is known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HomePage:
+    """What a person sees who opens the bot's own page: `sessions` (title, when, the command that goes on with it) and the
+    `questions` that wait for them, each with its buttons."""
+
+    about: str
+    access: str
+    sessions: tuple[tuple[str, str, str], ...] = ()
+    questions: tuple[tuple[str, tuple[Button, ...]], ...] = ()
+
+
+@runtime_checkable
+class ShowsHome(Protocol):
+    async def show_home(self, user: Sender, page: HomePage) -> None: ...
 
 
 @runtime_checkable

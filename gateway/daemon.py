@@ -17,7 +17,7 @@ from gateway.attachments.download import AttachmentDownloader, NotTranscribed
 from gateway.chats.intake import Intake
 from gateway.chats.reminders import send_reminders
 from gateway.chats.runner import PlatformState
-from gateway.chats.supervisor import PlatformSupervisor, Webhooks
+from gateway.chats.supervisor import Handshakes, PlatformSupervisor, Webhooks
 from gateway.config.agent_settings import model_names, voice_settings
 from gateway.config.changes import diff
 from gateway.config.daemon_settings import (
@@ -117,6 +117,7 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
         models=lambda: model_names(app.settings.config, app.chosen),
         readiness=lambda: _readiness(app.settings.config, chats, watch),
         webhooks=Webhooks(chats),
+        handshakes=Handshakes(chats),
         metrics=app.metrics,
         places=app.places,
         doors=HostCheck(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),

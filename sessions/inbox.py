@@ -33,6 +33,7 @@ class InboxOutcome(StrEnum):
     FOLDED = "folded"
     ANSWERED = "answered"
     EXECUTED = "executed"
+    WITHDRAWN = "withdrawn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +196,16 @@ def amend(conn: Connection, session_key: str, message_id: str, content: str) -> 
             *earlier, last = row.body.messages
             body = replace(row.body, messages=(*earlier, replace(last, content=content)))
             conn.execute(update(inbox).where(inbox.c.id == row.id).values(body=body.to_json()))
+            return True
+    return False
+
+
+def withdraw(conn: Connection, session_key: str, message_id: str) -> bool:
+    """Takes an unread message back that waits for a run which is at work already. False when there is none: it was taken in."""
+    serialize(conn, session_key)
+    for row in unread(conn, session_key):
+        if row.run_id is None and row.route is not None and row.route.reply_to == message_id:
+            settle(conn, row.id, InboxOutcome.WITHDRAWN, None)
             return True
     return False
 

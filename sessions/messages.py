@@ -46,6 +46,9 @@ class InboundKind(StrEnum):
     MOVED = "moved"  # the chat has a new id: text; the address still names the first one
     JOINED = "joined"  # the sender has brought us into this group
     LEFT = "left"  # we were removed from this chat, or blocked by the sender
+    DELETED = "deleted"  # the user took `message_id` back
+    FAILED = "failed"  # our message `message_id`, which the platform had accepted, did not arrive; text says why
+    HOME = "home"  # the sender has opened the bot's own page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,8 @@ class Inbound:
 
     `dedup_key` is the same whenever the platform sends the same event again. `mentioned`: it is meant for the bot (always so in a
     DM): a mention, a reply to the bot, a command for it. `mentions_other`: it is addressed to somebody else. The bot's own mention
-    is already taken out of `text`, and so is the `@bot` of `/command@bot`.
+    is already taken out of `text`, and so is the `@bot` of `/command@bot`. `same_as`: another id of the sender. `respond_to`: how
+    the platform wants a command answered, to the sender alone.
     """
 
     dedup_key: str
@@ -67,6 +71,7 @@ class Inbound:
     mentions_other: bool = False
     by_reply: bool = False  # the one sign is that it replies to a message of the bot
     for_any_bot: bool = False  # the one sign that it is meant for the bot is a command that names none
+    in_thread: bool = False  # it names nobody, in a thread: where we have spoken in that thread, it is meant for us
     quote: Quote | None = None
     forwarded_from: str = ""  # whose words these are when the sender only passed them on
     attachments: tuple[Attachment, ...] = ()
@@ -75,6 +80,8 @@ class Inbound:
     chat_title: str = ""
     sent_at: int = 0
     tap_id: str = ""  # what the platform wants acknowledged after a tap
+    same_as: str = ""
+    respond_to: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +92,8 @@ class Button:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outbound:
-    """One message for a chat: Markdown text, buttons below it, files beside it. `silent`: no notification."""
+    """One message for a chat: Markdown text, buttons below it, files beside it. `silent`: no notification. `respond_to`: the command
+    that it answers, to whoever gave it alone."""
 
     address: Address
     text: str
@@ -93,6 +101,7 @@ class Outbound:
     buttons: tuple[Button, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     silent: bool = False
+    respond_to: str = ""
 
 
 Piece = Mapping[str, Any]

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, and_, bindparam, case, exists, func, insert, 
 from sessions.db.engine import touch
 from sessions.db.schema import OUT_OPEN, outbox, runs
 from sessions.db.sql import insert_once, param
+from sessions.keys import Address
 from sessions.messages import Piece
 from sessions.outbox_body import OutboxBody
 from sessions.records import OutRow, OutState, Route
@@ -228,6 +229,34 @@ def give_up(conn: Connection, row_id: int, error: str) -> None:
         .where(outbox.c.id == row_id)
         .values(state=OutState.DEAD, last_error=error, lease_owner=None, lease_until=None)
     )
+
+
+_NEWEST = 20_000
+
+
+def failed_later(conn: Connection, platform: str, message_id: str, error: str) -> OutRow | None:
+    """The platform could not deliver a message that it had accepted. The row, undelivered now; None for a message that is not among
+    the newest, or was not ours."""
+    newest = select(func.max(outbox.c.id)).scalar_subquery()
+    changed = conn.execute(
+        update(outbox)
+        .where(
+            outbox.c.id > newest - _NEWEST,
+            outbox.c.platform == platform,
+            outbox.c.platform_ids == json.dumps([message_id]),
+            outbox.c.state == OutState.SENT,
+        )
+        .values(state=OutState.DEAD, last_error=error)
+        .returning(outbox)
+    )
+    row = changed.mappings().first()
+    return None if row is None else OutRow.from_row(row)
+
+
+def chats_since(conn: Connection, platform: str, since: int) -> list[Address]:
+    """Where messages went since then."""
+    query = select(outbox.c.address).where(outbox.c.platform == platform, outbox.c.created_at >= since).distinct()
+    return list(dict.fromkeys(Route.from_json(address).address for address in conn.scalars(query)))
 
 
 def give_up_chat(conn: Connection, platform: str, chat: str, error: str) -> int:

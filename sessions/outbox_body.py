@@ -53,7 +53,7 @@ class OutboxBody:
             self, buttons=tuple(replace(each, data=each.data.replace(_ASK, str(number))) for each in self.buttons)
         )
 
-    def outbound(self, address: Address, *, reply_to: str | None) -> Outbound:
+    def outbound(self, address: Address, *, reply_to: str | None, respond_to: str = "") -> Outbound:
         """What an adapter is asked to send."""
         return Outbound(
             address=address,
@@ -62,6 +62,7 @@ class OutboxBody:
             buttons=self.buttons,
             attachments=self.attachments,
             silent=self.silent,
+            respond_to=respond_to,
         )
 
 

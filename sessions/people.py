@@ -163,6 +163,11 @@ def revoke(conn: Connection, user: str) -> list[Person]:
     return found
 
 
+def is_paired(conn: Connection, platform: str, user_id: str) -> bool:
+    query = select(people.c.user_id).where(people.c.platform == platform, people.c.user_id == user_id)
+    return conn.execute(query).first() is not None
+
+
 def everybody(conn: Connection) -> list[Person]:
     rows = conn.execute(select(people).order_by(people.c.platform, people.c.approved_at))
     return [

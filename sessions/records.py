@@ -162,20 +162,22 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where the answer goes. Captured when the message is admitted."""
+    """Where the answer goes. Captured when the message is admitted. `respond_to`: see Outbound."""
 
     address: Address
     reply_to: str | None = None
+    respond_to: str = ""
 
     def to_json(self) -> str:
         a = self.address
-        return json.dumps([a.platform, a.kind, a.chat_id, a.thread_id, self.reply_to])
+        stored = [a.platform, a.kind, a.chat_id, a.thread_id, self.reply_to]
+        return json.dumps([*stored, self.respond_to] if self.respond_to else stored)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        platform, kind, chat_id, thread_id, reply_to = json.loads(text)
+        platform, kind, chat_id, thread_id, reply_to, *respond_to = json.loads(text)
         address = Address(platform=platform, kind=ChatKind(kind), chat_id=chat_id, thread_id=thread_id)
-        return cls(address=address, reply_to=reply_to)
+        return cls(address=address, reply_to=reply_to, respond_to=respond_to[0] if respond_to else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,7 @@ from adapters.base import (
     TryLater,
     Unauthorized,
     Undeliverable,
+    WebhookReply,
 )
 from adapters.telegram.config import TelegramConfig
 from adapters.telegram.errors import Moved, Refused, Translation
@@ -157,19 +158,19 @@ class Telegram(
         me = await self._identify()
         return f"@{me.username} ({me.full_name})"
 
-    async def receive(self, headers: Mapping[str, str], body: bytes, deliver: Deliver) -> bool:
+    async def receive(self, headers: Mapping[str, str], body: bytes, deliver: Deliver) -> WebhookReply | None:
         given = next((value for name, value in headers.items() if name.lower() == SECRET_HEADER), "")
         secret = self._config.webhook_secret.get_secret_value()
         if not secret or not hmac.compare_digest(given.encode(), secret.encode()):
-            return False
+            return None
         self._note_success()
         try:
             item = json.loads(body)
         except (ValueError, RecursionError) as error:
             log.warning("telegram.update_skipped", update_id=None, reason=type(error).__name__)
-            return True
+            return WebhookReply()
         await self._take(deliver, item)
-        return True
+        return WebhookReply()
 
     def render(self, outbound: Outbound) -> Sequence[Piece]:
         return render(outbound)

@@ -7,16 +7,17 @@ from itertools import islice
 from typing import Any
 
 from adapters.text.blocks import Block, Fence, Heading, Paragraph, Rule, Table
+from adapters.text.lines import utf16_length
 from adapters.text.markdown import parse
 from adapters.text.spans import Span, Style
 from adapters.text.split import Size, split, split_or_file
+from adapters.text.tables import as_grid, as_records
 from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece
 
 MESSAGE = Size(4096, 100)  # UTF-16 units and entities
 CAPTION = Size(1024, 100)
 BUTTON_BYTES = 64
 _PHOTO_BYTES = 10_000_000
-_GRID_COLUMNS = 44  # a wider table wraps on a phone
 _ROW_OF_BUTTONS = 30  # characters of labels that fit beside each other
 
 _SPAN_TYPES = {
@@ -82,10 +83,6 @@ class Layout:
 
     def measure(self, block: Block) -> Size:
         return (self._known.get(id(block)) or self._look(block))[2]
-
-
-def utf16_length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _texts(blocks: Sequence[Block], markdown: str) -> Iterator[dict[str, Any]]:
@@ -241,14 +238,5 @@ def _around(span: Span, codes: Iterable[Span]) -> Iterator[Mark]:
 
 
 def _table(table: Table) -> Marked:
-    rows = table.rows if table.continued else (table.header, *table.rows)
-    widths = [max(len(row[column]) for row in (table.header, *table.rows)) for column in range(len(table.header))]
-    if sum(widths) + 2 * len(widths) <= _GRID_COLUMNS:
-        grid = "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-        )
-        return grid, [("pre", 0, len(grid), "")]
-    records = (
-        "\n".join(f"{name}: {cell}" for name, cell in zip(table.header, row, strict=True) if cell) for row in table.rows
-    )
-    return "\n\n".join(records), []
+    grid = as_grid(table)
+    return (as_records(table), []) if grid is None else (grid, [("pre", 0, len(grid), "")])

@@ -1,4 +1,4 @@
-"""WhatsApp. The adapter is not built yet; its section is known, so that a configuration can be written."""
+"""WhatsApp, through Meta's Cloud API. This file says what there is; the adapter is imported when it is needed."""
 
 from adapters.registry import Manifest, Needed
 from sessions.keys import ChatKind, Platform, whatsapp_id
@@ -6,7 +6,7 @@ from sessions.keys import ChatKind, Platform, whatsapp_id
 MANIFEST = Manifest(
     platform=Platform.WHATSAPP,
     title="WhatsApp",
-    adapter="",
+    adapter="adapters.whatsapp.adapter:WhatsApp",
     config="adapters.whatsapp.config:WhatsAppConfig",
     config_keys=("access_token", "phone_number_id", "app_secret", "verify_token", "api_base"),
     sdk="aiohttp",

@@ -6,15 +6,26 @@ from importlib.resources import files
 from typing import Any
 
 from aiohttp import web
+from pydantic import ConfigDict
 
 from gateway.api.http.body import arriving
-from gateway.api.http.endpoint import Access, ApiCall, Endpoint, EndpointAnswer, NoFields, ResponseModel, body_rules
+from gateway.api.http.endpoint import (
+    Access,
+    ApiCall,
+    Endpoint,
+    EndpointAnswer,
+    NoFields,
+    RequestModel,
+    ResponseModel,
+    body_rules,
+)
 from gateway.api.http.errors import ApiError, not_found
 from gateway.api.http.keys import Scope
 from gateway.observe.metrics import CONTENT_TYPE
 from sessions import gauges
 
-HOOK_BYTES = 1_048_576
+HOOK_BYTES = 4_194_304
+"""Meta sends up to three million bytes at once."""
 
 
 class HealthAnswer(ResponseModel):
@@ -71,9 +82,26 @@ async def webhook(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
         raise not_found("webhook")
     async with arriving(call.request, body_rules(call.desk, call.path["platform"], HOOK_BYTES)) as body:
         raw = body.read()
-    if not await receive(dict(call.request.headers), raw):
+    reply = await receive(dict(call.request.headers), raw)
+    if reply is None:
         raise ApiError(401, "The signature is wrong.", code="bad_signature")
-    return web.Response(status=200)
+    return web.Response(text=reply.text, content_type=reply.content_type)
+
+
+class HandshakeQuery(RequestModel):
+    """As the platform names its fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+async def handshake(call: ApiCall[NoFields, HandshakeQuery]) -> web.StreamResponse:
+    answer = call.desk.api.handshakes.get(call.path["platform"])
+    if answer is None:
+        raise not_found("webhook")
+    reply = answer(dict(call.request.query))
+    if reply is None:
+        raise ApiError(403, "The verify token is not the configured one.", code="bad_verify_token")
+    return web.Response(text=reply.text, content_type=reply.content_type)
 
 
 ENDPOINTS = (
@@ -131,5 +159,15 @@ ENDPOINTS = (
         door=Access.HOOK,
         answers={200: None},
         refusals=(413, 415),
+    ),
+    Endpoint(
+        method="GET",
+        path="/webhooks/{platform}",
+        run=handshake,
+        query=HandshakeQuery,
+        summary="What a platform asks when the webhook is registered",
+        tag="Operations",
+        door=Access.HOOK,
+        answers={200: "text/plain"},
     ),
 )

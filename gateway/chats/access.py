@@ -83,3 +83,9 @@ class Access:
             thread_sessions=self.rules.thread_sessions,
         )
         return SessionKey.of(address, sender, rules)
+
+    def owner_key(self, platform: str) -> SessionKey | None:
+        """The owner's own conversation with the bot; None while nobody is the owner."""
+        if self.owner is None:
+            return None
+        return self.key(Address(platform=platform, kind=ChatKind.DM, chat_id=self.owner), Sender(id=self.owner))

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from adapters.base import (
     Adapter,
     EditsMessages,
+    SendsOnce,
     ShowsDrafts,
     TryLater,
     Unauthorized,
@@ -216,7 +217,8 @@ class Delivery:
         if not isinstance(body, OutboxBody) or body.closes is not None:
             return ()
         reply_to = row.address.reply_to if await self._database.read(_quotes, row) else None
-        return await off_the_loop(body.text, self._render, body.outbound(row.address.address, reply_to=reply_to))
+        wanted = body.outbound(row.address.address, reply_to=reply_to, respond_to=row.address.respond_to)
+        return await off_the_loop(body.text, self._render, wanted)
 
     def _render(self, wanted: Outbound) -> Sequence[Piece]:
         """The pieces of a message. Markdown that shows nothing, such as a link definition, is sent as it stands.
@@ -266,7 +268,7 @@ class Delivery:
             return None
         draft = await self._preview(row)
         await self._pacer.turn(row.address.address)
-        if self._probes.needs_probe(row):
+        if self._probes.needs_probe(row, waited):
             if not await self._gets_through(row):
                 return None
             await self._pacer.turn(row.address.address)
@@ -281,6 +283,7 @@ class Delivery:
         except TryLater as error:
             await self._put_off(row, error, edits=edits)
         except Unauthorized as error:
+            self._troubled(str(error))
             await self._put_off(row, TryLater(str(error), after=_UNAUTHORIZED_SECONDS))
         except Undeliverable as error:
             await self._give_up(row, str(error), gone=True)
@@ -346,7 +349,10 @@ class Delivery:
                 return None
             self._previews.became(row.run_id or "")
             return _Sent(message_id=receipt.message_id, was_preview=True)
-        receipt = await self._adapter.send(address, content)
+        if isinstance(self._adapter, SendsOnce):
+            receipt = await self._adapter.send_once(address, content, row.dedup_key)
+        else:
+            receipt = await self._adapter.send(address, content)
         return _Sent(message_id=receipt.message_id)
 
     async def _edit(self, card: CardEdit, address: Address) -> _Sent:

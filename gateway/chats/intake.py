@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 from gateway.chats import pairing
 from gateway.chats.access import Access, AccessDecision, AccessRules, Paired
 from gateway.chats.approvals import decide, tell_held_up, waiting_for
+from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
 from gateway.chats.edit_filter import EditFilter
 from gateway.chats.message_text import escape_speaker_marks, inbox_message, message_text, printable, shortened
 from gateway.commands import Chat, Command, Parsed, execute, find, parse
@@ -71,6 +72,7 @@ class Intake:
         self._clock = clock
         self._wordings = EditFilter()
         self._paired: Mapping[str, Paired] | None = None
+        self._changes = ChatChanges(database, clock)
         self._unlisten = database.listen(self._hear)
 
     def close(self) -> None:
@@ -95,16 +97,13 @@ class Intake:
         acknowledge then."""
         inbound = _as_meant(printable(inbound))
         access = await self.access(inbound.address.platform)
-        verdict = access.judge(inbound)
-        if verdict in {AccessDecision.IGNORED, AccessDecision.STRANGER}:
-            verdict = access.judge(await self._database.read(_as_first_known, inbound))
+        inbound = await self._placed(inbound, access)
+        verdict = await self._judge(inbound, access)
+        if inbound.kind in CHANGES:
+            has_access = verdict not in {AccessDecision.IGNORED, AccessDecision.STRANGER}
+            await self._changes.take(inbound, access, has_access=has_access)
+            return
         match inbound.kind:
-            case InboundKind.MOVED:
-                await self._database.write(_move, inbound)
-                return
-            case InboundKind.LEFT:
-                await self._left(inbound)
-                return
             case _ if verdict is AccessDecision.IGNORED:
                 log.debug("message.refused", dedup_key=inbound.dedup_key)
                 return
@@ -124,18 +123,27 @@ class Intake:
         if joined is not None:
             await self._noted(inbound, joined)
 
-    async def _left(self, inbound: Inbound) -> None:
-        """Gives up what waits to be sent to a chat that we are no longer in."""
-        address = inbound.address
-        why = "we were removed from this chat, or blocked"
-        dead = await self._database.write(outbox.give_up_chat, address.platform, address.chat_id, why)
-        log.info("chat.left", platform=address.platform, chat=address.chat_id, undelivered=dead)
+    async def _placed(self, inbound: Inbound, access: Access) -> Inbound:
+        """The message with what only the database knows: who the sender is, and whether we speak in its thread."""
+        if inbound.same_as:
+            await self._changes.join(inbound)
+        if inbound.in_thread and not inbound.mentioned and not inbound.mentions_other:
+            return replace(inbound, mentioned=await self._database.read(_answered_in_thread, inbound, access))
+        return inbound
+
+    async def _judge(self, inbound: Inbound, access: Access) -> AccessDecision:
+        verdict = access.judge(inbound)
+        if verdict in {AccessDecision.IGNORED, AccessDecision.STRANGER}:
+            verdict = access.judge(await self._database.read(first_known, inbound))
+        if verdict is AccessDecision.STRANGER and inbound.same_as:
+            verdict = access.judge(replace(inbound, sender=replace(inbound.sender, id=inbound.same_as)))
+        return verdict
 
     # --- one transaction each; they may run more than once ---
 
     def _hello(self, conn: Connection, inbound: Inbound, access: Access) -> None:
         """Says one line when we come into a group for the first time."""
-        first = _as_first_known(conn, inbound)
+        first = first_known(conn, inbound)
         key = str(access.key(first.address, first.sender))
         hello = OutboxBody(text=say("people.group_hello"))
         route = Route(address=inbound.address)
@@ -143,7 +151,7 @@ class Intake:
 
     def _take(self, conn: Connection, inbound: Inbound, access: Access, verdict: AccessDecision) -> str | None:
         """Takes one event in. Returns the id of the run that was active already and that the message joined."""
-        first = _as_first_known(conn, inbound)
+        first = first_known(conn, inbound)
         key = str(access.key(first.address, first.sender))
         chat = self._chat(inbound, key)
         if verdict is AccessDecision.OVERHEARD or (not inbound.mentioned and _waits(conn, key)):
@@ -238,7 +246,8 @@ class Intake:
 
     def _reply(self, conn: Connection, inbound: Inbound, chat: Chat, answer: str) -> None:
         if answer:
-            self._put(conn, chat, OutboxBody(text=answer), f"reply:{inbound.dedup_key}")
+            route = replace(chat.route, respond_to=inbound.respond_to) if chat.route is not None else None
+            self._put(conn, replace(chat, route=route), OutboxBody(text=answer), f"reply:{inbound.dedup_key}")
 
     def _put(self, conn: Connection, chat: Chat, out: OutboxBody, key: str) -> None:
         if chat.route is not None:
@@ -276,7 +285,7 @@ class Intake:
             key = f"reply:{inbound.dedup_key}"
             outbox.put(
                 conn,
-                Route(address=inbound.address),
+                Route(address=inbound.address, respond_to=inbound.respond_to),
                 OutboxBody(text=answer),
                 self._clock(),
                 dedup_key=key,
@@ -313,18 +322,9 @@ def _paired(conn: Connection) -> dict[str, Paired]:
     return found
 
 
-def _move(conn: Connection, inbound: Inbound) -> None:
-    aliases.join(conn, inbound.address.platform, inbound.text, inbound.address.chat_id)
-
-
-def _as_first_known(conn: Connection, inbound: Inbound) -> Inbound:
-    """The same event with the first ids of chat and person, from which keys and permissions were made."""
-    address = aliases.first_address(conn, inbound.address)
-    if inbound.sender.id == inbound.address.chat_id:  # in a DM they are the same for most platforms
-        known = address.chat_id
-    else:
-        known = aliases.resolve(conn, inbound.address.platform, inbound.sender.id)
-    return replace(inbound, address=address, sender=replace(inbound.sender, id=known))
+def _answered_in_thread(conn: Connection, inbound: Inbound, access: Access) -> bool:
+    first = first_known(conn, inbound)
+    return runs.answered_in(conn, str(access.key(first.address, first.sender)), inbound.address)
 
 
 def _waits(conn: Connection, session_key: str) -> bool:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 
-from adapters.base import Adapter, DeliveryError, Reacts, ShowsDrafts, ShowsTyping, TryLater
+from adapters.base import Activity, Adapter, DeliveryError, Reacts, ShowsDrafts, ShowsStatus, ShowsTyping, TryLater
 from gateway.chats.rate_limit import RateLimiter
 from gateway.observe.logging import get_logger
 from gateway.runs.live_events import LiveEvent, LiveEvents
@@ -38,6 +38,10 @@ async def _nowhere(_: str, __: str | None, ___: Sequence[str]) -> None:
     pass
 
 
+async def _never(_: str) -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class _Shown:
     """One run in one chat."""
@@ -55,6 +59,8 @@ class _Shown:
     whole: bool = False  # the text is that of a step that has ended
     unsure: bool = False  # there may be a preview that nobody can name
     type_at: float = 0.0
+    status: str | None = None  # what stands beside the chat; None: nothing was put there
+    status_at: float = 0.0
     quiet_until: float = 0.0
     noted: list[Inbound] = field(default_factory=list[Inbound])
     task: asyncio.Task[None] | None = None
@@ -66,7 +72,8 @@ class _Shown:
 
 
 class Presence:
-    """One per platform; hears of every run and shows those of its own chats. `keep` notes the preview of a run, or that there is none."""
+    """One per platform; hears of every run and shows those of its own chats. `keep` notes the preview of a run, or that there is none.
+    `is_waiting`: whether this run waits for an answer of a person."""
 
     def __init__(
         self,
@@ -75,12 +82,14 @@ class Presence:
         live: LiveEvents,
         *,
         keep: Keep = _nowhere,
+        is_waiting: Callable[[str], Awaitable[bool]] = _never,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._adapter = adapter
         self._pacer = pacer
         self._keep = keep
+        self._is_waiting = is_waiting
         self._clock = clock
         self._sleep = sleep
         self._shown: dict[str, _Shown] = {}
@@ -146,6 +155,7 @@ class Presence:
         if (before := self._shown.get(run.id)) is not None:  # it goes on, and so does what is shown of it
             before.over, shown.draft, shown.drawn, shown.unsure = True, before.draft, before.drawn, before.unsure
             shown.noted, shown.answers, shown.rang = before.noted, before.answers, before.rang
+            shown.status = before.status
             before.cleared.set()
         self._start(run.id, shown)
 
@@ -155,10 +165,39 @@ class Presence:
 
     def _end(self, run_id: str, shown: _Shown) -> None:
         shown.over = shown.ended = True
+        self._end_status(run_id, shown)
         if shown.draft is None and not shown.noted and not shown.calling.locked():
             del self._shown[run_id]
         else:
             self._beside(self._leave(run_id, shown))
+
+    def settle(self, ended: Sequence[Run]) -> None:
+        """Clears what an earlier process may have left beside the chats of these runs, which are over or wait."""
+        if isinstance(self._adapter, ShowsStatus):
+            for run in ended:
+                if run.route is not None:
+                    self._beside(self._clear_status(self._adapter, run.route.address, run.id))
+
+    def _end_status(self, run_id: str, shown: _Shown) -> None:
+        if isinstance(self._adapter, ShowsStatus) and shown.status is not None:
+            shown.status = None
+            self._beside(self._clear_status(self._adapter, shown.route.address, run_id))
+
+    async def _clear_status(self, adapter: ShowsStatus, address: Address, run_id: str) -> None:
+        waits = await self._is_waiting(run_id)
+        for pause in (0.0, 1.0, 5.0, 15.0):
+            await self._sleep(pause)
+            if any(other.route.address == address and not other.over for other in self._shown.values()):
+                return  # somebody works there again
+            try:
+                await adapter.status(address, Activity.WAITING if waits else Activity.IDLE)
+            except TryLater as error:
+                await self._sleep(error.after or 0)
+            except DeliveryError as error:
+                log.debug("status.refused", error=str(error))
+                return
+            else:
+                return
 
     def _beside(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
@@ -201,6 +240,7 @@ class Presence:
             if self._clock() >= shown.quiet_until:
                 try:
                     await self._type(shown)
+                    await self._tell_status(shown)
                     await self._draw(shown)
                 except DeliveryError as error:
                     self._refused(shown, error)
@@ -219,6 +259,17 @@ class Presence:
         if self._pacer.turn_now(address):
             shown.type_at = self._clock() + adapter.typing_every
             await adapter.typing(address)
+
+    async def _tell_status(self, shown: _Shown) -> None:
+        adapter, now = self._adapter, self._clock()
+        if not isinstance(adapter, ShowsStatus):
+            return
+        text = self._progress(shown)
+        if text == shown.status and now < shown.status_at + adapter.status_every:
+            return
+        if self._pacer.turn_now(shown.route.address):
+            shown.status, shown.status_at = text, now
+            await adapter.status(shown.route.address, Activity.WORKING, text)
 
     async def _draw(self, shown: _Shown) -> None:
         adapter, address = self._adapter, shown.route.address
@@ -256,10 +307,13 @@ class Presence:
         if text and not SILENT.startswith(text[: len(SILENT)]):
             return shown.text
         quiet = QUIET_DM_SECONDS if shown.route.address.kind is ChatKind.DM else QUIET_GROUP_SECONDS
-        if self._clock() - shown.began < quiet:
+        if self._clock() - shown.began < quiet or isinstance(self._adapter, ShowsStatus):
             return ""
+        return f"_{self._progress(shown)}_"
+
+    def _progress(self, shown: _Shown) -> str:
         name = shown.tool if shown.tool in _PROGRESS - {"web_fetch"} else "tool_generic" if shown.tool else "thinking"
-        return f"_{say(f'progress.{name}')}_"
+        return say(f"progress.{name}")
 
     def _quoted(self, shown: _Shown) -> str | None:
         return None if shown.route.address.kind is ChatKind.DM else shown.route.reply_to
@@ -292,6 +346,7 @@ class Presence:
         if not shown.ended:  # that was the answer to a part of it
             rest = _Shown(run_id=run_id, route=shown.route, began=self._clock(), noted=shown.noted, unsure=shown.unsure)
             rest.text, rest.tool, rest.whole = shown.text, shown.tool, shown.whole
+            rest.status, rest.status_at = shown.status, shown.status_at
             self._start(run_id, rest)
         async with shown.calling:
             if shown.draft is not None and isinstance(self._adapter, ShowsDrafts):
@@ -319,6 +374,7 @@ class Presence:
         return not shown.ended and bool(text) and not SILENT.startswith(text[: len(SILENT)])
 
     async def _stop(self, run_id: str, shown: _Shown) -> None:
+        self._end_status(run_id, shown)
         await self.clear(run_id)
         await self._take_off(shown)
 

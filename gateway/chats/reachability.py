@@ -1,8 +1,10 @@
 """Whether messages to a chat get through: what may have arrived is sent again only after a harmless call to the same chat has succeeded."""
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
-from adapters.base import Adapter, DeliveryError, ShowsTyping, TryLater, Unauthorized
+from adapters.base import Adapter, DeliveryError, ProbesChats, SendsOnce, ShowsTyping, TryLater, Unauthorized
+from sessions.keys import Address
 from sessions.records import OutRow, OutState
 
 EDITS = 3
@@ -19,22 +21,24 @@ class Probes:
     """Of one platform. Rows that an earlier process left in doubt need a probe too."""
 
     def __init__(self, adapter: Adapter) -> None:
-        self._adapter = adapter if isinstance(adapter, ShowsTyping) else None
+        self._call = _harmless_call(adapter)
+        self._remembers_ms = adapter.remembers_for * 1000 if isinstance(adapter, SendsOnce) else 0
         self._unanswered = Counter[int]()
         """Row → how many probes have failed since it got no answer. Also rows of edits, which are never in doubt."""
         self._edits_failed = Counter[int]()
 
-    def needs_probe(self, row: OutRow) -> bool:
+    def needs_probe(self, row: OutRow, waited_ms: int) -> bool:
+        """Not while the platform itself knows whether this message, which has waited so long, has arrived."""
         doubted = row.state is OutState.UNKNOWN or row.doubts > 0 or row.id in self._unanswered
-        return doubted and self._adapter is not None
+        return doubted and self._call is not None and waited_ms >= self._remembers_ms
 
     async def probe(self, row: OutRow) -> None:
         """Returns when the chat takes calls. Raises TryLater, with the pause until the next probe, or Unauthorized."""
-        if self._adapter is None:
+        if self._call is None:
             return
         failed = self._unanswered[row.id]
         try:
-            await self._adapter.typing(row.address.address)
+            await self._call(row.address.address)
         except TryLater as error:
             self._unanswered[row.id] += 1
             pause = PROBE_PAUSES[min(failed, len(PROBE_PAUSES) - 1)]
@@ -59,9 +63,15 @@ class Probes:
 
     def pause(self, doubts: int) -> float:
         """Seconds until the next try of a message that has so many doubts behind it."""
-        pauses = BLIND_PAUSES if self._adapter is None else TRY_PAUSES
+        pauses = BLIND_PAUSES if self._call is None else TRY_PAUSES
         return pauses[min(doubts, len(pauses)) - 1]
 
     def forget(self, row: OutRow) -> None:
         self._unanswered.pop(row.id, None)
         self._edits_failed.pop(row.id, None)
+
+
+def _harmless_call(adapter: Adapter) -> Callable[[Address], Awaitable[None]] | None:
+    if isinstance(adapter, ProbesChats):
+        return adapter.probe
+    return adapter.typing if isinstance(adapter, ShowsTyping) else None

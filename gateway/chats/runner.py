@@ -11,14 +11,19 @@ from functools import partial
 from adapters.base import (
     Adapter,
     AnswersTaps,
+    CatchesUp,
     ChecksSetup,
     DeliveryError,
     OffersCommands,
     ReportsLiveness,
+    ShowsHome,
+    ShowsStatus,
     TryLater,
     Unauthorized,
 )
+from gateway.chats.catching_up import let_catch_up, note_seen
 from gateway.chats.delivery import Delivery
+from gateway.chats.home_page import home_page
 from gateway.chats.intake import Intake
 from gateway.chats.presence import Presence
 from gateway.chats.rate_limit import RateLimiter
@@ -31,7 +36,7 @@ from sessions import runs
 from sessions.clock import now_ms
 from sessions.db import Database
 from sessions.errors import StateError
-from sessions.keys import Address, ChatKind, Sender
+from sessions.keys import Sender
 from sessions.messages import Inbound, InboundKind
 from sessions.records import OutRow
 
@@ -100,8 +105,15 @@ class PlatformRunner:
         self._beside: set[asyncio.Task[None]] = set()
         pacer = RateLimiter(adapter.pace)
         self._database = database
-        self.presence = Presence(adapter, pacer, live, keep=partial(database.write, runs.keep_shown))
+        self.presence = Presence(
+            adapter,
+            pacer,
+            live,
+            keep=partial(database.write, runs.keep_shown),
+            is_waiting=partial(database.read, runs.is_waiting),
+        )
         self._metrics = metrics
+        self._timezone = timezone
         if isinstance(adapter, ReportsLiveness):
             adapter.on_success(self._connected)
         self.delivery = Delivery(
@@ -123,19 +135,24 @@ class PlatformRunner:
     async def _owner_key(self) -> str | None:
         """The session key of the owner's own conversation with the bot; None while nobody is the owner."""
         access = await self._intake.access(self.name)
-        if access.owner is None:
-            return None
-        address = Address(platform=self.adapter.platform, kind=ChatKind.DM, chat_id=access.owner)
-        return str(access.key(address, Sender(id=access.owner)))
+        key = access.owner_key(self.name)
+        return None if key is None else str(key)
 
     async def run(self) -> None:
         try:
             self.presence.restore(await self._database.read(runs.still_shown), now_ms())
+            if isinstance(self.adapter, ShowsStatus):
+                since = now_ms() - round(self.adapter.status_lasts * 1000)
+                self.presence.settle(await self._database.read(runs.ended_since, self.name, since))
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._supervise(self._receive, "receiving"))
                 group.create_task(self._supervise(self.delivery.run, "sending"))
                 if isinstance(self.adapter, OffersCommands):
                     group.create_task(self._supervise(partial(self._offer_commands, self.adapter), "menu"))
+                if isinstance(self.adapter, CatchesUp):
+                    group.create_task(
+                        self._supervise(partial(note_seen, self._database, self.name, self.adapter), "position")
+                    )
         finally:
             self.presence.close()
             for task in self._beside:
@@ -185,6 +202,8 @@ class PlatformRunner:
                 self.health.who = await self.adapter.check()
             if not isinstance(self.adapter, ReportsLiveness):
                 self._connected()
+            if isinstance(self.adapter, CatchesUp):
+                await let_catch_up(self._database, self.name, self.adapter, await self._intake.access(self.name))
             await self.adapter.run(self.deliver)
         except Unauthorized as error:
             self._lost(PlatformState.UNAUTHORIZED, str(error))
@@ -213,6 +232,8 @@ class PlatformRunner:
             log.exception("message.failed", platform=self.name, dedup_key=inbound.dedup_key)
         if inbound.kind is InboundKind.TAP:
             self._run_beside(self._answer_tap(inbound.tap_id))
+        if inbound.kind is InboundKind.HOME and isinstance(self.adapter, ShowsHome):
+            self._run_beside(self._show_home(self.adapter, inbound.sender))
 
     def _run_beside(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
@@ -226,6 +247,14 @@ class PlatformRunner:
                 await self.adapter.answer_tap(tap_id)
             except DeliveryError as error:
                 log.debug("tap.not_acknowledged", error=str(error))
+
+    async def _show_home(self, adapter: ShowsHome, user: Sender) -> None:
+        access = await self._intake.access(self.name)
+        page = await self._database.read(home_page, self.name, user, access, self._timezone, now_ms())
+        try:
+            await adapter.show_home(user, page)
+        except DeliveryError as error:
+            log.warning("home.not_shown", platform=self.name, error=str(error))
 
     async def _offer_commands(self, adapter: OffersCommands) -> None:
         """Keeps the platform's own command menu up to date, for people with access."""

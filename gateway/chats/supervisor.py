@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from adapters.base import Adapter, DeliveryError, ReceivesWebhooks
+from adapters.base import Adapter, AnswersHandshake, DeliveryError, ReceivesWebhooks, WebhookReply
 from adapters.registry import Unavailable, build, settings
 from adapters.section import PlatformSection
 from gateway.chats.intake import Intake
@@ -21,7 +21,8 @@ from sessions.messages import Inbound
 MEET_SECONDS = 2.0
 LOOK_SECONDS = 1.0
 
-Receive = Callable[[Mapping[str, str], bytes], Awaitable[bool]]
+Receive = Callable[[Mapping[str, str], bytes], Awaitable[WebhookReply | None]]
+Handshake = Callable[[Mapping[str, str]], WebhookReply | None]
 
 
 class PlatformSupervisor:
@@ -176,6 +177,25 @@ class Webhooks(Mapping[str, Receive]):
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, adapter in self._platforms.adapters.items() if isinstance(adapter, ReceivesWebhooks))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+class Handshakes(Mapping[str, Handshake]):
+    """The platforms that ask whether this is the right address before they call us."""
+
+    def __init__(self, platforms: PlatformSupervisor) -> None:
+        self._platforms = platforms
+
+    def __getitem__(self, name: str) -> Handshake:
+        adapter = self._platforms.adapters[name]
+        if not isinstance(adapter, AnswersHandshake):
+            raise KeyError(name)
+        return adapter.handshake
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, adapter in self._platforms.adapters.items() if isinstance(adapter, AnswersHandshake))
 
     def __len__(self) -> int:
         return len(list(iter(self)))

@@ -11,7 +11,17 @@ from sessions.runs.endings import fail, finish, hand_over, keep_stopped, stop
 from sessions.runs.journal import GONE_ON, handed_over, has_unread, open_calls
 from sessions.runs.outcomes import last_call
 from sessions.runs.previews import keep_preview, keep_shown, still_shown
-from sessions.runs.queries import active, counts, get, in_flight, in_flight_now, last_route
+from sessions.runs.queries import (
+    active,
+    answered_in,
+    counts,
+    ended_since,
+    get,
+    in_flight,
+    in_flight_now,
+    is_waiting,
+    last_route,
+)
 from sessions.runs.routes import same_place
 from sessions.runs.steps import answered, fold, tool_done, tool_started
 from sessions.runs.types import MAX_TAKEOVERS, Accepted, ModelAnswer, Opening
@@ -27,9 +37,11 @@ __all__ = [
     "active",
     "answer",
     "answered",
+    "answered_in",
     "card_names",
     "claim",
     "counts",
+    "ended_since",
     "fail",
     "finish",
     "fold",
@@ -41,6 +53,7 @@ __all__ = [
     "in_flight",
     "in_flight_now",
     "is_asleep",
+    "is_waiting",
     "keep_alive",
     "keep_preview",
     "keep_shown",

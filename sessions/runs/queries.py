@@ -8,7 +8,8 @@ from sessions import inbox
 from sessions.db.schema import RUN_ACTIVE, RUN_RUNNING, runs
 from sessions.db.sql import param
 from sessions.errors import NotFound
-from sessions.records import Route, Run
+from sessions.keys import Address
+from sessions.records import Route, Run, RunStatus
 
 _GET = select(runs).where(runs.c.id == param("run"))
 _ACTIVE_OF = select(runs).where(runs.c.session_key == param("key"), RUN_ACTIVE)
@@ -25,6 +26,11 @@ def get(conn: Connection, run_id: str) -> Run:
 def active(conn: Connection, session_key: str) -> Run | None:
     row = conn.execute(_ACTIVE_OF, {"key": session_key}).mappings().first()
     return Run.from_row(row) if row else None
+
+
+def is_waiting(conn: Connection, run_id: str) -> bool:
+    """Whether it waits for an answer of a person."""
+    return get(conn, run_id).status is RunStatus.WAITING
 
 
 _RUNNING = (
@@ -76,6 +82,24 @@ def last_route(conn: Connection, session_key: str) -> Route | None:
     """Where the newest run of this key answers."""
     found = conn.scalar(_LAST_ROUTE, {"key": session_key})
     return None if found is None else replace(Route.from_json(found), reply_to=None)
+
+
+_IN_PLACE = select(runs.c.id).where(
+    runs.c.session_key == param("key"), func.substr(runs.c.route, 1, func.length(param("place"))) == param("place")
+)
+
+
+def answered_in(conn: Connection, session_key: str, address: Address) -> bool:
+    """Whether a run of this key has its answer in this chat and thread."""
+    place = f"{Route(address=address).to_json().removesuffix(' null]')} "
+    return conn.execute(_IN_PLACE.limit(1), {"key": session_key, "place": place}).first() is not None
+
+
+def ended_since(conn: Connection, platform: str, since: int) -> list[Run]:
+    """The runs that ended or began to wait since then, and answer on this platform."""
+    there = func.substr(runs.c.route, 1, len(platform) + 5) == f'["{platform}", '
+    query = select(runs).where(there, runs.c.updated_at >= since, runs.c.status != RunStatus.RUNNING)
+    return [Run.from_row(row) for row in conn.execute(query).mappings()]
 
 
 def counts(conn: Connection) -> dict[str, int]:

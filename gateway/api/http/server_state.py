@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from gateway.api.http.byte_budget import ByteBudget
 from gateway.api.http.connection import IdleTimes
@@ -27,7 +27,21 @@ from sessions.topics import Topic, Touch
 _TRIM_SECONDS = 1.0
 T = TypeVar("T")
 
-Receive = Callable[[Mapping[str, str], bytes], Awaitable[bool]]
+
+class HookReply(Protocol):
+    """What a platform that calls us is answered."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def content_type(self) -> str: ...
+
+
+Receive = Callable[[Mapping[str, str], bytes], Awaitable[HookReply | None]]
+"""From headers and body; None: the signature is wrong."""
+Handshake = Callable[[Mapping[str, str]], HookReply | None]
+"""From the query; None: whoever asks does not know the secret."""
 """Verify the signature, store durably. False: the signature is wrong."""
 
 
@@ -90,6 +104,7 @@ class ApiServices:
     models: Callable[[], Sequence[str]] = lambda: ("hermes",)
     readiness: Callable[[], Readiness] = Readiness
     webhooks: Mapping[str, Receive] = field(default_factory=dict[str, Receive])
+    handshakes: Mapping[str, Handshake] = field(default_factory=dict[str, Handshake])
     metrics: Metrics = field(default_factory=Metrics)
     doors: HostCheck = field(default_factory=HostCheck)
     bounds: ApiLimits = field(default_factory=ApiLimits)

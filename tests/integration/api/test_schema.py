@@ -13,6 +13,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.config import SchemathesisConfig
 
+from adapters.base import WebhookReply
 from gateway.api.http.endpoint import PARAMETERS
 from gateway.api.http.idempotency import IDEMPOTENCY
 from gateway.api.http.openapi import describe
@@ -84,8 +85,8 @@ async def nowhere(host: str) -> list[str]:
     raise OSError(f"{host} is not asked for")
 
 
-async def signed(_: Mapping[str, str], __: bytes) -> bool:
-    return True
+async def signed(_: Mapping[str, str], __: bytes) -> WebhookReply:
+    return WebhookReply()
 
 
 FRIENDLY: dict[str, Any] = {
@@ -93,6 +94,7 @@ FRIENDLY: dict[str, Any] = {
     "pauses": Intervals(shutdown=0.1, heartbeat=0.01),
     "fetcher": Fetcher(resolve=nowhere),
     "webhooks": {"telegram": signed},
+    "handshakes": {"telegram": lambda _: WebhookReply(text="1158201444")},
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from adapters.base import WebhookReply
 from gateway.api.http.endpoint import Access
 from gateway.api.http.host_check import HostCheck
 from gateway.api.http.keys import CallerKey, Scope, Throttle, find_key, local_key
@@ -244,11 +245,11 @@ async def test_readiness_waits_for_every_part(home: Path) -> None:
 async def test_webhooks_take_any_host_and_origin_but_not_any_signature(home: Path) -> None:
     seen: list[bytes] = []
 
-    async def receive(headers: Any, body: bytes) -> bool:
+    async def receive(headers: Any, body: bytes) -> WebhookReply | None:
         if headers.get("X-Secret") != "right":
-            return False
+            return None
         seen.append(body)
-        return True
+        return WebhookReply(text="thanks")
 
     async with gateway(home, webhooks={"telegram": receive}) as gw:
         async with gw.http.post(
@@ -256,12 +257,12 @@ async def test_webhooks_take_any_host_and_origin_but_not_any_signature(home: Pat
             data=b"raw \x00",
             headers={"X-Secret": "right", "Host": "any", "Origin": "https://any"},
         ) as answer:
-            assert answer.status == 200
+            assert (answer.status, await answer.text()) == (200, "thanks")
         assert seen == [b"raw \x00"]
         assert (await gw.ask("POST", "/webhooks/telegram", {}, key=None))[0] == 401
         assert (await gw.ask("POST", "/webhooks/slack", {}, key=None))[0] == 404
         async with gw.http.post(
-            f"{gw.url}/webhooks/telegram", data=b"x" * 1_100_000, headers={"X-Secret": "right"}
+            f"{gw.url}/webhooks/telegram", data=b"x" * 4_300_000, headers={"X-Secret": "right"}
         ) as answer:
             assert answer.status == 413
 

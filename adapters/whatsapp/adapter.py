@@ -1,0 +1,259 @@
+"""WhatsApp through Meta's Cloud API, over plain HTTP. Meta calls us; `run` only looks whether we still may call it."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import structlog
+
+from adapters.base import (
+    Adapter,
+    AnswersHandshake,
+    ChecksSetup,
+    Deliver,
+    FetchesMedia,
+    OffersCommands,
+    Pace,
+    ProbesChats,
+    Reacts,
+    ReceivesWebhooks,
+    ReportsLiveness,
+    ShowsTyping,
+    TryLater,
+    Unauthorized,
+    Undeliverable,
+    WebhookReply,
+)
+from adapters.payload import parts
+from adapters.whatsapp.client import CloudApi
+from adapters.whatsapp.config import WhatsAppConfig
+from adapters.whatsapp.errors import Refused
+from adapters.whatsapp.normalize import events, normalize
+from adapters.whatsapp.render import render
+from sessions.keys import Address, ChatKind, Platform, Sender, whatsapp_id
+from sessions.messages import Attachment, InboundKind, Outbound, Piece, Receipt
+
+SIGNATURE = "x-hub-signature-256"
+_LOOK_SECONDS = 300.0
+_LAST_KEPT = 10_000
+_NOT_FOR_META = {"content", "filename", "path", "mime", "caption"}
+_TEXT_REFUSED = {100, 131009}
+"""Codes for a parameter that is not accepted."""
+
+log = structlog.get_logger(__name__)
+
+
+class WhatsApp(
+    Adapter,
+    ShowsTyping,
+    ProbesChats,
+    Reacts,
+    FetchesMedia,
+    ReceivesWebhooks,
+    AnswersHandshake,
+    OffersCommands,
+    ChecksSetup,
+    ReportsLiveness,
+):
+    """WhatsApp shows typing below a message that it knows; so the last one of every chat is remembered."""
+
+    platform: str = Platform.WHATSAPP
+    pace = Pace(per_second=80, dm=0.2, group=0.2, edit=1.0)
+    typing_every = 20.0  # it stays for 25 s
+
+    def __init__(
+        self,
+        config: WhatsAppConfig,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._sleep = sleep
+        self._api = CloudApi(config.api_base, config.access_token.get_secret_value())
+        self._number = config.phone_number_id
+        self._last_heard: dict[str, str] = {}
+        self._last_success: float | None = None
+        self._tell_success: Callable[[], None] = lambda: None
+        self._offered: Sequence[tuple[str, str]] = ()
+
+    async def run(self, deliver: Deliver) -> None:  # noqa: ARG002  # Meta calls us
+        while True:
+            await self.check()
+            self._note_success()
+            await self._sleep(_LOOK_SECONDS)
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    def last_success(self) -> float | None:
+        return self._last_success
+
+    def on_success(self, tell: Callable[[], None]) -> None:
+        self._tell_success = tell
+
+    async def check(self) -> str:
+        try:
+            found = await self._api.get(self._number, fields="display_phone_number,verified_name")
+        except Refused as error:
+            raise Unauthorized(
+                f"WhatsApp does not know the number with the id in platforms.whatsapp.phone_number_id. {error}"
+            ) from None
+        return f"{found.get('display_phone_number', self._number)} ({found.get('verified_name', 'WhatsApp')})"
+
+    def handshake(self, query: Mapping[str, str]) -> WebhookReply | None:
+        wanted = self._config.verify_token.get_secret_value()
+        given = query.get("hub.verify_token", "")
+        if (
+            query.get("hub.mode") != "subscribe"
+            or not wanted
+            or not hmac.compare_digest(given.encode(), wanted.encode())
+        ):
+            return None
+        return WebhookReply(text=query.get("hub.challenge", ""))
+
+    async def receive(self, headers: Mapping[str, str], body: bytes, deliver: Deliver) -> WebhookReply | None:
+        given = next((value for name, value in headers.items() if name.lower() == SIGNATURE), "")
+        secret = self._config.app_secret.get_secret_value().encode()
+        right = "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()
+        if not secret or not hmac.compare_digest(given.encode(), right.encode()):
+            return None
+        self._note_success()
+        try:
+            payload = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            log.warning("whatsapp.event_skipped", reason=type(error).__name__)
+            return WebhookReply()
+        for event, value in events(payload, self._number):
+            await self._take(event, value, deliver)
+        return WebhookReply()
+
+    async def _take(self, event: Mapping[str, Any], value: Mapping[str, Any], deliver: Deliver) -> None:
+        try:
+            found = normalize(event, value)
+        except Exception as error:  # noqa: BLE001  # one event that cannot be read must not stop those beside it
+            log.warning("whatsapp.event_skipped", event_id=str(event.get("id")), reason=type(error).__name__)
+            return
+        for inbound in found:
+            if inbound.kind in {InboundKind.MESSAGE, InboundKind.TAP}:
+                self._hear(inbound.address.chat_id, inbound.dedup_key.removeprefix("wa:"))
+            await deliver(inbound)
+
+    def _hear(self, chat: str, message_id: str) -> None:
+        self._last_heard.pop(chat, None)
+        self._last_heard[chat] = message_id
+        if len(self._last_heard) > _LAST_KEPT:
+            del self._last_heard[next(iter(self._last_heard))]
+
+    def render(self, outbound: Outbound) -> Sequence[Piece]:
+        return render(outbound)
+
+    async def send(self, address: Address, piece: Piece) -> Receipt:
+        """A second call follows only where WhatsApp refused how it is sent, and so has taken nothing."""
+        message = await self._message(address, piece)
+        try:
+            answer = await self._api.post(f"{self._number}/messages", message)
+        except Refused as refusal:
+            simpler = _simpler(message) if refusal.code in _TEXT_REFUSED else None
+            if simpler is None:
+                raise
+            log.warning("whatsapp.sent_plain", reason=str(refusal))
+            answer = await self._api.post(f"{self._number}/messages", simpler)
+        sent = parts(answer, "messages")
+        if not sent or not sent[0].get("id"):
+            raise TryLater("WhatsApp gave an answer of an unknown shape.", ambiguous=True)
+        return Receipt(message_id=str(sent[0]["id"]))
+
+    async def _message(self, address: Address, piece: Piece) -> dict[str, Any]:
+        message = {**_to(address), **{key: value for key, value in piece.items() if key not in _NOT_FOR_META}}
+        if "filename" in piece:
+            data = piece["content"].encode() if "content" in piece else await _read(piece)
+            media: dict[str, Any] = {"id": await self._api.upload(self._number, data, piece["filename"], piece["mime"])}
+            if piece["type"] == "document":
+                media["filename"] = piece["filename"]
+            if "caption" in piece:
+                media["caption"] = piece["caption"]
+            message[piece["type"]] = media
+        return message
+
+    async def typing(self, address: Address) -> None:
+        """Also marks the message as read. Nothing happens where nobody has written since the start."""
+        if heard := self._last_heard.get(address.chat_id):
+            typing = {"typing_indicator": {"type": "text"}} if address.kind is ChatKind.DM else {}
+            read = {"messaging_product": "whatsapp", "status": "read", "message_id": heard, **typing}
+            await self._api.post(f"{self._number}/messages", read)
+
+    async def probe(self, address: Address) -> None:
+        """Marks the last message of the chat as read; asks for our own number where none is known."""
+        if heard := self._last_heard.get(address.chat_id):
+            read = {"messaging_product": "whatsapp", "status": "read", "message_id": heard}
+            await self._api.post(f"{self._number}/messages", read)
+        else:
+            await self._api.get(self._number, fields="id")
+
+    async def react(self, address: Address, message_id: str, emoji: str | None) -> None:
+        reaction = {"message_id": message_id, "emoji": emoji or ""}
+        await self._api.post(f"{self._number}/messages", {**_to(address), "type": "reaction", "reaction": reaction})
+
+    async def fetch(self, attachment: Attachment, limit: int) -> bytes:
+        """In two steps: the address of the file is good for five minutes."""
+        found = await self._api.get(attachment.ref, phone_number_id=self._number)
+        if int(found.get("file_size") or 0) > limit:
+            raise Undeliverable(f"{attachment.name} is larger than {limit} bytes.")
+        return await self._api.download(str(found.get("url") or ""), limit, trusted=self._is_metas)
+
+    def _is_metas(self, url: str) -> bool:
+        """The token goes to no other host."""
+        wanted, given = urlsplit(self._config.api_base), urlsplit(url)
+        if (given.scheme, given.netloc) == (wanted.scheme, wanted.netloc):
+            return True
+        host = given.hostname or ""
+        return given.scheme == "https" and host.endswith((".fbsbx.com", ".facebook.com", ".fbcdn.net", ".whatsapp.net"))
+
+    async def offer_commands(self, commands: Sequence[tuple[str, str]], users: Sequence[Sender]) -> None:  # noqa: ARG002
+        """WhatsApp has one menu for everybody; what is chosen there is judged like what is typed."""
+        if commands == self._offered:
+            return
+        menu = [{"command_name": name, "command_description": about} for name, about in commands]
+        try:
+            await self._api.post(f"{self._number}/conversational_automation", {"commands": menu})
+        except (Refused, Unauthorized) as error:  # the menu needs a permission that messages do not need
+            log.info("whatsapp.no_menu", reason=str(error))
+        self._offered = commands
+
+    def _note_success(self) -> None:
+        self._last_success = self._clock()
+        self._tell_success()
+
+
+async def _read(piece: Piece) -> bytes:
+    try:
+        return await asyncio.to_thread(Path(piece["path"]).read_bytes)
+    except OSError as error:
+        raise Undeliverable(f"The file {piece['filename']} cannot be read: {error.strerror}.") from error
+
+
+def _to(address: Address) -> dict[str, Any]:
+    """A number or a group is `to`, a business-scoped id is `recipient`."""
+    head = {"messaging_product": "whatsapp"}
+    if address.kind is ChatKind.GROUP:
+        return {**head, "recipient_type": "group", "to": address.chat_id}
+    number = whatsapp_id(address.chat_id)
+    whom = {"to": number} if number.isdecimal() else {"recipient": address.chat_id}
+    return {**head, "recipient_type": "individual", **whom}
+
+
+def _simpler(message: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Without what is not needed: the quote; buttons, whose text says that words will do."""
+    if message["type"] == "interactive":
+        text = message["interactive"]["body"]["text"]
+        rest = {key: value for key, value in message.items() if key != "interactive"}
+        return {**rest, "type": "text", "text": {"body": text}}
+    return {key: value for key, value in message.items() if key != "context"} if "context" in message else None

@@ -1,0 +1,176 @@
+"""Turns what Meta posts into neutral messages. Pure. Nothing in it is believed to have the shape that it should have."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from adapters.payload import Json, part, parts
+from adapters.whatsapp.contents import attachment, in_words
+from adapters.whatsapp.errors import failed_words
+from sessions.keys import Address, ChatKind, Platform, Sender, whatsapp_id
+from sessions.messages import Inbound, InboundKind, Quote
+
+_STOP = re.compile(r"\s*stop[.!]?\s*", re.IGNORECASE)
+_SILENT = {"reaction", "system", "request_welcome", "ephemeral"}
+"""Kinds that say nothing to anybody."""
+
+
+def events(payload: Any, phone_number_id: str) -> Iterator[tuple[Json, Json]]:
+    """Every message and status of a payload, with the value around it. Those of another number of the account are left out."""
+    for entry in parts(payload, "entry"):
+        for change in parts(entry, "changes"):
+            value = part(change, "value")
+            if change.get("field") != "messages" or part(value, "metadata").get("phone_number_id") != phone_number_id:
+                continue
+            for status in parts(value, "statuses"):
+                yield status, value
+            for message in parts(value, "messages"):
+                yield message, value
+
+
+def normalize(event: Json, value: Json) -> list[Inbound]:
+    """Empty for everything that no user said, and for statuses other than a failure."""
+    if "status" in event:
+        return list(_status(event))
+    kind = event.get("type")
+    if kind == "system":
+        return list(_system(event))
+    if kind in _SILENT or not event.get("id"):
+        return []
+    place = _Place(event, value)
+    if place.sender.id in {"", place.own_number}:  # an echo of what was said from this number
+        return []
+    return [_said(event, place)]
+
+
+class _Place:
+    """Who speaks, and where."""
+
+    def __init__(self, event: Json, value: Json) -> None:
+        contact = _contact(event, value)
+        number = whatsapp_id(str(event.get("from") or contact.get("wa_id") or ""))
+        scoped = str(event.get("from_user_id") or contact.get("user_id") or "")
+        self.own_number = whatsapp_id(str(part(value, "metadata").get("display_phone_number") or ""))
+        name = str(part(contact, "profile").get("name") or "")
+        self.sender = Sender(id=number or scoped, name=name)
+        self.same_as = scoped if number and scoped else ""
+        group = str(event.get("group_id") or "")
+        self.address = Address(
+            platform=Platform.WHATSAPP,
+            kind=ChatKind.GROUP if group else ChatKind.DM,
+            chat_id=group or self.sender.id,
+        )
+
+
+def _contact(event: Json, value: Json) -> Json:
+    contacts = parts(value, "contacts")
+    mine = (
+        one
+        for one in contacts
+        if one.get("wa_id") == event.get("from") or one.get("user_id") == event.get("from_user_id")
+    )
+    return next(mine, contacts[0] if contacts else {})
+
+
+def _said(event: Json, place: _Place) -> Inbound:
+    kind, edited, message_id = _changed(event)
+    tapped = _tapped(event)
+    if tapped:
+        kind, message_id = InboundKind.TAP, str(part(event, "context").get("id") or "")
+    text = tapped or in_words(edited)
+    quote = _quote(edited, place)
+    group = place.address.kind is ChatKind.GROUP
+    mention = f"@{place.own_number}"
+    mentioned = not group or kind is InboundKind.TAP or mention in text or (quote is not None and quote.from_us)
+    file = attachment(edited)
+    return Inbound(
+        dedup_key=f"wa:{event['id']}",
+        address=place.address,
+        sender=place.sender,
+        message_id=message_id,
+        text=_meant(text.replace(mention, "").strip() or text if group else text),
+        kind=kind,
+        mentioned=mentioned,
+        mentions_other=group and not mentioned and re.search(r"@\d{5,}", text) is not None,
+        by_reply=group and mentioned and mention not in text and kind is not InboundKind.TAP,
+        quote=quote,
+        forwarded_from=_forwarded(edited),
+        attachments=() if file is None else (file,),
+        sent_at=_milliseconds(event),
+        same_as=place.same_as,
+    )
+
+
+def _changed(event: Json) -> tuple[InboundKind, Json, str]:
+    """What kind of event it is, the contents that count, and which message it is about."""
+    match event.get("type"):
+        case "edit":
+            edit = part(event, "edit")
+            return InboundKind.EDIT, part(edit, "message"), str(edit.get("original_message_id"))
+        case "revoke":
+            return InboundKind.DELETED, {}, str(part(event, "revoke").get("original_message_id"))
+        case _:
+            return InboundKind.MESSAGE, event, str(event["id"])
+
+
+def _meant(text: str) -> str:
+    """Nobody types a slash on a phone to make something stop."""
+    return "/stop" if _STOP.fullmatch(text) else text
+
+
+def _tapped(event: Json) -> str:
+    """The data of the button under one of our messages."""
+    data = str(part(part(event, "interactive"), "button_reply").get("id") or "")
+    return data if data.startswith("a:") else ""
+
+
+def _quote(event: Json, place: _Place) -> Quote | None:
+    """WhatsApp names the message that is replied to, and does not send its words."""
+    context = part(event, "context")
+    if not context.get("id"):
+        return None
+    author = whatsapp_id(str(context.get("from") or ""))
+    return Quote(message_id=str(context["id"]), from_us=author == place.own_number)
+
+
+def _forwarded(event: Json) -> str:
+    context = part(event, "context")
+    return "somebody" if context.get("forwarded") or context.get("frequently_forwarded") else ""
+
+
+def _status(event: Json) -> Iterator[Inbound]:
+    if event.get("status") != "failed" or not event.get("id"):
+        return
+    errors = parts(event, "errors")
+    chat = whatsapp_id(str(event.get("recipient_id") or event.get("recipient_user_id") or ""))
+    kind = ChatKind.GROUP if event.get("recipient_type") == "group" else ChatKind.DM
+    yield Inbound(
+        dedup_key=f"wa:{event['id']}:failed",
+        address=Address(platform=Platform.WHATSAPP, kind=kind, chat_id=chat),
+        sender=Sender(id=chat),
+        message_id=str(event["id"]),
+        text=failed_words(errors[0] if errors else {}),
+        kind=InboundKind.FAILED,
+    )
+
+
+def _system(event: Json) -> Iterator[Inbound]:
+    """Somebody has a new number: the first one stays the key."""
+    system = part(event, "system")
+    old = whatsapp_id(str(event.get("from") or ""))
+    new = whatsapp_id(str(system.get("wa_id") or system.get("new_wa_id") or ""))
+    if not old or not new or old == new or "changed_number" not in str(system.get("type")):
+        return
+    yield Inbound(
+        dedup_key=f"wa:{event.get('id')}",
+        address=Address(platform=Platform.WHATSAPP, kind=ChatKind.DM, chat_id=old),
+        sender=Sender(id=old),
+        message_id=str(event.get("id") or ""),
+        text=new,
+        kind=InboundKind.MOVED,
+    )
+
+
+def _milliseconds(event: Json) -> int:
+    moment = str(event.get("timestamp") or "")
+    return int(moment) * 1000 if moment.isdecimal() and len(moment) < 12 else 0

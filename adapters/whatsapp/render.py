@@ -1,0 +1,101 @@
+"""Renders Markdown as messages of the Cloud API, with WhatsApp's simple marks, within its limits."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from adapters.text.lines import LineLayout, Notation
+from adapters.text.markdown import parse
+from adapters.text.spans import Style
+from adapters.text.split import Size, split, split_or_file
+from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece
+
+MESSAGE = Size(4096)
+CARD = Size(1024)
+"""The text above buttons, and beside a file."""
+BUTTONS, LABEL = 3, 20
+_IMAGE_BYTES, _AUDIO_BYTES = 5_000_000, 16_000_000
+_AUDIO = {"audio/aac", "audio/amr", "audio/mpeg", "audio/mp4", "audio/ogg"}
+
+
+def _escape(text: str) -> str:
+    """WhatsApp has no way to write one of its marks as a mere sign."""
+    return text
+
+
+def _link(words: str, url: str) -> str:
+    """WhatsApp links addresses, not words."""
+    return url if words in {url, url.removeprefix("mailto:")} else f"{words} ({url})"
+
+
+NOTATION = Notation(
+    marks={Style.BOLD: ("*", "*"), Style.ITALIC: ("_", "_"), Style.STRIKE: ("~", "~"), Style.CODE: ("`", "`")},
+    escape=_escape,
+    link=_link,
+    tells_language=False,
+)
+
+
+def render(outbound: Outbound) -> list[Piece]:
+    layout = LineLayout(NOTATION)
+    buttons = outbound.buttons if len(outbound.buttons) <= BUTTONS else ()
+    text = _with_options(outbound)
+    blocks = parse(text) if text.strip() else ()
+    if len(outbound.attachments) == 1 and not buttons and blocks:
+        whole = list(split(blocks, CARD, layout.measure))
+        if len(whole) == 1 and _takes_caption(outbound.attachments[0]):
+            return [_reply({**_file(outbound.attachments[0]), "caption": layout.compose(whole[0])}, outbound)]
+    pieces, as_file = split_or_file(blocks, CARD if buttons else MESSAGE, layout.measure)
+    texts = [words for piece in pieces if (words := layout.compose(piece)).strip()]
+    calls: list[dict[str, Any]] = [{"type": "text", "text": {"body": words, "preview_url": False}} for words in texts]
+    if as_file:
+        calls.append({"type": "document", "filename": "answer.md", "content": outbound.text, "mime": "text/plain"})
+    if buttons and texts:
+        calls[len(texts) - 1] = _card(texts[-1], buttons)
+    calls += [_file(attachment) for attachment in outbound.attachments]
+    return [_reply(calls[0], outbound), *calls[1:]] if calls else []
+
+
+def _with_options(outbound: Outbound) -> str:
+    """What has no room on a button, or no button, is written out."""
+    labels = [button.label for button in outbound.buttons]
+    if len(labels) <= BUTTONS and all(len(label) <= LABEL for label in labels):
+        return outbound.text
+    missing = [label for label in labels if f"- {label}" not in outbound.text and not label.endswith("…")]
+    listed = "\n".join(f"- {label}" for label in missing)
+    return f"{outbound.text}\n\n{listed}" if listed else outbound.text
+
+
+def _card(text: str, buttons: Sequence[Button]) -> dict[str, Any]:
+    titles: list[str] = []
+    for number, button in enumerate(buttons, 1):
+        title = button.label if len(button.label) <= LABEL else f"{button.label[: LABEL - 1].rstrip()}…"
+        titles.append(title if title not in titles else f"{title[: LABEL - 4].rstrip('…')}… {number}")
+    keys = [
+        {"type": "reply", "reply": {"id": button.data, "title": title}}
+        for button, title in zip(buttons, titles, strict=True)
+    ]
+    return {
+        "type": "interactive",
+        "interactive": {"type": "button", "body": {"text": text}, "action": {"buttons": keys}},
+    }
+
+
+def _file(attachment: Attachment) -> dict[str, Any]:
+    """Where it is; the adapter uploads it, and sends its id."""
+    size, mime = attachment.size or 0, attachment.mime
+    match attachment.kind:
+        case AttachmentKind.IMAGE if mime in {"image/jpeg", "image/png"} and size <= _IMAGE_BYTES:
+            kind = "image"
+        case AttachmentKind.VOICE | AttachmentKind.AUDIO if mime in _AUDIO and size <= _AUDIO_BYTES:
+            kind = "audio"
+        case _:
+            kind = "document"
+    return {"type": kind, "filename": attachment.name, "path": attachment.path, "mime": mime}
+
+
+def _takes_caption(attachment: Attachment) -> bool:
+    return _file(attachment)["type"] != "audio"
+
+
+def _reply(call: dict[str, Any], outbound: Outbound) -> dict[str, Any]:
+    return {**call, "context": {"message_id": outbound.reply_to}} if outbound.reply_to else call

@@ -1,0 +1,38 @@
+"""Where a platform that keeps no events was left off, so that the next start fetches what was said meanwhile."""
+
+import asyncio
+
+from sqlalchemy import Connection
+
+from adapters.base import CatchesUp
+from gateway.chats.access import ANYBODY, Access
+from sessions import outbox, positions
+from sessions.clock import now_ms
+from sessions.db import Database
+from sessions.keys import Address, Sender
+
+NOTE_SECONDS = 5.0
+REMEMBERED_MS = 30 * 24 * 3_600_000
+"""Chats in which nothing was sent for so long are not looked at."""
+
+
+async def let_catch_up(database: Database, platform: str, adapter: CatchesUp, access: Access) -> None:
+    """Tells the adapter where it was left off, and where people may have written since."""
+    since, chats = await database.read(_left_off, platform)
+    users = sorted((access.rules.allowed_users | access.paired.users) - {ANYBODY})
+    adapter.catch_up(since, chats, [Sender(id=user) for user in users])
+
+
+def _left_off(conn: Connection, platform: str) -> tuple[int | None, list[Address]]:
+    return positions.get(conn, platform), outbox.chats_since(conn, platform, now_ms() - REMEMBERED_MS)
+
+
+async def note_seen(database: Database, platform: str, adapter: CatchesUp) -> None:
+    """Runs until cancelled. Notes how far everything was delivered."""
+    noted = 0
+    while True:
+        seen = adapter.seen_until()
+        if seen is not None and seen > noted:
+            await database.write(positions.put, platform, seen)
+            noted = seen
+        await asyncio.sleep(NOTE_SECONDS)

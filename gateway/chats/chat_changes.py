@@ -1,0 +1,102 @@
+"""Events that say nothing to the agent: ids that belong together, messages that were taken back or did not arrive, chats that we left."""
+
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from gateway.chats import undelivered
+from gateway.chats.access import Access
+from gateway.observe.logging import get_logger
+from sessions import aliases, inbox, outbox, overheard, people, store
+from sessions.clock import Clock
+from sessions.db import Database
+from sessions.keys import Address, ChatKind, KeyRules, Sender, SessionKey
+from sessions.messages import Inbound, InboundKind
+
+log = get_logger(__name__)
+
+CHANGES = frozenset({InboundKind.MOVED, InboundKind.LEFT, InboundKind.FAILED, InboundKind.DELETED, InboundKind.HOME})
+_PAIRS = 4_096
+
+
+class ChatChanges:
+    """Takes these events in. Every transaction may run more than once."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._joined: dict[tuple[str, str, str], None] = {}
+
+    async def take(self, inbound: Inbound, access: Access, *, has_access: bool) -> None:
+        match inbound.kind:
+            case InboundKind.MOVED:
+                await self._database.write(_move, inbound)
+            case InboundKind.LEFT:
+                await self._left(inbound)
+            case InboundKind.FAILED:
+                await self._database.write(self._failed, inbound, access)
+            case InboundKind.DELETED if has_access:
+                await self._database.write(_taken_back, inbound, access)
+            case _:
+                return
+
+    async def join(self, inbound: Inbound) -> None:
+        """Notes two ids of one person, once for each process."""
+        pair = (inbound.address.platform, inbound.sender.id, inbound.same_as)
+        if pair in self._joined:
+            return
+        await self._database.write(_same, *pair)
+        self._joined[pair] = None
+        if len(self._joined) > _PAIRS:
+            del self._joined[next(iter(self._joined))]
+
+    async def _left(self, inbound: Inbound) -> None:
+        """Gives up what waits to be sent to a chat that we are no longer in."""
+        address = inbound.address
+        why = "we were removed from this chat, or blocked"
+        dead = await self._database.write(outbox.give_up_chat, address.platform, address.chat_id, why)
+        log.info("chat.left", platform=address.platform, chat=address.chat_id, undelivered=dead)
+
+    def _failed(self, conn: Connection, inbound: Inbound, access: Access) -> None:
+        """A message that the platform had accepted did not arrive: it becomes undelivered, and the owner is told."""
+        row = outbox.failed_later(conn, inbound.address.platform, inbound.message_id, inbound.text)
+        if row is not None:
+            log.warning("outbox.dead", platform=row.platform, row=row.id, error=inbound.text)
+            owner_key = access.owner_key(row.platform)
+            key = None if owner_key is None else str(owner_key)
+            undelivered.tell(conn, row, inbound.text, self._clock(), owner_key=key, chat_is_gone=True)
+
+
+def first_known(conn: Connection, inbound: Inbound) -> Inbound:
+    """The same event with the first ids of chat and person, from which keys and permissions were made."""
+    address = aliases.first_address(conn, inbound.address)
+    if inbound.sender.id == inbound.address.chat_id:  # in a DM they are the same for most platforms
+        known = address.chat_id
+    else:
+        known = aliases.resolve(conn, inbound.address.platform, inbound.sender.id)
+    return replace(inbound, address=address, sender=replace(inbound.sender, id=known))
+
+
+def _move(conn: Connection, inbound: Inbound) -> None:
+    aliases.join(conn, inbound.address.platform, inbound.text, inbound.address.chat_id)
+
+
+def _same(conn: Connection, platform: str, one: str, other: str) -> None:
+    """Joins two ids of one person. The one that is known already stays the first; of two new ones, `one`."""
+    is_older = _is_known(conn, platform, other) and not _is_known(conn, platform, one)
+    first, later = (other, one) if is_older else (one, other)
+    aliases.join(conn, platform, later, first)
+
+
+def _is_known(conn: Connection, platform: str, user_id: str) -> bool:
+    address = Address(platform=platform, kind=ChatKind.DM, chat_id=user_id)
+    key = str(SessionKey.of(address, Sender(id=user_id), KeyRules()))
+    return bool(store.recent(conn, key=key, limit=1)) or people.is_paired(conn, platform, user_id)
+
+
+def _taken_back(conn: Connection, inbound: Inbound, access: Access) -> None:
+    """A message that nobody has read yet is forgotten; what was read stays said."""
+    first = first_known(conn, inbound)
+    key = str(access.key(first.address, first.sender))
+    if not overheard.forget(conn, key, inbound.message_id):
+        inbox.withdraw(conn, key, inbound.message_id)

@@ -1,0 +1,20 @@
+import importlib
+
+import pytest
+
+from tests.e2e.platforms.driver import Driver
+
+DRIVERS = {
+    "whatsapp": "tests.e2e.platforms.whatsapp:WhatsAppDriver",
+}
+
+
+def make(name: str) -> Driver:
+    module, _, kind = DRIVERS[name].partition(":")
+    return getattr(importlib.import_module(module), kind)()
+
+
+@pytest.fixture(params=list(DRIVERS))
+def driver(request: pytest.FixtureRequest) -> Driver:
+    """Every platform's in turn."""
+    return make(request.param)
