@@ -16,6 +16,7 @@ from gateway.config.agent_settings import agent_profile, model_settings, run_lim
 from gateway.config.load import Loaded
 from gateway.config.model import Config
 from gateway.config.model_choice import ChosenModel, ask_ollama, choose_model
+from gateway.dispatch.base import Dispatch
 from gateway.dispatch.fair_queue import FairPlaces
 from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal
 from gateway.maintenance import Maintenance
@@ -65,7 +66,7 @@ class App:
     settings: CurrentConfig
     database: Database
     house: Services
-    dispatch: LocalDispatch
+    dispatch: Dispatch
     places: FairPlaces
     worker: Worker
     upkeep: Maintenance

@@ -146,6 +146,7 @@ def admit(conn: Connection, platform: str, user_id: str, name: str, now: int) ->
         values = {"platform": platform, "user_id": user_id, "name": name, "owner": first, "approved_at": now}
         conn.execute(insert(people), values)
         known = conn.execute(select(people).where(people.c.platform == platform, people.c.user_id == user_id)).one()
+    conn.execute(delete(pairings).where(pairings.c.platform == platform, pairings.c.user_id == user_id))
     touch(conn, Topic.PEOPLE, platform)
     return Person(
         platform=platform, user_id=user_id, name=known.name, owner=bool(known.owner), approved_at=known.approved_at

@@ -1,5 +1,6 @@
 """Commands that are imported when they are called, and `--home` on every one of them."""
 
+import difflib
 import importlib
 import os
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from gateway.cli.context import Cli
 from gateway.cli.error_messages import errors_as_messages
@@ -40,6 +42,21 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(later.module), later.name)
         take_home_everywhere(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None and (
+            near := difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+        ):
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]!r}?", ctx)
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names of the table: click would import every command to look whether it is hidden."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=self._later[name].help) for name in names]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

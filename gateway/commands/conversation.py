@@ -9,6 +9,7 @@ from sessions import runs, store
 from sessions.records import EndReason, RunStatus, Session
 
 LISTED = 8
+MOST_UNDONE = 100
 
 
 def new(conn: Connection, chat: Chat, _: str) -> str:
@@ -87,12 +88,23 @@ def title(conn: Connection, chat: Chat, text: str) -> str:
     return say("session.titled", title=store.rename(conn, session.id, text))
 
 
-def undo(conn: Connection, chat: Chat, _: str) -> str:
+def undo(conn: Connection, chat: Chat, number: str) -> str:
+    """Takes back the last exchange, or the last so many as there are."""
+    if number and not (number.isdecimal() and 0 < int(number) <= MOST_UNDONE):
+        return say("command.usage", usage="/undo or /undo 3")
     _end_run(conn, chat)
     session = current(conn, chat)
-    if session is None or not store.take_back(conn, session.id):
-        return say("run.nothing_to_undo")
-    return say("run.undone")
+    wanted = int(number or 1)
+    taken = 0
+    while session is not None and taken < wanted and store.take_back(conn, session.id):
+        taken += 1
+    match taken:
+        case 0:
+            return say("run.nothing_to_undo")
+        case 1:
+            return say("run.undone")
+        case _:
+            return say("run.undone_many", count=taken)
 
 
 def retry(conn: Connection, chat: Chat, _: str) -> str:

@@ -43,7 +43,14 @@ COMMANDS = (
         for_allowed=True,
         ends=True,
     ),
-    Command(name="undo", about="take back the last exchange", function=conversation.undo, for_allowed=True, ends=True),
+    Command(
+        name="undo",
+        about="take back the last exchange",
+        usage="[N]",
+        function=conversation.undo,
+        for_allowed=True,
+        ends=True,
+    ),
     Command(name="memory", about="what I have noted down here", function=work.notes),
     Command(name="forget", usage="N", about="forget one of the notes", function=work.forget, for_allowed=True),
     Command(

@@ -14,7 +14,7 @@ from gateway.agent.models.interface import (
     ModelRefused,
     ModelUnreachable,
 )
-from gateway.dispatch.local import LocalDispatch
+from gateway.dispatch.base import Dispatch
 from gateway.observe.logging import get_logger
 from gateway.runs.live_events import LiveEvent
 from gateway.runs.outages import GIVE_UP_MINUTES
@@ -36,7 +36,7 @@ DRAIN_SECONDS = 10
 class Worker:
     """`run` can be cancelled, which is the same as a crash: call `drain` first."""
 
-    def __init__(self, house: Services, dispatch: LocalDispatch) -> None:
+    def __init__(self, house: Services, dispatch: Dispatch) -> None:
         self._house = house
         self._dispatch = dispatch
         self._active: dict[str, tuple[Run, asyncio.Task[None]]] = {}

@@ -55,6 +55,24 @@ def test_help_has_one_line_for_each_command(run):
         assert COMMANDS[name].help in " ".join(answer.stdout.split())
 
 
+def test_a_command_that_is_misspelt_gets_a_guess(run):
+    answer = run("sesions")
+
+    assert answer.exit_code == 2
+    assert "Did you mean 'sessions'?" in answer.stderr
+
+
+def test_completing_a_name_imports_no_command():
+    code = "import sys; from gateway.cli.main import main; main()"
+    environ = {**os.environ, "_HERMES_COMPLETE": "bash_complete", "COMP_WORDS": "hermes se", "COMP_CWORD": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, timeout=30, env=environ
+    )
+
+    assert "plain,sessions" in ended.stdout.splitlines()
+    assert "sqlalchemy" not in ended.stderr
+
+
 @pytest.mark.parametrize("name", hermes.list_commands(click.Context(hermes)))
 def test_the_overview_says_what_the_command_says_of_itself(name):
     command = hermes.get_command(click.Context(hermes), name)

@@ -23,7 +23,7 @@ def identify(desk: ServerState, request: web.Request) -> CallerKey:
     """The key of the request. Raises ApiError."""
     scheme, _, presented = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not presented.strip():
-        raise _denied("Send the key as Authorization: Bearer KEY.")
+        raise _denied("Send the key as Authorization: Bearer KEY. A browser can open /docs.")
     key = find_key(desk.api.keys(), presented.strip())
     if key is not None:
         return key

@@ -79,6 +79,13 @@ def test_the_owners_code_makes_an_owner_once_on_its_platform_and_approves_nobody
     assert {known.user_id: known.owner for known in database.read_now(people.everybody)} == {"8": False, "7": True}
 
 
+def test_who_is_let_in_waits_no_more(database: Database):
+    asked(database, "7")
+    code = database.write_now(people.owner_code, "telegram", START)
+    assert database.write_now(people.redeem_owner_code, "telegram", code, "7", "Ann", START)
+    assert database.read_now(people.pending, START) == []
+
+
 def test_an_owners_code_ends_after_a_day(sqlite: Database):
     code = sqlite.write_now(people.owner_code, "telegram", START)
     assert sqlite.write_now(people.redeem_owner_code, "telegram", code, "7", "Ann", START + 24 * HOUR) is None

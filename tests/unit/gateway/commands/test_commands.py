@@ -205,6 +205,15 @@ def test_undo_takes_back_one_exchange_at_a_time(room: Room):
     assert room.send("/undo") == say("run.nothing_to_undo")
 
 
+def test_undo_takes_back_several_at_once(room: Room):
+    for text in ("one", "two", "three"):
+        room.answered(text)
+    assert room.send("/undo 2") == say("run.undone_many", count=2)
+    assert room.said() == ["one", "yes"]
+    assert room.send("/undo two") == say("command.usage", usage="/undo or /undo 3")
+    assert room.send("/undo 9") == say("run.undone")
+
+
 def test_retry_answers_the_last_message_again(room: Room):
     assert room.send("/retry") == say("run.nothing_to_retry")
     room.answered("one", "bad")
