@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
+from gateway.agent.memory.fold_worker import FoldWorker
 from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.practice import PracticeModel
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
-from gateway.config.agent_settings import agent_profile, model_settings, run_limits, secrets, timezone_of
+from gateway.config.agent_settings import agent_profile, fold_settings, model_settings, run_limits, secrets, timezone_of
 from gateway.config.load import Loaded
 from gateway.config.model import Config
 from gateway.config.model_choice import ChosenModel, ask_ollama, choose_model
@@ -22,8 +23,10 @@ from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal
 from gateway.maintenance import Maintenance
 from gateway.observe.metrics import Metrics
 from gateway.observe.redaction import hide
+from gateway.runs.budget import BudgetUse, day_of
 from gateway.runs.services import Services, SettleFile
 from gateway.runs.worker import Worker
+from sessions import spending
 from sessions.completeness import require_complete
 from sessions.db import Database, open_database
 from sessions.stored_files import StoredFile
@@ -69,6 +72,7 @@ class App:
     dispatch: Dispatch
     places: FairPlaces
     worker: Worker
+    folding: FoldWorker
     upkeep: Maintenance
     answering: CurrentModel
     files: AttachmentHook
@@ -122,6 +126,7 @@ async def open_app(
             dispatch=dispatch,
             places=places,
             worker=worker,
+            folding=_folding(house, settings, metrics),
             upkeep=upkeep,
             answering=answering,
             files=files,
@@ -138,7 +143,7 @@ async def open_app(
 async def running(app: App) -> AsyncGenerator[None]:
     """Runs are worked on and the mirrors follow while the block lasts; then the work is drained."""
     work = asyncio.create_task(app.worker.run())
-    beside = [asyncio.create_task(app.upkeep.run()), asyncio.create_task(_warm_up(app))]
+    beside = [asyncio.create_task(work) for work in (app.upkeep.run(), app.folding.run(), _warm_up(app))]
     try:
         yield
     finally:
@@ -161,6 +166,26 @@ def _model(
     if chosen.provider == "practice":
         return PracticeModel(pause=pause, tokens=tokens)
     return OpenAIModel(model_settings(config, chosen), tokens=tokens, observe=metrics.model_called)
+
+
+def _folding(house: Services, settings: CurrentConfig, metrics: Metrics) -> FoldWorker:
+    async def may_spend() -> bool:
+        limits = house.limits()
+        if not limits.per_day:
+            return True
+        today = await house.database.read(spending.of_day, day_of(house.clock()))
+        return limits.reached(BudgetUse(steps=0, tokens=0, seconds=0, today=today)) is None
+
+    return FoldWorker(
+        house.database,
+        house.model,
+        settings=lambda: fold_settings(settings.config),
+        tokens=house.tokens,
+        window=house.window,
+        may_spend=may_spend,
+        observe=metrics.folded,
+        clock=house.clock,
+    )
 
 
 def _house(

@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import SecretStr
 
+from gateway.agent.memory.fold_worker import FoldSettings
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.tools.registry import Toolbox
 from gateway.config.changes import leaves
@@ -64,6 +65,10 @@ def agent_profile(config: Config, run: Run, session: Session) -> AgentProfile:
     names = [name for name in agent.tools if name != "memory" or config.memory.enabled]
     prompt = run.options.system_prompt or agent.system_prompt
     return AgentProfile(system_prompt=prompt, toolbox=Toolbox.of(names))
+
+
+def fold_settings(config: Config) -> FoldSettings:
+    return FoldSettings(enabled=config.memory.enabled, fast=config.model.fast or None)
 
 
 def run_limits(config: Config) -> RunLimits:

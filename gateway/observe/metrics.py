@@ -55,6 +55,10 @@ class Metrics:
         self._tool = Histogram(
             "hermes_tool_seconds", "Tool calls", ["tool", "outcome"], buckets=_SECONDS, registry=registry
         )
+        self._fold = Histogram(
+            "hermes_fold_seconds", "Folds of the memory", ["outcome"], buckets=_SECONDS, registry=registry
+        )
+        self._fold_tokens = Counter("hermes_fold_tokens", "Tokens of folds", ["kind"], registry=registry)
         self._unread = Gauge("hermes_inbox_oldest_seconds", "Age of the oldest unread message", registry=registry)
         self._outbox = Gauge("hermes_outbox_messages", "Messages to send", ["platform", "state"], registry=registry)
         self._due = Gauge("hermes_outbox_oldest_due_seconds", "How late the oldest message is", registry=registry)
@@ -89,6 +93,12 @@ class Metrics:
 
     def tool_ran(self, tool: str, outcome: str, seconds: float) -> None:
         self._tool.labels(tool, outcome).observe(seconds)
+
+    def folded(self, outcome: str, seconds: float, input_tokens: int, output_tokens: int) -> None:
+        """done, nothing, repeated, failed or unreachable."""
+        self._fold.labels(outcome).observe(seconds)
+        self._fold_tokens.labels("input").inc(max(0, input_tokens))
+        self._fold_tokens.labels("output").inc(max(0, output_tokens))
 
     def config_reloaded(self, *, taken: bool) -> None:
         self._reloaded.set(1 if taken else 0)

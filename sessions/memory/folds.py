@@ -18,6 +18,7 @@ from sessions.db.schema import runs as runs_table
 from sessions.db.search import SAID
 from sessions.db.sql import insert_or_ignore
 from sessions.errors import NotFound
+from sessions.inbox import serialize
 from sessions.memory import forgotten
 from sessions.memory.digest import changed, state
 from sessions.memory.observations import add, find_open, get_open, lock, of
@@ -292,3 +293,15 @@ def give_up(conn: Connection, folded: FoldMaterial, line: str, now: int) -> int 
     """Goes on without these messages: one line says where they are."""
     numbers = tuple(message.id for message in folded.messages)
     return commit(conn, folded, [NewObservation(kind="event", text=line, src=numbers[:1] + numbers[-1:])], None, now)
+
+
+def continue_if_long(conn: Connection, session_id: str, now: int) -> Session | None:
+    """A session of very many folded messages continues in a child, while nothing is at work there. Returns the child."""
+    session = store.get(conn, session_id)
+    serialize(conn, session.session_key)
+    mine = (messages.c.session_id == session_id, messages.c.id <= folded_to(conn, session_id))
+    if session.ended_at is not None or runs.active(conn, session.session_key) is not None:
+        return None
+    if (conn.scalar(select(func.count()).select_from(messages).where(*mine)) or 0) <= store.CHAIN_LENGTH:
+        return None
+    return store.continue_in_child(conn, session, now)

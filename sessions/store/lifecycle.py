@@ -22,6 +22,7 @@ def end(conn: Connection, session_id: str, reason: EndReason, now: int) -> bool:
     ).scalar()
     if ended is not None:
         touch(conn, Topic.KEY, ended)
+        touch(conn, Topic.SESSION, session_id)
     return ended is not None
 
 
@@ -53,5 +54,10 @@ def continue_in_child(conn: Connection, session: Session, now: int) -> Session:
         ns=session.ns,
         parent=session.id,
     )
-    conn.execute(update(sessions).where(sessions.c.id == child.id).values(last_user_at=session.last_user_at))
-    return child
+    kept = {
+        "last_user_at": session.last_user_at,
+        "model_config": session.model_config,
+        "system_prompt": session.system_prompt,
+    }
+    conn.execute(update(sessions).where(sessions.c.id == child.id).values(kept))
+    return get(conn, child.id)

@@ -35,10 +35,22 @@ class Call:
         return self.body["messages"]
 
 
+def is_fold(body: JSON) -> bool:
+    """Whether the gateway asks for a fold: also where it was told before that schemas are not known, and spells it out."""
+    return "You keep the memory of an assistant." in str(body.get("messages", ())[:1])
+
+
+def nothing_to_note(_: JSON) -> str:
+    """The answer of a model that finds nothing worth keeping."""
+    return json.dumps({"observations": [], "digest": ""})
+
+
 class ModelServer:
     """`script` is taken step by step, or asked with each request's body; after its end every answer is `then`.
 
     `about_models`: more fields of each row of /models. `ollama`: what /api/show answers.
+    `folds` is asked for the answer to each fold of the memory, which is counted in `folded` and takes no step of the script; None: folds
+    are requests like others.
     `fast` answers everything with one prepared text, unchecked and unrecorded: as little work as a server can do.
     """
 
@@ -49,6 +61,7 @@ class ModelServer:
         then: Step = "ok",
         speaks: Speaks | None = None,
         api_key: str | None = None,
+        folds: Callable[[JSON], Step] | None = nothing_to_note,
         fast: str | None = None,
         port: int = 0,
         about_models: JSON | None = None,
@@ -59,6 +72,8 @@ class ModelServer:
         self.speaks = speaks or Speaks()
         self.api_key = api_key
         self.count = 0
+        self.folds = folds
+        self.folded: list[JSON] = []
         self.calls: list[Call] = []
         self.refused: list[Failure] = []
         self.uploads: list[JSON] = []
@@ -105,6 +120,11 @@ class ModelServer:
             body = json.loads(await request.read())
         except ValueError:
             return await self._fail(request, bad_request("We could not parse the JSON body of your request."))
+        if self.folds is not None and is_fold(body):
+            self.count -= 1
+            self.folded.append(body)
+            failure = refuse(body, self.speaks)
+            return await (self._fail(request, failure) if failure else self._perform(request, body, self.folds(body)))
         self.calls.append(Call(body=body, headers=dict(request.headers)))
         if failure := refuse(body, self.speaks):
             self.refused.append(failure)

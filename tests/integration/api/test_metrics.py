@@ -11,6 +11,8 @@ FAMILIES = {
     "hermes_build_info",
     "hermes_config_last_reload_successful",
     "hermes_event_loop_lag_seconds",
+    "hermes_fold_seconds",
+    "hermes_fold_tokens_total",
     "hermes_inbox_oldest_seconds",
     "hermes_messages_total",
     "hermes_model_request_seconds",

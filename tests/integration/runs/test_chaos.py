@@ -181,6 +181,8 @@ def check_tools(journal: dict[str, list[Message]], executed: list[str]) -> None:
     for message in (m for messages in journal.values() for m in messages if m.role is Role.TOOL):
         times = counted[f"{message.tool_name} {message.idem_key}"]
         match message.tool_name, message.state:
+            case "pay", MessageState.DONE if str(message.content).startswith("[not done: you have made this very call"):
+                assert times == 0
             case "pay", MessageState.DONE:
                 assert (times, message.content) == (1, "paid")
             case "pay", MessageState.UNKNOWN:

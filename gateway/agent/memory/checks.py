@@ -1,0 +1,187 @@
+"""What a model claims to have found in messages, held against these messages. Pure.
+
+Nothing that no message says becomes a note: where the model's sentence has a number or a name that is in none, the note becomes the
+message's own sentence.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
+
+from gateway.agent.memory.fold import FoldedNote, speaker
+from gateway.observe.redaction import redact
+from sessions.clock import iso
+from sessions.db.query import stems
+from sessions.memory import NewObservation
+from sessions.records import Message, Observation, Role
+
+LONGEST_SENTENCE = 500
+QUESTIONS, LONGEST_QUESTION = 3, 100
+LONGEST_CAUSE = 300
+_FAR = 31
+"""So many days from its message an event may be dated without its date being in the message: "last Friday", "in two weeks"."""
+
+_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+_EXACT = re.compile(r"https?://\S+|\d[\d.,:/_-]*\d|\d")
+_NAME = re.compile(r"\b[^\W\d_][\w'’-]*")
+_PASSWORD = re.compile(
+    r"(?P<what>\b(?:password|passwort|passphrase|api[ _-]?key|access token|pin code)\b\W{0,3}(?:(?:is|was|ist|:|=)\W{0,3})+)\S+",
+    re.IGNORECASE,
+)
+_HOUSE_WORDS = frozenset(
+    [
+        "i",
+        "user",
+        "users",
+        "assistant",
+        "the",
+        "a",
+        "an",
+        "they",
+        "their",
+        "he",
+        "she",
+        "it",
+        "people",
+        "person",
+        "somebody",
+    ]
+)
+
+
+def checked(
+    notes: Sequence[FoldedNote], messages: Sequence[Message], candidates: Sequence[Observation]
+) -> list[NewObservation]:
+    """Those that hold, as they may be kept."""
+    by_id = {message.id: message for message in messages}
+    numbers = {candidate.id for candidate in candidates}
+    found = (_checked(note, by_id, numbers) for note in notes)
+    return [each for each in found if each is not None]
+
+
+def _checked(note: FoldedNote, by_id: dict[int, Message], candidates: set[int]) -> NewObservation | None:
+    sources = _sources(note, by_id)
+    text = " ".join(note.text.split())
+    if not sources or text.endswith("?"):
+        return None
+    said = "\n".join(map(_as_shown, sources))
+    best = _sentence(text, sources)
+    if best.endswith(("?", "？")) and _nobody_answered(best, sources):
+        return None
+    if not _is_in(said, text, first_word=True):
+        text = best[:LONGEST_SENTENCE]
+    cause = " ".join((note.cause or "").split())[:LONGEST_CAUSE]
+    text = without_secrets(text)
+    if not text.strip():
+        return None
+    return NewObservation(
+        kind=note.kind,
+        text=text,
+        src=tuple(message.id for message in sources),
+        cause=without_secrets(cause) if cause and _is_in(said, cause, first_word=False) else None,
+        happened=_happened(note.happened, sources, said),
+        replaces=note.replaces if note.replaces in candidates else None,
+        asked_as=_questions(note.asked_as),
+    )
+
+
+def _sources(note: FoldedNote, by_id: dict[int, Message]) -> list[Message]:
+    """The messages that it names and that were folded; else the one that shares most words with it."""
+    named = [by_id[number] for number in dict.fromkeys(note.src) if number in by_id]
+    if named:
+        return named
+    wanted = stems(note.text)
+    shares = [(len(wanted & stems(message.content or "")), message.id) for message in by_id.values()]
+    most, number = max(shares, default=(0, 0))
+    return [by_id[number]] if most >= max(1, len(wanted) // 3) else []
+
+
+def _as_shown(message: Message) -> str:
+    """With its date and its speaker, as the model saw it."""
+    return f"{iso(message.created_at)[:10]} {speaker(message)}: {message.content or ''}"
+
+
+def _sentence(text: str, sources: Sequence[Message]) -> str:
+    """The sentence of the messages that shares most words with the text; what people said before what the assistant said."""
+    wanted = stems(text)
+    order = sorted(sources, key=lambda message: message.role is Role.ASSISTANT)
+    sentences = [sentence for message in order for sentence in sentences_of(message.content or "")]
+    return max(sentences, key=lambda sentence: len(wanted & stems(sentence)), default="")
+
+
+def sentences_of(text: str) -> list[str]:
+    """Its sentences, each without line breaks."""
+    return [one for found in _SENTENCE.split(text) if (one := " ".join(found.split()))]
+
+
+def _nobody_answered(question: str, sources: Sequence[Message]) -> bool:
+    """Whether no other sentence of the sources comes after the question."""
+    asked = next((i for i, m in enumerate(sources) if question in " ".join((m.content or "").split())), None)
+    if asked is None:
+        return True
+    after = " ".join((sources[asked].content or "").split()).partition(question)[2]
+    return not after.strip() and asked == len(sources) - 1
+
+
+def _is_in(said: str, text: str, *, first_word: bool) -> bool:
+    """Whether every number, date, address and name in the text was said."""
+    heard, words = said.casefold(), {word.casefold() for word in _NAME.findall(said)}
+    exact = (found.group().rstrip(".,:;/-)") for found in _EXACT.finditer(text))
+    if not all(_holds(heard, value.casefold()) for value in exact):
+        return False
+    return all(_was_said(name, words) for name in _names(text, first_word=first_word))
+
+
+def _holds(heard: str, value: str) -> bool:
+    """As a whole: 15 is not in 150, and 3.1 not in 3.11."""
+    return re.search(rf"(?<![\w.]){re.escape(value)}(?!\w|[.,]\d)", heard) is not None
+
+
+def _names(text: str, *, first_word: bool) -> Iterable[str]:
+    """Its capitalised words. The first one of a sentence is a name unless it looks like the verb or the subject of one."""
+    begins = {match.start(1) for match in re.finditer(r"(?:^|[.!?:]\s+)[\"“']?(\w)", text)}
+    for match in _NAME.finditer(text):
+        word = match.group()
+        if not word[0].isupper() or word.casefold() in _HOUSE_WORDS:
+            continue
+        if match.start() in begins and (not first_word or _may_begin(word)):
+            continue
+        yield word
+
+
+def _may_begin(word: str) -> bool:
+    return word.lower().endswith(("s", "ed", "ing", "es")) or not stems(word)
+
+
+def _was_said(name: str, words: set[str]) -> bool:
+    plain = name.casefold()
+    bare = re.sub(r"['’]s?$", "", plain)
+    return bool({plain, bare, f"{bare}s", bare.removesuffix("s")} & words) or bool(
+        stems(bare) & {s for w in words for s in stems(w)}
+    )
+
+
+def _happened(said: str | None, sources: Sequence[Message], heard: str) -> str | None:
+    """The date, if it is one, and near its messages or named in them."""
+    match = re.fullmatch(r"(\d{4})-(\d{2})(?:-(\d{2}))?", (said or "").strip())
+    if match is None:
+        return None
+    try:
+        day = date(int(match[1]), int(match[2]), int(match[3] or 1))
+    except ValueError:
+        return None
+    said_on = [datetime.fromtimestamp(message.created_at / 1000, UTC).date() for message in sources]
+    near = any(abs((day - other).days) <= _FAR for other in said_on)
+    named = match[0] in heard or (match[1] in heard and (f"{day:%B}" in heard or f"{day:%b}" in heard))
+    return match[0] if near or named else None
+
+
+def _questions(asked: Sequence[str]) -> tuple[str, ...]:
+    short = [" ".join(question.split()) for question in asked]
+    kept = [question for question in dict.fromkeys(short) if 0 < len(question) <= LONGEST_QUESTION]
+    return tuple(map(without_secrets, kept[:QUESTIONS]))
+
+
+def without_secrets(text: str) -> str:
+    """What is kept for years holds no keys and passwords."""
+    return _PASSWORD.sub(r"\g<what>****", redact(text))

@@ -1,0 +1,329 @@
+"""Folds what was said, behind the conversations and never in their way: when much is unfolded, after a silence, and when a session has
+ended. At most one fold at a time works on a namespace, whatever processes there are."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from gateway.agent.memory.checks import checked, without_secrets
+from gateway.agent.memory.fold import DIGEST_TOKENS, MOST_TOKENS, BadFold, FoldedNote, fold_request, parse, salvage
+from gateway.agent.models.interface import Answer, ContextOverflow, Model, ModelError, ModelRefused
+from gateway.agent.system_prompt import whole_sentences
+from gateway.agent.tokens import Tokens
+from gateway.agent.window import Window
+from gateway.observe.logging import get_logger
+from sessions import memory, spending, store
+from sessions.clock import Clock, iso, now_ms
+from sessions.db import Database
+from sessions.errors import StateError
+from sessions.leases import this_owner
+from sessions.memory import FoldMaterial, Unfolded
+from sessions.records import Source
+from sessions.topics import Topic, Touch, ids_of
+
+log = get_logger(__name__)
+
+TRIGGER_TOKENS = 4_000
+"""When more than that is unfolded, the oldest is folded, down to half of it."""
+IDLE_MS, IDLE_TOKENS = 10 * 60_000, 500
+"""After such a silence all is folded, if it is more than a little."""
+GROUP_SECONDS = 1.0
+"""So long after a word, so that many words share one look."""
+SCAN_SECONDS, FIRST_SCAN_SECONDS = 600.0, 20.0
+"""How often everything is looked at: other processes say things too."""
+LEASE_MS = 15 * 60_000
+AT_ONCE = 2
+ATTEMPTS = 3
+SHRINKS = 3
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 60_000, 30 * 60_000
+_FIXED_TOKENS = 2_000
+"""Of a request beside its messages: instructions, digest and candidates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldSettings:
+    """`fast`: the model that folds; None: the one that answers."""
+
+    enabled: bool = True
+    fast: str | None = None
+
+
+Observe = Callable[[str, float, int, int], None]
+"""Hears of every fold: done, nothing, repeated, failed or unreachable; seconds, and tokens in and out."""
+
+
+def _ignore(_outcome: str, _seconds: float, _read: int, _written: int) -> None:
+    """Nobody observes."""
+
+
+async def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """What an answer of the model came to. `digest` None: the old one stays."""
+
+    notes: Sequence[FoldedNote]
+    digest: str | None
+
+
+class FoldWorker:
+    """`run` can be cancelled: what was not committed is done again. `may_spend`: whether the budget of the day allows a call."""
+
+    def __init__(
+        self,
+        database: Database,
+        model: Callable[[], Model],
+        *,
+        settings: Callable[[], FoldSettings] = FoldSettings,
+        tokens: Tokens | None = None,
+        window: Callable[[str | None], Window] = lambda _: Window(),
+        may_spend: Callable[[], Awaitable[bool]] = _always,
+        observe: Observe = _ignore,
+        clock: Clock = now_ms,
+    ) -> None:
+        self._database = database
+        self._model = model
+        self._settings = settings
+        self._tokens = tokens or Tokens()
+        self._window = window
+        self._may_spend = may_spend
+        self._observe = observe
+        self._clock = clock
+        self._owner = this_owner()
+        self._watched: dict[str, int] = {}  # session → when to look at it
+        self._heard: set[str] = set()
+        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._folding: set[str] = set()  # namespaces
+        self._rests_until, self._pause = 0, FIRST_PAUSE_MS
+
+    async def run(self) -> None:
+        """Fold whatever is due, until cancelled."""
+        unlisten = self._database.listen(self._hear)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._scan())
+                while True:
+                    await self._wait()
+                    for due, keep in await self._look():
+                        if due.ns not in self._folding:
+                            self._folding.add(due.ns)
+                            group.create_task(self._fold_in_turn(due, keep), name=f"fold {due.session_id}")
+        finally:
+            unlisten()
+
+    def _hear(self, touched: frozenset[Touch]) -> None:
+        if spoken := ids_of(Topic.SESSION, touched):
+            was_empty = not self._heard
+            self._heard.update(spoken)
+            if was_empty:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(self._wake.set)
+
+    async def _wait(self) -> None:
+        next_look = min(self._watched.values(), default=None)
+        seconds = None if next_look is None else max(0.0, (next_look - self._clock()) / 1000)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        await asyncio.sleep(GROUP_SECONDS)
+        self._wake.clear()
+        heard, self._heard = self._heard, set()
+        self._watched.update(dict.fromkeys(heard, 0))
+
+    async def _scan(self) -> None:
+        await asyncio.sleep(FIRST_SCAN_SECONDS)
+        while True:
+            if self._settings().enabled:
+                with contextlib.suppress(StateError):  # whoever watches the database tells of it; this is done again
+                    for each in await self._database.read(memory.unfolded):
+                        self._watched.setdefault(each.session_id, 0)
+                    self._wake.set()
+            await asyncio.sleep(SCAN_SECONDS)
+
+    async def _look(self) -> list[tuple[Unfolded, int]]:
+        """What is to be folded now, with how many tokens of it are to stay."""
+        now = self._clock()
+        asked = [session_id for session_id, at in self._watched.items() if at <= now]
+        for session_id in asked:
+            del self._watched[session_id]
+        if not asked or not self._settings().enabled:
+            return []
+        try:
+            found = await self._database.read(memory.unfolded, asked)
+        except StateError:
+            self._watched.update(dict.fromkeys(asked, now + FIRST_PAUSE_MS))
+            return []
+        due: list[tuple[Unfolded, int]] = []
+        for each in found:
+            keep = self._keep(each, now)
+            if keep is None:
+                if _is_worth_it(each):
+                    self._watched[each.session_id] = each.last_at + IDLE_MS
+            elif now < self._rests_until:
+                self._watched[each.session_id] = self._rests_until
+            else:
+                due.append((each, keep))
+        return due
+
+    def _keep(self, each: Unfolded, now: int) -> int | None:
+        """How much of it stays unfolded; None: nothing is to be done yet."""
+        if each.ended:
+            return 0
+        if each.tokens > self._trigger():
+            return self._trigger() // 2
+        return 0 if now >= each.last_at + IDLE_MS and _is_worth_it(each) else None
+
+    def _trigger(self) -> int:
+        """Less in small windows, whose recent turns are fewer."""
+        return min(TRIGGER_TOKENS, max(1_000, self._window(None).size // 8))
+
+    # --- one fold ---
+
+    async def _fold_in_turn(self, due: Unfolded, keep: int) -> None:
+        try:
+            async with self._places:
+                again_at = await self.fold(due.session_id, keep=keep)
+        except Exception as error:  # noqa: BLE001  # what goes on behind the conversations must not end the worker
+            log.warning("fold.failed", session_id=due.session_id, error=f"{type(error).__name__}: {error}")
+            again_at = self._clock() + FIRST_PAUSE_MS
+        finally:
+            self._folding.discard(due.ns)
+        if again_at is not None:
+            self._watched[due.session_id] = again_at
+            self._wake.set()
+
+    async def fold(self, session_id: str, *, keep: int = 0) -> int | None:
+        """Folds the oldest part of this session, leaving the newest `keep` tokens. Returns when to look at it again; None: it is done."""
+        try:
+            ns = (await self._database.read(store.get, session_id)).ns
+        except StateError:
+            return None
+        now = self._clock()
+        if not await self._database.write(memory.begin, ns, self._owner, now, lease_ms=LEASE_MS):
+            until = (await self._database.read(memory.state, ns)).retry_at
+            return max(until, now + FIRST_PAUSE_MS)
+        try:
+            return await self._fold(ns, session_id, keep)
+        finally:
+            await self._database.write(memory.release, ns, self._owner)
+
+    async def _fold(self, ns: str, session_id: str, keep: int) -> int | None:
+        began, usage = self._clock(), (0, 0)
+        most = self._most_tokens()
+        for _ in range(SHRINKS + 1):
+            material = await self._database.read(memory.material, session_id, keep=keep, most=most)
+            if material is None:
+                return None
+            if not material.messages:
+                await self._database.write(memory.commit, material, (), None, self._clock())
+                return None
+            if not await self._may_spend():
+                return self._clock() + LONGEST_PAUSE_MS
+            try:
+                read, usage = await self._ask(material, most)
+            except ContextOverflow:
+                most //= 2
+                continue
+            except ModelError as error:
+                return await self._not_now(ns, material, error)
+            if read is None:
+                break
+            return await self._commit(material, read, began, usage)
+        else:
+            material = await self._database.read(memory.material, session_id, keep=keep, most=most)
+        return None if material is None else await self._failed(ns, material, began, usage)
+
+    def _most_tokens(self) -> int:
+        window = self._window(self._settings().fast)
+        return max(300, min(MOST_TOKENS, window.room - _FIXED_TOKENS))
+
+    async def _ask(self, material: FoldMaterial, most: int) -> tuple[_Read | None, tuple[int, int]]:
+        """What the model has found, and tokens in and out. A bad answer is asked for once more; then what is complete of it counts."""
+        error = last = ""
+        texts: list[str] = []
+        read = written = 0
+        for _ in range(2):
+            answer = await self._model().ask(
+                fold_request(material, self._tokens, model=self._settings().fast, most=most, error=error, last=last)
+            )
+            read, written = read + answer.usage.input_tokens, written + answer.usage.output_tokens
+            await self._database.write(self._count, material.session.id, answer)
+            texts.append(answer.text)
+            try:
+                parsed = parse(answer.text)
+            except BadFold as bad:
+                error, last = str(bad), answer.text
+            else:
+                return _Read(notes=parsed.observations, digest=parsed.digest), (read, written)
+        for text in reversed(texts):
+            if complete := salvage(text):
+                return _Read(notes=complete, digest=None), (read, written)
+        log.warning("fold.not_understood", session_id=material.session.id, error=error)
+        return None, (read, written)
+
+    def _count(self, conn: Connection, session_id: str, answer: Answer) -> None:
+        """In the session's usage and in that of the day."""
+        usage = answer.usage
+        store.count_used(
+            conn, session_id, store.AnswerCost(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+        )
+        spending.add(conn, iso(self._clock())[:10], usage.input_tokens, usage.output_tokens)
+
+    async def _commit(self, material: FoldMaterial, read: _Read, began: int, usage: tuple[int, int]) -> int | None:
+        found = await asyncio.to_thread(checked, read.notes, material.messages, material.candidates)
+        digest = None if read.digest is None else self._short(read.digest)
+        now = self._clock()
+        new = await self._database.write(memory.commit, material, found, digest, now)
+        outcome = "repeated" if new is None else "done" if new else "nothing"
+        self._observe(outcome, (now - began) / 1000, *usage)
+        self._rests_until, self._pause = 0, FIRST_PAUSE_MS
+        log.info(
+            "fold.done", session_id=material.session.id, messages=len(material.messages), new=new or 0, outcome=outcome
+        )
+        await self._database.write(memory.continue_if_long, material.session.id, now)
+        return 0
+
+    def _short(self, digest: str) -> str:
+        digest = without_secrets(" ".join(digest.split()))
+        return whole_sentences(digest, DIGEST_TOKENS, self._tokens.text) or self._tokens.clip(digest, DIGEST_TOKENS)
+
+    async def _not_now(self, ns: str, material: FoldMaterial, error: ModelError) -> int:
+        """The model is away, or does not take this conversation, which counts against it."""
+        its_fault = isinstance(error, ModelRefused) and error.about_transcript
+        if its_fault:
+            return await self._failed(ns, material, self._clock(), (0, 0))
+        self._rests_until = until = self._clock() + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_MS)
+        await self._database.write(memory.put_off, ns, until, failed=False)
+        self._observe("unreachable", 0.0, 0, 0)
+        log.warning("fold.put_off", session_id=material.session.id, error=str(error))
+        return until
+
+    async def _failed(self, ns: str, material: FoldMaterial, began: int, usage: tuple[int, int]) -> int:
+        """After some attempts it goes on without these messages, with one line that says so."""
+        now = self._clock()
+        self._observe("failed", (now - began) / 1000, *usage)
+        until = now + FIRST_PAUSE_MS * 2 ** min(material.fails, 4)
+        if await self._database.write(memory.put_off, ns, until, failed=True) < ATTEMPTS:
+            return until
+        log.warning("fold.given_up", session_id=material.session.id, messages=len(material.messages))
+        await self._database.write(memory.give_up, material, gap_line(material), now)
+        return 0
+
+
+def gap_line(material: FoldMaterial) -> str:
+    """Where to find what could not be summarised."""
+    first, last = (iso(material.messages[at].created_at)[:10] for at in (0, -1))
+    when = first if first == last else f"{first} to {last}"
+    return f"{len(material.messages)} messages of {when} are not summarised; session_search finds them"
+
+
+def _is_worth_it(each: Unfolded) -> bool:
+    """A short exchange stays as it is, except in the terminal, where every conversation is new and none is reset."""
+    return each.tokens > IDLE_TOKENS or each.source == Source.CLI
