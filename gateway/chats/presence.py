@@ -3,22 +3,22 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from adapters.base import Activity, Adapter, DeliveryError, Reacts, ShowsDrafts, ShowsStatus, ShowsTyping, TryLater
 from gateway.chats.rate_limit import RateLimiter
+from gateway.chats.shown_run import Preview, ShownRun, Stage, Status, Words
 from gateway.observe.logging import get_logger
 from gateway.runs.live_events import LiveEvent, LiveEvents
 from gateway.texts import say
 from sessions.errors import StateError
 from sessions.keys import Address, ChatKind, Sender
 from sessions.messages import Inbound
-from sessions.records import Route, Run, RunStatus
+from sessions.records import Run, RunStatus
 
 log = get_logger(__name__)
 
 READ = "👀"
-SILENT = "NO_REPLY"
 SOON_SECONDS = 0.4
 """An answer that is there by then needs no announcement, which would only make it wait for its turn."""
 QUIET_DM_SECONDS = 10.0
@@ -42,35 +42,6 @@ async def _never(_: str) -> bool:
     return False
 
 
-@dataclass(slots=True)
-class _Shown:
-    """One run in one chat."""
-
-    run_id: str
-    route: Route
-    began: float
-    text: str = ""
-    tool: str = ""
-    draft: str | None = None
-    drawn: str | None = None
-    drawn_at: float = 0.0
-    answers: str | None = None  # the message that the draft was put under
-    rang: bool = True  # the draft was noticed as a message is
-    whole: bool = False  # the text is that of a step that has ended
-    unsure: bool = False  # there may be a preview that nobody can name
-    type_at: float = 0.0
-    status: str | None = None  # what stands beside the chat; None: nothing was put there
-    status_at: float = 0.0
-    quiet_until: float = 0.0
-    noted: list[Inbound] = field(default_factory=list[Inbound])
-    task: asyncio.Task[None] | None = None
-    ended: bool = False  # nobody works on the run any more
-    over: bool = False  # nothing more is shown
-    taken: bool = False  # the answer is about to take the preview's place
-    cleared: asyncio.Event = field(default_factory=asyncio.Event)
-    calling: asyncio.Lock = field(default_factory=asyncio.Lock)  # so that the last call is the one that counts
-
-
 class Presence:
     """One per platform; hears of every run and shows those of its own chats. `keep` notes the preview of a run, or that there is none.
     `is_waiting`: whether this run waits for an answer of a person."""
@@ -92,7 +63,7 @@ class Presence:
         self._is_waiting = is_waiting
         self._clock = clock
         self._sleep = sleep
-        self._shown: dict[str, _Shown] = {}
+        self._shown: dict[str, ShownRun] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._unlisten = live.listen("*", self._hear)
 
@@ -111,12 +82,13 @@ class Presence:
                 continue
             if (shown := self._shown.get(run.id)) is None:
                 began = self._clock() - (now - run.created_at) / 1000
-                shown = self._shown[run.id] = _Shown(run_id=run.id, route=run.route, began=began, over=True)
+                shown = self._shown[run.id] = ShownRun(run_id=run.id, route=run.route, began=began, stage=Stage.CLOSED)
                 shown.noted += [_known(run.route.address, name) for name in run.noted]
-            shown.draft = shown.draft or run.preview
-            if shown.draft is None:  # nothing that the answer could still take the place of
+            if shown.preview_id is None and run.preview is not None:
+                shown.preview = Preview(id=run.preview)
+            if shown.preview_id is None:  # nothing that the answer could still take the place of
                 shown.cleared.set()
-            if shown.over and run.status is not RunStatus.RUNNING:
+            if shown.stage is not Stage.GROWING and run.status is not RunStatus.RUNNING:
                 self._end(run.id, shown)
 
     def _hear(self, moment: LiveEvent) -> None:
@@ -127,46 +99,47 @@ class Presence:
         if shown is not None:
             self._note_moment(shown, moment)
 
-    def _note_moment(self, shown: _Shown, moment: LiveEvent) -> None:
+    def _note_moment(self, shown: ShownRun, moment: LiveEvent) -> None:
         match moment.kind:
             case "begun":
                 pass
             case "token":
-                shown.text, shown.whole = ("" if shown.whole else shown.text) + moment.text, False
+                shown.words.add(moment.text)
             case "afresh":
-                shown.text = ""
+                shown.words.text = ""
             case "tool":
-                shown.tool, shown.text = moment.text, ""
+                shown.words = Words(tool=moment.text)
             case "tool_done":
-                shown.tool = ""
+                shown.words.tool = ""
             case "ended":
                 self._end(moment.run_id, shown)
             case "said":
-                shown.whole = True
+                shown.words.whole = True
             case "answered":  # from here on it is another answer, which is shown once this one has arrived
-                shown.text, shown.over = "", True
+                shown.words.text = ""
+                shown.close()
             case "turned":
                 shown.route = getattr(moment.run, "route", None) or shown.route
 
     def _begin(self, run: Run | None) -> None:
         if run is None or run.route is None or run.route.address.platform != self._adapter.platform:
             return
-        shown = _Shown(run_id=run.id, route=run.route, began=self._clock())
+        shown = ShownRun(run_id=run.id, route=run.route, began=self._clock())
         if (before := self._shown.get(run.id)) is not None:  # it goes on, and so does what is shown of it
-            before.over, shown.draft, shown.drawn, shown.unsure = True, before.draft, before.drawn, before.unsure
-            shown.noted, shown.answers, shown.rang = before.noted, before.answers, before.rang
-            shown.status = before.status
+            before.close()
+            shown.preview, shown.noted = before.preview, before.noted
+            shown.status = replace(before.status, told_at=0.0) if before.status else None
             before.cleared.set()
         self._start(run.id, shown)
 
-    def _start(self, run_id: str, shown: _Shown) -> None:
+    def _start(self, run_id: str, shown: ShownRun) -> None:
         self._shown[run_id] = shown
         shown.task = asyncio.create_task(self._show(shown))
 
-    def _end(self, run_id: str, shown: _Shown) -> None:
-        shown.over = shown.ended = True
+    def _end(self, run_id: str, shown: ShownRun) -> None:
+        shown.stage = Stage.ENDED
         self._end_status(run_id, shown)
-        if shown.draft is None and not shown.noted and not shown.calling.locked():
+        if shown.preview_id is None and not shown.noted and not shown.calling.locked():
             del self._shown[run_id]
         else:
             self._beside(self._leave(run_id, shown))
@@ -178,7 +151,7 @@ class Presence:
                 if run.route is not None:
                     self._beside(self._clear_status(self._adapter, run.route.address, run.id))
 
-    def _end_status(self, run_id: str, shown: _Shown) -> None:
+    def _end_status(self, run_id: str, shown: ShownRun) -> None:
         if isinstance(self._adapter, ShowsStatus) and shown.status is not None:
             shown.status = None
             self._beside(self._clear_status(self._adapter, shown.route.address, run_id))
@@ -187,7 +160,7 @@ class Presence:
         waits = await self._is_waiting(run_id)
         for pause in (0.0, 1.0, 5.0, 15.0):
             await self._sleep(pause)
-            if any(other.route.address == address and not other.over for other in self._shown.values()):
+            if any(other.route.address == address and other.stage is Stage.GROWING for other in self._shown.values()):
                 return  # somebody works there again
             try:
                 await adapter.status(address, Activity.WAITING if waits else Activity.IDLE)
@@ -204,17 +177,17 @@ class Presence:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _leave(self, run_id: str, shown: _Shown) -> None:
+    async def _leave(self, run_id: str, shown: ShownRun) -> None:
         """The answer comes first: it takes the place of the preview, and of nobody's turn."""
         async with shown.calling:
             pass
-        if shown.draft is not None or shown.noted:
+        if shown.preview_id is not None or shown.noted:
             await self._until_cleared(shown)
-        if self._shown.get(run_id) is shown and not shown.taken:
+        if self._shown.get(run_id) is shown and not (shown.preview and shown.preview.taken):
             await self.clear(run_id)
         await self._take_off(shown)
 
-    async def _take_off(self, shown: _Shown) -> None:
+    async def _take_off(self, shown: ShownRun) -> None:
         """Our signs, once nobody works on the run any more."""
         bearing, shown.noted[:] = list(shown.noted), []
         for inbound in bearing:
@@ -224,7 +197,7 @@ class Presence:
         if bearing:
             await self._keep_shown(shown)
 
-    async def _until_cleared(self, shown: _Shown) -> None:
+    async def _until_cleared(self, shown: ShownRun) -> None:
         left = asyncio.ensure_future(self._sleep(LEFT_SECONDS))
         left.add_done_callback(lambda _: shown.cleared.set())
         try:
@@ -234,9 +207,9 @@ class Presence:
 
     # --- while it works ---
 
-    async def _show(self, shown: _Shown) -> None:
+    async def _show(self, shown: ShownRun) -> None:
         await self._sleep(SOON_SECONDS)
-        while not shown.over:
+        while shown.stage is Stage.GROWING:
             if self._clock() >= shown.quiet_until:
                 try:
                     await self._type(shown)
@@ -246,76 +219,87 @@ class Presence:
                     self._refused(shown, error)
             await self._sleep(_TICK)
 
-    def _refused(self, shown: _Shown, error: DeliveryError) -> None:
+    def _refused(self, shown: ShownRun, error: DeliveryError) -> None:
         log.debug("preview.refused", error=str(error))
         shown.quiet_until = self._clock() + REFUSED_SECONDS
         if isinstance(error, TryLater) and error.after:
             self._pacer.hold(error.after, shown.route.address)
 
-    async def _type(self, shown: _Shown) -> None:
+    async def _type(self, shown: ShownRun) -> None:
         adapter, address = self._adapter, shown.route.address
-        if not isinstance(adapter, ShowsTyping) or shown.drawn or self._clock() < shown.type_at:
+        if not isinstance(adapter, ShowsTyping) or self._clock() < shown.type_at:
+            return
+        if shown.preview is not None and shown.preview.text:  # it grows, which says as much
             return
         if self._pacer.turn_now(address):
             shown.type_at = self._clock() + adapter.typing_every
             await adapter.typing(address)
 
-    async def _tell_status(self, shown: _Shown) -> None:
+    async def _tell_status(self, shown: ShownRun) -> None:
         adapter, now = self._adapter, self._clock()
         if not isinstance(adapter, ShowsStatus):
             return
         text = self._progress(shown)
-        if text == shown.status and now < shown.status_at + adapter.status_every:
+        told = shown.status
+        if told is not None and text == told.text and now < told.told_at + adapter.status_every:
             return
         if self._pacer.turn_now(shown.route.address):
-            shown.status, shown.status_at = text, now
+            shown.status = Status(text=text, told_at=now)
             await adapter.status(shown.route.address, Activity.WORKING, text)
 
-    async def _draw(self, shown: _Shown) -> None:
+    async def _draw(self, shown: ShownRun) -> None:
         adapter, address = self._adapter, shown.route.address
-        wanted = self._wanted(shown)
-        stale = shown.drawn is not None and self._clock() > shown.drawn_at + getattr(
-            adapter, "draft_renew_every", float("inf")
-        )
-        if not isinstance(adapter, ShowsDrafts) or not wanted or (wanted == shown.drawn and not stale) or shown.unsure:
+        wanted, before = self._wanted(shown), shown.preview
+        if not isinstance(adapter, ShowsDrafts) or not wanted or not self._is_old(before, wanted):
             return
         if not self._pacer.turn_now(address, edit=True):
             return
         async with shown.calling:
-            if shown.over:
+            if shown.stage is not Stage.GROWING:
                 return
-            before, quoted, silent = shown.draft, self._quoted(shown), wanted != shown.text
+            known, quoted, silent = shown.preview_id, self._quoted(shown), wanted != shown.words.text
             try:
-                shown.draft = await adapter.draft(address, before, wanted, reply_to=quoted, silent=silent)
+                name = await adapter.draft(address, known, wanted, reply_to=quoted, silent=silent)
             except TryLater as error:
-                shown.unsure = error.ambiguous and before is None
+                if error.ambiguous and known is None:
+                    shown.preview = Preview(id=None, unsure=True)
                 raise
-            shown.drawn, shown.drawn_at = wanted, self._clock()
-            if shown.draft != before:
-                shown.answers, shown.rang = quoted, not silent
+            now = self._clock()
+            if before is not None and name == known:
+                shown.preview = replace(before, text=wanted, drawn_at=now)
+            else:
+                shown.preview = Preview(id=name, text=wanted, drawn_at=now, under=quoted, rang=not silent)
                 await self._keep_shown(shown)
 
-    async def _keep_shown(self, shown: _Shown) -> None:
+    def _is_old(self, preview: Preview | None, wanted: str) -> bool:
+        """Whether drawing changes anything. A preview that nobody can name is left alone."""
+        if preview is None:
+            return True
+        renew_after = getattr(self._adapter, "draft_renew_every", float("inf"))
+        is_stale = preview.text is not None and self._clock() > preview.drawn_at + renew_after
+        return not preview.unsure and (preview.text != wanted or is_stale)
+
+    async def _keep_shown(self, shown: ShownRun) -> None:
         try:
-            await self._keep(shown.run_id, shown.draft, [inbound.message_id for inbound in shown.noted])
+            await self._keep(shown.run_id, shown.preview_id, [inbound.message_id for inbound in shown.noted])
         except StateError as error:
             log.warning("preview.not_noted", run_id=shown.run_id, error=str(error))
 
-    def _wanted(self, shown: _Shown) -> str:
+    def _wanted(self, shown: ShownRun) -> str:
         """The text so far, once it cannot turn out to be silence; a line of progress when there is none for long."""
-        text = shown.text.strip()
-        if text and not SILENT.startswith(text[: len(SILENT)]):
-            return shown.text
+        if not shown.words.are_silence:
+            return shown.words.text
         quiet = QUIET_DM_SECONDS if shown.route.address.kind is ChatKind.DM else QUIET_GROUP_SECONDS
         if self._clock() - shown.began < quiet or isinstance(self._adapter, ShowsStatus):
             return ""
         return f"_{self._progress(shown)}_"
 
-    def _progress(self, shown: _Shown) -> str:
-        name = shown.tool if shown.tool in _PROGRESS - {"web_fetch"} else "tool_generic" if shown.tool else "thinking"
+    def _progress(self, shown: ShownRun) -> str:
+        tool = shown.words.tool
+        name = tool if tool in _PROGRESS - {"web_fetch"} else "tool_generic" if tool else "thinking"
         return say(f"progress.{name}")
 
-    def _quoted(self, shown: _Shown) -> str | None:
+    def _quoted(self, shown: ShownRun) -> str | None:
         return None if shown.route.address.kind is ChatKind.DM else shown.route.reply_to
 
     # --- around the final message ---
@@ -326,54 +310,57 @@ class Presence:
         shown = self._shown.get(run_id)
         if shown is None:
             return None
-        shown.over = shown.taken = True
+        shown.close()
         async with shown.calling:  # an edit that is on its way must not arrive after the answer
+            if shown.preview is None:
+                return None
+            preview = shown.preview = replace(shown.preview, taken=True)
             is_quick = self._clock() - shown.began <= REUSED_FOR_SECONDS
-            fits = shown.rang and shown.answers in {None, reply_to}
-            return shown.draft if is_quick and fits else None
+            fits = preview.rang and preview.under in {None, reply_to}
+            return preview.id if is_quick and fits else None
 
     def became(self, run_id: str) -> None:
         """The preview is the answer now."""
         if (shown := self._shown.get(run_id)) is not None:
-            shown.draft = None
+            shown.preview = None
 
     async def clear(self, run_id: str) -> None:
         shown = self._shown.pop(run_id, None)
         if shown is None:
             return
-        shown.over = True
+        has_ended = shown.stage is Stage.ENDED
+        shown.close()
         shown.cleared.set()
-        if not shown.ended:  # that was the answer to a part of it
-            rest = _Shown(run_id=run_id, route=shown.route, began=self._clock(), noted=shown.noted, unsure=shown.unsure)
-            rest.text, rest.tool, rest.whole = shown.text, shown.tool, shown.whole
-            rest.status, rest.status_at = shown.status, shown.status_at
+        if not has_ended:  # that was the answer to a part of it
+            rest = ShownRun(run_id=run_id, route=shown.route, began=self._clock(), noted=shown.noted)
+            rest.words, rest.status = replace(shown.words), shown.status
+            rest.preview = shown.preview if shown.preview and shown.preview.unsure else None
             self._start(run_id, rest)
         async with shown.calling:
-            if shown.draft is not None and isinstance(self._adapter, ShowsDrafts):
-                await self._erase(self._adapter, shown, shown.draft)
+            if shown.preview_id is not None and isinstance(self._adapter, ShowsDrafts):
+                await self._erase(self._adapter, shown, shown.preview_id)
 
-    async def _erase(self, adapter: ShowsDrafts, shown: _Shown, draft: str) -> None:
+    async def _erase(self, adapter: ShowsDrafts, shown: ShownRun, draft: str) -> None:
         await self._pacer.turn(shown.route.address)
         try:
             await adapter.erase_draft(shown.route.address, draft)
         except DeliveryError as error:  # the next start tries it once more
             log.debug("draft.left", error=str(error))
         else:
-            shown.draft = None
+            shown.preview = None
             await self._keep_shown(shown)
 
     def stopped(self, run_ids: Sequence[str]) -> None:
         """Nothing will come that could take the place of their previews, except what they show of an answer: that stays as a message."""
         for run_id in run_ids:
             if (shown := self._shown.get(run_id)) is not None and not self._has_words(shown):
-                shown.ended = True
+                shown.stage = Stage.ENDED
                 self._beside(self._stop(run_id, shown))
 
-    def _has_words(self, shown: _Shown) -> bool:
-        text = shown.text.strip()
-        return not shown.ended and bool(text) and not SILENT.startswith(text[: len(SILENT)])
+    def _has_words(self, shown: ShownRun) -> bool:
+        return shown.stage is not Stage.ENDED and not shown.words.are_silence
 
-    async def _stop(self, run_id: str, shown: _Shown) -> None:
+    async def _stop(self, run_id: str, shown: ShownRun) -> None:
         self._end_status(run_id, shown)
         await self.clear(run_id)
         await self._take_off(shown)
@@ -384,13 +371,13 @@ class Presence:
         if shown is not None:
             self._beside(self._note(shown, inbound))
 
-    async def _note(self, shown: _Shown, inbound: Inbound) -> None:
+    async def _note(self, shown: ShownRun, inbound: Inbound) -> None:
         while not self._pacer.turn_now(inbound.address):
-            if shown.over:
+            if shown.stage is not Stage.GROWING:
                 return
             await self._sleep(_TICK)
         async with shown.calling:
-            if not shown.over:
+            if shown.stage is Stage.GROWING:
                 shown.noted.append(inbound)
                 await self._keep_shown(shown)
                 await self._react(inbound, READ)

@@ -1,0 +1,79 @@
+"""What a chat has been shown of a run, in explicit states."""
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from gateway.runs.replies import NO_REPLY
+from sessions.messages import Inbound
+from sessions.records import Route
+
+
+class Stage(Enum):
+    GROWING = auto()  # what the agent writes is shown
+    CLOSED = auto()  # nothing more is shown: the answer, or a part of it, is on its way
+    ENDED = auto()  # nobody works on the run any more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What grows in the chat. `id` None: it goes by itself. `unsure`: there may be a message that nobody can name."""
+
+    id: str | None
+    unsure: bool = False
+    text: str | None = None
+    drawn_at: float = 0.0
+    under: str | None = None  # the message that it was put under
+    rang: bool = True  # it was noticed as a message is
+    taken: bool = False  # the answer is about to take its place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    text: str
+    told_at: float
+
+
+@dataclass(slots=True)
+class Words:
+    """What the agent has written in this step, or the tool that it uses."""
+
+    text: str = ""
+    tool: str = ""
+    whole: bool = False  # the text is that of a step that has ended
+
+    def add(self, text: str) -> None:
+        self.text, self.whole = ("" if self.whole else self.text) + text, False
+
+    @property
+    def are_silence(self) -> bool:
+        """Nothing, or the beginning of what may turn out to be silence."""
+        text = self.text.strip()
+        return not text or NO_REPLY.startswith(text[: len(NO_REPLY)])
+
+
+@dataclass(slots=True)
+class ShownRun:
+    """One run in one chat."""
+
+    run_id: str
+    route: Route
+    began: float
+    stage: Stage = Stage.GROWING
+    words: Words = field(default_factory=Words)
+    preview: Preview | None = None
+    status: Status | None = None  # None: nothing stands beside the chat
+    noted: list[Inbound] = field(default_factory=list[Inbound])
+    type_at: float = 0.0
+    quiet_until: float = 0.0
+    task: asyncio.Task[None] | None = None
+    cleared: asyncio.Event = field(default_factory=asyncio.Event)
+    calling: asyncio.Lock = field(default_factory=asyncio.Lock)  # so that the last call is the one that counts
+
+    @property
+    def preview_id(self) -> str | None:
+        return self.preview.id if self.preview else None
+
+    def close(self) -> None:
+        if self.stage is Stage.GROWING:
+            self.stage = Stage.CLOSED
