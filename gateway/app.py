@@ -13,7 +13,16 @@ from gateway.agent.models.practice import PracticeModel
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
-from gateway.config.agent_settings import agent_profile, fold_settings, model_settings, run_limits, secrets, timezone_of
+from gateway.config.agent_settings import (
+    agent_profile,
+    can_save,
+    fold_settings,
+    model_settings,
+    reset_rules,
+    run_limits,
+    secrets,
+    timezone_of,
+)
 from gateway.config.load import Loaded
 from gateway.config.model import Config
 from gateway.config.model_choice import ChosenModel, ask_ollama, choose_model
@@ -23,10 +32,13 @@ from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal
 from gateway.maintenance import Maintenance
 from gateway.observe.metrics import Metrics
 from gateway.observe.redaction import hide
+from gateway.observe.standstill import Standstills
 from gateway.runs.budget import BudgetUse, day_of
+from gateway.runs.reset_policies import ResetPolicies
 from gateway.runs.services import Services, SettleFile
 from gateway.runs.worker import Worker
 from sessions import spending
+from sessions.clock import Clock, now_ms
 from sessions.completeness import require_complete
 from sessions.db import Database, open_database
 from sessions.stored_files import StoredFile
@@ -89,6 +101,7 @@ class App:
         if is_other := loaded.config.model != self.settings.config.model:
             chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
         self.settings.loaded = loaded
+        self.house.resets.replace(reset_rules(loaded.config))
         if is_other:
             former, self.answering.chosen = self.answering.model, chosen
             self.answering.model = _model(self.answering.chosen, loaded.config, self.house.tokens, 0.0, self.metrics)
@@ -97,9 +110,15 @@ class App:
 
 @contextlib.asynccontextmanager
 async def open_app(
-    home: Path, loaded: Loaded, *, mine: OwnsKey = not_of_a_terminal, pause: float = 0.0
+    home: Path,
+    loaded: Loaded,
+    *,
+    mine: OwnsKey = not_of_a_terminal,
+    pause: float = 0.0,
+    clock: Clock = now_ms,
 ) -> AsyncGenerator[App]:
-    """Everything, wired and repaired after a crash, but not yet running. `pause`: between the words of the practice model."""
+    """Everything, wired and repaired after a crash, but not yet running. `pause`: between the words of the practice model.
+    `clock`: what everything takes for the time."""
     settings = CurrentConfig(loaded=loaded)
     hide(secrets(loaded.config))
     chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
@@ -112,11 +131,11 @@ async def open_app(
     database = await asyncio.to_thread(open_database, home, loaded.config.database.url.get_secret_value())
     try:
         await asyncio.to_thread(require_complete, home, database)
-        house = _house(home, settings, database, answering, files, tokens, metrics)
-        upkeep = Maintenance(home, database)
+        house = _house(home, settings, database, answering, files, tokens, metrics, clock)
+        upkeep = Maintenance(home, database, clock=clock)
         await upkeep.repair()
         places = FairPlaces(loaded.config.limits.parallel_runs)
-        dispatch = LocalDispatch(database, mine=mine, places=places)
+        dispatch = LocalDispatch(database, mine=mine, opening=house.resets.opening, clock=clock, places=places)
         worker = Worker(house, dispatch)
         yield App(
             home=home,
@@ -196,6 +215,7 @@ def _house(
     files: AttachmentHook,
     tokens: Tokens,
     metrics: Metrics,
+    clock: Clock,
 ) -> Services:
     def window(name: str | None) -> Window:
         return Window(size=answering.model.window(name), output=settings.config.model.max_output_tokens)
@@ -204,6 +224,10 @@ def _house(
         if files.settle is None:
             return replace(file, gone=True), ""
         return await files.settle(file, inbox)
+
+    def says_farewell() -> bool:
+        is_practice = answering.chosen.provider == "practice"  # it would keep nothing
+        return not is_practice and can_save(settings.config)
 
     return Services(
         home=home,
@@ -215,6 +239,9 @@ def _house(
         tokens=tokens,
         timezone=timezone_of(settings.config),
         settle_file=settle_file,
+        clock=clock,
+        standstills=Standstills(clock),
+        resets=ResetPolicies(reset_rules(settings.config), says_farewell=says_farewell),
         run_ended=metrics.run_ended,
         tool_ran=metrics.tool_ran,
     )

@@ -32,6 +32,9 @@ from gateway.config.load import Loaded
 from gateway.config.model import Config
 from gateway.observe.database_watch import DatabaseWatch
 from gateway.observe.logging import get_logger
+from gateway.scheduler.resets import EVERY_SECONDS as RESETS_SECONDS
+from gateway.scheduler.resets import Resets
+from gateway.scheduler.ticks import ticking
 from sessions.messages import Inbound
 
 log = get_logger(__name__)
@@ -44,6 +47,7 @@ _WELL = frozenset({PlatformState.CONNECTED, "available"})
 class Serving:
     app: App
     chats: PlatformSupervisor
+    resets: Resets
     url: str
     key_hint: str
 
@@ -74,6 +78,8 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
         default_model=lambda: app.chosen.name,
         noted=noted,
         accepted=lambda platform: app.metrics.message(platform, "in"),
+        clock=app.house.clock,
+        opening=app.house.resets.opening,
     )
     chats = PlatformSupervisor(
         database=app.database,
@@ -82,6 +88,7 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
         metrics=app.metrics,
         timezone=app.house.timezone,
         standstills=app.house.standstills,
+        clock=app.house.clock,
     )
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(intake.close)
@@ -93,13 +100,15 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
         for work in (
             chats.look_for_changes(),
             app.metrics.watch_loop(),
-            send_reminders(app.database, app.house.timezone),
+            send_reminders(app.database, app.house.timezone, clock=app.house.clock),
             watch.run(),
         ):
             stack.callback(asyncio.create_task(work).cancel)
         url, hint = await stack.enter_async_context(_http(app, chats, watch))  # where its port is taken, nothing begins
         await chats.follow(platform_sections(settings.config), settings.config.api.public_url)
-        yield Serving(app=app, chats=chats, url=url, key_hint=hint)
+        resets = Resets(app.database, app.house.resets, clock=app.house.clock)
+        await stack.enter_async_context(ticking({"resets": (RESETS_SECONDS, resets.tick)}))
+        yield Serving(app=app, chats=chats, resets=resets, url=url, key_hint=hint)
 
 
 @contextlib.asynccontextmanager

@@ -1,10 +1,11 @@
 """Decides when a session is reset: pure functions over the time of the last user message, which is the only clock."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from sessions.keys import ChatKind, SessionKey
@@ -46,12 +47,30 @@ class Override:
             return 4
         return (2 if self.platform is not None else 0) + (1 if self.chat is not None else 0)
 
+    def over(self, default: ResetPolicy) -> ResetPolicy:
+        """The default policy with what is set here."""
+        names = ("mode", "idle_minutes", "at_hour", "timezone", "notify")
+        changed = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return replace(default, **changed)
+
     def matches(self, key: SessionKey) -> bool:
         if self.key is not None and not fnmatchcase(str(key), self.key.replace("[", "[[]").replace("?", "[?]")):
             return False
         if self.platform is not None and key.scope != self.platform:
             return False
         return self.chat is None or key.kind is self.chat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetRules:
+    """All that the configuration says about resets."""
+
+    default: ResetPolicy = field(default_factory=ResetPolicy)
+    overrides: tuple[Override, ...] = ()
+
+    def policies(self) -> frozenset[ResetPolicy]:
+        """Every policy that a session may have."""
+        return frozenset([self.default, *(override.over(self.default) for override in self.overrides)])
 
 
 def policy_for(
@@ -64,9 +83,7 @@ def policy_for(
         return replace(default, mode=ResetMode.NONE), None
     if best is None:
         return default, None
-    names = ("mode", "idle_minutes", "at_hour", "timezone", "notify")
-    changed = {name: value for name in names if (value := getattr(best, name)) is not None}
-    return replace(default, **changed), best
+    return best.over(default), best
 
 
 def due(last_user_at: int, policy: ResetPolicy, now: int) -> EndReason | None:
@@ -78,8 +95,24 @@ def due(last_user_at: int, policy: ResetPolicy, now: int) -> EndReason | None:
     return None
 
 
+def due_before(policy: ResetPolicy, now: int) -> int | None:
+    """Sessions whose last user message is older than this are due. None: none is."""
+    moments: list[int] = []
+    if policy.mode in {ResetMode.IDLE, ResetMode.BOTH}:
+        moments.append(now - policy.idle_minutes * 60_000)
+    if policy.mode in {ResetMode.DAILY, ResetMode.BOTH}:
+        moments.append(latest_hour(policy, now))
+    return max(moments, default=None)
+
+
 def latest_hour(policy: ResetPolicy, now: int) -> int:
     """The latest `at_hour:00` in the policy's time zone that is not after `now`."""
+    return _latest_hour(policy.at_hour, policy.timezone, now // 60_000)  # hours begin with a minute
+
+
+@lru_cache(maxsize=1_024)
+def _latest_hour(at_hour: int, timezone: str, minute: int) -> int:
+    policy, now = ResetPolicy(at_hour=at_hour, timezone=timezone), minute * 60_000
     zone = ZoneInfo(policy.timezone)
     today = datetime.fromtimestamp(now / 1000, UTC).astimezone(zone).date()
     # Where a change of clocks skips that hour, its day's moment lies later than its name says, sometimes on the next day.

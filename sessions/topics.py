@@ -20,6 +20,7 @@ class Topic(StrEnum):
     STOPPED = "stopped"  # a run: a person stopped it
     EVENTS = "events"  # a deployment: it has new events
     PEOPLE = "people"  # a platform: its known people have changed
+    FAREWELL = "farewell"  # a run: see FarewellBegun
     MEMORY = "memory"  # a namespace of the memory
 
 
@@ -41,6 +42,17 @@ class RunStarted(Touch):
     @classmethod
     def by(cls, dedup_key: str, run_id: str, *, ask_id: int | None = None) -> Self:
         return cls(Topic.STARTED, dedup_key, run_id, ask_id)
+
+
+@dataclass(frozen=True, slots=True)
+class FarewellBegun(Touch):
+    """There is a farewell to give to a session of this key."""
+
+    session_key: str
+
+    @classmethod
+    def by(cls, run_id: str, session_key: str) -> Self:
+        return cls(Topic.FAREWELL, run_id, session_key)
 
 
 def ids_of(topic: Topic, touched: Iterable[Touch]) -> list[str]:

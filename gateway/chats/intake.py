@@ -61,6 +61,7 @@ class Intake:
         noted: Noted = _nothing,
         accepted: Callable[[str], None] = lambda _: None,
         clock: Clock = now_ms,
+        opening: Callable[[str], Opening] = lambda _: Opening(),
     ) -> None:
         self._database = database
         self._rules = rules
@@ -70,6 +71,7 @@ class Intake:
         self._noted = noted
         self._accepted = accepted
         self._clock = clock
+        self._opening = opening
         self._wordings = EditFilter()
         self._paired: Mapping[str, Paired] | None = None
         self._changes = ChatChanges(database, clock)
@@ -175,7 +177,11 @@ class Intake:
             now=self._clock(),
             user=inbound.sender.name or inbound.sender.id,
             route=Route(address=inbound.address, reply_to=inbound.message_id),
-            opening=Opening(user_id=inbound.sender.id, wait_ms=MORE_MS if inbound.album or inbound.cut_off else 0),
+            opening=replace(
+                self._opening(key),
+                user_id=inbound.sender.id,
+                wait_ms=MORE_MS if inbound.album or inbound.cut_off else 0,
+            ),
             timezone=self._timezone,
             default_model=self._default_model(),
         )

@@ -101,8 +101,8 @@ class Presence:
 
     def _note_moment(self, shown: ShownRun, moment: LiveEvent) -> None:
         match moment.kind:
-            case "begun":
-                pass
+            case "begun" | "heading":
+                shown.heading = moment.text
             case "token":
                 shown.words.add(moment.text)
             case "afresh":
@@ -116,7 +116,7 @@ class Presence:
             case "said":
                 shown.words.whole = True
             case "answered":  # from here on it is another answer, which is shown once this one has arrived
-                shown.words.text = ""
+                shown.words.text = shown.heading = ""
                 shown.close()
             case "turned":
                 shown.route = getattr(moment.run, "route", None) or shown.route
@@ -257,7 +257,7 @@ class Presence:
         async with shown.calling:
             if shown.stage is not Stage.GROWING:
                 return
-            known, quoted, silent = shown.preview_id, self._quoted(shown), wanted != shown.words.text
+            known, quoted, silent = shown.preview_id, self._quoted(shown), wanted != shown.heading + shown.words.text
             try:
                 name = await adapter.draft(address, known, wanted, reply_to=quoted, silent=silent)
             except TryLater as error:
@@ -288,7 +288,7 @@ class Presence:
     def _wanted(self, shown: ShownRun) -> str:
         """The text so far, once it cannot turn out to be silence; a line of progress when there is none for long."""
         if not shown.words.are_silence:
-            return shown.words.text
+            return shown.heading + shown.words.text
         quiet = QUIET_DM_SECONDS if shown.route.address.kind is ChatKind.DM else QUIET_GROUP_SECONDS
         if self._clock() - shown.began < quiet or isinstance(self._adapter, ShowsStatus):
             return ""

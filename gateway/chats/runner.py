@@ -33,7 +33,7 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.standstill import Standstills
 from gateway.runs.live_events import LiveEvents
 from sessions import runs
-from sessions.clock import now_ms
+from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.errors import StateError
 from sessions.keys import Sender
@@ -92,12 +92,14 @@ class PlatformRunner:
         metrics: Metrics,
         timezone: str = "UTC",
         standstills: Standstills | None = None,
+        clock: Clock = now_ms,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.name = str(adapter.platform)
         self.adapter = adapter
         self.health = PlatformHealth()
         self._intake = intake
+        self._clock = clock
         self._sleep = sleep
         self._up = asyncio.Event()
         self.known = asyncio.Event()
@@ -125,12 +127,13 @@ class PlatformRunner:
             sent=self._sent,
             owner_key=self._owner_key,
             standstills=standstills,
+            clock=clock,
         )
 
     def _sent(self, row: OutRow) -> None:
         self._metrics.message(self.name, "out")
         if row.run_id is not None:
-            self._metrics.replied(self.name, max(0.0, (now_ms() - row.created_at) / 1000))
+            self._metrics.replied(self.name, max(0.0, (self._clock() - row.created_at) / 1000))
 
     async def _owner_key(self) -> str | None:
         """The session key of the owner's own conversation with the bot; None while nobody is the owner."""
@@ -140,9 +143,9 @@ class PlatformRunner:
 
     async def run(self) -> None:
         try:
-            self.presence.restore(await self._database.read(runs.still_shown), now_ms())
+            self.presence.restore(await self._database.read(runs.still_shown), self._clock())
             if isinstance(self.adapter, ShowsStatus):
-                since = now_ms() - round(self.adapter.status_lasts * 1000)
+                since = self._clock() - round(self.adapter.status_lasts * 1000)
                 self.presence.settle(await self._database.read(runs.ended_since, self.name, since))
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._supervise(self._receive, "receiving"))
@@ -250,7 +253,7 @@ class PlatformRunner:
 
     async def _show_home(self, adapter: ShowsHome, user: Sender) -> None:
         access = await self._intake.access(self.name)
-        page = await self._database.read(home_page, self.name, user, access, self._timezone, now_ms())
+        page = await self._database.read(home_page, self.name, user, access, self._timezone, self._clock())
         try:
             await adapter.show_home(user, page)
         except DeliveryError as error:

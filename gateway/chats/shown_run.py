@@ -61,6 +61,7 @@ class ShownRun:
     began: float
     stage: Stage = Stage.GROWING
     words: Words = field(default_factory=Words)
+    heading: str = ""  # what stands above the words
     preview: Preview | None = None
     status: Status | None = None  # None: nothing stands beside the chat
     noted: list[Inbound] = field(default_factory=list[Inbound])

@@ -13,7 +13,7 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.standstill import Standstills
 from gateway.runs.live_events import LiveEvents
 from sessions import people
-from sessions.clock import iso, now_ms
+from sessions.clock import Clock, iso, now_ms
 from sessions.db import Database
 from sessions.errors import Invalid
 from sessions.messages import Inbound
@@ -37,6 +37,7 @@ class PlatformSupervisor:
         metrics: Metrics,
         timezone: str,
         standstills: Standstills | None = None,
+        clock: Clock = now_ms,
     ) -> None:
         self._database = database
         self._intake = intake
@@ -44,6 +45,7 @@ class PlatformSupervisor:
         self._metrics = metrics
         self._timezone = timezone
         self._standstills = standstills
+        self._clock = clock
         self.running: dict[str, PlatformRunner] = {}
         self.adapters: dict[str, Adapter] = {}
         self._settings: dict[str, Mapping[str, Any]] = {}
@@ -76,6 +78,7 @@ class PlatformSupervisor:
             metrics=self._metrics,
             timezone=self._timezone,
             standstills=self._standstills,
+            clock=self._clock,
         )
         self.running[name], self.adapters[name] = platform, adapter
         self._tasks[name] = asyncio.create_task(platform.run(), name=name)
@@ -85,7 +88,7 @@ class PlatformSupervisor:
         self._owner_codes.pop(name, None)
         access = await self._intake.access(name)
         if not access.rules.allowed_users and not access.paired.users:
-            code = await self._database.write(people.owner_code, name, now_ms())
+            code = await self._database.write(people.owner_code, name, self._clock())
             self._owner_codes[name] = code.replace("-", "")
 
     async def stop(self, name: str) -> None:

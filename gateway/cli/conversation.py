@@ -86,7 +86,7 @@ class Conversation:
 
     async def say(self, text: str) -> str:
         """Returns the id of the run that this message started, joined or answered."""
-        accepted = await self.app.database.write(_say, self.key, secrets.token_hex(8), text)
+        accepted = await self.app.database.write(_say, self._opening, self.key, secrets.token_hex(8), text)
         return accepted.run_id or ""
 
     async def command(self, text: str) -> Reply | None:
@@ -99,6 +99,7 @@ class Conversation:
             session_key=self.key,
             now=now_ms(),
             user="you",
+            opening=self._opening,
             timezone=self.app.house.timezone,
             default_model=self.app.chosen.name,
             of_source=Source.CLI,
@@ -109,6 +110,10 @@ class Conversation:
             self.key = went[-1]
             self._moved(self.key)
         return reply
+
+    @property
+    def _opening(self) -> runs.Opening:
+        return self.app.house.resets.opening(self.key)
 
     async def stop(self) -> bool:
         active = await self.active()
@@ -188,10 +193,10 @@ def _waiting(conn: Connection) -> str | None:
     return None
 
 
-def _say(conn: Connection, key: str, number: str, text: str) -> runs.Accepted:
+def _say(conn: Connection, opening: runs.Opening, key: str, number: str, text: str) -> runs.Accepted:
     messages = [InboxMessage(content=_chosen(conn, key, text))]
     new = NewInbox(dedup_key=f"cli:{key}:{number}", session_key=key, messages=messages)
-    return runs.accept(conn, new, runs.Opening(), now_ms())
+    return runs.accept(conn, new, opening, now_ms())
 
 
 def _chosen(conn: Connection, key: str, text: str) -> str:
@@ -207,7 +212,7 @@ def _obey(conn: Connection, chat: Chat, parsed: Parsed) -> Reply:
     text = execute(conn, chat, parsed)
     command = find(parsed.name)
     if command is not None and command.begins and parsed.argument:
-        _say(conn, chat.session_key, secrets.token_hex(8), parsed.argument)
+        _say(conn, chat.opening, chat.session_key, secrets.token_hex(8), parsed.argument)
     after = runs.active(conn, chat.session_key)
     same = before is not None and after is not None and before.id == after.id
     changed = after is not None and not (same and before and before.status is after.status)

@@ -56,7 +56,7 @@ class Screen:
             case "said":
                 self.flush()
                 self._step_over = True
-            case "begun" | "answered" | "turned" | "tool_done" | "ended":
+            case "begun" | "answered" | "turned" | "tool_done" | "heading" | "ended":
                 pass
 
     def _begin_step(self) -> None:

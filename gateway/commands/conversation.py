@@ -7,6 +7,7 @@ from gateway.texts import say
 from gateway.texts.times import when
 from sessions import runs, store
 from sessions.records import EndReason, RunStatus, Session
+from sessions.runs import farewells
 
 LISTED = 8
 MOST_UNDONE = 100
@@ -17,6 +18,8 @@ def new(conn: Connection, chat: Chat, _: str) -> str:
     session = current(conn, chat)
     if session is not None:
         store.end(conn, session.id, EndReason.USER, chat.now)
+        if chat.opening.farewell:
+            farewells.begin(conn, session, chat.now)
     return say("session.new")
 
 

@@ -9,7 +9,8 @@ from gateway.texts.times import span, when
 from sessions import asks, memory, runs, store
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
-from sessions.records import AskKind, Run, RunStatus
+from sessions.policy import next_reset
+from sessions.records import AskKind, Run, RunStatus, Session
 
 
 def stop(conn: Connection, chat: Chat, _: str) -> str:
@@ -28,7 +29,18 @@ def status(conn: Connection, chat: Chat, _: str) -> str:
         return say("status.fresh")
     since = when(session.started_at, chat.now, chat.timezone)
     messages = _counted(session.message_count, "status.messages_one", "status.messages_other")
-    return say("status.ready", title=label(conn, session), since=since, messages=messages)
+    title, reset = label(conn, session), _next_reset(chat, session)
+    if reset is None:
+        return say("status.ready", title=title, since=since, messages=messages)
+    return say("status.idle", title=title, since=since, messages=messages, reset=reset)
+
+
+def _next_reset(chat: Chat, session: Session) -> str | None:
+    """When the conversation starts afresh if nobody writes before; None: it does not."""
+    policy, last = chat.opening.reset, session.last_user_at
+    if policy is None or last is None or (moment := next_reset(last, policy, chat.now)) is None:
+        return None
+    return when(moment, chat.now, chat.timezone) if moment > chat.now else say("status.with_next")
 
 
 def _busy(conn: Connection, chat: Chat, run: Run) -> str:

@@ -10,10 +10,12 @@ from gateway.agent.memory.fold_worker import FoldSettings
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.tools.registry import Toolbox
 from gateway.config.changes import leaves
-from gateway.config.model import Config
+from gateway.config.model import Config, ResetOverride
 from gateway.config.model_choice import ChosenModel
 from gateway.runs.budget import RunLimits
 from gateway.runs.services import AgentProfile
+from sessions.keys import ChatKind
+from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules
 from sessions.records import Run, Session
 
 
@@ -69,6 +71,38 @@ def agent_profile(config: Config, run: Run, session: Session) -> AgentProfile:
 
 def fold_settings(config: Config) -> FoldSettings:
     return FoldSettings(enabled=config.memory.enabled, fast=config.model.fast or None)
+
+
+def reset_rules(config: Config) -> ResetRules:
+    """When sessions are reset."""
+    section = config.session_reset
+    default = ResetPolicy(
+        mode=ResetMode(section.mode),
+        idle_minutes=section.idle_minutes,
+        at_hour=section.at_hour,
+        timezone=timezone_of(config),
+        notify=section.notify,
+    )
+    return ResetRules(default=default, overrides=tuple(map(_override, section.overrides)))
+
+
+def _override(section: ResetOverride) -> Override:
+    return Override(
+        key=section.key or None,
+        platform=section.platform,
+        chat=ChatKind(section.chat) if section.chat else None,
+        mode=ResetMode(section.mode) if section.mode else None,
+        idle_minutes=section.idle_minutes,
+        at_hour=section.at_hour,
+        timezone=section.timezone or None,
+        notify=section.notify,
+    )
+
+
+def can_save(config: Config) -> bool:
+    """Whether the agent has a tool with which it can save something for later."""
+    tools = set(config.agents["main"].tools) - (set() if config.memory.enabled else {"memory"})
+    return bool(tools & {"memory", "skill"})
 
 
 def run_limits(config: Config) -> RunLimits:

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 from sqlalchemy import Connection
 
@@ -11,12 +13,14 @@ from sessions.clock import Clock, now_ms
 from sessions.db.engine import Database
 from sessions.keys import SessionKey
 from sessions.leases import this_owner
-from sessions.records import Run
-from sessions.runs import Opening
-from sessions.topics import Topic, Touch, ids_of
+from sessions.records import Run, RunKind
+from sessions.runs import Opening, farewells
+from sessions.topics import FarewellBegun, Topic, Touch, ids_of
 
 LEASE_MS = 30_000
 PLACES = 32
+FAREWELLS = 64
+"""So many are looked at together; the next follow."""
 
 OwnsKey = Callable[[str], bool]
 
@@ -39,15 +43,15 @@ class LocalDispatch:
         places: FairPlaces | None = None,
     ) -> None:
         self._places = places or FairPlaces(PLACES)
-        self._placed: set[str] = set()
+        self._placed: set[WorkItem] = set()
         self._database = database
         self._mine = mine
         self._opening = opening
         self._clock = clock
         self._owner = this_owner()
-        self._ready: asyncio.Queue[str] = asyncio.Queue()
-        self._taken: set[str] = set()
-        self._again: set[str] = set()
+        self._ready: asyncio.Queue[WorkItem] = asyncio.Queue()
+        self._taken: set[WorkItem] = set()
+        self._again: set[WorkItem] = set()
         self._extra: set[str] = set()
         self._loop = asyncio.get_running_loop()
         self._stop = database.listen(self._hear)
@@ -60,57 +64,65 @@ class LocalDispatch:
         self._extra.add(session_key)
 
     def _hear(self, touched: frozenset[Touch]) -> None:
-        if keys := ids_of(Topic.INBOX, touched):  # one wake-up of the loop for a commit of many
-            self._loop.call_soon_threadsafe(self._notify_all, keys)
+        items = [WorkItem(session_key) for session_key in ids_of(Topic.INBOX, touched)]
+        items += [WorkItem(each.session_key, each.id) for each in touched if isinstance(each, FarewellBegun)]
+        if items:  # one wake-up of the loop for a commit of many
+            self._loop.call_soon_threadsafe(self._notify_all, items)
 
-    def _notify_all(self, session_keys: Sequence[str]) -> None:
-        for session_key in session_keys:
-            self.notify(session_key)
+    def _notify_all(self, items: Sequence["WorkItem"]) -> None:
+        for item in items:
+            self._notify(item)
 
     def notify(self, session_key: str) -> None:
-        if session_key in self._taken:
-            self._again.add(session_key)
-        elif session_key in self._extra or self._mine(session_key):
-            self._taken.add(session_key)
-            self._places.queue(group_of(session_key), lambda: self._place_for(session_key))
+        self._notify(WorkItem(session_key))
 
-    def _place_for(self, session_key: str) -> None:
-        self._placed.add(session_key)
-        self._ready.put_nowait(session_key)
+    def _notify(self, item: "WorkItem") -> None:
+        if item in self._taken:
+            self._again.add(item)
+        elif item.session_key in self._extra or self._mine(item.session_key):
+            self._taken.add(item)
+            self._places.queue(item.group, lambda: self._place_for(item))
+
+    def _place_for(self, item: "WorkItem") -> None:
+        self._placed.add(item)
+        self._ready.put_nowait(item)
 
     async def look_around(self) -> None:
         """Finds runs that a crash left behind, and what other processes added."""
-        for session_key in await self._database.read(runs.in_flight_now, self._clock()):
-            self.notify(session_key)
+        keys, due = await self._database.read(_work, self._clock())
+        self._notify_all([*(WorkItem(session_key) for session_key in keys), *(WorkItem(key, run) for run, key in due)])
 
     async def claim(self) -> Run:
         while True:
-            session_key = await self._ready.get()
-            taking = asyncio.ensure_future(self._database.write(self._take, session_key))
+            item = await self._ready.get()
+            taking = asyncio.ensure_future(self._database.write(self._take, item))
             try:
                 run = await asyncio.shield(taking)
             except asyncio.CancelledError:
-                await self._take_back(taking, session_key)
+                await self._take_back(taking, item)
                 raise
             except BaseException:
-                self._let_go(session_key)
+                self._let_go(item)
                 raise
             if run is not None:
                 return run
-            self._let_go(session_key)
+            self._let_go(item)
 
-    async def _take_back(self, taking: "asyncio.Future[Run | None]", session_key: str) -> None:
+    async def _take_back(self, taking: "asyncio.Future[Run | None]", item: "WorkItem") -> None:
         """Returns a run that was claimed while the caller was cancelled. Without this it would have to be taken
         over later."""
         run = await taking
         if run is None:
-            self._let_go(session_key)
+            self._let_go(item)
         else:
             await self.give_back(run)
 
-    def _take(self, conn: Connection, session_key: str) -> Run | None:
+    def _take(self, conn: Connection, item: "WorkItem") -> Run | None:
         now = self._clock()
-        run = runs.claim(conn, session_key, self._owner, self._opening(session_key), now, lease_ms=LEASE_MS)
+        if item.farewell is not None:
+            return runs.claim_farewell(conn, item.farewell, self._owner, now, lease_ms=LEASE_MS)
+        opening = self._opening(item.session_key)
+        run = runs.claim(conn, item.session_key, self._owner, opening, now, lease_ms=LEASE_MS)
         if run is not None:
             runs.fold(conn, run, now)
         return run
@@ -120,18 +132,39 @@ class LocalDispatch:
             await self._database.write(runs.keep_alive, run_ids, self._owner, self._clock(), lease_ms=LEASE_MS)
 
     async def release(self, run: Run) -> None:
-        self._let_go(run.session_key)
+        self._let_go(WorkItem.of(run))
 
     async def give_back(self, run: Run) -> None:
         """Returns an unfinished run, so that the next process continues at once."""
         await self._database.write(runs.release, run.id, run.fence)
-        self._let_go(run.session_key)
+        self._let_go(WorkItem.of(run))
 
-    def _let_go(self, session_key: str) -> None:
-        self._taken.discard(session_key)
-        if session_key in self._placed:
-            self._placed.discard(session_key)
-            self._places.leave(group_of(session_key))
-        if session_key in self._again:
-            self._again.discard(session_key)
-            self.notify(session_key)
+    def _let_go(self, item: "WorkItem") -> None:
+        self._taken.discard(item)
+        if item in self._placed:
+            self._placed.discard(item)
+            self._places.leave(item.group)
+        if item in self._again:
+            self._again.discard(item)
+            self._notify(item)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """A session key that may have work, or (`farewell`: the run's id) the farewell of one of its sessions, which goes on beside it."""
+
+    session_key: str
+    farewell: str | None = None
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        return cls(run.session_key, run.id if run.kind is RunKind.FAREWELL else None)
+
+    @property
+    def group(self) -> str:
+        """Farewells share a group, so that they never take the places of people who wait."""
+        return group_of(self.session_key) if self.farewell is None else "farewell"
+
+
+def _work(conn: Connection, now: int) -> tuple[list[str], list[tuple[str, str]]]:
+    return runs.in_flight_now(conn, now), farewells.due(conn, now, FAREWELLS)

@@ -7,14 +7,14 @@ from typing import Literal
 
 from sessions.records import Run
 
-Kind = Literal["begun", "token", "afresh", "said", "answered", "turned", "tool", "tool_done", "ended"]
+Kind = Literal["begun", "token", "afresh", "said", "answered", "turned", "tool", "tool_done", "heading", "ended"]
 
 
 @dataclass(frozen=True, slots=True)
 class LiveEvent:
     """`begun`: work on the run begins (or goes on), with the run. `token`: text grew by this. `afresh`: what was shown is void.
     `said`: the words of this step are whole. `answered`: they are on their way as an answer, and the run goes on with what came in
-    meanwhile. `turned`: what comes next answers another message, with the run. `tool`: this tool begins; `tool_done`: it has ended. `ended`: nobody works on the run any
+    meanwhile. `turned`: what comes next answers another message, with the run. `tool`: this tool begins; `tool_done`: it has ended. `heading`: what stands above the answer. `ended`: nobody works on the run any
     more: it is over, or it waits."""
 
     run_id: str

@@ -14,10 +14,12 @@ from gateway.agent.models.stream_reader import new_call_id
 from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, alike
 from gateway.attachments.inbox_files import INBOX
 from gateway.observe.logging import get_logger
+from gateway.runs.announcements import Announcement
 from gateway.runs.budget import BudgetUse, day_of
+from gateway.runs.farewell import as_farewell, is_farewell, limits_of
 from gateway.runs.interruptions import interruption_notice
 from gateway.runs.live_events import LiveEvent
-from gateway.runs.outages import GIVE_UP_MINUTES, GIVE_UP_MS
+from gateway.runs.model_wait import ModelWait
 from gateway.runs.replies import NO_REPLY, approval_card, question_card, reply_body
 from gateway.runs.requests import Requests
 from gateway.runs.services import AgentProfile, Services
@@ -27,7 +29,7 @@ from sessions import asks, outbox, runs, store
 from sessions.db.waiting import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.outbox_body import OutboxBody
-from sessions.records import AskKind, Message, MessageState, Role, Run, RunKind, StopReason
+from sessions.records import AskKind, Message, MessageState, Role, Run, StopReason
 from sessions.runs import ModelAnswer
 
 log = get_logger(__name__)
@@ -50,6 +52,8 @@ class RunSteps:
         self._route = run.route
         self._parked = False
         self._requests = Requests(house, run.id)
+        self._model_wait = ModelWait(house, self._database, run, lambda: self._run)
+        self._announcement = Announcement(house, run.id)
         self._partial = ""  # of the answer that is being written
         self._asking = False
         self._has_told = run.fence == 1  # of an interruption; the first claim is none
@@ -85,6 +89,7 @@ class RunSteps:
             self._house.live.tell(LiveEvent(self._run.id, "turned", run=seen.run))
         if seen.run.fence != self._run.fence:  # stopped at its very start: the model is not asked in vain
             raise LeaseLost(f"Run {self._run.id} was stopped or taken over.")
+        self._announcement.note(seen)
         if not self._has_told:
             self._has_told = True
             await self._tell_interruption(seen)
@@ -108,7 +113,8 @@ class RunSteps:
     def _limit_reached(self, seen: Snapshot) -> str | None:
         run = seen.run
         tokens = run.input_tokens + run.output_tokens
-        return self._house.limits().reached(
+        limits = self._house.limits()
+        return (limits_of(limits) if is_farewell(run) else limits).reached(
             BudgetUse(steps=run.steps, tokens=tokens, seconds=self._run.worked_ms / 1000, today=seen.spent)
         )
 
@@ -122,7 +128,7 @@ class RunSteps:
         seen = self._look
         profile = self._profile()
         wanted = self._wanted_model()
-        if (why := self._known_away(wanted)) is not None:
+        if (why := self._model_wait.known_away(wanted, seen.run)) is not None:
             raise ModelUnreachable(why)
         request = await self._requests.build(seen, profile, self._toolbox(profile))
         began = time.monotonic()
@@ -133,10 +139,10 @@ class RunSteps:
             self._requests.refused(error)
             raise
         except ModelUnreachable as error:
-            self._house.outages.away(wanted, str(error), self._house.clock())
+            self._model_wait.away(wanted, str(error))
             raise
         self._asking = False
-        await self._model_is_back(wanted)
+        await self._model_wait.answered(wanted)
         self._house.live.tell(LiveEvent(self._run.id, "said"))
         took = round(time.monotonic() - began, 3)
         log.debug(
@@ -144,43 +150,20 @@ class RunSteps:
         )
         return answer
 
-    def _known_away(self, model: str | None) -> str | None:
-        """Why there is no use in asking now. A run that /retry has woken asks all the same."""
-        woken = self._claimed.fence > 1 and self._look.run.away_since is None
-        if woken or not self.may_sleep:
-            return None
-        return self._house.outages.known(model, self._house.clock())
+    @property
+    def may_sleep(self) -> bool:
+        return self._model_wait.may_sleep
+
+    async def sleep(self) -> int | None:
+        """See `ModelWait.sleep`."""
+        return await self._model_wait.sleep(self._look.run, self._wanted_model())
+
+    async def put_off(self) -> None:
+        """See `ModelWait.put_off`."""
+        await self._model_wait.put_off(self._wanted_model() if self._seen is not None else None)
 
     def _wanted_model(self) -> str | None:
         return self._look.run.options.model or self._look.session.chosen_model or self._profile().model
-
-    async def _model_is_back(self, model: str | None) -> None:
-        """Whoever sleeps because it was away goes on."""
-        if self._house.outages.answered(model):
-            woken = await self._database.write(runs.wake_all, model)
-            log.info("model.reached", model=model, woken=woken)
-
-    @property
-    def may_sleep(self) -> bool:
-        """Whether the run waits for a model that is away. Calls of programs are answered, and so is the terminal."""
-        run = self._claimed
-        return run.kind is not RunKind.CALL and (
-            run.route is not None or run.deployment is not None or run.kind is not RunKind.CHAT
-        )
-
-    async def sleep(self) -> int | None:
-        """Puts the run aside until the next look at the model. Returns when that is; None: it has waited long enough."""
-        now, outages = self._house.clock(), self._house.outages
-        seen, model = self._look, self._wanted_model()
-        since = seen.run.away_since
-        if since is not None and self._house.standstills.elapsed(since, now) >= GIVE_UP_MS:
-            return None
-        notice = None
-        if seen.run.kind is RunKind.CHAT and seen.run.route is not None:
-            notice = OutboxBody(text=say("model.unreachable", minutes=GIVE_UP_MINUTES))
-        wake_at = outages.next_look(model, now)
-        await self._database.write(runs.sleep, self._run, now, wake_at=wake_at, model=model, notice=notice)
-        return wake_at
 
     async def _settle_files(self) -> None:
         """Files are fetched when their message is taken up, so that admitting it never waits for them."""
@@ -207,7 +190,8 @@ class RunSteps:
         self._house.live.tell(LiveEvent(self._run.id, kind, text))
 
     def _profile(self) -> AgentProfile:
-        return self._house.profile(self._run, self._look.session)
+        profile = self._house.profile(self._run, self._look.session)
+        return as_farewell(profile) if is_farewell(self._claimed) else profile
 
     def _toolbox(self, profile: AgentProfile) -> Toolbox:
         return profile.toolbox.beside(self._run.options)
@@ -230,7 +214,7 @@ class RunSteps:
         # Some models count their ids anew with every answer, and an approval counts for one call only: each gets an id of its own.
         taken = {made["id"] for message in self._look.history for made in message.tool_calls or ()}
         return ModelAnswer(
-            text=answer.text,
+            text="" if is_farewell(self._claimed) else answer.text,  # nobody reads it, now or later
             tool_calls=[call.as_sent(new_call_id() if call.id in taken else None) for call in answer.tool_calls],
             input_tokens=answer.usage.input_tokens,
             output_tokens=answer.usage.output_tokens,
@@ -246,9 +230,14 @@ class RunSteps:
             self._on_token(note)
             answer = replace(answer, text=answer.text.rstrip() + note)
         route = self._look.run.route
-        reply = reply_body(answer.text, route) if route else None
+        reply = self._announcement.above(reply_body(answer.text, route) if route else None)
         is_over = await self._database.write(
-            runs.finish, self._run, self._said(answer), self._house.clock(), step=self._look.run.steps, reply=reply
+            self._announcement.sends(runs.finish, reply),
+            self._run,
+            self._said(answer),
+            self._house.clock(),
+            step=self._look.run.steps,
+            reply=reply,
         )
         if not is_over and reply is not None:
             self._house.live.tell(LiveEvent(self._run.id, "answered"))
@@ -271,13 +260,14 @@ class RunSteps:
 
     async def end_over_budget(self, limit: str) -> None:
         text = say("budget.run", limit=limit)
+        reply = self._announcement.above(OutboxBody(text=text)) if self._look.run.route else None
         await self._database.write(
-            runs.finish,
+            self._announcement.sends(runs.finish, reply),
             self._run,
             ModelAnswer(text=text),
             self._house.clock(),
             step=self._look.run.steps,
-            reply=OutboxBody(text=text) if self._look.run.route else None,
+            reply=reply,
             reason=StopReason.BUDGET,
         )
 
@@ -289,8 +279,10 @@ class RunSteps:
 
     async def fail(self, error: str, notice: str | None, code: str | None = None) -> None:
         """End the run in error; never raises for a run that is over."""
-        body = OutboxBody(text=notice) if notice else None
-        await self._database.write(runs.fail, self._run, error, self._house.clock(), notice=body, code=code)
+        body = self._announcement.above(OutboxBody(text=notice)) if notice else None
+        await self._database.write(
+            self._announcement.sends(runs.fail, body), self._run, error, self._house.clock(), notice=body, code=code
+        )
 
     # --- the tools ---
 
@@ -379,8 +371,9 @@ class RunSteps:
         card: OutboxBody,
         args_hash: str | None = None,
     ) -> None:
+        shown = self._announcement.above(card) if self._look.run.route else None
         self._parked = await self._database.write(
-            _parked,
+            self._announcement.sends(_parked, shown),
             self._run,
             call,
             question,
@@ -388,7 +381,7 @@ class RunSteps:
             options=options,
             kind=kind,
             args_hash=args_hash,
-            card=card if self._look.run.route else None,
+            card=shown,
         )
         if (
             not self._parked

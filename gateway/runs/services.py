@@ -13,8 +13,10 @@ from gateway.observe.standstill import Standstills
 from gateway.runs.budget import RunLimits
 from gateway.runs.live_events import LiveEvents
 from gateway.runs.outages import ModelOutages
+from gateway.runs.reset_policies import NEVER, ResetPolicies
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
+from sessions.policy import ResetRules
 from sessions.records import Run, Session
 from sessions.stored_files import StoredFile
 
@@ -50,6 +52,7 @@ class Services:
     timezone: str = "UTC"
     settle_file: SettleFile | None = None
     """Fetches and saves one attachment into this folder; gives it back with its place, and a line for the model."""
+    resets: ResetPolicies = field(default_factory=lambda: ResetPolicies(ResetRules(default=NEVER)))
     run_ended: Callable[[str], None] = lambda _: None
     tool_ran: Callable[[str, str, float], None] = lambda _, __, ___: None
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from gateway.runs.farewell import is_farewell, with_request
 from sessions import memory, runs, spending, store
-from sessions.records import Message, Observation, Role, Run, Session
+from sessions.records import Message, Observation, Role, Run, RunKind, Session
+from sessions.runs import farewells
 
 HISTORY = 48
 MOST = 2_000
@@ -14,7 +16,8 @@ MOST = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """`spent`: the tokens in and out of the day, where they are limited."""
+    """`spent`: the tokens in and out of the day, where they are limited. `former`: the session before this one, if it was reset and the
+    chat has not been told; `former_saved`: its farewell was given."""
 
     run: Run
     session: Session
@@ -23,20 +26,27 @@ class Snapshot:
     history: Sequence[Message]
     notes: Sequence[str]
     spent: tuple[int, int]
+    former: Session | None = None
+    former_saved: bool = False
 
 
 def take_snapshot(conn: Connection, run_id: str, day: str) -> Snapshot:
     """`day` empty: nothing is limited by the day."""
     run = runs.get(conn, run_id)
     session = store.get(conn, run.session_id)
+    tells = run.kind is RunKind.CHAT and run.route is not None
+    former = store.announced_by(conn, session.id) if tells else None
+    history = _history(conn, run)
     return Snapshot(
         run=run,
         session=session,
         calls=runs.open_calls(conn, run),
         unread=runs.has_unread(conn, run),
-        history=_history(conn, run),
+        history=with_request(history, run) if is_farewell(run) else history,
         notes=_notes(conn, session.ns),
         spent=spending.of_day(conn, day) if day else (0, 0),
+        former=former,
+        former_saved=former is not None and farewells.is_saved(conn, former.id),
     )
 
 

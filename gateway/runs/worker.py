@@ -16,6 +16,7 @@ from gateway.agent.models.interface import (
 )
 from gateway.dispatch.base import Dispatch
 from gateway.observe.logging import get_logger
+from gateway.runs.farewell import SECONDS, is_farewell
 from gateway.runs.live_events import LiveEvent
 from gateway.runs.outages import GIVE_UP_MINUTES
 from gateway.runs.run_steps import RunSteps
@@ -140,6 +141,8 @@ class Worker:
             return await self._fail(
                 run, work, f"given up after {run.attempts} interruptions without progress", say("run.failed")
             )
+        if is_farewell(run):
+            return await self._say_farewell(run, work)
         try:
             ended = await advance(work)
         except ModelUnreachable as error:
@@ -160,6 +163,26 @@ class Worker:
             self._house.run_ended("budget" if ended is LoopEnd.OVER_BUDGET or work.cut_off else "done")
         log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value, **work.facts())
         return ended
+
+    async def _say_farewell(self, run: Run, work: RunSteps) -> LoopEnd:
+        """What cannot be given now is owed. What the model does not take will never be."""
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await advance(work)
+        except (ModelUnreachable, TimeoutError) as error:
+            why = str(error) or f"not done within {SECONDS} s"
+        except ModelRefused as error:
+            if error.about_transcript or error.status in {400, 422}:
+                return await self._fail(run, work, str(error), "")
+            why = str(error)
+        except (LeaseLost, asyncio.CancelledError):
+            raise
+        except Exception as error:  # one bad transcript or tool must stay that session's problem
+            log.exception("run.failed", run_id=run.id, session_key=run.session_key)
+            return await self._fail(run, work, f"{type(error).__name__} in the farewell. The log says what.", "")
+        await work.put_off()
+        log.info("session.farewell_put_off", run_id=run.id, session_key=run.session_key, error=why)
+        return LoopEnd.ASLEEP
 
     async def _wait_for_model(self, run: Run, work: RunSteps, error: str) -> LoopEnd:
         """The run sleeps as a row. It ends in error where somebody waits for the call's answer, or after half an hour."""

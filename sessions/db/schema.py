@@ -16,7 +16,7 @@ from sqlalchemy import (
 
 from sessions.db.sql import Prose
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -44,6 +44,8 @@ def _partial(name: str, *columns: str, where: TextClause, unique: bool = False) 
 
 meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", Prose, nullable=False))
 
+SESSION_OPEN = text("ended_at IS NULL")
+
 sessions = Table(
     "sessions",
     metadata,
@@ -68,14 +70,16 @@ sessions = Table(
     Column("ns", Text, nullable=False),
     _count("settled_to"),
     _count("indexed_to"),
+    Column("announces", Text),
     _count("rewrites"),
     _partial(
         "sessions_active",
         "session_key",
         unique=True,
-        where=text("ended_at IS NULL"),
+        where=SESSION_OPEN,
     ),
     Index("sessions_by_key", "session_key", "started_at"),
+    _partial("sessions_by_last_user", "last_user_at", where=SESSION_OPEN),
     Index("sessions_by_start", "started_at"),
     Index("sessions_by_parent", "parent_session_id"),
     _partial(
@@ -155,6 +159,7 @@ given, empty while it is worked on; `ends_at`: the last message of the session t
 
 RUN_ACTIVE = text("status IN ('running', 'waiting_on_human') AND kind <> 'farewell'")
 RUN_RUNNING = text("status = 'running'")
+RUN_FAREWELL = text("status = 'running' AND kind = 'farewell'")
 RUN_SHOWN = text("(preview IS NOT NULL OR noted IS NOT NULL)")
 
 runs = Table(
@@ -188,6 +193,7 @@ runs = Table(
     Column("noted", Text),
     _partial("runs_active", "session_key", unique=True, where=RUN_ACTIVE),
     _partial("runs_running", "status", where=RUN_RUNNING),
+    _partial("runs_farewell", "session_id", unique=True, where=RUN_FAREWELL),
     _partial("runs_shown", "id", where=RUN_SHOWN),
     Index("runs_by_session", "session_id"),
 )

@@ -6,7 +6,7 @@ tail and doing the next thing.
 
 from sessions.runs.admission import accept, open_session, source_of, start_again
 from sessions.runs.asleep import is_asleep, sleep, wake, wake_all
-from sessions.runs.claims import claim, keep_alive, release
+from sessions.runs.claims import claim, claim_farewell, keep_alive, release
 from sessions.runs.endings import fail, finish, hand_over, keep_stopped, stop
 from sessions.runs.journal import GONE_ON, handed_over, has_unread, open_calls
 from sessions.runs.outcomes import last_call
@@ -40,6 +40,7 @@ __all__ = [
     "answered_in",
     "card_names",
     "claim",
+    "claim_farewell",
     "counts",
     "ended_since",
     "fail",

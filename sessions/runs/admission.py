@@ -1,14 +1,16 @@
 """What comes in becomes a run, joins one, or answers one."""
 
+from dataclasses import replace
+
 from sqlalchemy import Connection, insert
 
-from sessions import ids, inbox, store
+from sessions import ids, inbox, resets, store
 from sessions.call_options import CallOptions
 from sessions.db.engine import touch
 from sessions.db.schema import runs
 from sessions.inbox import InboxKind, InboxMode, NewInbox
 from sessions.keys import SessionKey
-from sessions.records import Route, Run, RunStatus, Session, Source
+from sessions.records import EndReason, Route, Run, RunStatus, Session, Source
 from sessions.runs.journal import tell_status
 from sessions.runs.queries import active, get
 from sessions.runs.types import Accepted, Opening
@@ -28,6 +30,8 @@ def open_session(conn: Connection, session_key: str, opening: Opening, now: int)
         return found
     key = SessionKey.parse(session_key)
     source = source_of(key)
+    former = store.last_ended(conn, session_key)
+    was_reset = former is not None and former.end_reason in {EndReason.IDLE, EndReason.DAILY}
     return store.start(
         conn,
         key,
@@ -37,6 +41,7 @@ def open_session(conn: Connection, session_key: str, opening: Opening, now: int)
         user_id=opening.user_id,
         model=opening.model,
         ns=opening.ns,
+        announces=former.id if former is not None and was_reset else None,
     )
 
 
@@ -62,7 +67,9 @@ def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accep
         return Accepted(fresh=True, run_id=None)
     if current is not None:
         return Accepted(fresh=True, run_id=current.id, joined=True, status=current.status)
+    wait = max(opening.wait_ms, resets.before_message(conn, new.session_key, opening, now, now))
     session = open_session(conn, new.session_key, opening, now)
+    opening = replace(opening, wait_ms=wait)
     options = opening.options.over(new.options)
     begun = start(conn, session, opening, new.route, options, now, run_id=starts)
     return Accepted(fresh=True, run_id=begun.id, status=begun.status)

@@ -7,7 +7,8 @@ from sessions.db.engine import touch
 from sessions.db.schema import RUN_RUNNING, runs
 from sessions.db.sql import param
 from sessions.outbox_body import OutboxBody
-from sessions.records import Run, RunStatus
+from sessions.records import Run, RunKind, RunStatus
+from sessions.runs import farewells
 from sessions.runs.journal import own
 from sessions.runs.queries import LONGEST_SLEEP_MS, get, is_time
 from sessions.topics import Topic
@@ -31,6 +32,8 @@ def sleep(
     since = now if current.away_since is None else current.away_since
     changed = {"wake_at": min(wake_at, now + LONGEST_SLEEP_MS), "away_since": since, "away_model": model}
     conn.execute(_SLEEP.values(**changed, lease_owner=None, lease_until=None), {"run": run.id})
+    if run.kind is RunKind.FAREWELL:
+        farewells.release(conn, run)
     if current.away_since is None and notice is not None and current.route is not None:
         key = f"{run.id}:away:{since}"
         outbox.put(conn, current.route, notice, now, dedup_key=key, session_key=run.session_key, run_id=run.id)

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, select, update
 
-from sessions import inbox, leases
+from sessions import inbox, leases, resets
 from sessions.db.engine import record_touch
 from sessions.db.schema import RUN_RUNNING, runs
 from sessions.db.sql import param
 from sessions.inbox import InboxKind, InboxMode, InboxRow
 from sessions.records import Run, RunKind, RunStatus
 from sessions.runs.admission import open_session, start
-from sessions.runs.queries import active, is_time
+from sessions.runs.queries import active, find, is_time
 from sessions.runs.types import SUSPECT_TAKEOVERS, Opening
 from sessions.topics import RunStarted
 
@@ -28,6 +28,7 @@ _TAKE = (
     )
     .returning(runs)
 )
+_TAKE_FREE = _TAKE.where(runs.c.fence == param("held"), RUN_RUNNING)
 
 
 def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now: int, *, lease_ms: int) -> Run | None:
@@ -82,8 +83,10 @@ def _start_for_oldest(conn: Connection, session_key: str, opening: Opening, now:
     if not waiting:
         return None
     first = waiting[0]
+    kind = _kind_of_run(first, opening)
+    wait = 0 if kind is RunKind.JOB else resets.before_message(conn, session_key, opening, first.created_at, now)
     session = open_session(conn, session_key, opening, now)
-    opening = replace(opening, kind=_kind_of_run(first, opening))
+    opening = replace(opening, kind=kind, wait_ms=wait)
     run = start(conn, session, opening, first.route, opening.options.over(first.body.options), now)
     inbox.assign(conn, first.id, run.id)
     record_touch(conn, RunStarted.by(first.dedup_key, run.id))
@@ -94,6 +97,20 @@ def _kind_of_run(row: InboxRow, opening: Opening) -> RunKind:
     if row.kind is InboxKind.JOB:
         return RunKind.JOB
     return RunKind.CALL if row.mode is InboxMode.QUEUE else opening.kind
+
+
+def claim_farewell(conn: Connection, run_id: str, owner: str, now: int, *, lease_ms: int) -> Run | None:
+    """The same for a farewell, which belongs to a session and leaves the key's own run alone."""
+    current = find(conn, run_id)
+    if current is None or current.status is not RunStatus.RUNNING or _is_held(current, owner, now):
+        return None
+    if not is_time(current.wake_at, now):
+        return None
+    inbox.serialize(conn, current.session_key)
+    took_over = 0 if current.lease_owner is None else 1
+    values = {"run": run_id, "by": owner, "until": now + lease_ms, "took_over": took_over, "now": now}
+    taken = conn.execute(_TAKE_FREE, {**values, "held": current.fence}).mappings().first()
+    return None if taken is None else Run.from_row(taken)
 
 
 def keep_alive(conn: Connection, run_ids: Sequence[str], owner: str, now: int, *, lease_ms: int) -> None:

@@ -7,7 +7,8 @@ from sessions.db.engine import touch
 from sessions.db.schema import messages, runs
 from sessions.db.sql import param
 from sessions.outbox_body import OutboxBody
-from sessions.records import MessageState, NewMessage, Role, Run, RunStatus, StopReason
+from sessions.records import MessageState, NewMessage, Role, Run, RunKind, RunStatus, StopReason
+from sessions.runs import farewells
 from sessions.runs.journal import (
     close_call,
     count_stopped,
@@ -166,5 +167,7 @@ def _end(
     conn.execute(_END, {"run": run.id, "as": status, "reason": reason, "because": error, "now": now})
     tell_status(conn, run, status, now, error=error)
     touch(conn, Topic.RUN, run.id)
+    if run.kind is RunKind.FAREWELL:
+        farewells.release(conn, run)
     if inbox.count_unread(conn, run.session_key):  # the next one of this key may start
         touch(conn, Topic.INBOX, run.session_key)

@@ -9,7 +9,7 @@ from sessions.db.schema import RUN_ACTIVE, RUN_RUNNING, runs
 from sessions.db.sql import param
 from sessions.errors import NotFound
 from sessions.keys import Address
-from sessions.records import Route, Run, RunStatus
+from sessions.records import Route, Run, RunKind, RunStatus
 
 _GET = select(runs).where(runs.c.id == param("run"))
 _ACTIVE_OF = select(runs).where(runs.c.session_key == param("key"), RUN_ACTIVE)
@@ -21,6 +21,11 @@ def get(conn: Connection, run_id: str) -> Run:
     if row is None:
         raise NotFound(f"There is no run {run_id}.")
     return Run.from_row(row)
+
+
+def find(conn: Connection, run_id: str) -> Run | None:
+    row = conn.execute(_GET, {"run": run_id}).mappings().first()
+    return Run.from_row(row) if row else None
 
 
 def active(conn: Connection, session_key: str) -> Run | None:
@@ -35,7 +40,7 @@ def is_waiting(conn: Connection, run_id: str) -> bool:
 
 _RUNNING = (
     select(runs.c.session_key, runs.c.wake_at, runs.c.away_since, runs.c.away_model)
-    .where(RUN_RUNNING)
+    .where(RUN_RUNNING, runs.c.kind != RunKind.FAREWELL)
     .order_by(runs.c.created_at, runs.c.id)
 )
 

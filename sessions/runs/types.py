@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sessions.call_options import CallOptions
+from sessions.policy import ResetPolicy
 from sessions.records import RunKind, RunStatus
 
 MAX_TAKEOVERS = 5
@@ -44,7 +45,8 @@ class ModelAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """How a session of this key is opened, and what its runs are for. `wait_ms`: a run begins that much later, because more is coming.
-    `options` count before those of the message."""
+    `options` count before those of the message. `reset`: when the session before is reset; None: not now. `farewell`: the agent has the
+    tools to save something before."""
 
     user_id: str | None = None
     model: str | None = None
@@ -53,4 +55,6 @@ class Opening:
     thread_id: str | None = None
     kind: RunKind = RunKind.CHAT
     wait_ms: int = 0
+    reset: ResetPolicy | None = None
+    farewell: bool = True
     options: CallOptions = field(default_factory=CallOptions)

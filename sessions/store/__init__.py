@@ -13,13 +13,14 @@ from sessions.store.append import (
     settle,
     start,
 )
-from sessions.store.lifecycle import continue_in_child, end, reopen
+from sessions.store.lifecycle import announced, announced_by, continue_in_child, end, reopen
 from sessions.store.queries import (
     active,
     chain,
     ended_before,
     exists,
     get,
+    last_ended,
     last_messages,
     message_in,
     newest,
@@ -36,6 +37,8 @@ __all__ = [
     "AnswerCost",
     "Stats",
     "active",
+    "announced",
+    "announced_by",
     "append",
     "chain",
     "choose_model",
@@ -47,6 +50,7 @@ __all__ = [
     "ended_before",
     "exists",
     "get",
+    "last_ended",
     "last_messages",
     "message_in",
     "newest",

@@ -69,8 +69,9 @@ def start(
     title: str | None = None,
     ns: str | None = None,
     parent: str | None = None,
+    announces: str | None = None,
 ) -> Session:
-    """A new active session of this key. The key must have none."""
+    """A new active session of this key. The key must have none. `announces`: the one before it, which was reset."""
     new_id = session_id or ids.session_id(now)
     values = {
         "id": new_id,
@@ -83,6 +84,7 @@ def start(
         "started_at": now,
         "parent_session_id": parent,
         "ns": ns or key.namespace,
+        "announces": announces,
     }
     conn.execute(insert(sessions), values)
     touch(conn, Topic.SESSION, new_id)

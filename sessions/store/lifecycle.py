@@ -1,6 +1,6 @@
 """A session ends, is gone back to, or continues in a child."""
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, select, update
 
 from sessions.db.engine import touch
 from sessions.db.schema import sessions
@@ -8,7 +8,7 @@ from sessions.inbox import serialize
 from sessions.keys import SessionKey
 from sessions.records import EndReason, Session
 from sessions.store.append import start
-from sessions.store.queries import active, chain, get
+from sessions.store.queries import active, chain, exists, get
 from sessions.topics import Topic
 
 
@@ -24,6 +24,17 @@ def end(conn: Connection, session_id: str, reason: EndReason, now: int) -> bool:
         touch(conn, Topic.KEY, ended)
         touch(conn, Topic.SESSION, session_id)
     return ended is not None
+
+
+def announced_by(conn: Connection, session_id: str) -> Session | None:
+    """The session before this one, if it was reset and nobody has been told yet."""
+    former = conn.scalar(select(sessions.c.announces).where(sessions.c.id == session_id))
+    return get(conn, former) if former is not None and exists(conn, former) else None
+
+
+def announced(conn: Connection, session_id: str) -> None:
+    """The chat has been told of the reset before this session."""
+    conn.execute(update(sessions).where(sessions.c.id == session_id).values(announces=None))
 
 
 def reopen(conn: Connection, session: Session, now: int) -> Session:

@@ -51,6 +51,14 @@ def active(conn: Connection, key: str) -> Session | None:
     return Session.from_row(row) if row else None
 
 
+def last_ended(conn: Connection, key: str) -> Session | None:
+    """The session of this key that has ended last."""
+    ended = sessions.c.session_key == key, sessions.c.ended_at.is_not(None)
+    query = select(sessions).where(*ended).order_by(sessions.c.ended_at.desc(), sessions.c.started_at.desc()).limit(1)
+    row = conn.execute(query).mappings().first()
+    return Session.from_row(row) if row else None
+
+
 def newest(conn: Connection, source: str) -> Session | None:
     last = func.coalesce(sessions.c.last_user_at, sessions.c.started_at)
     row = (

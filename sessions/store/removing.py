@@ -8,7 +8,7 @@ from sessions import deletion_notes
 from sessions.db.engine import touch
 from sessions.db.schema import asks, events, inbox, messages, outbox, overheard, runs, sessions
 from sessions.errors import Busy
-from sessions.records import Role, RunStatus
+from sessions.records import Role, RunKind, RunStatus
 from sessions.store.append import count_rewrite, settle
 from sessions.store.queries import get
 from sessions.topics import Topic
@@ -21,7 +21,8 @@ def delete_session(conn: Connection, session_id: str) -> None:
 
     session = get(conn, session_id)
     of_runs = select(runs.c.id).where(runs.c.session_id == session_id)
-    if conn.scalar(of_runs.where(runs.c.status == RunStatus.RUNNING).limit(1)) is not None:
+    at_work = runs.c.status == RunStatus.RUNNING, runs.c.kind != RunKind.FAREWELL
+    if conn.scalar(of_runs.where(*at_work).limit(1)) is not None:
         raise Busy(
             f"Session {session_id} is being worked on right now. Send /stop there first, or try again in a moment."
         )

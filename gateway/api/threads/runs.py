@@ -1,8 +1,8 @@
 """Messages to threads, the runs that they start, and the events that tell of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiohttp import web
@@ -42,6 +42,7 @@ class _New:
     message: InboxMessage
     mark: RequestMark
     most: int
+    reset: Callable[[str], Opening]
 
 
 async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer:
@@ -56,6 +57,7 @@ async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer
             message=await _message(call.body, inbox_files),
             mark=marked,
             most=api.bounds.queue_per_session,
+            reset=api.house.resets.opening,
         )
         accepted, thread_id = await api.database.write(_accept, new, api.house.clock())
         inbox_files.unwanted = not accepted.fresh
@@ -97,7 +99,7 @@ def _accept(conn: Connection, new: _New, now: int) -> tuple[Accepted, str]:
         message = f"{new.most} messages wait in this thread already."
         raise ApiError(429, message, code="queue_full", headers={"Retry-After": "5"})
     options = CallOptions(system_prompt=new.deployment.system_prompt, model=new.deployment.model)
-    opening = Opening(deployment=new.deployment.id, thread_id=thread_id, options=options)
+    opening = replace(new.reset(key), deployment=new.deployment.id, thread_id=thread_id, options=options)
     message = NewInbox(
         dedup_key=new.mark.key, session_key=key, messages=[new.message], fingerprint=new.mark.fingerprint
     )

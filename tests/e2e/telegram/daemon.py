@@ -16,6 +16,7 @@ from gateway.app import App, open_app, running
 from gateway.config.load import load
 from gateway.daemon import Serving, serving
 from sessions import outbox
+from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
@@ -85,10 +86,12 @@ def save(path: Path, text: str) -> None:
 
 
 @asynccontextmanager
-async def daemon(home: Path, server: TelegramServer, **telegram: Any) -> AsyncGenerator[tuple[App, Serving]]:
+async def daemon(
+    home: Path, server: TelegramServer, *, clock: Clock = now_ms, **telegram: Any
+) -> AsyncGenerator[tuple[App, Serving]]:
     """From the configuration as a stranger would write it. Leaving drains, as SIGTERM does."""
     write_config(home, server, **telegram)
-    async with open_app(home, load(home, {})) as app, serving(app) as served, running(app):
+    async with open_app(home, load(home, {}), clock=clock) as app, serving(app) as served, running(app):
         yield app, served
 
 

@@ -17,13 +17,8 @@ CATALOGUE: dict[str, dict[str, str]] = tomllib.loads((Path(texts.__file__).paren
 TEXTS = {f"{section}.{key}": text for section, entries in CATALOGUE.items() for key, text in entries.items()}
 
 FOR_LATER = {
-    "session.reset_idle",
-    "session.reset_daily",
-    "session.reset_idle_unsaved",
-    "session.reset_daily_unsaved",
     "budget.day",
     "budget.day_owner",
-    "status.idle",
     "status.waiting",
     "job.failed_thrice",
     "job.missed",

@@ -1,0 +1,65 @@
+"""The line above the first answer of a session whose predecessor was reset."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection
+
+from gateway.runs.live_events import LiveEvent
+from gateway.runs.services import Services
+from gateway.runs.snapshot import Snapshot
+from gateway.texts import say
+from gateway.texts.times import span
+from sessions import store
+from sessions.outbox_body import OutboxBody
+from sessions.policy import ResetPolicy
+from sessions.records import EndReason, Session
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def reset_line(former: Session, opened_at: int, *, saved: bool, policy: ResetPolicy) -> str:
+    """Why the conversation is a new one, and how to go back. `saved`: the farewell of the former one was given."""
+    if former.end_reason is EndReason.DAILY:
+        name = "session.reset_daily" if saved else "session.reset_daily_unsaved"
+        return say(name, hour=f"{policy.at_hour:02}:00")
+    silent = span((opened_at - (former.last_user_at or former.started_at)) / 1000)
+    return say("session.reset_idle" if saved else "session.reset_idle_unsaved", idle=silent)
+
+
+class Announcement:
+    """Of one run. It stands above whatever the chat is sent first: an answer, a question, or that something failed."""
+
+    def __init__(self, house: Services, run_id: str) -> None:
+        self._house = house
+        self._run_id = run_id
+        self._session_id = ""
+        self.text = ""
+
+    def note(self, seen: Snapshot) -> None:
+        """Previews have the line from the beginning, too."""
+        policy = self._house.resets.policy(seen.session.session_key)
+        before, self.text, self._session_id = self.text, "", seen.session.id
+        if seen.former is not None and policy.notify:
+            line = reset_line(seen.former, seen.session.started_at, saved=seen.former_saved, policy=policy)
+            self.text = f"_{line}_\n\n"
+        if self.text != before:
+            self._house.live.tell(LiveEvent(self._run_id, "heading", self.text))
+
+    def above(self, body: OutboxBody | None) -> OutboxBody | None:
+        return body if body is None or not self.text else replace(body, text=self.text + body.text)
+
+    def sends(
+        self, work: Callable[Concatenate[Connection, P], T], body: OutboxBody | None
+    ) -> Callable[Concatenate[Connection, P], T]:
+        """The transition `work`, in which this body goes out: nobody is told twice."""
+        if body is None or not self.text:
+            return work
+
+        def announcing(conn: Connection, *args: P.args, **kwargs: P.kwargs) -> T:
+            store.announced(conn, self._session_id)
+            return work(conn, *args, **kwargs)
+
+        return announcing

@@ -1,0 +1,58 @@
+"""The farewell of a session as a run: what its agent is asked, with which tools, and within which bounds."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gateway.agent.prompts import load_prompt
+from gateway.runs.budget import RunLimits
+from gateway.runs.services import AgentProfile
+from sessions.records import Message, MessageState, Role, Run, RunKind
+
+TOOLS = ("memory", "skill")
+STEPS = 8
+SECONDS = 120
+"""How long one try may take; then it is tried again later."""
+_SHORTEST_PAUSE_MS, _LONGEST_PAUSE_MS = 30_000, 15 * 60_000
+
+
+def is_farewell(run: Run) -> bool:
+    return run.kind is RunKind.FAREWELL
+
+
+def as_farewell(profile: AgentProfile) -> AgentProfile:
+    """The same agent, with nothing but what it can save with."""
+    return replace(profile, toolbox=profile.toolbox.only(TOOLS))
+
+
+def limits_of(limits: RunLimits) -> RunLimits:
+    return replace(limits, steps=min(STEPS, limits.steps))
+
+
+def next_try(run: Run, now: int) -> int:
+    """When a farewell that could not be given is tried again: after pauses that grow with its age."""
+    return now + min(max(_SHORTEST_PAUSE_MS, (now - run.created_at) // 2), _LONGEST_PAUSE_MS)
+
+
+def with_request(history: Sequence[Message], run: Run) -> list[Message]:
+    """The session's messages with the request before what this run has done already. The request itself stands in no journal."""
+    first = next((i for i, message in enumerate(history) if message.run_id == run.id), len(history))
+    return [*history[:first], _request(run), *history[first:]]
+
+
+def _request(run: Run) -> Message:
+    return Message(
+        id=0,
+        session_id=run.session_id,
+        run_id=run.id,
+        role=Role.USER,
+        content=load_prompt("farewell"),
+        tool_calls=None,
+        tool_call_id=None,
+        tool_name=None,
+        token_count=None,
+        created_at=run.created_at,
+        sender=None,
+        attachments=(),
+        state=MessageState.DONE,
+        idem_key=None,
+    )

@@ -1,0 +1,65 @@
+"""What a run does while its model is away: nobody asks in vain, the run sleeps as a row, and who finds the model back wakes the others."""
+
+from collections.abc import Callable
+
+from gateway.observe.logging import get_logger
+from gateway.runs.farewell import next_try
+from gateway.runs.outages import GIVE_UP_MINUTES, GIVE_UP_MS
+from gateway.runs.services import Services
+from gateway.texts import say
+from sessions import runs
+from sessions.db.engine import ReadsAndWrites
+from sessions.outbox_body import OutboxBody
+from sessions.records import Run, RunKind
+
+log = get_logger(__name__)
+
+
+class ModelWait:
+    """For one claim of a run. `now_at` gives the run with the time that it was worked on."""
+
+    def __init__(self, house: Services, database: ReadsAndWrites, claimed: Run, now_at: Callable[[], Run]) -> None:
+        self._house = house
+        self._database = database
+        self._claimed = claimed
+        self._now_at = now_at
+
+    @property
+    def may_sleep(self) -> bool:
+        """Whether the run waits for a model that is away. Calls of programs are answered, and so is the terminal."""
+        run = self._claimed
+        return run.kind is not RunKind.CALL and (
+            run.route is not None or run.deployment is not None or run.kind is not RunKind.CHAT
+        )
+
+    def known_away(self, model: str | None, run: Run) -> str | None:
+        """Why there is no use in asking now. A run that /retry has woken asks all the same."""
+        woken = self._claimed.fence > 1 and run.away_since is None
+        return None if woken or not self.may_sleep else self._house.outages.known(model, self._house.clock())
+
+    def away(self, model: str | None, why: str) -> None:
+        self._house.outages.away(model, why, self._house.clock())
+
+    async def answered(self, model: str | None) -> None:
+        """Whoever sleeps because the model was away goes on."""
+        if self._house.outages.answered(model):
+            woken = await self._database.write(runs.wake_all, model)
+            log.info("model.reached", model=model, woken=woken)
+
+    async def sleep(self, run: Run, model: str | None) -> int | None:
+        """Puts the run aside until the next look at the model. Returns when that is; None: it has waited long enough."""
+        now, since = self._house.clock(), run.away_since
+        if since is not None and self._house.standstills.elapsed(since, now) >= GIVE_UP_MS:
+            return None
+        notice = None
+        if run.kind is RunKind.CHAT and run.route is not None:
+            notice = OutboxBody(text=say("model.unreachable", minutes=GIVE_UP_MINUTES))
+        wake_at = self._house.outages.next_look(model, now)
+        await self._database.write(runs.sleep, self._now_at(), now, wake_at=wake_at, model=model, notice=notice)
+        return wake_at
+
+    async def put_off(self, model: str | None) -> None:
+        """A farewell that cannot be given now is owed, and tried again later."""
+        now = self._house.clock()
+        wake_at = next_try(self._claimed, now)
+        await self._database.write(runs.sleep, self._now_at(), now, wake_at=wake_at, model=model)

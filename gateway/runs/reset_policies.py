@@ -1,0 +1,59 @@
+"""When sessions are reset, as configured now, for everybody who opens, ends or describes one."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from sessions.keys import InvalidKey, SessionKey
+from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules, policy_for
+from sessions.runs import Opening
+
+HeldBy = Callable[[str], str | None]
+"""What of the machine a session key holds that a reset would cut off, in words; None: nothing."""
+
+NEVER = ResetPolicy(mode=ResetMode.NONE)
+
+
+class ResetPolicies:
+    """`says_farewell`: whether the agent has the tools to save something before. `hold_off` are asked by every reset."""
+
+    def __init__(self, rules: ResetRules, *, says_farewell: Callable[[], bool] = lambda: True) -> None:
+        self.rules = rules
+        self.version = 0
+        self.hold_off: list[HeldBy] = []
+        self._says_farewell = says_farewell
+        self._rule = lru_cache(maxsize=10_000)(self._find)
+
+    def replace(self, rules: ResetRules) -> None:
+        """From now on these count, also for sessions that are open."""
+        if rules != self.rules:
+            self.rules = rules
+            self.version += 1
+            self._rule.cache_clear()
+
+    def _find(self, session_key: str) -> tuple[ResetPolicy, Override | None]:
+        try:
+            key = SessionKey.parse(session_key)
+        except InvalidKey:
+            return NEVER, None
+        return policy_for(key, self.rules.default, self.rules.overrides)
+
+    def rule(self, session_key: str) -> tuple[ResetPolicy, Override | None]:
+        """The policy of this key, and the override that it comes from."""
+        return self._rule(session_key)
+
+    def policy(self, session_key: str) -> ResetPolicy:
+        return self._rule(session_key)[0]
+
+    def held_by(self, session_key: str) -> str | None:
+        """Why a session of this key must not be reset now; None: nothing holds it off but its own runs."""
+        return next((why for held_by in self.hold_off if (why := held_by(session_key)) is not None), None)
+
+    @property
+    def says_farewell(self) -> bool:
+        return self._says_farewell()
+
+    def opening(self, session_key: str) -> Opening:
+        """How a message of this key opens a session."""
+        policy = self.policy(session_key)
+        is_off = policy.mode is ResetMode.NONE or self.held_by(session_key) is not None
+        return Opening(reset=None if is_off else policy, farewell=self.says_farewell)

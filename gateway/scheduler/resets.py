@@ -1,0 +1,109 @@
+"""Finds the sessions whose reset is due, and has them say farewell and end."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gateway.observe.logging import get_logger
+from gateway.runs.reset_policies import ResetPolicies
+from sessions import resets
+from sessions.clock import Clock, now_ms
+from sessions.db import Database
+from sessions.policy import ResetPolicy, due, due_before
+from sessions.resets import DueSession, OpenSession, ResetOutcome
+from sessions.runs import farewells
+
+log = get_logger(__name__)
+
+EVERY_SECONDS = 5.0
+PAGE = 1_000
+TOGETHER = 100
+"""So many are reset in one transaction."""
+AFRESH_MS = 3_600_000
+"""Every hour all are looked at anew."""
+OWED_MS = 20_000
+
+
+@dataclass(slots=True)
+class _Looked:
+    version: int = -1
+    at: int = 0
+    before: int = 0
+
+
+class Resets:
+    """`tick` looks at what has become old enough since the last tick: of a hundred thousand sessions the few that are due."""
+
+    def __init__(self, database: Database, policies: ResetPolicies, *, clock: Clock = now_ms) -> None:
+        self._database = database
+        self._policies = policies
+        self._clock = clock
+        self._seen: dict[ResetPolicy, int] = {}
+        self._looked = _Looked()
+        self._held: dict[str, OpenSession] = {}
+        self._told: set[str] = set()
+
+    async def tick(self) -> None:
+        now = self._clock()
+        self._forget_if_changed(now)
+        found = {session.id: session for session in [*await self._held_before(), *await self._new(now)]}
+        wanted = list(self._due(found.values(), now))
+        for start in range(0, len(wanted), TOGETHER):
+            await self._carry_out(wanted[start : start + TOGETHER], now)
+        await self._tell_owed(now)
+
+    def _forget_if_changed(self, now: int) -> None:
+        """After a reload, and now and then, everything is looked at again; also where the clock was set back."""
+        looked = self._looked
+        if looked.version != self._policies.version or not 0 <= now - looked.at < AFRESH_MS:
+            self._seen.clear()
+            looked.version, looked.at = self._policies.version, now
+
+    async def _held_before(self) -> Sequence[OpenSession]:
+        held, self._held = list(self._held), {}
+        return await self._database.read(resets.still_open, held) if held else ()
+
+    async def _new(self, now: int) -> list[OpenSession]:
+        found: list[OpenSession] = []
+        for policy in self._policies.rules.policies():
+            before, since = due_before(policy, now), self._seen.get(policy, 0)
+            if before is None or before <= since:
+                continue
+            found += await self._pages(since, before)
+            self._seen[policy] = before
+        return found
+
+    async def _pages(self, since: int, before: int) -> list[OpenSession]:
+        found: list[OpenSession] = []
+        after = (-1, "")
+        while True:
+            page = await self._database.read(resets.silent_since, since, before, limit=PAGE, after=after)
+            found += page
+            if len(page) < PAGE:
+                return found
+            after = (page[-1].last_user_at, page[-1].id)
+
+    def _due(self, sessions: Iterable[OpenSession], now: int) -> Iterable[DueSession]:
+        says_farewell = self._policies.says_farewell
+        for session in sessions:
+            reason = due(session.last_user_at, self._policies.policy(session.session_key), now)
+            if reason is None:
+                continue
+            if self._policies.held_by(session.session_key) is not None:
+                self._held[session.id] = session
+                continue
+            yield DueSession(session=session, reason=reason, says_farewell=says_farewell)
+
+    async def _carry_out(self, wanted: Sequence[DueSession], now: int) -> None:
+        outcomes = await self._database.write(resets.carry_out, wanted, now)
+        for each in wanted:
+            outcome = outcomes[each.session.id]
+            if outcome in {ResetOutcome.ENDED, ResetOutcome.ENDED_OWING}:
+                log.info("session.reset", session_key=each.session.session_key, reason=each.reason.value)
+            elif outcome is not ResetOutcome.CHANGED:
+                self._held[each.session.id] = each.session
+
+    async def _tell_owed(self, now: int) -> None:
+        for run in await self._database.read(farewells.owed):
+            if run.id not in self._told and now - run.created_at > OWED_MS:
+                self._told.add(run.id)
+                log.info("session.farewell_owed", session_key=run.session_key, run_id=run.id)

@@ -1,0 +1,73 @@
+"""The one importer of APScheduler, and it is used as a clock only: functions that are called again and again.
+
+What was found by trying it: a tick that comes late is dropped after a second unless `misfire_grace_time` is None, and its shutdown cancels
+coroutines that are at work. So here every tick is a task of ours, which ends before the clock is gone.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.observe.logging import get_logger
+from sessions.errors import DatabaseUnavailable
+
+log = get_logger(__name__)
+
+Tick = Callable[[], Awaitable[object]]
+STOP_SECONDS = 5.0
+
+
+class _Ticking:
+    """One function. A tick during which the one before still goes on is left out."""
+
+    def __init__(self, name: str, tick: Tick) -> None:
+        self._name = name
+        self._tick = tick
+        self.task: asyncio.Task[None] | None = None
+
+    async def once(self) -> None:
+        if self.task is None or self.task.done():
+            self.task = asyncio.create_task(self._quietly(), name=f"tick {self._name}")
+            await asyncio.shield(self.task)
+
+    async def _quietly(self) -> None:
+        try:
+            await self._tick()
+        except DatabaseUnavailable:  # whoever watches the database tells of it; the next tick finds the same
+            pass
+        except Exception:  # one tick that fails must not stop the clock
+            log.exception("scheduler.tick_failed", tick=self._name)
+
+
+@contextlib.asynccontextmanager
+async def ticking(ticks: Mapping[str, tuple[float, Tick]]) -> AsyncGenerator[None]:
+    """Calls each function every so many seconds while the block lasts; what goes on at its end is finished."""
+    from apscheduler.executors.asyncio import AsyncIOExecutor
+    from apscheduler.jobstores.memory import MemoryJobStore
+    from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+    logging.getLogger("apscheduler").setLevel(logging.CRITICAL)  # it tells of every tick
+    scheduler: Any = AsyncIOScheduler(  # it has no types
+        jobstores={"default": MemoryJobStore()},
+        executors={"default": AsyncIOExecutor()},
+        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        timezone=UTC,
+    )
+    works = {name: _Ticking(name, tick) for name, (_, tick) in ticks.items()}
+    for name, (seconds, _) in ticks.items():
+        at_once = datetime.now(UTC)
+        scheduler.add_job(works[name].once, "interval", seconds=seconds, id=name, next_run_time=at_once)
+    scheduler.start()
+    try:
+        yield
+    finally:
+        scheduler.pause()
+        under_way = [work.task for work in works.values() if work.task is not None and not work.task.done()]
+        if under_way:
+            _, late = await asyncio.wait(under_way, timeout=STOP_SECONDS)
+            for task in late:
+                task.cancel()
+        scheduler.shutdown(wait=False)

@@ -1,0 +1,134 @@
+"""Sessions are reset: found by the time of their last user message, given a farewell, ended."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, exists, or_, select, text, update
+
+from sessions import store
+from sessions.db.engine import touch
+from sessions.db.schema import RUN_ACTIVE, SESSION_OPEN, inbox, runs, sessions
+from sessions.policy import due
+from sessions.records import EndReason
+from sessions.runs import farewells
+from sessions.runs.types import Opening
+from sessions.topics import Topic
+
+GRACE_MS = 30 * 60_000
+"""How long a reset waits for its farewell while the model is away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSession:
+    """An active session, as far as resets look at it."""
+
+    id: str
+    session_key: str
+    last_user_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueSession:
+    """`says_farewell`: its agent has the tools to save something."""
+
+    session: OpenSession
+    reason: EndReason
+    says_farewell: bool = True
+
+
+class ResetOutcome(StrEnum):
+    ENDED = "ended"
+    ENDED_OWING = "ended_owing"  # its farewell will be given later
+    FAREWELL = "farewell"  # it has begun, or goes on
+    HELD = "held"  # by a run, or by a message that nobody has taken up
+    CHANGED = "changed"  # somebody has written, or it has ended
+
+
+_COLUMNS = (sessions.c.id, sessions.c.session_key, sessions.c.last_user_at)
+
+
+def silent_since(
+    conn: Connection, since: int, before: int, *, limit: int, after: tuple[int, str] = (-1, "")
+) -> list[OpenSession]:
+    """Active sessions whose last user message lies from `since` to before `before`, oldest first. `after`: the last of the page before."""
+    last, at = sessions.c.last_user_at, after[0]
+    later = or_(last > at, and_(last == at, sessions.c.id > after[1]))
+    query = select(*_COLUMNS).where(SESSION_OPEN, last >= since, last < before, later)
+    return _found(conn, query.order_by(last, sessions.c.id).limit(limit))
+
+
+def still_open(conn: Connection, session_ids: Sequence[str]) -> list[OpenSession]:
+    query = select(*_COLUMNS).where(SESSION_OPEN, sessions.c.id.in_(session_ids), sessions.c.last_user_at.is_not(None))
+    return _found(conn, query)
+
+
+def _found(conn: Connection, query: Select[Any, Any, Any]) -> list[OpenSession]:
+    return [OpenSession(id=row[0], session_key=row[1], last_user_at=row[2]) for row in conn.execute(query)]
+
+
+_HAS_RUN = exists().where(RUN_ACTIVE, runs.c.session_key == sessions.c.session_key)
+_HAS_UNREAD = exists().where(inbox.c.session_key == sessions.c.session_key, inbox.c.outcome.is_(None))
+
+
+def carry_out(conn: Connection, wanted: Sequence[DueSession], now: int) -> dict[str, ResetOutcome]:
+    """Gives each of these sessions its farewell, or ends it where that was given or is not needed. Session id → what became of it."""
+    _serialize(conn, [each.session.session_key for each in wanted])
+    by_id = {each.session.id: each for each in wanted}
+    columns = (*_COLUMNS, or_(_HAS_RUN, _HAS_UNREAD).label("held"), farewells.IS_UNSAVED.label("unsaved"))
+    rows = conn.execute(select(*columns).where(SESSION_OPEN, sessions.c.id.in_(by_id))).all()
+    going_on = farewells.under_way_in(conn, list(by_id))
+    found = dict.fromkeys(by_id, ResetOutcome.CHANGED)
+    for row in rows:
+        if row.last_user_at == by_id[row.id].session.last_user_at:
+            begins = by_id[row.id].says_farewell and bool(row.unsaved)
+            found[row.id] = _outcome(bool(row.held), begins, going_on.get(row.id), now)
+    new = [name for name, outcome in found.items() if outcome is ResetOutcome.FAREWELL and name not in going_on]
+    farewells.begin_all(conn, {name: by_id[name].session.session_key for name in new}, now)
+    _end(conn, [by_id[name] for name, outcome in found.items() if outcome in _ENDS], now)
+    return found
+
+
+_ENDS = (ResetOutcome.ENDED, ResetOutcome.ENDED_OWING)
+
+
+def _outcome(held: bool, begins: bool, began: int | None, now: int) -> ResetOutcome:
+    if held:
+        return ResetOutcome.HELD
+    if began is not None:
+        return ResetOutcome.FAREWELL if now - began < GRACE_MS else ResetOutcome.ENDED_OWING
+    return ResetOutcome.FAREWELL if begins else ResetOutcome.ENDED
+
+
+def _serialize(conn: Connection, session_keys: Sequence[str]) -> None:
+    """As `inbox.serialize`, for many keys, always in the same order."""
+    if conn.dialect.name != "sqlite":
+        locks = "SELECT pg_advisory_xact_lock(hashtextextended(k, 0)) FROM unnest(CAST(:keys AS text[])) AS k"
+        conn.execute(text(locks), {"keys": sorted(session_keys)})
+
+
+def _end(conn: Connection, wanted: Sequence[DueSession], now: int) -> None:
+    for reason in {each.reason for each in wanted}:
+        some = [each.session.id for each in wanted if each.reason is reason]
+        ending = update(sessions).where(sessions.c.id.in_(some), SESSION_OPEN)
+        conn.execute(ending.values(ended_at=now, end_reason=reason))
+    for each in wanted:
+        touch(conn, Topic.KEY, each.session.session_key)
+
+
+def before_message(conn: Connection, session_key: str, opening: Opening, came_at: int, now: int) -> int:
+    """Ends the key's session if it was due when this message came: the message is the first of the next one.
+
+    Returns for how many milliseconds the message has to wait, for the farewell. The key must have no active run.
+    """
+    session = store.active(conn, session_key) if opening.reset is not None else None
+    if session is None or opening.reset is None or session.last_user_at is None:
+        return 0
+    reason = due(session.last_user_at, opening.reset, came_at)
+    if reason is None:
+        return 0
+    store.end(conn, session.id, reason, now)
+    if opening.farewell:
+        farewells.begin(conn, session, now)
+    return farewells.WAIT_MS if farewells.holds_up(conn, session.id, now) else 0

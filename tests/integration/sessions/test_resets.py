@@ -1,0 +1,371 @@
+"""Which sessions are reset when, what holds that off, and how often the agent is asked to say farewell."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from sqlalchemy import Connection, event, select
+from sqlalchemy.engine import Engine
+
+from gateway.runs.reset_policies import ResetPolicies
+from gateway.scheduler.resets import Resets
+from sessions import inbox, resets, runs, store
+from sessions.db import Database
+from sessions.db.schema import runs as runs_table
+from sessions.inbox import InboxMode, NewInbox
+from sessions.inbox_body import InboxMessage
+from sessions.keys import ChatKind, SessionKey
+from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules
+from sessions.records import EndReason, NewMessage, Role, RunKind, StopReason
+from sessions.runs import ModelAnswer, Opening, farewells
+from tests.conftest import HandClock
+
+KEY = "agent:main:telegram:dm"
+SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+IDLE = ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60)
+ME = "me"
+
+
+def at(text: str, zone: str = "UTC") -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC).timestamp() * 1000)
+
+
+class House:
+    def __init__(self, database: Database, clock: HandClock, rules: ResetRules, *, says_farewell: bool = True) -> None:
+        self.database, self.clock = database, clock
+        self.policies = ResetPolicies(rules, says_farewell=lambda: says_farewell)
+        self.resets = Resets(database, self.policies, clock=clock)
+
+    def spoke(self, key: str = KEY, moment: int | None = None) -> str:
+        """Somebody said something then, and was answered."""
+        now = self.clock() if moment is None else moment
+
+        def write(conn: Connection) -> str:
+            session = store.active(conn, key) or runs.open_session(conn, key, Opening(), now)
+            store.append(conn, session.id, [NewMessage(role=Role.USER, content="hello")], now)
+            store.append(conn, session.id, [NewMessage(role=Role.ASSISTANT, content="yes")], now)
+            return session.id
+
+        return self.database.write_now(write)
+
+    def ended(self, session_id: str) -> EndReason | None:
+        return self.database.read_now(store.get, session_id).end_reason
+
+    async def tick(self, session_id: str) -> EndReason | None:
+        """Look, give the farewells that are due, and look again."""
+        await self.resets.tick()
+        self.say_farewells()
+        await self.resets.tick()
+        return self.ended(session_id)
+
+    def say_farewells(self) -> int:
+        def write(conn: Connection) -> int:
+            due = farewells.due(conn, self.clock(), 100)
+            for run_id, _ in due:
+                run = runs.claim_farewell(conn, run_id, ME, self.clock(), lease_ms=1_000)
+                assert run is not None
+                assert runs.finish(conn, run, ModelAnswer(text=""), self.clock(), step=0)
+            return len(due)
+
+        return self.database.write_now(write)
+
+    def farewells(self) -> list[str]:
+        query = select(runs_table.c.session_id).where(runs_table.c.kind == RunKind.FAREWELL)
+        return self.database.read_now(lambda conn: list(conn.scalars(query.order_by(runs_table.c.created_at))))
+
+    def accept(self, key: str = KEY, **more: Any) -> runs.Accepted:
+        new = NewInbox(dedup_key=f"d{self.clock.tick()}", session_key=key, messages=[InboxMessage(content="x")], **more)
+        return self.database.write_now(runs.accept, new, self.policies.opening(key), self.clock())
+
+
+@pytest.fixture
+def house(database: Database, clock: HandClock) -> House:
+    return House(database, clock, ResetRules(default=IDLE))
+
+
+LONDON = {"at_hour": 4, "timezone": "Europe/London"}
+HALF_PAST_ONE = {"at_hour": 1, "timezone": "Europe/London"}
+DAILY = ResetPolicy(mode=ResetMode.DAILY, **LONDON)
+BOTH = ResetPolicy(mode=ResetMode.BOTH, idle_minutes=60, **LONDON)
+
+
+@pytest.mark.parametrize(
+    ("policy", "spoke", "before", "after", "reason"),
+    [
+        pytest.param(IDLE, "2025-06-15T10:00", "2025-06-15T11:00", "2025-06-15T11:00:01", "idle", id="idle"),
+        pytest.param(DAILY, "2025-06-15T10:00", "2025-06-16T02:59:59", "2025-06-16T03:00", "daily", id="daily"),
+        pytest.param(
+            BOTH, "2025-06-16T02:30", "2025-06-16T02:59:59", "2025-06-16T03:00", "daily", id="both, the day first"
+        ),
+        pytest.param(
+            BOTH, "2025-06-16T03:30", "2025-06-16T04:30", "2025-06-16T04:30:01", "idle", id="both, the silence first"
+        ),
+        pytest.param(
+            DAILY, "2025-03-29T10:00", "2025-03-30T02:59:59", "2025-03-30T03:00", "daily", id="summer time begins"
+        ),
+        pytest.param(
+            DAILY, "2025-10-25T10:00", "2025-10-26T03:59:59", "2025-10-26T04:00", "daily", id="summer time ends"
+        ),
+        pytest.param(
+            ResetPolicy(mode=ResetMode.DAILY, **HALF_PAST_ONE),
+            "2025-03-29T10:00",
+            "2025-03-30T00:59:59",
+            "2025-03-30T01:00",
+            "daily",
+            id="an hour that is skipped",
+        ),
+        pytest.param(
+            ResetPolicy(mode=ResetMode.DAILY, **HALF_PAST_ONE),
+            "2025-10-25T10:00",
+            "2025-10-25T23:59:59",
+            "2025-10-26T00:00",
+            "daily",
+            id="an hour that comes twice",
+        ),
+    ],
+)
+async def test_a_second_before_nothing_and_a_second_after_a_reset(
+    database: Database, clock: HandClock, policy: ResetPolicy, spoke: str, before: str, after: str, reason: str
+):
+    house = House(database, clock, ResetRules(default=policy))
+    session = house.spoke(moment=at(spoke))
+    clock.now = at(before)
+    assert await house.tick(session) is None
+    clock.now = at(after)
+    assert await house.tick(session) == reason
+    assert house.farewells() == [session]
+    clock.tick(48 * HOUR)
+    await house.tick(session)
+    assert house.farewells() == [session]
+
+
+async def test_none_is_never_and_overrides_are_for_those_they_name(database: Database, clock: HandClock):
+    rules = ResetRules(
+        default=ResetPolicy(mode=ResetMode.NONE),
+        overrides=(
+            Override(platform="slack", chat=ChatKind.CHANNEL, mode=ResetMode.IDLE, idle_minutes=10),
+            Override(platform="api", mode=ResetMode.IDLE, idle_minutes=30),
+        ),
+    )
+    house = House(database, clock, rules)
+    dm, channel = house.spoke(), house.spoke("agent:main:slack:channel:C1")
+    api, cli = house.spoke("agent:main:api:laptop:x"), house.spoke("agent:main:cli:x")
+    clock.tick(11 * MINUTE)
+    assert await house.tick(channel) is EndReason.IDLE
+    assert house.ended(api) is None
+    clock.tick(20 * MINUTE)
+    assert await house.tick(api) is EndReason.IDLE
+    clock.tick(1_000 * HOUR)
+    await house.tick(dm)
+    assert (house.ended(dm), house.ended(cli)) == (None, None)
+
+
+async def test_a_run_that_works_or_waits_and_an_unread_message_hold_it_off(house: House):
+    session = house.spoke()
+    accepted = house.accept()
+    house.clock.tick(2 * HOUR)
+    assert await house.tick(session) is None
+    assert house.farewells() == []
+    house.database.write_now(runs.stop, accepted.run_id, house.clock())
+    assert await house.tick(session) is None  # what was said in that run is new
+    house.clock.tick(2 * HOUR)
+    assert await house.tick(session) is EndReason.IDLE
+
+
+async def test_a_queued_message_that_nobody_has_taken_up_holds_it_off_too(house: House):
+    key = "agent:main:telegram:group:-1"
+    session = house.spoke(key)
+    new = NewInbox(
+        dedup_key="job",
+        session_key=key,
+        messages=[InboxMessage(content="x")],
+        mode=InboxMode.QUEUE,
+        kind=inbox.InboxKind.JOB,
+    )
+    house.database.write_now(inbox.put, new, house.clock())
+    house.clock.tick(2 * HOUR)
+    assert await house.tick(session) is None
+
+
+async def test_what_else_goes_on_for_a_session_holds_it_off(house: House):
+    session, busy = house.spoke(), ["npm run build"]
+    house.policies.hold_off.append(lambda key: busy[0] if busy and key == KEY else None)
+    house.clock.tick(2 * HOUR)
+    assert await house.tick(session) is None
+    assert house.policies.opening(KEY).reset is None
+    busy.clear()
+    assert await house.tick(session) is EndReason.IDLE
+
+
+async def test_the_clock_of_a_message_counts_and_not_that_of_the_tick(house: House):
+    session = house.spoke()
+    house.clock.tick(HOUR + 1)
+    accepted = house.accept()
+    assert house.ended(session) is EndReason.IDLE
+    run = house.database.read_now(runs.get, accepted.run_id)
+    assert run.session_id != session
+    assert run.wake_at == house.clock() + farewells.WAIT_MS
+    assert runs.claim is not None
+    assert house.database.write_now(_claim, house) is None
+    assert house.say_farewells() == 1
+    taken = house.database.write_now(_claim, house)
+    assert taken is not None
+    assert taken.session_id == run.session_id
+    assert house.farewells() == [session]
+
+
+def _claim(conn: Connection, house: House) -> Any:
+    return runs.claim(conn, KEY, ME, house.policies.opening(KEY), house.clock(), lease_ms=1_000)
+
+
+async def test_a_message_waits_for_the_farewell_that_the_tick_began_and_for_none_that_is_over(house: House):
+    session = house.spoke()
+    house.clock.tick(2 * HOUR)
+    await house.resets.tick()
+    assert house.ended(session) is None
+    house.say_farewells()
+    accepted = house.accept()
+    assert house.ended(session) is EndReason.IDLE
+    assert house.database.read_now(runs.get, accepted.run_id).wake_at is None
+    assert house.farewells() == [session]
+
+
+async def test_an_agent_without_the_tools_says_no_farewell(database: Database, clock: HandClock):
+    house = House(database, clock, ResetRules(default=IDLE), says_farewell=False)
+    session = house.spoke()
+    clock.tick(2 * HOUR)
+    assert await house.tick(session) is EndReason.IDLE
+    assert house.farewells() == []
+
+
+async def test_while_the_model_is_away_the_reset_waits_half_an_hour_and_the_farewell_is_owed(house: House):
+    session = house.spoke()
+    house.clock.tick(2 * HOUR)
+    await house.resets.tick()
+
+    def fails(conn: Connection) -> None:
+        for run_id, _ in farewells.due(conn, house.clock(), 10):
+            run = runs.claim_farewell(conn, run_id, ME, house.clock(), lease_ms=1_000)
+            assert run is not None
+            runs.sleep(conn, run, house.clock(), wake_at=house.clock() + 10 * MINUTE, model=None)
+
+    for _ in range(3):
+        house.database.write_now(fails)
+        await house.resets.tick()
+        assert house.ended(session) is None
+        house.clock.tick(10 * MINUTE)
+    await house.resets.tick()
+    assert house.ended(session) is EndReason.IDLE
+    assert [run.session_id for run in house.database.read_now(farewells.owed)] == [session]
+    house.accept()
+    assert not house.database.read_now(farewells.is_saved, session)
+    house.clock.tick(10 * MINUTE)
+    assert house.say_farewells() == 1
+    assert house.database.read_now(farewells.is_saved, session)
+    assert house.farewells() == [session]
+
+
+async def test_a_resumed_session_stays_and_says_farewell_again_only_for_something_new(house: House):
+    session = house.spoke()
+    house.clock.tick(2 * HOUR)
+    await house.resets.tick()
+    reopened = house.database.read_now(store.get, session)
+    house.database.write_now(store.reopen, reopened, house.clock())
+    house.say_farewells()
+    assert await house.tick(session) is None
+    house.clock.tick(2 * HOUR)
+    assert await house.tick(session) is EndReason.IDLE
+    assert house.farewells() == [session]
+
+
+async def test_a_new_policy_counts_for_sessions_that_are_open(house: House):
+    session = house.spoke()
+    house.clock.tick(10 * MINUTE)
+    assert await house.tick(session) is None
+    house.policies.replace(ResetRules(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=5)))
+    assert await house.tick(session) is EndReason.IDLE
+
+
+async def test_a_clock_that_jumps_resets_once_and_one_that_is_set_back_not_at_all(house: House):
+    session = house.spoke()
+    house.clock.tick(-48 * HOUR)
+    assert await house.tick(session) is None
+    house.clock.tick(500 * HOUR)
+    assert await house.tick(session) is EndReason.IDLE
+    other = house.spoke()
+    house.clock.tick(-2 * HOUR)
+    assert await house.tick(other) is None
+
+
+async def test_several_processes_reset_once(database: Database, clock: HandClock):
+    houses = [House(database, clock, ResetRules(default=IDLE)) for _ in range(4)]
+    session = houses[0].spoke()
+    clock.tick(2 * HOUR)
+    for house in houses:
+        await house.resets.tick()
+    assert houses[0].say_farewells() == 1
+    for house in houses:
+        await house.resets.tick()
+    assert houses[0].ended(session) is EndReason.IDLE
+    assert houses[0].farewells() == [session]
+
+
+async def test_sessions_die_and_their_owed_farewells_with_them(house: House):
+    session = house.spoke()
+    house.clock.tick(2 * HOUR)
+    await house.resets.tick()
+    house.database.write_now(store.delete_session, session)
+    assert house.farewells() == []
+    assert house.say_farewells() == 0
+    await house.resets.tick()
+
+
+@pytest.fixture
+def statements() -> Iterator[list[str]]:
+    found: list[str] = []
+
+    def note(conn: Connection, cursor: Any, statement: str, *_: object) -> None:
+        found.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield found
+    event.remove(Engine, "before_cursor_execute", note)
+
+
+async def test_a_tick_reads_only_those_that_are_due(house: House, statements: list[str]):
+    for number in range(400):
+        house.spoke(f"agent:main:telegram:dm:{number}", house.clock() - (2 * HOUR if number % 4 == 0 else 0))
+    pages: list[int] = []
+    found = resets.silent_since
+
+    def counting(*args: Any, **more: Any) -> Any:
+        page = found(*args, **more)
+        pages.append(len(page))
+        return page
+
+    resets.silent_since = counting
+    try:
+        statements.clear()
+        await house.resets.tick()
+        assert pages == [100]
+        assert len(statements) < 20  # however many are due
+        statements.clear()
+        await house.resets.tick()
+        assert len(pages) == 1  # nothing has become due since
+    finally:
+        resets.silent_since = found
+    assert house.say_farewells() == 100
+
+
+def test_what_a_farewell_did_is_done(house: House):
+    session = house.spoke()
+    run = house.database.write_now(lambda conn: farewells.begin(conn, store.get(conn, session), house.clock()))
+    assert run is not None
+    again = house.database.write_now(lambda conn: farewells.begin(conn, store.get(conn, session), house.clock()))
+    assert again is not None
+    assert again.id == run.id
+    house.say_farewells()
+    assert house.database.read_now(runs.get, run.id).stop_reason is StopReason.DONE
+    assert house.database.read_now(runs.active, SessionKey.parse(KEY).__str__()) is None
