@@ -43,7 +43,8 @@ class Manifest:
 
     `config` is a pydantic model or a dataclass. `config_keys` are the fields of it that the section of the platform has besides the
     common ones, and `webhook_url`, which the gateway fills in. In a dataclass, a text without a place in `repr` is a secret.
-    `webhook_mode`: the value of `mode` with which the platform calls `api.public_url`; `*`: always. An empty `adapter`: not built yet.
+    `webhook_mode`: the value of `mode` with which the platform calls `api.public_url`; `*`: always. `start`: what a person types who
+    wants to become the owner, before the code. An empty `adapter`: not built yet.
     """
 
     platform: str
@@ -55,6 +56,7 @@ class Manifest:
     extra: str
     needed: tuple[Needed, ...] = ()
     webhook_mode: str = ""
+    start: str = "/start"
     chat_kinds: tuple[ChatKind, ...] = tuple(ChatKind)
     normal_user_id: Callable[[str], str] = str
 

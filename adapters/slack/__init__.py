@@ -1,4 +1,4 @@
-"""Slack. The adapter is not built yet; its section is known, so that a configuration can be written."""
+"""Slack. This file says what there is; the client library is imported by `adapter` and what it uses."""
 
 from adapters.registry import Manifest, Needed
 from sessions.keys import Platform
@@ -6,7 +6,7 @@ from sessions.keys import Platform
 MANIFEST = Manifest(
     platform=Platform.SLACK,
     title="Slack",
-    adapter="",
+    adapter="adapters.slack.adapter:Slack",
     config="adapters.slack.config:SlackConfig",
     config_keys=("bot_token", "app_token", "mode", "signing_secret", "api_base"),
     sdk="slack_bolt",
@@ -17,4 +17,5 @@ MANIFEST = Manifest(
         Needed(key="signing_secret", why="mode http needs it: without it anybody could write as Slack", mode="http"),
     ),
     webhook_mode="http",
+    start="/hermes start",
 )

@@ -22,9 +22,10 @@ def home_page(conn: Connection, platform: str, user: Sender, access: Access, tim
         return HomePage(about=say("home.about"), access=say("home.no_access"))
     address = Address(platform=platform, kind=ChatKind.DM, chat_id=user.id)
     key = str(access.key(address, user))
-    found = store.recent(conn, key=key, limit=SHOWN)
+    earlier = [session for session in store.recent(conn, key=key, limit=SHOWN + 1) if session.ended_at is not None]
     sessions = tuple(
-        (label(conn, session), when(session.started_at, now, timezone), f"/resume {session.id}") for session in found
+        (label(conn, session), when(session.started_at, now, timezone), f"/resume {session.id}")
+        for session in earlier[:SHOWN]
     )
     return HomePage(about=say("home.about"), access=_who(access), sessions=sessions, questions=_waiting(conn, key))
 

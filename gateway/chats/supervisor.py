@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from adapters.base import Adapter, AnswersHandshake, DeliveryError, ReceivesWebhooks, WebhookReply
-from adapters.registry import Unavailable, build, settings
+from adapters.registry import Unavailable, build, manifest, settings
 from adapters.section import PlatformSection
 from gateway.chats.intake import Intake
 from gateway.chats.runner import PlatformRunner, PlatformState
@@ -133,7 +133,7 @@ class PlatformSupervisor:
         yield f"{name:<9} {_in_words(platform)}"
         if code := self._owner_codes.get(name):
             bot = platform.health.who.partition(" ")[0] or "the bot"
-            yield f"{'':<9} Send {bot}: /start {code} and you are its owner. The code is valid for a day."
+            yield f"{'':<9} Send {bot}: {manifest(name).start} {code} and you are its owner. The code is valid for a day."
 
     def states(self) -> dict[str, dict[str, Any]]:
         """For /readyz and the status."""

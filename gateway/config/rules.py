@@ -156,9 +156,10 @@ def _not_built(config: Config) -> Iterator[Finding]:
 
 def _unreachable(config: Config) -> Iterator[Finding]:
     for name, section in config.platforms.by_name().items():
-        if not (section.enabled and is_built(name)) or config.api.public_url or manifest(name).webhook_mode == "*":
-            continue  # where it is always called, it is always registered by hand
-        if manifest(name).is_called(section):
+        if not (section.enabled and is_built(name)) or config.api.public_url:
+            continue
+        registers_itself = "webhook_url" in manifest(name).config_keys  # elsewhere it is always done by hand
+        if registers_itself and manifest(name).is_called(section):
             title = manifest(name).title
             hint = f"set api.public_url, or register the webhook at {title} by hand"
             yield Finding(path=("platforms", name, "mode"), said=f"{title} is not told where to call", hint=hint)

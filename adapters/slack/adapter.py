@@ -1,0 +1,358 @@
+"""Slack through slack-bolt: Socket Mode or HTTP events in, the Web API out."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import structlog
+from slack_bolt import BoltResponse
+from slack_bolt.app.async_app import AsyncApp
+from slack_bolt.authorization import AuthorizeResult
+from slack_bolt.request.async_request import AsyncBoltRequest
+from slack_sdk.signature import SignatureVerifier
+
+from adapters.base import (
+    Activity,
+    Adapter,
+    ChecksSetup,
+    Deliver,
+    EditsMessages,
+    FetchesMedia,
+    HomePage,
+    Pace,
+    ProbesChats,
+    Reacts,
+    ReceivesWebhooks,
+    ReportsLiveness,
+    ShowsDrafts,
+    ShowsHome,
+    ShowsStatus,
+    TryLater,
+    Unauthorized,
+    Undeliverable,
+    WebhookReply,
+)
+from adapters.payload import Json, part, text
+from adapters.slack.config import SlackConfig
+from adapters.slack.errors import REJECTED, Refused, scope_words
+from adapters.slack.home import view
+from adapters.slack.live import LiveAnswers
+from adapters.slack.normalize import Me, normalize
+from adapters.slack.people import Names
+from adapters.slack.render import render
+from adapters.slack.scopes import NEEDED
+from adapters.slack.socket import Socket
+from adapters.slack.status import Statuses
+from adapters.slack.transfer import download, upload
+from adapters.slack.web import SlackWeb
+from sessions.keys import Address, Platform, Sender
+from sessions.messages import Attachment, Inbound, InboundKind, Outbound, Piece, Receipt
+
+_EMOJI = {"👀": "eyes"}
+_BLOCKS_REFUSED = {"invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "markdown_text_conflict"}
+_ALREADY = {"already_reacted", "no_reaction", "message_not_found", "not_reactable"}
+_LOOK_SECONDS = 60.0
+_FAILURE = "hermes_failure"
+
+log = structlog.get_logger(__name__)
+
+
+class Slack(
+    Adapter,
+    ShowsStatus,
+    ShowsDrafts,
+    ShowsHome,
+    ProbesChats,
+    Reacts,
+    EditsMessages,
+    FetchesMedia,
+    ReceivesWebhooks,
+    ChecksSetup,
+    ReportsLiveness,
+):
+    """An event is acknowledged by a middleware of bolt, after it was delivered; there are no listeners behind it."""
+
+    platform: str = Platform.SLACK
+    pace = Pace(per_second=20, dm=1.0, group=1.0, edit=1.3)
+    status_every = 60.0  # it is gone after two minutes
+    status_lasts = 180.0
+
+    def __init__(
+        self,
+        config: SlackConfig,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        for name in ("slack_bolt", "slack_sdk"):
+            logging.getLogger(name).setLevel(logging.ERROR)  # outages are raised, and told once
+        self._config = config
+        self._clock = clock
+        self._sleep = sleep
+        self._token = config.bot_token.get_secret_value()
+        self._web = SlackWeb(config.api_base, self._token)
+        self._opens = SlackWeb(config.api_base, config.app_token.get_secret_value())
+        self._app = self._bolt()
+        self._socket = Socket(self._app, self._opens, config.app_token.get_secret_value())
+        secret = config.signing_secret.get_secret_value()
+        self._verifier = SignatureVerifier(secret) if secret else None
+        self._live = LiveAnswers(self._web)
+        self._statuses = Statuses(self._web)
+        self._names = Names(self._web)
+        self._me: Me | None = None
+        self._workspace = "Slack"
+        self._deliver: Deliver | None = None
+        self._revoked = asyncio.Event()
+        self._last_success: float | None = None
+        self._tell_success: Callable[[], None] = lambda: None
+
+    def _bolt(self) -> AsyncApp:
+        async def authorize() -> AuthorizeResult:  # bolt looks at the names of arguments, and takes no methods
+            return await self._authorize()
+
+        async def take(body: dict[str, Any], context: dict[str, Any]) -> BoltResponse:
+            return await self._take(body, context)
+
+        app: Any = AsyncApp(
+            token=None,
+            authorize=authorize,
+            signing_secret="unused",  # noqa: S106  # the signature is checked before the body is parsed
+            request_verification_enabled=False,
+            ignoring_self_events_enabled=False,
+        )
+        app.middleware(take)
+        return app
+
+    async def _authorize(self) -> AuthorizeResult:
+        me = self._me or await self._identify()
+        return AuthorizeResult(enterprise_id=None, team_id=me.team, bot_user_id=me.user, bot_token=self._token)
+
+    # --- in ---
+
+    async def run(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self._revoked.clear()
+        await self._identify()
+        receiving = self._socket.run(self._note_success) if self._config.mode == "socket" else self._keep_looking()
+        async with asyncio.TaskGroup() as group:
+            over = group.create_task(self._until_revoked())
+            receives = group.create_task(_without_group(receiving))
+            done, _ = await asyncio.wait({over, receives}, return_when=asyncio.FIRST_COMPLETED)
+            over.cancel()
+            receives.cancel()
+            failure = next((task.result() for task in done if not task.cancelled() and task.result()), None)
+        if failure is not None:
+            raise failure
+
+    async def _until_revoked(self) -> Exception | None:
+        await self._revoked.wait()
+        return Unauthorized(REJECTED)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await self._identify()
+            self._note_success()
+            await self._sleep(_LOOK_SECONDS)
+
+    async def close(self) -> None:
+        await self._web.close()
+        await self._opens.close()
+
+    def last_success(self) -> float | None:
+        return max(filter(None, (self._last_success, self._socket.last_pong())), default=None)
+
+    def on_success(self, tell: Callable[[], None]) -> None:
+        self._tell_success = tell
+
+    def _note_success(self) -> None:
+        self._last_success = self._clock()
+        self._tell_success()
+
+    async def check(self) -> str:
+        me = await self._identify()
+        return f"@{self._names.known(me.user) or me.user} in {self._workspace}"
+
+    async def _identify(self) -> Me:
+        data, headers = await self._web.ask_with_headers("auth.test")
+        granted = {scope.strip() for scope in headers.get("x-oauth-scopes", "").split(",")} - {""}
+        if granted and (missing := sorted(NEEDED - granted)):
+            raise Unauthorized(scope_words(missing))
+        self._workspace = text(data, "team") or "Slack"
+        self._me = Me(team=text(data, "team_id"), user=text(data, "user_id"), bot=text(data, "bot_id"))
+        self._names.learn(self._me.user, text(data, "user"))
+        self._live.team = self._me.team
+        return self._me
+
+    async def receive(self, headers: Mapping[str, str], body: bytes, deliver: Deliver) -> WebhookReply | None:
+        low = {name.lower(): value for name, value in headers.items()}
+        stamp, signature = low.get("x-slack-request-timestamp", ""), low.get("x-slack-signature", "")
+        if self._verifier is None or not stamp.isdecimal() or not self._verifier.is_valid(body, stamp, signature):
+            return None
+        self._deliver = deliver
+        try:
+            request = AsyncBoltRequest(body=body.decode(), headers={name: [value] for name, value in low.items()})
+        except (ValueError, RecursionError) as error:
+            log.warning("slack.event_skipped", reason=type(error).__name__)
+            return WebhookReply()
+        self._note_success()
+        answer = await self._app.async_dispatch(request)
+        failure = cast(dict[str, Any], request.context).get(_FAILURE)
+        if isinstance(failure, Exception):
+            raise failure
+        if answer.status != 200:
+            raise TryLater(f"The event was not taken ({answer.status}).")
+        return WebhookReply(
+            text=answer.body or "",
+            content_type=answer.first_headers().get("content-type", "text/plain").partition(";")[0],
+        )
+
+    async def _take(self, body: dict[str, Any], context: dict[str, Any]) -> BoltResponse:
+        """The middleware: it answers 200 once everything is stored. Slack sends again what is not answered so."""
+        try:
+            for inbound in await self._read(body):
+                await self._pass_on(inbound)
+        except Exception as error:  # noqa: BLE001  # bolt would log it and answer 500; the socket's event comes again
+            context[_FAILURE] = error
+            return BoltResponse(status=503, body="")
+        return BoltResponse(status=200, body="")
+
+    async def _read(self, body: Json) -> list[Inbound]:
+        event = part(body, "event")
+        if event.get("type") in {"app_uninstalled", "tokens_revoked"}:
+            self._revoked.set()
+        me = self._me or await self._identify()
+        try:
+            return normalize(body, me)
+        except Exception as error:  # noqa: BLE001  # one event that cannot be read must not be sent again for ever
+            log.warning("slack.event_skipped", event_id=body.get("event_id"), reason=type(error).__name__)
+            return []
+
+    async def _pass_on(self, inbound: Inbound) -> None:
+        if self._deliver is None:
+            raise TryLater("The gateway is not ready yet.")
+        from_page = inbound.address.chat_id == inbound.sender.id and inbound.kind is not InboundKind.HOME
+        if from_page:
+            inbound = await self._names.in_dm(inbound)
+        inbound = await self._names.filled_in(inbound)
+        if inbound.kind is InboundKind.MESSAGE:
+            self._live.asked_by(inbound.address, inbound.sender.id)
+        await self._deliver(inbound)
+
+    # --- out ---
+
+    def render(self, outbound: Outbound) -> Sequence[Piece]:
+        return render(outbound)
+
+    async def send(self, address: Address, piece: Piece) -> Receipt:
+        """A second call follows only where Slack refused how it is sent, and so has taken nothing."""
+        if "filename" in piece:
+            return Receipt(message_id=await self._send_file(address, piece))
+        if "respond_to" in piece and await self._respond(piece):
+            return Receipt(message_id="")
+        try:
+            return Receipt(message_id=await self._post(address, piece["text"], piece["blocks"]))
+        except Refused as refusal:
+            if refusal.error not in _BLOCKS_REFUSED:
+                raise
+            log.warning("slack.sent_plain", reason=refusal.error)
+            actions = [block for block in piece["blocks"] if block["type"] == "actions"]
+            section = {"type": "section", "text": {"type": "plain_text", "text": piece["text"][:3000]}}
+            return Receipt(
+                message_id=await self._post(address, piece["text"], [section, *actions] if actions else None)
+            )
+
+    async def _post(self, address: Address, words: str, blocks: Sequence[Any] | None) -> str:
+        sent = await self._web.call(
+            "chat.postMessage",
+            channel=address.chat_id,
+            thread_ts=address.thread_id,
+            text=words,
+            blocks=blocks,
+            unfurl_links=False,
+            unfurl_media=False,
+        )
+        return str(sent["ts"])
+
+    async def _respond(self, piece: Piece) -> bool:
+        """To whoever gave the command, alone. False: it was too long ago, so that everybody hears it."""
+        body = {"response_type": "ephemeral", "text": piece["text"], "blocks": piece["blocks"]}
+        url = piece["respond_to"]
+        return self._web.is_slacks(url) and await self._web.post(url, json=body) == 200
+
+    async def _send_file(self, address: Address, piece: Piece) -> str:
+        data = piece["content"].encode() if "content" in piece else await _read_file(piece)
+        comment = piece.get("comment", "")
+        return await upload(self._web, address.chat_id, address.thread_id, piece["filename"], data, comment)
+
+    async def edit(self, address: Address, message_id: str, piece: Piece) -> None:
+        await self._web.call(
+            "chat.update", channel=address.chat_id, ts=message_id, text=piece["text"], blocks=piece["blocks"]
+        )
+
+    async def draft(
+        self,
+        address: Address,
+        draft_id: str | None,
+        text: str,
+        *,
+        reply_to: str | None = None,  # noqa: ARG002  # the thread says it
+        silent: bool = False,  # noqa: ARG002  # Slack has no silent messages
+    ) -> str | None:
+        return await self._live.show(address, draft_id, text)
+
+    async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:
+        if "filename" in piece:
+            return None
+        await self._live.settle(address, draft_id)
+        try:
+            await self.edit(address, draft_id, piece)
+        except Undeliverable:
+            return None
+        return Receipt(message_id=draft_id)
+
+    async def erase_draft(self, address: Address, draft_id: str) -> None:
+        await self._live.settle(address, draft_id)
+        try:
+            await self._web.call("chat.delete", channel=address.chat_id, ts=draft_id)
+        except Refused:  # somebody has already deleted it
+            return
+
+    async def status(self, address: Address, activity: Activity, text: str = "") -> None:
+        await self._statuses.show(address, activity, text)
+
+    async def probe(self, address: Address) -> None:
+        await self._web.ask("conversations.info", channel=address.chat_id)
+
+    async def react(self, address: Address, message_id: str, emoji: str | None) -> None:
+        name = _EMOJI.get(emoji or "👀", "eyes")
+        method = "reactions.add" if emoji else "reactions.remove"
+        try:
+            await self._web.ask(method, channel=address.chat_id, timestamp=message_id, name=name)
+        except Refused as refusal:
+            if refusal.error not in _ALREADY:
+                raise
+
+    async def fetch(self, attachment: Attachment, limit: int) -> bytes:
+        return await download(self._web, attachment, limit)
+
+    async def show_home(self, user: Sender, page: HomePage) -> None:
+        await self._web.call("views.publish", user_id=user.id, view=view(page))
+
+
+async def _without_group(work: Awaitable[None]) -> Exception | None:
+    """The error as a value: a group would wrap it."""
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001  # raised again by `run`
+        return error
+    return None
+
+
+async def _read_file(piece: Piece) -> bytes:
+    try:
+        return await asyncio.to_thread(Path(piece["path"]).read_bytes)
+    except OSError as error:
+        raise Undeliverable(f"The file {piece['filename']} cannot be read: {error.strerror}.") from error

@@ -1,0 +1,126 @@
+"""Answers that grow in the chat: Slack's own streams in threads, edits of a message everywhere else."""
+
+from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from adapters.base import TryLater
+from adapters.slack.errors import Refused
+from adapters.slack.render import nobody_pinged, render_draft
+from adapters.slack.web import SlackWeb
+from adapters.text import off_the_loop
+from sessions.keys import Address, ChatKind
+
+_MOST = 11_000
+"""Characters of a stream; what is longer is shown when it is whole."""
+_ASKERS = 2_000
+_NOT_HERE = {
+    "unknown_method",
+    "method_not_supported_for_channel_type",
+    "not_allowed",
+    "feature_not_enabled",
+    "missing_scope",
+    "not_allowed_token_type",
+    "access_denied",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stream:
+    address: Address
+    written: str
+
+
+class LiveAnswers:
+    """`asked_by` remembers whom a stream in a channel is for: Slack wants to know."""
+
+    def __init__(self, web: SlackWeb) -> None:
+        self._web = web
+        self._streams: dict[str, _Stream] = {}
+        self._edited: OrderedDict[str, None] = OrderedDict()
+        self._askers: OrderedDict[tuple[str, str | None], str] = OrderedDict()
+        self._has_streams = True
+        self.team = ""
+
+    def asked_by(self, address: Address, user: str) -> None:
+        self._askers[(address.chat_id, address.thread_id)] = user
+        self._askers.move_to_end((address.chat_id, address.thread_id))
+        if len(self._askers) > _ASKERS:
+            self._askers.popitem(last=False)
+
+    async def show(self, address: Address, draft_id: str | None, text: str) -> str:
+        """Shows or changes the preview; its id."""
+        shown = nobody_pinged(text)
+        if draft_id is None:
+            return await self._begin(address, text, shown)
+        stream = self._streams.get(draft_id)
+        if stream is not None and shown.startswith(stream.written):
+            await self._append(draft_id, stream, shown)
+        else:
+            await self.settle(address, draft_id)
+            await self._update(address, draft_id, text)
+        return draft_id
+
+    async def settle(self, address: Address, draft_id: str) -> None:
+        """From here on the preview is a message like any other, which can be edited and deleted."""
+        if draft_id in self._edited:
+            return
+        self._streams.pop(draft_id, None)
+        if self._has_streams and address.thread_id is not None:
+            with suppress(Refused):  # it is no stream, or was ended before
+                await self._web.call("chat.stopStream", channel=address.chat_id, ts=draft_id)
+        self._edited[draft_id] = None
+        if len(self._edited) > _ASKERS:
+            self._edited.popitem(last=False)
+
+    async def _begin(self, address: Address, text: str, shown: str) -> str:
+        asker = self._askers.get((address.chat_id, address.thread_id))
+        can_stream = address.thread_id is not None and (asker or address.kind is ChatKind.DM) and len(shown) < _MOST
+        if self._has_streams and can_stream and address.thread_id is not None:
+            try:
+                started = await self._web.call(
+                    "chat.startStream",
+                    channel=address.chat_id,
+                    thread_ts=address.thread_id,
+                    markdown_text=shown,
+                    recipient_user_id=asker,
+                    recipient_team_id=self.team or None,
+                )
+            except Refused as refusal:
+                self._has_streams = refusal.error not in _NOT_HERE
+            else:
+                ts = str(started["ts"])
+                self._streams[ts] = _Stream(address=address, written=shown)
+                return ts
+        draft = await off_the_loop(text, render_draft, text)
+        sent = await self._web.call(
+            "chat.postMessage",
+            channel=address.chat_id,
+            thread_ts=address.thread_id,
+            text=draft["text"],
+            blocks=draft["blocks"],
+        )
+        ts = str(sent["ts"])
+        self._edited[ts] = None
+        return ts
+
+    async def _append(self, draft_id: str, stream: _Stream, shown: str) -> None:
+        more = shown[len(stream.written) : _MOST]
+        if not more:
+            return
+        try:
+            await self._web.call("chat.appendStream", channel=stream.address.chat_id, ts=draft_id, markdown_text=more)
+        except TryLater as error:
+            if error.ambiguous:  # nobody knows what stands there; the next one writes it anew
+                self._streams.pop(draft_id, None)
+            raise
+        except Refused:
+            self._streams.pop(draft_id, None)
+            raise
+        self._streams[draft_id] = replace(stream, written=stream.written + more)
+
+    async def _update(self, address: Address, draft_id: str, text: str) -> None:
+        draft = await off_the_loop(text, render_draft, text)
+        await self._web.call(
+            "chat.update", channel=address.chat_id, ts=draft_id, text=draft["text"], blocks=draft["blocks"]
+        )

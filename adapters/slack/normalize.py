@@ -1,0 +1,224 @@
+"""Turns Slack's events into neutral messages. Pure; names of people are filled in by the adapter."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from adapters.payload import Json, part, parts, text
+from adapters.slack.contents import attachments, words
+from adapters.slack.scopes import COMMAND
+from sessions.keys import Address, ChatKind, Platform, Sender
+from sessions.messages import Inbound, InboundKind
+
+_KINDS = {"im": ChatKind.DM, "mpim": ChatKind.GROUP}
+_SAID = {"", "file_share", "thread_broadcast", "me_message"}
+_MENTION = re.compile(r"<@([A-Z0-9]+)(?:\|[^>]*)?>")
+_FOR_ALL = re.compile(r"<!(?:here|channel|everyone|subteam)\b[^>]*>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Me:
+    """Who we are in this workspace."""
+
+    team: str
+    user: str
+    bot: str = ""
+    app: str = ""
+
+
+def normalize(body: Json, me: Me) -> list[Inbound]:
+    """Empty for everything that nobody said: edits by unfurling, other bots, ourselves, events that we do not know."""
+    match body.get("type"):
+        case "event_callback":
+            return list(_event(part(body, "event"), text(body, "team_id") or me.team, me))
+        case "block_actions":
+            return list(_taps(body, me))
+        case _ if body.get("command"):
+            return [_command(body, me)]
+        case _:
+            return []
+
+
+def _event(event: Json, team: str, me: Me) -> Iterator[Inbound]:
+    match event.get("type"):
+        case "message" | "app_mention":
+            yield from _message(event, team, me)
+        case "agent_session_stopped":
+            yield from _stopped(event, team)
+        case "app_home_opened" if event.get("tab", "home") == "home":
+            user = text(event, "user")
+            yield Inbound(
+                dedup_key="",
+                address=_address("im", user, None),
+                sender=Sender(id=user),
+                message_id="",
+                kind=InboundKind.HOME,
+            )
+        case "member_joined_channel" if event.get("user") == me.user and event.get("inviter"):
+            yield _membership(event, text(event, "inviter"), InboundKind.JOINED)
+        case "channel_left" | "group_left":
+            yield _membership(event, text(event, "actor_id") or me.user, InboundKind.LEFT)
+        case _:
+            return
+
+
+def _message(event: Json, team: str, me: Me) -> Iterator[Inbound]:
+    match text(event, "subtype"):
+        case "message_changed":
+            yield from _changed(event, team, me)
+        case "message_deleted":
+            yield from _deleted(event, team, me)
+        case subtype if subtype in _SAID:
+            said = _said(event, event, team, me)
+            if said is not None:
+                yield said
+        case _:
+            return
+
+
+def _said(message: Json, event: Json, team: str, me: Me) -> Inbound | None:
+    user, ts, channel = text(message, "user"), text(message, "ts"), text(event, "channel")
+    if not user or not ts or not channel or message.get("bot_id") or user == me.user or message.get("hidden"):
+        return None
+    kind = _chat_kind(event)
+    raw = text(message, "text")
+    named = set(_MENTION.findall(raw))
+    direct = kind is ChatKind.DM
+    mentioned = direct or me.user in named
+    files = tuple(attachments(message))
+    thread = text(message, "thread_ts")
+    return Inbound(
+        dedup_key=f"sl:{team}:{channel}:{ts}",
+        address=_address(event.get("channel_type"), channel, _thread(kind, thread, ts)),
+        sender=Sender(id=user, name=_name(message)),
+        message_id=ts,
+        text=words(raw, me.user, is_file=bool(files)),
+        mentioned=mentioned,
+        mentions_other=not mentioned and bool(named or _FOR_ALL.search(raw)),
+        in_thread=bool(thread) and thread != ts and not direct,
+        by_reply=False,
+        attachments=files,
+        sent_at=_milliseconds(ts),
+    )
+
+
+def _changed(event: Json, team: str, me: Me) -> Iterator[Inbound]:
+    """Slack also calls it a change when a link gets its preview, or a thread its first reply."""
+    message, before = part(event, "message"), part(event, "previous_message")
+    if not part(message, "edited") or text(message, "text") == text(before, "text"):
+        return
+    said = _said(message, event, team, me)
+    if said is None:
+        return
+    edited = text(part(message, "edited"), "ts")
+    yield replace(said, kind=InboundKind.EDIT, dedup_key=f"{said.dedup_key}:{edited}")
+
+
+def _deleted(event: Json, team: str, me: Me) -> Iterator[Inbound]:
+    before = dict(part(event, "previous_message"))
+    before.setdefault("ts", text(event, "deleted_ts"))
+    said = _said(before, event, team, me)
+    if said is not None:
+        yield replace(said, kind=InboundKind.DELETED, dedup_key=f"{said.dedup_key}:deleted")
+
+
+def _stopped(event: Json, team: str) -> Iterator[Inbound]:
+    """The stop button beside an answer that is being worked on."""
+    user = text(event, "user") or text(event, "user_id")
+    channel = text(event, "channel") or text(event, "channel_id")
+    thread, at = text(event, "thread_ts"), text(event, "event_ts") or text(event, "ts")
+    if not user or not channel:
+        return
+    kind = ChatKind.DM if channel.startswith("D") else ChatKind.CHANNEL
+    yield Inbound(
+        dedup_key=f"sl:{team}:{channel}:{thread}:stopped:{at}",
+        address=Address(platform=Platform.SLACK, kind=kind, chat_id=channel, thread_id=thread or None),
+        sender=Sender(id=user),
+        message_id=thread or at,
+        text="/stop",
+    )
+
+
+def _taps(body: Json, me: Me) -> Iterator[Inbound]:
+    user, container = part(body, "user"), part(body, "container")
+    sender = Sender(id=text(user, "id"), name=text(user, "username") or text(user, "name"))
+    channel = text(part(body, "channel"), "id") or text(container, "channel_id")
+    team = text(part(body, "team"), "id") or me.team
+    ts, thread = text(container, "message_ts"), text(container, "thread_ts")
+    for action in parts(body, "actions"):
+        data = text(action, "value")
+        if not sender.id or not data.startswith(("a:", "/")):
+            continue
+        kind = ChatKind.DM if channel.startswith("D") or not channel else _kind_of(part(body, "channel"))
+        yield Inbound(
+            dedup_key=f"sl:{team}:{channel or sender.id}:{ts}:{text(action, 'action_ts')}",
+            address=Address(
+                platform=Platform.SLACK,
+                kind=kind,
+                chat_id=channel or sender.id,  # from the bot's own page, which is in no chat
+                thread_id=_thread(kind, thread, ts) if ts else None,
+            ),
+            sender=sender,
+            message_id=ts,
+            text=data,
+            kind=InboundKind.TAP if data.startswith("a:") else InboundKind.MESSAGE,
+        )
+
+
+def _command(body: Json, me: Me) -> Inbound:
+    """`/hermes new` is /new; alone it asks for help."""
+    user, channel = text(body, "user_id"), text(body, "channel_id")
+    given = text(body, "text").strip().removeprefix("/") or "help"
+    name = text(body, "channel_name")
+    kind = ChatKind.DM if channel.startswith("D") else ChatKind.GROUP if name.startswith("mpdm-") else ChatKind.CHANNEL
+    trigger = text(body, "trigger_id")
+    return Inbound(
+        dedup_key=f"sl:{text(body, 'team_id') or me.team}:{channel}:{trigger}",
+        address=Address(platform=Platform.SLACK, kind=kind, chat_id=channel),
+        sender=Sender(id=user, name=text(body, "user_name")),
+        message_id="",
+        text=f"/{given}",
+        respond_to=text(body, "response_url") if text(body, "command").lower() == COMMAND else "",
+    )
+
+
+def _membership(event: Json, user: str, kind: InboundKind) -> Inbound:
+    channel = text(event, "channel")
+    return Inbound(
+        dedup_key=f"sl:{channel}:{kind}:{text(event, 'event_ts')}",
+        address=_address("channel", channel, None),
+        sender=Sender(id=user),
+        message_id="",
+        kind=kind,
+        mentioned=False,
+    )
+
+
+def _address(channel_type: object, channel: str, thread: str | None) -> Address:
+    kind = _KINDS.get(str(channel_type), ChatKind.CHANNEL)
+    if channel.startswith("D"):
+        kind = ChatKind.DM
+    return Address(platform=Platform.SLACK, kind=kind, chat_id=channel, thread_id=thread)
+
+
+def _chat_kind(event: Json) -> ChatKind:
+    return _address(event.get("channel_type"), text(event, "channel"), None).kind
+
+
+def _kind_of(channel: Json) -> ChatKind:
+    return ChatKind.GROUP if text(channel, "name").startswith("mpdm-") else ChatKind.CHANNEL
+
+
+def _thread(kind: ChatKind, thread: str, ts: str) -> str | None:
+    """In a channel the answer goes into the thread of the message, which it begins if there is none."""
+    return thread or None if kind is ChatKind.DM else thread or ts
+
+
+def _name(message: Json) -> str:
+    profile = part(message, "user_profile")
+    return text(profile, "display_name") or text(profile, "real_name")
+
+
+def _milliseconds(ts: str) -> int:
+    seconds = ts.partition(".")[0]
+    return int(seconds) * 1000 if seconds.isdecimal() else 0

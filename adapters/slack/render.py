@@ -1,0 +1,109 @@
+"""Renders Markdown for Slack: a `markdown` block, with plain text beside it for notifications."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from adapters.text.blocks import Block, plain_text
+from adapters.text.escape import escape_markdown
+from adapters.text.lines import LineLayout, Notation
+from adapters.text.markdown import parse
+from adapters.text.spans import Style
+from adapters.text.split import Size, split, split_or_file
+from sessions.messages import Attachment, Button, Outbound, Piece
+
+MESSAGE = Size(12_000)
+NOTICE = 3_000
+"""Characters of the plain text beside the block: what a notification shows, and old clients."""
+LABEL = 75
+_NOBODY = "\u2060"
+"""A joiner without width between `<` and `!`: then Slack pings nobody."""
+
+
+def nobody_pinged(text: str) -> str:
+    """The text, in which no `<!channel>` and no `<@U…>` is one to Slack."""
+    return text.replace("<!", f"<{_NOBODY}!").replace("<@", f"<{_NOBODY}@").replace("<#", f"<{_NOBODY}#")
+
+
+def _escape(text: str) -> str:
+    return escape_markdown(text).replace("\\<", "<")
+
+
+def _link(words: str, url: str) -> str:
+    return url if words == url else f"[{words}]({url.replace(')', '%29').replace(' ', '%20')})"
+
+
+NOTATION = Notation(
+    marks={Style.BOLD: ("**", "**"), Style.ITALIC: ("*", "*"), Style.STRIKE: ("~~", "~~"), Style.CODE: ("`", "`")},
+    escape=_escape,
+    link=_link,
+    headings=("#", "##", "###"),
+    indent=4,
+    rule="---",
+)
+
+
+def render(outbound: Outbound) -> list[Piece]:
+    if outbound.attachments and not outbound.buttons:
+        return _with_files(outbound)
+    return list(_texts(outbound))
+
+
+def _texts(outbound: Outbound) -> list[Piece]:
+    layout = LineLayout(NOTATION)
+    blocks = parse(nobody_pinged(outbound.text)) if outbound.text.strip() else ()
+    pieces, as_file = split_or_file(blocks, MESSAGE, layout.measure)
+    calls = [_message(piece, layout) for piece in pieces]
+    calls = [call for call in calls if call["text"].strip()]
+    if outbound.buttons and calls:
+        calls[-1]["blocks"].append(_buttons(outbound.buttons))
+    if outbound.respond_to:
+        calls = [{**call, "respond_to": outbound.respond_to} for call in calls]
+    if as_file:
+        calls.append({"filename": "answer.md", "content": outbound.text})
+    return list(calls)
+
+
+def _with_files(outbound: Outbound) -> list[Piece]:
+    """A short text goes with the first file, as its comment."""
+    files = [_file(attachment) for attachment in outbound.attachments]
+    comment = outbound.text.strip()
+    if comment and len(comment) <= NOTICE:
+        files[0]["comment"] = plain(parse(nobody_pinged(comment)))
+        return list(files)
+    return [*_texts(outbound), *files]
+
+
+def render_draft(markdown: str) -> dict[str, Any]:
+    """The end of a growing answer, as much as fits into one message."""
+    layout = LineLayout(NOTATION)
+    *_, last = split(parse(nobody_pinged(markdown)), MESSAGE, layout.measure) if markdown.strip() else [()]
+    return _message(last, layout)
+
+
+def _message(blocks: Sequence[Block], layout: LineLayout) -> dict[str, Any]:
+    return {"text": plain(blocks), "blocks": [{"type": "markdown", "text": layout.compose(blocks)}]}
+
+
+def plain(blocks: Sequence[Block]) -> str:
+    """Without formatting, in the three characters that Slack wants escaped."""
+    text = "\n".join(f"{block.marker} {plain_text(block)}".strip() for block in blocks)[:NOTICE]
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _buttons(buttons: Sequence[Button]) -> dict[str, Any]:
+    elements = [button_element(button, number) for number, button in enumerate(buttons)]
+    return {"type": "actions", "elements": elements}
+
+
+def button_element(button: Button, number: int) -> dict[str, Any]:
+    label = button.label if len(button.label) <= LABEL else f"{button.label[: LABEL - 1]}…"
+    return {
+        "type": "button",
+        "text": {"type": "plain_text", "text": label},
+        "value": button.data,
+        "action_id": f"hermes:{number}:{button.data}"[:255],
+    }
+
+
+def _file(attachment: Attachment) -> dict[str, Any]:
+    return {"filename": attachment.name, "path": attachment.path}

@@ -1,0 +1,106 @@
+"""Socket Mode: the library's client, which tells why it cannot connect instead of trying for ever."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from time import time
+from typing import Any
+
+from slack_bolt.adapter.socket_mode.async_internals import run_async_bolt_app, send_async_response
+from slack_bolt.app.async_app import AsyncApp
+from slack_sdk.socket_mode.aiohttp import SocketModeClient
+from slack_sdk.socket_mode.request import SocketModeRequest
+
+from adapters.base import DeliveryError, TryLater, Unauthorized
+from adapters.slack.errors import Refused
+from adapters.slack.web import SlackWeb
+
+PING_SECONDS = 5.0
+_TRIES = 5
+
+
+class _Client(SocketModeClient):
+    """`failed` is told of every failure to get an address to connect to."""
+
+    failed: Callable[[DeliveryError], None]
+    asks: SlackWeb
+
+    async def issue_new_wss_url(self) -> str:
+        try:
+            opened = await self.asks.call("apps.connections.open")
+        except DeliveryError as error:
+            self.failed(error)
+            raise
+        return str(opened["url"])
+
+
+class Socket:
+    """`run` receives until cancelled. Raises DeliveryError when the connection cannot be made."""
+
+    def __init__(self, app: AsyncApp, web: SlackWeb, app_token: str) -> None:
+        self._app = app
+        self._web = web
+        self._app_token = app_token
+        self._client: _Client | None = None
+        self._failures = 0
+
+    def last_pong(self) -> float | None:
+        """Wall-clock seconds of the last sign that the connection lives."""
+        return None if self._client is None else self._client.last_ping_pong_time
+
+    async def run(self, alive: Callable[[], None]) -> None:
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._failures = 0
+
+        def failed(error: DeliveryError) -> None:
+            self._failures += 1
+            if not over.done() and (isinstance(error, Unauthorized | Refused) or self._failures >= _TRIES):
+                over.set_exception(_in_words(error))
+
+        async def heard(_: Any) -> None:
+            self._failures = 0
+            alive()
+
+        logger = logging.getLogger("slack_sdk.socket_mode")
+        client = _Client(
+            app_token=self._app_token,
+            logger=logger,
+            web_client=self._web.client(),
+            ping_interval=PING_SECONDS,
+            trace_enabled=False,
+        )
+        client.failed, client.asks = failed, self._web
+        client.on_message_listeners.append(heard)
+        client.socket_mode_request_listeners.append(self._dispatch)  # pyright: ignore[reportArgumentType]
+        self._client = client
+        connecting = asyncio.ensure_future(client.connect())
+        try:
+            await over
+        finally:
+            connecting.cancel()
+            await _closed(client.close)
+            self._client = None
+
+    async def _dispatch(self, client: SocketModeClient, request: SocketModeRequest) -> None:
+        """As the library's own handler does it, which would make a client of its own."""
+        await send_async_response(client, request, await run_async_bolt_app(self._app, request), time())
+
+
+def _in_words(error: DeliveryError) -> DeliveryError:
+    if isinstance(error, Unauthorized):
+        return Unauthorized(
+            "Slack does not accept the app-level token. Make one with connections:write (api.slack.com/apps → Basic Information → "
+            "App-Level Tokens) and set platforms.slack.app_token."
+        )
+    if isinstance(error, Refused):
+        return Unauthorized(
+            f"Slack opens no socket for this app: {error.error}. Switch Socket Mode on in the app's settings."
+        )
+    return TryLater(str(error), after=getattr(error, "after", None))
+
+
+async def _closed(close: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await close()
+    except (OSError, RuntimeError, AttributeError):  # it was not open, or not any more
+        return
