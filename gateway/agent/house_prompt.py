@@ -8,14 +8,13 @@ from sessions.records import Session, Source
 
 _TOOL_LINE = re.compile(r"^- (?P<name>\w+): ")
 _MARKDOWN = "What you write is sent as it is and shown as Markdown; tables are hard to read there."
+_CHATS = {Source.TELEGRAM: "Telegram", Source.DISCORD: "Discord", Source.SLACK: "Slack", Source.WHATSAPP: "WhatsApp"}
 _PLACES: dict[str, tuple[str, str]] = {
-    Source.TELEGRAM: ("a chat on Telegram", _MARKDOWN),
-    Source.DISCORD: ("a chat on Discord", _MARKDOWN),
-    Source.SLACK: ("a chat on Slack", _MARKDOWN),
+    **{source: (f"a chat on {name}", _MARKDOWN) for source, name in _CHATS.items()},
     Source.WHATSAPP: ("a chat on WhatsApp", "Write plain text with little formatting: bold and lists at most."),
     Source.CLI: ("a terminal", "What you write is shown as Markdown, about 80 characters wide."),
-    Source.API: ("a conversation with a program", "Write Markdown unless another form is asked for."),
-    Source.THREAD: ("a conversation with a program", "Write Markdown unless another form is asked for."),
+    Source.API: ("a program's conversation", "Write Markdown unless another form is asked for."),
+    Source.THREAD: ("a program's conversation", "Write Markdown unless another form is asked for."),
     Source.JOB: (
         "a job that runs on a schedule",
         "Nobody reads along: do the task, then write the result as Markdown.",
@@ -26,12 +25,12 @@ _PLACES: dict[str, tuple[str, str]] = {
 def house_blocks(session: Session, person: str, tools: Collection[str]) -> tuple[str, ...]:
     """`person`: who it talks to, where that is one person. Of the tools only those are told of that the agent has."""
     place, formatting = _PLACES.get(session.source, (f"a chat on {session.source.title()}", _MARKDOWN))
-    where = f"{place} with {' '.join(person.split())[:80]}" if person else place
-    where = f"{where}, in a group" if ":group:" in session.session_key else where
-    where_line = {"{place}": where, "{formatting}": formatting}
+    is_group = ":group:" in session.session_key or ":channel:" in session.session_key
+    who = " ".join(person.split())[:80] or ("several people" if is_group else "one person")
+    words = {"{who}": who, "{place}": f"{place}, in a group" if is_group else place, "{formatting}": formatting}
     blocks = load_prompt("house").split("\n\n")
-    for mark, words in where_line.items():
-        blocks[0] = blocks[0].replace(mark, words)
+    for mark, said in words.items():
+        blocks[0] = blocks[0].replace(mark, said)
     return tuple(kept for block in blocks if (kept := _without_missing(block, tools)))
 
 

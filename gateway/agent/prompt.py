@@ -5,20 +5,20 @@ sends over HTTP is never cut: it fits as a whole, or `InputTooLong` says by how 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from math import ceil
 
+from gateway.agent.measure import MESSAGE_OVERHEAD, TIME_LINE, Measure
+from gateway.agent.memory import recall
 from gateway.agent.models.interface import JSON, InputTooLong, ModelRequest
-from gateway.agent.system_prompt import core, newest_lines
+from gateway.agent.system_prompt import core, newest_lines, whole_sentences
 from gateway.agent.tokens import Tokens
 from gateway.agent.transcript import as_turns, timed, valid
 from gateway.agent.window import NEW_MESSAGE_RESERVE, Shares, Window, fair_shares, shares
+from sessions.memory import Line, choose
 from sessions.records import Message, Role
 
-MESSAGE_OVERHEAD = 4
-TIME_LINE = 16
 BESIDE = 64  # headings of the system prompt and the line about older messages
 LEAST_MESSAGE = 48
 _CUT_STEP = 8
@@ -28,17 +28,23 @@ _CUT_STEP = 8
 class Material:
     """All that a prompt is made of. `history` are the newest messages of the session, oldest first, this run's included.
 
-    `house`: blocks of the house's prompt, safety last. `tools`: the gateway's own; `callers_tools`: those of the call.
-    `exact`: a program sends it, so nothing that is new with this run may be cut.
+    `house`: blocks of the house's prompt for tools of these names, safety last. `tools`: the gateway's own, the least needed last;
+    `callers_tools`: those of the call. `exact`: a program sends it, so nothing that is new with this run may be cut.
+    `folded_to`: the messages up to this one are in notes and digest; `older`: how many before `history` are neither.
+    `recalled`: what a search for the new message has found, best first.
     """
 
     system_prompt: str
-    house: Sequence[str]
+    house: Callable[[Collection[str]], Sequence[str]]
     history: Sequence[Message]
     message_count: int
     run_id: str
-    notes: Sequence[str] = ()
+    notes: Sequence[Line] = ()
+    digest: str = ""
     skills: Sequence[str] = ()
+    folded_to: int = 0
+    older: int = 0
+    recalled: Sequence[Message] = ()
     layered: Sequence[str] = ()
     tools: Sequence[JSON] = ()
     callers_tools: Sequence[JSON] = ()
@@ -72,21 +78,35 @@ def build(
 ) -> Built:
     """The request for the next step of a run. Raises InputTooLong."""
     earlier, own = _divide(material)
-    measure = _Measure(tokens, model or "", material.parts)
+    measure = Measure(tokens, model or "", material.parts)
     plan = _plan(material, own, measure, window)
     cut = _Cutter(measure, plan)
     kept = cut.recent(earlier, material.message_count - len(own))
-    missing = material.message_count - len(own) - len(kept)
     turns = [*as_turns(kept, cut.clip_turn, cut.parts_of_turn), *as_turns(cut.own(own), cut.clip_own, cut.parts_of_own)]
-    note = f"[{missing} older messages not yet summarised; session_search finds them]" if missing > 0 else ""
     messages = [{"role": "system", "content": _system(material, plan, measure)}]
-    messages += timed(valid(turns), material.timezone, note)
+    messages += timed(valid(turns), material.timezone, _context(material, plan, measure, [*kept, *own]))
     size = tokens.messages(messages, measure.model) + tokens.tools(plan.tools, measure.model)
-    if material.exact and size > window.whole:
-        raise InputTooLong.of(size, window.size, model)
+    if size > window.whole:
+        if material.exact or window.most is not None:
+            raise InputTooLong.of(size, window.size, model)
+        raise AssertionError(f"a prompt of {size} tokens was made for a window that takes {window.whole}")
     output = window.answer_beside(size, wanted_output)
     request = ModelRequest(messages=messages, tools=plan.tools, model=model, max_output_tokens=output)
     return Built(request=request, size=size, cut=cut.cuts_of(own))
+
+
+def _context(material: Material, plan: _Plan, measure: Measure, shown: Sequence[Message]) -> str:
+    """What stands between the time and the new message: how much is missing above, and what a search has found of it."""
+    start = shown[0].id if shown else 0
+    gap = sum(material.folded_to < message.id < start for message in material.history if message.role is not Role.TOOL)
+    gap += material.older
+    missing = f"[{gap} older messages not yet summarised; session_search finds them]" if gap else ""
+    above = {message.id for message in shown}
+    hidden = [message for message in material.recalled if message.id not in above]
+    found = recall.block(
+        hidden, plan.shares.recall, measure.text, asked=recall.words_of(material.history, material.run_id)
+    )
+    return "\n".join(part for part in (missing, found) if part)
 
 
 def _divide(material: Material) -> tuple[list[Message], list[Message]]:
@@ -101,16 +121,17 @@ def _divide(material: Material) -> tuple[list[Message], list[Message]]:
     return list(history[:first]), list(history[first:])
 
 
-def _plan(material: Material, own: Sequence[Message], measure: "_Measure", window: Window) -> _Plan:
+def _plan(material: Material, own: Sequence[Message], measure: Measure, window: Window) -> _Plan:
     given = _given(own, material.run_id) if material.exact else []
     new = measure.together(given)
     callers = measure.tools(material.callers_tools)
     layered = sum(map(measure.text, material.layered)) + 2 * len(material.layered)
     room = window.room - callers - new - layered
-    tools = _fitting(material.tools, max(0, min(window.room // 3, room // 2)), measure)
+    tools = _fitting(material, measure, window, room)
+    names = {tool["function"]["name"] for tool in tools}
     left = window.room - callers - new - measure.tools(tools)
-    budget = layered + window.own_prompt(left - layered)
-    said = core(material.system_prompt, material.layered, material.house, budget, measure.text)
+    budget = layered + window.own_prompt(left - layered, measure.tools(tools))
+    said = core(material.system_prompt, material.layered, material.house(names), budget, measure.text)
     left -= measure.text(said) + MESSAGE_OVERHEAD + BESIDE
     needed = window.room - left
     if material.exact and needed > window.whole:
@@ -142,64 +163,38 @@ def _given(own: Sequence[Message], run_id: str) -> list[Message]:
     return [own[i] for i in sorted(kept)]
 
 
-def _fitting(tools: Sequence[JSON], budget: int, measure: "_Measure") -> list[JSON]:
-    """In the order in which they are configured, those that fit: small models in small windows do better without the others."""
-    if measure.tools(tools) <= budget:
-        return list(tools)
-    kept: list[JSON] = []
-    for tool in tools:
-        cost = measure.text(json.dumps(tool, ensure_ascii=False))
-        if cost <= budget:
-            budget -= cost
-            kept.append(tool)
+def _fitting(material: Material, measure: Measure, window: Window, room: int) -> list[JSON]:
+    """The tools that fit, in their order: the last ones are left out first. In a small window they share a budget with what the agent and
+    the house say, also of them; small models do better there without the others."""
+    left, kept = max(0, min(window.room // 3, room // 2)), list[JSON]()
+    beside = measure.text(material.system_prompt) + MESSAGE_OVERHEAD + 2 * len(material.house(()))
+    for tool in material.tools:
+        left -= measure.text(json.dumps(tool, ensure_ascii=False))
+        if left < 0 or (window.is_small and not _fits_small([*kept, tool], beside, material, measure, window)):
+            break
+        kept.append(tool)
     return kept
 
 
-def _system(material: Material, plan: _Plan, measure: "_Measure") -> str:
+def _fits_small(tools: Sequence[JSON], beside: int, material: Material, measure: Measure, window: Window) -> bool:
+    said = beside + sum(map(measure.text, material.house({tool["function"]["name"] for tool in tools})))
+    return measure.tools(tools) + said <= max(window.fixed, said + window.fixed // 3)
+
+
+def _system(material: Material, plan: _Plan, measure: Measure) -> str:
     blocks = [plan.core]
     if skills := newest_lines(material.skills, plan.shares.skills, measure.text):
         blocks.append("Skills that are saved here; view one before you use it:\n" + "\n".join(skills))
-    if notes := newest_lines(material.notes, plan.shares.notes, measure.text):
-        blocks.append("What you know (notes of yours, newest last):\n" + "\n".join(notes))
+    costs = {line.id: measure.text(line.text) + 1 for line in material.notes}
+    if notes := choose(material.notes, plan.shares.notes, costs):
+        blocks.append("What you know (notes of yours, newest last):\n" + "\n".join(line.text for line in notes))
+    if digest := whole_sentences(material.digest, plan.shares.digest, measure.text):
+        blocks.append(f"What was talked about before: {digest}")
     return "\n\n".join(blocks)
 
 
-class _Measure:
-    """Estimates in tokens, for one model."""
-
-    def __init__(self, tokens: Tokens, model: str, parts: Callable[[Message], Sequence[JSON]]) -> None:
-        self.model = model
-        self.parts = parts
-        self._tokens = tokens
-
-    def text(self, text: str) -> int:
-        return self._tokens.text(text, self.model)
-
-    def tools(self, tools: Sequence[JSON]) -> int:
-        return sum(self.text(json.dumps(tool, ensure_ascii=False)) for tool in tools)
-
-    def clip(self, text: str, budget: int, marker: str = " […]") -> str:
-        return self._tokens.clip(text, budget, self.model, marker=marker)
-
-    def beside(self, message: Message) -> int:
-        """All of it except its text."""
-        parts = self.parts(message) if message.role is Role.USER else ()
-        size = self._tokens.messages([{"content": list(parts)}], self.model) if parts else 0
-        calls = sum(self.text(json.dumps(call)) for call in message.tool_calls or ())
-        called = self.text(message.tool_call_id or "")
-        return size + calls + called + MESSAGE_OVERHEAD + (TIME_LINE if message.role is Role.USER else 0)
-
-    def together(self, messages: Sequence[Message]) -> int:
-        """Neighbours of users become one message."""
-        joined = sum(one.role is other.role is Role.USER for one, other in pairwise(messages))
-        return sum(map(self.message, messages)) - joined * (MESSAGE_OVERHEAD + TIME_LINE - 1)
-
-    def message(self, message: Message) -> int:
-        return self.text(message.content or "") + self.beside(message)
-
-
 class _Cutter:
-    def __init__(self, measure: _Measure, plan: _Plan) -> None:
+    def __init__(self, measure: Measure, plan: _Plan) -> None:
         self._measure = measure
         self._plan = plan
         self._shares = plan.shares
@@ -243,11 +238,14 @@ class _Cutter:
         return [messages[asked], *tail]
 
     def clip_turn(self, message: Message) -> str:
-        return self._measure.clip(message.content or "", self._shares.turn)
+        text = message.content or ""
+        whole = self._measure.text(text) <= self._shares.turn
+        return text if whole else self._measure.clip(text, self._shares.turn, _marker(message))
 
     def parts_of_turn(self, message: Message) -> Sequence[JSON]:
         """Pictures of earlier turns are looked at again as long as they cost no more than a turn may."""
-        return self._measure.parts(message) if self._measure.beside(message) <= self._shares.turn else ()
+        parts = self._measure.parts(message)
+        return parts if parts and self._measure.beside(message) <= self._shares.turn else ()
 
     def _turn_cost(self, message: Message) -> int:
         text = min(self._measure.text(message.content or ""), self._shares.turn)

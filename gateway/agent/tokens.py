@@ -74,7 +74,10 @@ def _size(text: str) -> int:
 
 
 def _message_size(message: Message) -> int:
-    size = MESSAGE_OVERHEAD * BYTES_PER_TOKEN + _content_size(message.get("content"))
+    content = message.get("content")
+    size = MESSAGE_OVERHEAD * BYTES_PER_TOKEN + (_size(content) if isinstance(content, str) else _content_size(content))
+    if len(message) == 2:  # role and content, as nearly all
+        return size
     calls: list[Any] = message.get("tool_calls") or []
     for call in calls:
         function: dict[str, Any] = call.get("function") or {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -67,6 +68,7 @@ def last_of_user(turns: Sequence[JSON]) -> int | None:
     return next((i for i in range(len(turns) - 1, -1, -1) if turns[i]["role"] == "user"), None)
 
 
+@lru_cache(maxsize=4_096)
 def time_line(moment: int, zone: ZoneInfo) -> str:
     when = datetime.fromtimestamp(moment / 1000, UTC).astimezone(zone)
     return f"[{when:%A, %Y-%m-%d %H:%M} {zone.key}]"

@@ -2,9 +2,14 @@
 
 from dataclasses import dataclass
 
-SYSTEM_BUDGET = 2_500
+SYSTEM_BUDGET, LEAST_SYSTEM = 2_500, 740
+"""System prompt and tool schemas; in small windows less, but not less than a few tools need."""
 NOTES_BUDGET = 4_000
+DIGEST_BUDGET = 800
+RECALL_BUDGET = 800
 SKILLS_BUDGET = 500
+WHOLE_BUDGET = 16_300
+"""Where the window has room for that, every block has its full budget."""
 RECENT_SHARE, RECENT_LEAST, RECENT_MOST = 0.08, 4_000, 16_000
 NEW_MESSAGE_RESERVE = 4_000
 RESULT_CLIP = 8_000
@@ -43,9 +48,25 @@ class Window:
         """The budget of the recent turns where the window has room for all budgets."""
         return int(min(max(self.size * RECENT_SHARE, RECENT_LEAST), RECENT_MOST))
 
-    def own_prompt(self, left: int) -> int:
-        """The most of the agent's and the house's own words in the system prompt, of what is `left` beside tools and callers' words."""
-        return max(min(SYSTEM_BUDGET, left // 2), left // 4)
+    @property
+    def fixed(self) -> int:
+        """The budget of the system prompt and the tool schemas together."""
+        scaled = int(SYSTEM_BUDGET * min(1.0, self.room / WHOLE_BUDGET))
+        return max(scaled, min(LEAST_SYSTEM, self.room // 4))
+
+    @property
+    def is_small(self) -> bool:
+        """Whether not all blocks have their full budgets."""
+        return self.room < WHOLE_BUDGET
+
+    def own_prompt(self, left: int, tools: int) -> int:
+        """The most of the agent's and the house's own words in the system prompt, of what is `left` beside callers' words and tools of
+        this size. Where there is room, a long prompt of an agent is not cut."""
+        return (
+            max(self.fixed - tools, min(self.fixed // 3, left))
+            if self.is_small
+            else max(min(SYSTEM_BUDGET, left // 2), left // 4)
+        )
 
     def answer_beside(self, prompt: int, wanted: int | None = None) -> int:
         """How long the answer to a prompt of this size may be. `wanted`: by a caller, who may have what is left."""
@@ -59,8 +80,10 @@ class Shares:
 
     run: int
     notes: int
+    digest: int
     skills: int
     recent: int
+    recall: int
 
     @property
     def turn(self) -> int:
@@ -75,14 +98,16 @@ class Shares:
 
 def shares(left: int, window: Window) -> Shares:
     """History gives way in coarse steps, so that the length of a message does not move the cut of the one before."""
-    full = NOTES_BUDGET + SKILLS_BUDGET + window.recent
+    full = NOTES_BUDGET + DIGEST_BUDGET + SKILLS_BUDGET + window.recent + RECALL_BUDGET
     history = min(full, max(0, left - RUN_BUDGET, left // 2))
     scale = int(history / full * _STEPS) / _STEPS
     return Shares(
         run=max(0, min(RUN_BUDGET, left - int(full * scale))),
         notes=int(NOTES_BUDGET * scale),
+        digest=int(DIGEST_BUDGET * scale),
         skills=int(SKILLS_BUDGET * scale),
         recent=int(window.recent * scale),
+        recall=int(RECALL_BUDGET * scale),
     )
 
 

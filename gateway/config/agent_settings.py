@@ -66,7 +66,7 @@ def agent_profile(config: Config, run: Run, session: Session) -> AgentProfile:
     agent = config.agents.get(session.agent) or config.agents["main"]
     names = [name for name in agent.tools if name != "memory" or config.memory.enabled]
     prompt = run.options.system_prompt or agent.system_prompt
-    return AgentProfile(system_prompt=prompt, toolbox=Toolbox.of(names))
+    return AgentProfile(system_prompt=prompt, toolbox=Toolbox.of(names), remembers=config.memory.enabled)
 
 
 def fold_settings(config: Config) -> FoldSettings:

@@ -64,7 +64,7 @@ def _cramped(config: Config) -> Iterator[Finding]:
         said = f"leaves answers {window.answer} tokens, not {model.max_output_tokens}"
         yield Finding(path=("model", key), said=said, hint="an answer gets a quarter of the window at most")
     for name, agent in config.agents.items():
-        size, most = Tokens().text(agent.system_prompt), window.own_prompt(window.room * 2 // 3)
+        size, most = Tokens().text(agent.system_prompt), window.own_prompt(window.room * 2 // 3, window.fixed // 3)
         if size > most:
             said = f"is cut: about {size} tokens, and {most} fit into model.context_window"
             hint = "shorten it; only its first sentences are sent"

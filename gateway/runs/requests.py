@@ -4,22 +4,29 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sqlalchemy import Connection
+
 from gateway.agent import prompt
 from gateway.agent.house_prompt import house_blocks
+from gateway.agent.memory import recall
 from gateway.agent.models.interface import Answer, ContextOverflow, ModelRequest
 from gateway.agent.prompt import Built, Material
 from gateway.agent.tools import skill
 from gateway.agent.tools.registry import Toolbox
+from gateway.runs.farewell import is_farewell
 from gateway.runs.message_parts import parts_to_show
+from gateway.runs.remembered import Remembered
 from gateway.runs.replies import NO_REPLY
 from gateway.runs.services import AgentProfile, Services
 from gateway.runs.snapshot import Snapshot
 from gateway.texts import say
 from sessions.keys import ChatKind
-from sessions.records import Role, Source
+from sessions.records import Message, Role, Source
 
 _EXACT = frozenset({Source.API, Source.THREAD})
 """Sessions of programs: what they send is never cut."""
+SHOWN_ANYWAY = 8
+"""So many of the newest messages are in the prompt, or very long; they are not searched for."""
 
 
 class Requests:
@@ -28,6 +35,7 @@ class Requests:
         self._run_id = run_id
         self._built: Built | None = None
         self._refused: ContextOverflow | None = None
+        self._recalled: tuple[int, Sequence[Message]] | None = None
         self._most: int | None = None  # tokens of a prompt, once a larger one was refused
 
     async def build(self, seen: Snapshot, profile: AgentProfile, toolbox: Toolbox) -> ModelRequest:
@@ -36,11 +44,16 @@ class Requests:
         wanted = options.model or seen.session.chosen_model or profile.model
         await self._house.model().learn_window(wanted)
         exact = seen.session.source in _EXACT
+        remembered = seen.remembered if profile.remembers else Remembered()
         shown = await parts_to_show(seen.history, self._run_id, every=exact)
         material = Material(
             system_prompt=profile.system_prompt,
-            house=house_blocks(seen.session, _person(seen), frozenset(toolbox.tools)),
-            notes=seen.notes,
+            house=lambda tools: house_blocks(seen.session, _person(seen), tools),
+            notes=remembered.notes,
+            digest=remembered.digest,
+            folded_to=seen.folded_to,
+            older=seen.older,
+            recalled=await self._recall(seen, only_here=not profile.remembers),
             skills=await self._skills(seen.session.ns) if toolbox.get("skill") else (),
             history=seen.history,
             message_count=seen.session.message_count,
@@ -68,6 +81,16 @@ class Requests:
             sampling=options.sampling,
             exact=exact and any(shown.get(each.id) for each in seen.history if each.run_id == self._run_id),
         )
+
+    async def _recall(self, seen: Snapshot, *, only_here: bool) -> Sequence[Message]:
+        """Searched once for each new message, so that the steps of a run share their prompts. After a refusal nothing is recalled."""
+        asked = max((message.id for message in seen.history if message.role is Role.USER), default=0)
+        if self._most is not None or is_farewell(seen.run):
+            return ()
+        if self._recalled is None or self._recalled[0] != asked:
+            found = await self._house.database.read(_search_past, seen, only_here=only_here)
+            self._recalled = (asked, found)
+        return self._recalled[1]
 
     def _take(self, built: Built) -> None:
         if self._refused is not None and built.size >= self._last.size:
@@ -102,6 +125,14 @@ class Requests:
         """Nobody waits for a thread only to hear that there are none."""
         folder = self._house.skills
         return await asyncio.to_thread(skill.listing, folder, ns) if folder.is_dir() else ()
+
+
+def _search_past(conn: Connection, seen: Snapshot, *, only_here: bool) -> Sequence[Message]:
+    if not recall.has_past(conn, seen.session, SHOWN_ANYWAY):
+        return ()
+    text = recall.words_of(seen.history, seen.run.id)
+    above = frozenset(message.id for message in seen.history[-SHOWN_ANYWAY:])
+    return recall.search_past(conn, seen.session, text, run_id=seen.run.id, without=above, only_here=only_here)
 
 
 def _person(seen: Snapshot) -> str:

@@ -83,7 +83,9 @@ class RunSteps:
 
     async def look(self) -> Situation:
         day = self._day() if self._house.limits().per_day else ""
-        self._seen = seen = await self._database.read(take_snapshot, self._run.id, day)
+        self._seen = seen = await self._database.read(
+            take_snapshot, self._run.id, day, self._house.tails, self._house.views
+        )
         if seen.run.route != self._route:
             self._route = seen.run.route
             self._house.live.tell(LiveEvent(self._run.id, "turned", run=seen.run))
@@ -171,7 +173,9 @@ class RunSteps:
         waiting = [
             message
             for message in seen.history
-            if message.run_id == self._run.id and any(file.is_waiting for file in message.attachments)
+            if message.attachments
+            and message.run_id == self._claimed.id
+            and any(file.is_waiting for file in message.attachments)
         ]
         if settle is None or not waiting:
             return
@@ -212,7 +216,8 @@ class RunSteps:
 
     def _said(self, answer: Answer) -> ModelAnswer:
         # Some models count their ids anew with every answer, and an approval counts for one call only: each gets an id of its own.
-        taken = {made["id"] for message in self._look.history for made in message.tool_calls or ()}
+        history = self._look.history if answer.tool_calls else ()
+        taken = {made["id"] for message in history for made in message.tool_calls or ()}
         return ModelAnswer(
             text="" if is_farewell(self._claimed) else answer.text,  # nobody reads it, now or later
             tool_calls=[call.as_sent(new_call_id() if call.id in taken else None) for call in answer.tool_calls],
@@ -344,7 +349,7 @@ class RunSteps:
         made = [
             each
             for message in self._look.history
-            if message.run_id == self._run.id
+            if message.run_id == self._claimed.id
             for each in message.tool_calls or ()
         ]
         same = (each["function"] for each in made if each["id"] in results)

@@ -11,8 +11,10 @@ from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
 from gateway.observe.standstill import Standstills
 from gateway.runs.budget import RunLimits
+from gateway.runs.history import JournalTails
 from gateway.runs.live_events import LiveEvents
 from gateway.runs.outages import ModelOutages
+from gateway.runs.remembered import MemoryViews
 from gateway.runs.reset_policies import NEVER, ResetPolicies
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
@@ -28,6 +30,8 @@ class AgentProfile:
     system_prompt: str
     toolbox: Toolbox = field(default_factory=Toolbox)
     model: str | None = None
+    remembers: bool = True
+    """False: nothing is known beyond the current session."""
 
 
 SettleFile = Callable[[StoredFile, Path], Awaitable[tuple[StoredFile, str]]]
@@ -46,6 +50,8 @@ class Services:
     window: Callable[[str | None], Window] = lambda _: Window()
     tokens: Tokens = field(default_factory=Tokens)
     live: LiveEvents = field(default_factory=LiveEvents)
+    tails: JournalTails = field(default_factory=JournalTails)
+    views: MemoryViews = field(default_factory=MemoryViews)
     outages: ModelOutages = field(default_factory=ModelOutages)
     clock: Clock = now_ms
     standstills: Standstills = field(default_factory=Standstills)

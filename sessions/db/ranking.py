@@ -14,6 +14,8 @@ from sqlalchemy import Connection
 from sessions.db.query import Term
 
 MOST = 100_000
+TELLING = 1.8
+"""A word that a fifth of all messages hold says little: it counts only where there are few others."""
 Part = tuple[str, tuple[object, ...]]
 """SQL with its parameters."""
 
@@ -45,10 +47,13 @@ class Places(Protocol):
 
 
 def ranked(
-    conn: Connection, places: Places, terms: Sequence[Term], limit: int | None, *, literal: bool = False
+    conn: Connection, places: Places, terms: Sequence[Term], limit: int | None, *, literal: bool = False, least: int = 2
 ) -> list[int]:
-    """Ids of messages. `literal`: only what was said counts."""
+    """Ids of messages. `literal`: only what was said counts. `least`: how many terms count however common they are."""
     rarities = _rarities(conn, places, terms)
+    terms, rarities = (terms, rarities) if literal else _telling(terms, rarities, least)
+    if not terms:
+        return []
     alone = len(terms) == 1  # one word gains nothing from neighbours: they contain it themselves
     wanted = [Place.TEXT] if literal else [Place.TEXT, Place.SENDER, *([] if alone else [Place.NEAR])]
     said = [_scored(places, place, term, rare) for place in wanted for term, rare in zip(terms, rarities, strict=True)]
@@ -60,6 +65,13 @@ def ranked(
         together += f" UNION ALL SELECT id, max(score) AS score FROM ({places.sources}) b GROUP BY id"  # noqa: S608  # the same
     sql = f"{tables} SELECT id FROM ({together}) c GROUP BY id ORDER BY sum(score) DESC, id DESC LIMIT {limit or MOST}"  # noqa: S608  # the same
     return list(conn.exec_driver_sql(sql, _values([*noted, *said])).scalars())
+
+
+def _telling(terms: Sequence[Term], rarities: Sequence[float], least: int) -> tuple[Sequence[Term], Sequence[float]]:
+    """Without words that stand nearly everywhere, where there are others: they tell nothing, and to count them takes longest."""
+    order = sorted(range(len(terms)), key=lambda i: -rarities[i])
+    kept = [i for place, i in enumerate(order) if place < least or rarities[i] >= TELLING]
+    return [terms[i] for i in kept], [rarities[i] for i in kept]
 
 
 def _scored(places: Places, place: Place, term: Term, rarity: float) -> Part:

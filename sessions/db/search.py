@@ -164,20 +164,22 @@ _PAGES = (40, 160, 800)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What is searched: everything (for the owner of the machine only), one namespace of it, one session key of that.
+    """What is searched: everything (for the owner of the machine only), one namespace of it, one session key of that, one session.
 
     `without_run`: the messages of this run are left out, `without`: these.
     """
 
     ns: str | None = None
     key: str | None = None
+    session: str | None = None
     without_run: str | None = None
     without: Container[int] = ()
 
-    def takes(self, message: int, run_id: str | None, key: str) -> bool:
+    def takes(self, message: int, run_id: str | None, key: str, session_id: str) -> bool:
         """Whether this message counts."""
         is_of_run = self.without_run is not None and run_id == self.without_run
-        return self.key in {None, key} and not is_of_run and message not in self.without
+        is_here = self.key in {None, key} and self.session in {None, session_id}
+        return is_here and not is_of_run and message not in self.without
 
 
 def search(
@@ -201,11 +203,18 @@ def search(
 
 
 def best(
-    conn: Connection, query: Query, scope: Scope, *, limit: int, source: str | None = None, cut_off: int | None = None
+    conn: Connection,
+    query: Query,
+    scope: Scope,
+    *,
+    limit: int,
+    source: str | None = None,
+    cut_off: int | None = None,
+    least: int = 2,
 ) -> list[Hit]:
-    """The best hits of a parsed query in this scope."""
+    """The best hits of a parsed query in this scope. `least`: how many of its words count, however common they are."""
     token = None if scope.ns is None else namespace_token(scope.ns)
-    found = _index(conn).find(conn, query, token, source, max(limit, sum(_PAGES)), cut_off)
+    found = _index(conn).find(conn, query, token, source, max(limit, sum(_PAGES)), cut_off, least)
     chosen: list[int] = []
     for size in (limit, *_PAGES):
         page, found = found[:size], found[size:]
@@ -222,7 +231,7 @@ def notes(conn: Connection, query: Query, ns: str, *, limit: int) -> list[int]:
 
 
 _FACTS = (
-    select(messages.c.id, messages.c.run_id, sessions.c.session_key)
+    select(messages.c.id, messages.c.run_id, sessions.c.session_key, sessions.c.id)
     .join(sessions, sessions.c.id == messages.c.session_id)
     .where(messages.c.id.in_(bindparam("ids", expanding=True)))
 )

@@ -71,7 +71,13 @@ def _changes(conn: Connection) -> int:
 
 
 def find(
-    conn: Connection, query: Query, ns: str | None, source: str | None, limit: int, cut_off: int | None
+    conn: Connection,
+    query: Query,
+    ns: str | None,
+    source: str | None,
+    limit: int,
+    cut_off: int | None,
+    least: int = 2,
 ) -> list[int]:
     terms = [term for term in query.terms() if not term.prefix]
     parameters: dict[str, object] = {"limit": limit, "source": source, "cut_off": cut_off}
@@ -84,7 +90,7 @@ def find(
         conditions.append("m.id < :cut_off")
     if not terms:
         return _newest(conn, conditions, parameters)
-    found = ranked(conn, _Places(ns), terms, None if conditions else limit, literal=query.literal)
+    found = ranked(conn, _Places(ns), terms, None if conditions else limit, literal=query.literal, least=least)
     return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
 
 

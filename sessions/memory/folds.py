@@ -16,7 +16,7 @@ from sessions.db.query import any_of_its_words, stems
 from sessions.db.schema import folds, memory_state, messages, observations, sessions
 from sessions.db.schema import runs as runs_table
 from sessions.db.search import SAID
-from sessions.db.sql import insert_or_ignore
+from sessions.db.sql import insert_or_ignore, param
 from sessions.errors import NotFound
 from sessions.inbox import serialize
 from sessions.memory import forgotten
@@ -83,9 +83,19 @@ def unfolded(conn: Connection, session_ids: Collection[str] | None = None) -> li
     ]
 
 
+_FOLDED_TO = select(folds.c.folded_to).where(folds.c.session_id == param("session"))
+
+
 def folded_to(conn: Connection, session_id: str) -> int:
     """The last message of the session that is folded; 0: none."""
-    return conn.scalar(select(folds.c.folded_to).where(folds.c.session_id == session_id)) or 0
+    return conn.scalar(_FOLDED_TO, {"session": session_id}) or 0
+
+
+def count_unfolded(conn: Connection, session_id: str, *, before: int, most: int = 500) -> int:
+    """How many messages ahead of this one are not folded; counts up to `most` of them."""
+    mine = (messages.c.session_id == session_id, messages.c.id > folded_to(conn, session_id), messages.c.id < before)
+    found = select(messages.c.id).where(*mine, SAID).limit(most).subquery()
+    return conn.scalar(select(func.count()).select_from(found)) or 0
 
 
 def skip(conn: Connection, session_id: str) -> None:

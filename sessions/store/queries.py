@@ -1,6 +1,7 @@
 """Looking sessions and their messages up."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, or_, select
 from sqlalchemy.sql import ColumnElement
@@ -57,6 +58,46 @@ def last_ended(conn: Connection, key: str) -> Session | None:
     query = select(sessions).where(*ended).order_by(sessions.c.ended_at.desc(), sessions.c.started_at.desc()).limit(1)
     row = conn.execute(query).mappings().first()
     return Session.from_row(row) if row else None
+
+
+_ENDED = select(sessions.c.id).where(sessions.c.session_key == param("key"), sessions.c.ended_at.is_not(None)).limit(1)
+
+
+def has_ended(conn: Connection, key: str) -> bool:
+    """Whether there is an ended session of this key."""
+    return conn.scalar(_ENDED, {"key": key}) is not None
+
+
+_SETTLED = select(sessions.c.settled_to, sessions.c.rewrites, sessions.c.parent_session_id).where(
+    sessions.c.id == param("session")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalMark:
+    """`settled_to`: rows up to this one do not change, as long as `rewrites` does not. `parent`: the session that this one continues."""
+
+    settled_to: int
+    rewrites: int
+    parent: str | None
+
+
+def journal_mark(conn: Connection, session_id: str) -> JournalMark:
+    """Tells whether rows that were read before are still the same."""
+    settled_to, rewrites, parent = conn.execute(_SETTLED, {"session": session_id}).one()
+    return JournalMark(settled_to=settled_to, rewrites=rewrites, parent=parent)
+
+
+_AFTER = (
+    select(messages)
+    .where(messages.c.session_id == param("session"), messages.c.id > param("after"))
+    .order_by(messages.c.id)
+)
+
+
+def messages_after(conn: Connection, session_id: str, after: int) -> list[Message]:
+    """All messages of the session behind this one."""
+    return [Message.from_row(row) for row in conn.execute(_AFTER, {"session": session_id, "after": after}).mappings()]
 
 
 def newest(conn: Connection, source: str) -> Session | None:

@@ -246,7 +246,9 @@ class Arrivals(RuleBasedStateMachine):
         if any(message.role is Role.USER for message in rows):
             run_id = next((m.run_id for m in reversed(rows) if m.run_id), "")
             seen = {"history": rows, "message_count": len(rows), "run_id": run_id}
-            request = build(Material(system_prompt="x", house=("y",), **seen), Tokens(), window=Window()).request
+            request = build(
+                Material(system_prompt="x", house=lambda _: ("y",), **seen), Tokens(), window=Window()
+            ).request
             assert refuse({"messages": list(request.messages), "model": "m"}, Speaks()) is None
 
     @invariant()

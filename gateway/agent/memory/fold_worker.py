@@ -28,6 +28,8 @@ log = get_logger(__name__)
 
 TRIGGER_TOKENS = 4_000
 """When more than that is unfolded, the oldest is folded, down to half of it."""
+TRIGGER_COUNT = 120
+"""The same for the number of messages: a prompt shows a few more."""
 IDLE_MS, IDLE_TOKENS = 10 * 60_000, 500
 """After such a silence all is folded, if it is more than a little."""
 GROUP_SECONDS = 1.0
@@ -177,6 +179,8 @@ class FoldWorker:
             return 0
         if each.tokens > self._trigger():
             return self._trigger() // 2
+        if each.count > TRIGGER_COUNT:
+            return each.tokens // 2
         return 0 if now >= each.last_at + IDLE_MS and _is_worth_it(each) else None
 
     def _trigger(self) -> int:

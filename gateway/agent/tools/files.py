@@ -21,15 +21,14 @@ MAX_FILES = 5_000
 class FilesArguments(Arguments):
     keeps_empty = frozenset({"content"})
     action: Literal["read", "write", "list", "delete", "send"]
-    path: Annotated[str, Field(max_length=500, description="relative, e.g. notes/plan.md")] = "."
-    content: Annotated[
-        str | None, Field(max_length=MAX_FILE, description="what to write, or a few words to send with the file")
-    ] = None
+    path: Annotated[str, Field(max_length=500, description="e.g. notes/plan.md")] = "."
+    content: Annotated[str | None, Field(max_length=MAX_FILE, description="to write, or to say with a sent file")] = (
+        None
+    )
 
 
 async def files(place: ToolContext, arguments: FilesArguments) -> str:
-    """Read, write, list and delete text files that you keep across conversations. Files that people send arrive under inbox/.
-    With send, the person you talk to gets a file of any kind in the chat."""
+    """Files that you keep across conversations. send: puts a file into the chat."""
     if arguments.action != "send":
         return await asyncio.to_thread(_act, place.workspace, arguments)
     file = inside(place.workspace, arguments.path)

@@ -17,23 +17,26 @@ def _kind(said: object) -> object:
     return said if said in notes.KINDS else "fact"
 
 
+def _as_text(said: object) -> object:
+    return str(said) if isinstance(said, int) else said
+
+
 class MemoryArguments(Arguments):
     action: Literal["save", "forget", "list"]
     text: Annotated[
         str | None,
-        Field(max_length=notes.MAX_TEXT, description="save: one sentence, complete in itself; forget: o<number>"),
+        Field(max_length=notes.MAX_TEXT, description="one complete sentence; to forget: o<number>"),
     ] = None
     kind: Annotated[Literal["fact", "preference", "decision", "event"], BeforeValidator(_kind)] = "fact"
-    cause: Annotated[str | None, Field(description="why it is so")] = None
+    cause: Annotated[str | None, Field(description="why")] = None
     happened: Annotated[str | None, Field(description="YYYY-MM-DD")] = None
-    replaces: Annotated[str | int | None, Field(description="number of the note that is no longer true, e.g. o57")] = (
-        None
-    )
+    replaces: Annotated[
+        str | None, BeforeValidator(_as_text), Field(description="o<number> that is no longer true")
+    ] = None
 
 
 async def memory(place: ToolContext, arguments: MemoryArguments) -> str:
-    """Keep notes that outlast this conversation: facts, preferences, decisions with their reason, events. You see them in every
-    conversation here. Replace what has changed."""
+    """Your notes, which outlast this conversation."""
     try:
         match arguments.action:
             case "save":

@@ -154,7 +154,7 @@ def _explain(error: Exception) -> str:
 
 
 def _lean(schema: Any) -> Any:
-    """Without titles and nulls, which cost tokens and say nothing."""
+    """Without titles, nulls, defaults and limits, which cost tokens and help no model; arguments are checked against them all the same."""
     if isinstance(schema, list):
         return [_lean(item) for item in cast(list[Any], schema)]
     if not isinstance(schema, dict):
@@ -170,8 +170,13 @@ def _lean(schema: Any) -> Any:
     return {
         name: {k: _lean(v) for k, v in cast(dict[str, Any], value).items()} if name == "properties" else _lean(value)
         for name, value in typed.items()
-        if not (name == "title" and isinstance(value, str))
+        if name not in _UNSAID or isinstance(value, dict)
     }
+
+
+_UNSAID = frozenset(
+    {"title", "default", "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "additionalProperties"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,15 +22,14 @@ _AROUND = 6
 
 
 class SessionSearchArguments(Arguments):
-    query: Annotated[str | None, Field(max_length=500, description='words, "a phrase", AND, OR, NOT, prefix*')] = None
+    query: Annotated[str | None, Field(max_length=500, description="two to five words")] = None
     limit: Annotated[int, Field(ge=1, le=50)] = 20
-    message: Annotated[int | None, Field(ge=1, le=2**53, description="number of a message that is to be read")] = None
-    offset: Annotated[int, Field(ge=0, description="of that message, from this character on")] = 0
+    message: Annotated[int | None, Field(ge=1, le=2**53, description="its number")] = None
+    offset: Annotated[int, Field(ge=0, description="read it from this character on")] = 0
 
 
 async def session_search(place: ToolContext, arguments: SessionSearchArguments) -> str:
-    """Search everything that was ever said here, in this and earlier conversations. Gives the passages around the best hits. With
-    message, gives that one message, page by page."""
+    """Search all that was said here, in this and earlier conversations; or read one message by its number."""
     if arguments.message is not None:
         return await _page(place, arguments.message, arguments.offset)
     if arguments.query is None:

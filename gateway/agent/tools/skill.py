@@ -22,14 +22,12 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 class SkillArguments(Arguments):
     action: Literal["save", "view", "list", "delete"]
-    name: Annotated[str | None, Field(description="lower-case words joined by -")] = None
-    content: Annotated[
-        str | None, Field(max_length=MAX_SKILL, description="Markdown; the first line says what it is for")
-    ] = None
+    name: Annotated[str | None, Field(description="words joined by -")] = None
+    content: Annotated[str | None, Field(max_length=MAX_SKILL, description="first line: what it is for")] = None
 
 
 async def skill(place: ToolContext, arguments: SkillArguments) -> str:
-    """Save how something is done well, so that you can do it the same way next time; view a skill before you use it."""
+    """Skills: how something is done well."""
     return await asyncio.to_thread(_act, place.skills, place.session.ns, arguments)
 
 

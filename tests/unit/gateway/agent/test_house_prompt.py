@@ -17,10 +17,10 @@ def session(sqlite: Database) -> Session:
 
 def test_it_names_the_platform_the_person_and_only_the_tools_that_there_are(session: Session) -> None:
     first, _, tools, safety = house_blocks(session, "Ann", {"memory", "ask_human"})
-    assert first.startswith("You are in a chat on Telegram with Ann. ")
+    assert first.startswith("You talk with Ann in a chat on Telegram. ")
     assert "Markdown" in first
     assert "- memory: " in tools
-    assert "- ask_human: only when" in tools
+    assert "- ask_human: only in the middle of a task" in tools
     assert "files" not in tools
     assert "never an instruction" in safety
 

@@ -111,7 +111,7 @@ def test_schemas_are_lean_complete_and_made_once():
         assert schema["function"]["description"]
         assert "title" not in schema["function"]["parameters"]
     properties = schemas[0]["function"]["parameters"]["properties"]
-    assert properties["cause"] == {"type": "string", "description": "why it is so"}
+    assert properties["cause"] == {"type": "string", "description": "why"}
 
 
 def test_a_toolbox_leaves_out_what_it_does_not_know_and_what_it_must_not_offer():

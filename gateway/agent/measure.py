@@ -1,0 +1,49 @@
+"""Estimates of what the parts of a prompt cost, in tokens."""
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from gateway.agent.models.interface import JSON
+from gateway.agent.tokens import Tokens
+from sessions.records import Message, Role
+
+MESSAGE_OVERHEAD = 4
+TIME_LINE = 16
+
+
+class Measure:
+    """Estimates in tokens, for one model."""
+
+    def __init__(self, tokens: Tokens, model: str, parts: Callable[[Message], Sequence[JSON]]) -> None:
+        self.model = model
+        self.parts = parts
+        self._tokens = tokens
+
+    def text(self, text: str) -> int:
+        return self._tokens.text(text, self.model)
+
+    def tools(self, tools: Sequence[JSON]) -> int:
+        return sum(self.text(json.dumps(tool, ensure_ascii=False)) for tool in tools)
+
+    def clip(self, text: str, budget: int, marker: str = " […]") -> str:
+        return self._tokens.clip(text, budget, self.model, marker=marker)
+
+    def beside(self, message: Message) -> int:
+        """All of it except its text."""
+        size = MESSAGE_OVERHEAD
+        if message.role is Role.USER:
+            size += TIME_LINE
+            if parts := self.parts(message):
+                size += self._tokens.messages([{"content": list(parts)}], self.model)
+        if message.tool_calls:
+            size += sum(self.text(json.dumps(call)) for call in message.tool_calls)
+        return size + self.text(message.tool_call_id) if message.tool_call_id else size
+
+    def together(self, messages: Sequence[Message]) -> int:
+        """Neighbours of users become one message."""
+        joined = sum(one.role is other.role is Role.USER for one, other in pairwise(messages))
+        return sum(map(self.message, messages)) - joined * (MESSAGE_OVERHEAD + TIME_LINE - 1)
+
+    def message(self, message: Message) -> int:
+        return self.text(message.content or "") + self.beside(message)

@@ -1,0 +1,76 @@
+"""The end of a session's journal, of which only what is new is read again with every step."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from sessions import store
+from sessions.records import EndReason, Message, Role, Run
+
+EARLIER = 160
+"""Messages before those of the run. Folds keep fewer unfolded, so that nothing falls between."""
+SLACK = 80
+MOST = 4_000
+_KEPT_BYTES, _KEPT_OF_ONE = 6_000_000, 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    rewrites: int
+    rows: list[Message]
+    size: int
+
+
+class JournalTails:
+    """The newest settled messages of the sessions that were worked on last. Safe to use from several threads: what is kept is never changed,
+    only replaced."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._size = 0
+
+    def history(self, conn: Connection, run: Run) -> list[Message]:
+        """All of this run and what stood before it, as much at every step, so that the steps share the start of their prompts; after a
+        run of very many calls, back to the message that it was about."""
+        found = self._newest(conn, run.session_id)
+        while True:
+            own = sum(message.run_id == run.id for message in found)
+            start = max(0, len(found) - own - EARLIER)
+            asked = any(message.role is Role.USER for message in found[start : len(found) - own])
+            if len(found) < EARLIER or (own + EARLIER <= len(found) and asked) or len(found) >= MOST:
+                return found if not asked else found[start:]
+            more = store.last_messages(conn, run.session_id, 2 * len(found) + own)
+            if len(more) <= len(found):
+                return found if not asked else found[start:]
+            found = more
+
+    def _newest(self, conn: Connection, session_id: str) -> list[Message]:
+        mark = store.journal_mark(conn, session_id)
+        kept = self._kept.get(session_id)
+        if kept is None or kept.rewrites != mark.rewrites:
+            rows = store.last_messages(conn, session_id, EARLIER + SLACK)
+            if len(rows) < EARLIER and mark.parent is not None:
+                rows = [*self._of_parent(conn, mark.parent, EARLIER - len(rows)), *rows]
+        else:
+            rows = [*kept.rows, *store.messages_after(conn, session_id, kept.rows[-1].id if kept.rows else 0)]
+        self._keep(session_id, mark, rows, kept)
+        return rows
+
+    def _of_parent(self, conn: Connection, session_id: str, wanted: int) -> list[Message]:
+        """The session that this one continues, which had grown too long."""
+        if store.get(conn, session_id).end_reason is not EndReason.COMPRESSED:
+            return []
+        return store.last_messages(conn, session_id, wanted)
+
+    def _keep(self, session_id: str, mark: store.JournalMark, rows: list[Message], before: _Kept | None) -> None:
+        settled = [message for message in rows if message.id <= mark.settled_to or message.session_id != session_id]
+        if before is not None and len(settled) == len(before.rows) and before.rewrites == mark.rewrites:
+            return
+        settled = settled[-EARLIER - 40 :]
+        size = sum(len(message.content or "") + 400 for message in settled)
+        self._kept.pop(session_id, None)
+        if size <= _KEPT_OF_ONE and settled:
+            self._kept[session_id] = _Kept(mark.rewrites, settled, size)
+        while sum(kept.size for kept in list(self._kept.values())) > _KEPT_BYTES:
+            self._kept.popitem(last=False)

@@ -1,0 +1,39 @@
+"""What a namespace remembers, as lines for the prompt. Read again only when it has changed."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from sessions import memory
+from sessions.memory import Line
+
+_KEPT = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """Notes in order, and the digest."""
+
+    notes: Sequence[Line] = ()
+    digest: str = ""
+
+
+class MemoryViews:
+    """Of the namespaces that were asked about last. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[int, Remembered]] = OrderedDict()
+
+    def of(self, conn: Connection, ns: str) -> Remembered:
+        """As it is now."""
+        state = memory.state(conn, ns)
+        kept = self._kept.get(ns)
+        if kept is not None and kept[0] == state.changes:
+            return kept[1]
+        found = Remembered(notes=memory.lines(conn, ns), digest=state.digest)
+        self._kept[ns] = (state.changes, found)
+        while len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return found
