@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Any
 
 from gateway.agent.models.interface import ModelError
 from gateway.agent.models.transcriber import Transcriber
@@ -31,7 +32,10 @@ from gateway.config.daemon_settings import (
 from gateway.config.load import Loaded
 from gateway.config.model import Config
 from gateway.observe.database_watch import DatabaseWatch
+from gateway.observe.heap import resident_bytes
+from gateway.observe.heartbeat import Heartbeat
 from gateway.observe.logging import get_logger
+from gateway.observe.reload_status import ReloadStatus
 from gateway.scheduler.resets import EVERY_SECONDS as RESETS_SECONDS
 from gateway.scheduler.resets import Resets
 from gateway.scheduler.ticks import ticking
@@ -50,6 +54,7 @@ class Serving:
     resets: Resets
     url: str
     key_hint: str
+    reloads: ReloadStatus
 
     async def reload(self, loaded: Loaded) -> list[str]:
         """Take over a configuration that is good. Nothing that is under way is dropped. Returns the lines of platforms that it started."""
@@ -57,9 +62,15 @@ class Serving:
         await self.app.take_over(loaded)
         started = await self.chats.follow(platform_sections(loaded.config), loaded.config.api.public_url)
         self.app.metrics.config_reloaded(taken=True)
+        self.reloads.taken()
         late = [change.path for change in changes if change.path.startswith(_NEEDS_RESTART)]
         log.info("config.reloaded", changed=[change.path for change in changes], after_restart=late)
         return await self.chats.lines(started)
+
+    def refused(self, problems: Sequence[str]) -> None:
+        """A changed configuration could not be taken over; the last good one counts."""
+        self.app.metrics.config_reloaded(taken=False)
+        self.reloads.refused(problems)
 
 
 @contextlib.asynccontextmanager
@@ -108,7 +119,20 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
         await chats.follow(platform_sections(settings.config), settings.config.api.public_url)
         resets = Resets(app.database, app.house.resets, clock=app.house.clock)
         await stack.enter_async_context(ticking({"resets": (RESETS_SECONDS, resets.tick)}))
-        yield Serving(app=app, chats=chats, resets=resets, url=url, key_hint=hint)
+        reloads = ReloadStatus()
+
+        def report() -> dict[str, Any]:
+            return {
+                "home": str(app.home),
+                "url": url,
+                "model": str(app.chosen),
+                "memory_bytes": resident_bytes(),
+                "parts": {"database": watch.part(), **chats.states()},
+                "config": reloads.part(),
+            }
+
+        await stack.enter_async_context(Heartbeat(database=app.database, describe=report).beating())
+        yield Serving(app=app, chats=chats, resets=resets, url=url, key_hint=hint, reloads=reloads)
 
 
 @contextlib.asynccontextmanager

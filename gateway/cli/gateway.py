@@ -1,4 +1,4 @@
-"""`hermes gateway`: the daemon that answers in the chats and over HTTP."""
+"""`hermes gateway run`: the daemon that answers in the chats and over HTTP."""
 
 import asyncio
 import contextlib
@@ -31,16 +31,7 @@ _A_REAL_MODEL = [
 STARTING = "No changes were made; the gateway was not started."
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def gateway(ctx: click.Context) -> None:
-    """Run the daemon that answers in your chats."""
-    if ctx.invoked_subcommand is None:
-        with run.make_context("run", [], parent=ctx) as below:  # so that its options, the home among them, are settled
-            run.invoke(below)
-
-
-@gateway.command()
+@click.command()
 @pass_cli
 def run(cli: Cli) -> None:
     """The daemon, in the foreground."""
@@ -157,11 +148,11 @@ async def _reload(cli: Cli, served: Serving, signals: process.Signals) -> None:
             for line in await served.reload(await asyncio.to_thread(load, cli.home, cli.environ)):
                 click.echo(line)
         except BadConfig as error:
-            served.app.metrics.config_reloaded(taken=False)
+            served.refused([problem.headline for problem in error.problems])
             log.error("config.refused", problems=len(error.problems))
             click.echo(error.render(), err=True)
         except (StateError, OSError) as error:  # a platform that cannot be built, a file that cannot be read
-            served.app.metrics.config_reloaded(taken=False)
+            served.refused([str(error)])
             log.error("config.refused", error=str(error))
 
 

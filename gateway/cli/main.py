@@ -15,7 +15,11 @@ COMMANDS = {
     "sessions": Later(
         module="gateway.cli.sessions", name="sessions", help="List, search, export and delete stored conversations."
     ),
-    "gateway": Later(module="gateway.cli.gateway", name="gateway", help="Run the daemon that answers in your chats."),
+    "gateway": Later(
+        module="gateway.cli.gateway_group",
+        name="gateway",
+        help="Run the daemon that answers in your chats, and ask how it is.",
+    ),
     "pair": Later(
         module="gateway.cli.pair", name="pair", help="List, approve and remove people who may talk to the agent."
     ),
@@ -27,6 +31,10 @@ COMMANDS = {
     "config": Later(
         module="gateway.cli.config", name="config", help="Look at the configuration, check it, and change it."
     ),
+    "backup": Later(
+        module="gateway.cli.backup", name="backup", help="Write everything into one file, also while the daemon runs."
+    ),
+    "restore": Later(module="gateway.cli.backup", name="restore", help="Make the home anew from a backup."),
     "completion": Later(
         module="gateway.cli.version", name="completion", help="Print the script that completes commands in a shell."
     ),

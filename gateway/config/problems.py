@@ -46,6 +46,11 @@ class Problem:
     also: tuple[SourcePlace, ...] = ()  # other places that the problem is about
 
     @property
+    def headline(self) -> str:
+        """In one line, without the hint."""
+        return f"{self.place}  {self.path}: {self.said}" if self.path else f"{self.place}  {self.said}"
+
+    @property
     def remedy(self) -> str:
         if self.suggestion is None:
             return self.hint

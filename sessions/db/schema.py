@@ -16,7 +16,7 @@ from sqlalchemy import (
 
 from sessions.db.sql import Prose
 
-HEAD = "0006"
+HEAD = "0007"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -285,6 +285,21 @@ leases = Table(
     Column("owner", Text, nullable=False),
     Column("until", BigInteger, nullable=False),
     _count("fence"),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("last_seen", BigInteger, nullable=False),
+    Column("report", Prose, nullable=False),
 )
 
 observations = Table(

@@ -140,6 +140,7 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
             "ALTER TABLE runs DROP COLUMN away_model",
             "ALTER TABLE asks DROP COLUMN approved",
             "ALTER TABLE inbox DROP COLUMN left_at",
+            "DROP TABLE workers",
             "DROP TABLE responses",
             "DROP INDEX observations_by_session",
             "ALTER TABLE observations DROP COLUMN asked_as",

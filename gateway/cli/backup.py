@@ -1,0 +1,207 @@
+"""`hermes backup` and `hermes restore`: a whole home in one file, made while the daemon runs."""
+
+import io
+import json
+import os
+import sqlite3
+import sys
+import tarfile
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.cli.context import Cli, pass_cli
+from gateway.cli.database_access import DATABASE, opened
+from gateway.cli.error_messages import Failed
+from gateway.cli.formatting import counted
+from gateway.config import database_url
+from gateway.home import check_home
+from sessions import meta
+from sessions.clock import iso, now_ms
+
+MANIFEST = "backup.json"
+_BEFORE = ("config.yaml", "config.schema.json", ".env", "api_key", "sessions")
+_AFTER = ("skills", "workspace", "outgoing")
+"""Transcripts follow the database, so they are read before it; files are there before the rows that name them, so they are read after it."""
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--yes", is_flag=True, help="Replace FILE without asking.")
+@pass_cli
+def backup(cli: Cli, file: Path, yes: bool) -> None:
+    """Write everything of this home into FILE (.tar or .tar.gz), also while the daemon runs.
+
+    It holds secrets and conversations: only you may read it.
+    """
+    check_home(cli.home)
+    on_server = bool(database_url(cli.home, cli.environ))
+    if not on_server and not (cli.home / DATABASE).exists():
+        raise Failed(f"There is nothing to save in {cli.home} yet.")
+    _may_replace(file, yes=yes)
+    began = now_ms()
+    with tempfile.TemporaryDirectory(dir=file.absolute().parent, prefix=".hermes-backup-") as folder:
+        made = Path(folder) / "backup"
+        with _written(made, packed=file.name.endswith(("gz", "tgz"))) as archive:
+            found = _save(cli.home, archive, Path(folder), on_server=on_server, at=began)
+        made.replace(file)
+    with opened(cli) as database:
+        database.write_now(meta.put, meta.LAST_BACKUP, str(began))
+    click.echo(f"Saved {counted(found, 'file')} of {cli.home} in {file} ({file.stat().st_size / 2**20:.1f} MB).")
+    if on_server:
+        click.echo("The conversations are in PostgreSQL and not in this file: save them with pg_dump.")
+
+
+def _may_replace(file: Path, *, yes: bool) -> None:
+    if file.is_dir():
+        raise Failed(f"{file} is a folder. Name a file, such as {file / 'hermes.tar'}.")
+    if not file.exists() or yes:
+        return
+    if not sys.stdin.isatty():
+        raise Failed(f"{file} is there already. Name another file, or replace it with --yes.")
+    click.confirm(f"{file} is there already. Replace it?", abort=True)
+
+
+@contextmanager
+def _written(path: Path, *, packed: bool) -> Generator[tarfile.TarFile]:
+    """An archive that only we may read, on the disk when the block ends."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as handle:
+        with tarfile.open(fileobj=handle, mode="w|gz" if packed else "w|") as archive:
+            yield archive
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def _save(home: Path, archive: tarfile.TarFile, folder: Path, *, on_server: bool, at: int) -> int:
+    facts = {"program": "hermes-gateway", "version": version("hermes-gateway"), "created_at": iso(at)}
+    _add_text(archive, MANIFEST, json.dumps(facts))
+    count = 0
+    with click.progressbar(length=_size(home), label="Saving", file=sys.stderr) as progress:
+        for path in _files(home, _BEFORE):
+            count += _add(archive, home, path, progress)
+        if not on_server:
+            snapshot = folder / DATABASE
+            _snapshot(home / DATABASE, snapshot)
+            archive.add(snapshot, DATABASE)
+            progress.update(snapshot.stat().st_size)
+            count += 1
+        for path in _files(home, _AFTER):
+            count += _add(archive, home, path, progress)
+    return count
+
+
+def _snapshot(database: Path, to: Path) -> None:
+    """The database as it is at this moment, without pages of what was deleted. Writers go on meanwhile."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as conn:
+        conn.execute("PRAGMA busy_timeout = 30000")
+        conn.execute("VACUUM INTO ?", (str(to),))
+    to.chmod(0o600)
+
+
+def _files(home: Path, names: tuple[str, ...]) -> Iterator[Path]:
+    for name in names:
+        place = home / name
+        if place.is_file() and not place.is_symlink():
+            yield place
+        for folder, below, files in os.walk(place):
+            below.sort()
+            for file in sorted(files):
+                path = Path(folder) / file
+                if path.is_file() and not path.is_symlink():
+                    yield path
+
+
+def _add(archive: tarfile.TarFile, home: Path, path: Path, progress: Any) -> int:
+    """A file that grows meanwhile is taken as long as it was; one that has gone is left out."""
+    try:
+        with path.open("rb") as handle:
+            entry = archive.gettarinfo(arcname=str(path.relative_to(home)), fileobj=handle)
+            archive.addfile(entry, io.BytesIO(handle.read(entry.size)) if entry.size < 1 << 20 else handle)
+    except FileNotFoundError:
+        return 0
+    progress.update(entry.size)
+    return 1
+
+
+def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode, entry.mtime = len(text.encode()), 0o600, int(now_ms() / 1000)
+    archive.addfile(entry, io.BytesIO(text.encode()))
+
+
+def _size(home: Path) -> int:
+    sizes = [path.stat().st_size for path in _files(home, (*_BEFORE, DATABASE, *_AFTER)) if path.exists()]
+    return max(1, sum(sizes))
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--yes", is_flag=True, help="Put an existing home aside without asking.")
+@pass_cli
+def restore(cli: Cli, file: Path, yes: bool) -> None:
+    """Make the home anew from FILE. What is in the home now is kept under another name."""
+    from gateway.cli.process import only_one
+
+    check_home(cli.home)
+    cli.home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cli.home.parent, prefix=".hermes-restore-") as folder:
+        found = Path(folder) / "home"
+        _unpack(file, found)
+        if not cli.home.exists() or not any(cli.home.iterdir()):
+            aside = None
+            cli.home.rmdir() if cli.home.exists() else None
+        else:
+            _may_put_aside(cli.home, yes=yes)
+            with only_one(cli.home):
+                pass
+            aside = _free_name(cli.home)
+            cli.home.rename(aside)
+        found.rename(cli.home)
+    click.echo(f"Restored {cli.home} from {file}.")
+    if aside is not None:
+        click.echo(f"What was there before is in {aside}.")
+    click.echo("`hermes gateway run` starts it; `hermes sessions list` shows what it holds.")
+
+
+def _may_put_aside(home: Path, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Failed(f"{home} holds something. With --yes it is put aside under another name.")
+    click.confirm(f"{home} holds something. Put it aside under another name?", abort=True)
+
+
+def _free_name(home: Path) -> Path:
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    names = (home.with_name(f"{home.name}.before-{stamp}{end}") for end in ("", *(f"-{n}" for n in range(2, 100))))
+    return next(name for name in names if not name.exists())
+
+
+def _unpack(file: Path, home: Path) -> None:
+    """Raises Failed for what is no whole backup of ours. Nothing leaves the folder, whatever the names in the file."""
+    from sessions.db.sqlite_check import quick_check
+
+    home.mkdir(mode=0o700)
+    try:
+        with tarfile.open(file) as archive:
+            archive.extractall(home, filter="data")
+        facts = json.loads((home / MANIFEST).read_text())
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        why = str(error).splitlines()[0].rstrip(":")
+        raise Failed(f"{file} is no backup that can be read: {why}. Nothing was changed.") from error
+    if facts.get("program") != "hermes-gateway":
+        raise Failed(f"{file} was not written by `hermes backup`. Nothing was changed.")
+    (home / MANIFEST).unlink()
+    for folder, below, files in os.walk(home):
+        for name in below:
+            (Path(folder) / name).chmod(0o700)
+        for name in files:
+            (Path(folder) / name).chmod(0o600)
+    if (home / DATABASE).exists():
+        quick_check(home / DATABASE)

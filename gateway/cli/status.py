@@ -1,0 +1,137 @@
+"""`hermes gateway status`: how the daemon is, from another terminal or another machine."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from click.exceptions import Exit
+from sqlalchemy import Connection
+
+from gateway.cli.context import Cli, pass_cli
+from gateway.cli.database_access import opened_if_there
+from gateway.cli.formatting import as_json, counted, one_line
+from gateway.texts.times import span
+from sessions import gauges, workers
+from sessions.clock import iso, now_ms
+from sessions.gauges import Gauges
+from sessions.records import OutState
+from sessions.workers import LeaseRow, WorkerRow, WorkerState
+
+NOT_RUNNING = 1
+
+
+@click.command()
+@click.option("--json", "wants_json", is_flag=True, help="Print one object.")
+@pass_cli
+def status(cli: Cli, wants_json: bool) -> None:
+    """How the running daemon is. Ends with 1 when none runs."""
+    with opened_if_there(cli) as database:
+        found = database.read_now(_look) if database is not None else _Found()
+    now = now_ms()
+    if wants_json:
+        click.echo(as_json(_facts(found, now)))
+    else:
+        click.echo("\n".join(_lines(cli, found, now)))
+    if not found.is_running(now):
+        raise Exit(NOT_RUNNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    workers: Sequence[WorkerRow] = ()
+    leases: Sequence[LeaseRow] = ()
+    numbers: Gauges = field(default_factory=lambda: Gauges(runs={}, oldest_unread=None, outbox={}, oldest_due=None))
+
+    def is_running(self, now: int) -> bool:
+        return any(row.state_at(now) is WorkerState.READY for row in self.workers)
+
+
+def _look(conn: Connection) -> _Found:
+    return _Found(workers=workers.everyone(conn), leases=workers.held_leases(conn, now_ms()), numbers=gauges.look(conn))
+
+
+def _facts(found: _Found, now: int) -> dict[str, Any]:
+    numbers = found.numbers
+    return {
+        "running": found.is_running(now),
+        "workers": [
+            {
+                "name": row.name,
+                "host": row.host,
+                "pid": row.pid,
+                "version": row.version,
+                "role": row.role,
+                "state": row.state_at(now),
+                "started_at": iso(row.started_at),
+                "last_seen": iso(row.last_seen),
+                **row.report,
+            }
+            for row in found.workers
+        ],
+        "leases": [{"name": row.name, "owner": row.owner, "until": iso(row.until)} for row in found.leases],
+        "queue": {
+            "oldest_unread_seconds": _age(numbers.oldest_unread, now),
+            "to_send": _to_send(numbers),
+            "oldest_due_seconds": _age(numbers.oldest_due, now),
+            "undelivered": _undelivered(numbers),
+        },
+        "runs": {
+            "running": numbers.runs.get("running", 0),
+            "waiting_on_human": numbers.runs.get("waiting_on_human", 0),
+        },
+    }
+
+
+def _lines(cli: Cli, found: _Found, now: int) -> Iterator[str]:
+    numbers = found.numbers
+    if not found.workers:
+        yield f"No gateway runs on {cli.home}. `hermes gateway run` starts one."
+    for row in found.workers:
+        yield from _worker_lines(row, now)
+    yield f"  {'Queue':<10} {_queue(numbers, now)}"
+    running, waiting = numbers.runs.get("running", 0), numbers.runs.get("waiting_on_human", 0)
+    yield f"  {'Runs':<10} {running} at work, {waiting} waiting for a person"
+    if undelivered := _undelivered(numbers):
+        yield f"  {'Problem':<10} {counted(undelivered, 'undelivered message')}: hermes outbox list"
+
+
+def _worker_lines(row: WorkerRow, now: int) -> Iterator[str]:
+    report, state = row.report, row.state_at(now)
+    if state is WorkerState.LOST:
+        yield f"hermes {row.version} was killed or does not answer: process {row.pid} on {row.host}, last seen {span((now - row.last_seen) / 1000)} ago."
+        return
+    yield f"hermes {row.version} is running for {span((now - row.started_at) / 1000)}, process {row.pid} on {row.host}"
+    yield f"  {'Home':<10} {report.get('home', '')}"
+    yield f"  {'Model':<10} {report.get('model', '')}"
+    yield f"  {'API':<10} {report.get('url', '')}"
+    for name, part in report.get("parts", {}).items():
+        yield f"  {name.title():<10} {one_line(part.get('words') or part.get('state') or '')}"
+    yield f"  {'Memory':<10} {report.get('memory_bytes', 0) / 2**20:.0f} MB"
+    config = report.get("config", {})
+    if refused := config.get("refused"):
+        problems = refused["problems"]
+        yield f"  {'Problem':<10} the changed configuration was refused at {refused['at']}, the last good one counts:"
+        yield from (f"  {'':<10} {one_line(problem)}" for problem in problems[:5])
+        yield f"  {'':<10} `hermes config check` shows what to write."
+
+
+def _queue(numbers: Gauges, now: int) -> str:
+    waits = (
+        ""
+        if numbers.oldest_unread is None
+        else f", the oldest message waits for {span((now - numbers.oldest_unread) / 1000)}"
+    )
+    return f"{counted(_to_send(numbers), 'message')} to send{waits}"
+
+
+def _to_send(numbers: Gauges) -> int:
+    return sum(count for (_, state), count in numbers.outbox.items() if state != OutState.DEAD)
+
+
+def _undelivered(numbers: Gauges) -> int:
+    return sum(count for (_, state), count in numbers.outbox.items() if state == OutState.DEAD)
+
+
+def _age(since: int | None, now: int) -> float | None:
+    return None if since is None else max(0.0, (now - since) / 1000)

@@ -1,0 +1,73 @@
+"""Reports to the database what this daemon is and how its parts are, for whoever asks from another terminal or machine."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from gateway.observe.logging import get_logger
+from sessions import leases, workers
+from sessions.clock import Clock, now_ms
+from sessions.db import Database
+from sessions.errors import StateError
+from sessions.workers import WorkerRow, WorkerState
+
+log = get_logger(__name__)
+
+EVERY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """`describe` gives the report of the moment."""
+
+    database: Database
+    describe: Callable[[], Mapping[str, Any]]
+    role: str = "all"
+    clock: Clock = now_ms
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    @contextlib.asynccontextmanager
+    async def beating(self) -> AsyncGenerator[None]:
+        """Reports while the block lasts; then the row goes."""
+        task = asyncio.create_task(self._run(self.clock()))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await self._quietly(workers.leave, _name())
+
+    async def _run(self, started_at: int) -> None:
+        await self._quietly(workers.forget_lost, self.clock())
+        while True:
+            await self._quietly(workers.report, self._row(started_at))
+            await self.sleep(EVERY_SECONDS)
+
+    def _row(self, started_at: int) -> WorkerRow:
+        return WorkerRow(
+            name=_name(),
+            owner=leases.this_owner(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=version("hermes-gateway"),
+            role=self.role,
+            state=WorkerState.READY,
+            started_at=started_at,
+            last_seen=self.clock(),
+            report=self.describe(),
+        )
+
+    async def _quietly(self, work: Callable[..., object], *values: object) -> None:
+        try:
+            await self.database.write(work, *values)
+        except StateError as error:  # whoever watches the database tells of it
+            log.debug("worker.not_reported", error=str(error))
+
+
+def _name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"

@@ -1,0 +1,86 @@
+"""The daemons that work on this database, as each of them has last reported."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+from sqlalchemy import Connection, RowMapping, delete, insert, select
+
+from sessions import leases
+from sessions.db.schema import leases as leases_table
+from sessions.db.schema import workers
+
+SILENT_MS = 30_000
+"""A worker that has not reported for so long is lost."""
+FORGOTTEN_MS = 24 * 3_600_000
+
+
+class WorkerState(StrEnum):
+    READY = "ready"
+    LOST = "lost"  # killed, or silent for long; in no row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """`owner`: as in leases. `report`: what it said about its parts."""
+
+    name: str
+    owner: str
+    host: str
+    pid: int
+    version: str
+    role: str
+    state: WorkerState
+    started_at: int
+    last_seen: int
+    report: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> Self:
+        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
+        values["state"], values["report"] = WorkerState(row["state"]), json.loads(row["report"])
+        return cls(**values)
+
+    def state_at(self, now: int) -> WorkerState:
+        is_lost = leases.is_dead(self.owner) or now - self.last_seen > SILENT_MS
+        return WorkerState.LOST if is_lost else self.state
+
+
+def report(conn: Connection, row: WorkerRow) -> None:
+    """Replaces what the worker has reported before."""
+    values = {name: getattr(row, name) for name in row.__slots__}
+    conn.execute(delete(workers).where(workers.c.name == row.name))
+    conn.execute(insert(workers), {**values, "report": json.dumps(row.report, ensure_ascii=False)})
+
+
+def leave(conn: Connection, name: str) -> None:
+    conn.execute(delete(workers).where(workers.c.name == name))
+
+
+def everyone(conn: Connection) -> list[WorkerRow]:
+    """The newest first."""
+    rows = conn.execute(select(workers).order_by(workers.c.started_at.desc(), workers.c.name)).mappings()
+    return [WorkerRow.from_row(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRow:
+    """What only one worker may do at a time, and who does it."""
+
+    name: str
+    owner: str
+    until: int
+
+
+def held_leases(conn: Connection, now: int) -> list[LeaseRow]:
+    rows = conn.execute(select(leases_table).where(leases_table.c.until > now).order_by(leases_table.c.name)).mappings()
+    return [LeaseRow(name=row["name"], owner=row["owner"], until=row["until"]) for row in rows]
+
+
+def forget_lost(conn: Connection, now: int) -> None:
+    """Removes those that are known to be dead, and those that have been silent for a day."""
+    for row in everyone(conn):
+        if leases.is_dead(row.owner) or now - row.last_seen > FORGOTTEN_MS:
+            leave(conn, row.name)
