@@ -9,6 +9,15 @@ from gateway.cli.lazy_commands import Later, LazyGroup
 COMMANDS = {
     "run": Later(module="gateway.cli.gateway", name="run", help="The daemon, in the foreground."),
     "status": Later(module="gateway.cli.status", name="status", help="How the running daemon is."),
+    "install": Later(
+        module="gateway.cli.service", name="install", help="Make it a service of systemd, with a backup every night."
+    ),
+    "uninstall": Later(module="gateway.cli.service", name="uninstall", help="Take the service away. The home stays."),
+    "start": Later(module="gateway.cli.service", name="start", help="Start the service."),
+    "stop": Later(module="gateway.cli.service", name="stop", help="Stop the service."),
+    "restart": Later(
+        module="gateway.cli.service", name="restart", help="Check the configuration, then start the service anew."
+    ),
 }
 
 

@@ -1,0 +1,140 @@
+"""`hermes gateway install|uninstall|start|stop|restart`: the daemon as a service of systemd."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.cli.context import Cli, pass_cli
+from gateway.cli.error_messages import Failed, Wrong
+from gateway.cli.units import Units, require_ours, write
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+
+
+def _of_a_service(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say which service is meant."""
+    for option in (
+        click.option("--name", "instance", default="", help="One of several instances, each with a home of its own."),
+        click.option(
+            "--user/--system",
+            "user",
+            default=os.geteuid() != 0,
+            help="Your own systemd, or that of the machine (root).",
+        ),
+    ):
+        function = option(function)
+    return pass_cli(function)
+
+
+def _units(cli: Cli, instance: str, *, user: bool) -> Units:
+    if instance and _NAME.fullmatch(instance) is None:
+        raise Wrong("A name has small letters, digits and hyphens, such as --name work.")
+    if not user and os.geteuid() != 0:
+        raise Failed("The system's services belong to root: use sudo, or --user for a service of your own.")
+    program = Path(sys.executable).with_name("hermes")
+    return Units(user=user, instance=instance, program=str(program), home=cli.home)
+
+
+def _systemctl(units: Units, *arguments: str) -> None:
+    program = shutil.which("systemctl")
+    if program is None:
+        raise Failed(
+            "This machine has no systemd. `hermes gateway run` runs in the foreground; any supervisor can start that."
+        )
+    command = [program, *(["--user"] if units.user else []), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        said = (ended.stderr or ended.stdout).strip().splitlines()
+        raise Failed(f"{' '.join(command[1:])}: {said[0] if said else f'ended with {ended.returncode}'}")
+
+
+@click.command()
+@_of_a_service
+@click.option("--print", "only_print", is_flag=True, help="Print the unit files and change nothing.")
+def install(cli: Cli, instance: str, user: bool, only_print: bool) -> None:
+    """Run the daemon from now on, and after every start of the machine; save a backup every night."""
+    units = _units(cli, instance, user=user or (only_print and os.geteuid() != 0))
+    if only_print:
+        for path, text in units.files.items():
+            click.echo(f"# {path}\n{text}")
+        return
+    _check(cli, units)
+    written = write(units)
+    _systemctl(units, "daemon-reload")
+    _systemctl(units, "enable", "--now", f"{units.name}.service", f"{units.name}-backup.timer")
+    click.echo("\n".join(f"Written: {path}" for path in written))
+    if user:
+        click.echo(
+            f"{units.name} runs with {cli.home}.\nSo that it also runs while you are logged out: loginctl enable-linger"
+        )
+    else:
+        click.echo(f"{units.name} runs; its home is {units.home_of_service}.")
+
+
+@click.command()
+@_of_a_service
+def uninstall(cli: Cli, instance: str, user: bool) -> None:
+    """Stop the daemon and take the service away. The home stays."""
+    units = _units(cli, instance, user=user)
+    for path in units.files:
+        require_ours(path)
+    present = [path for path in units.files if path.exists()]
+    if not present:
+        raise Failed(f"There is no service {units.name} of ours in {units.folder}.")
+    _systemctl(
+        units,
+        "disable",
+        "--now",
+        *(path.name for path in present if path.suffix != ".service" or "backup" not in path.name),
+    )
+    for path in present:
+        path.unlink()
+    _systemctl(units, "daemon-reload")
+    click.echo("\n".join(f"Removed: {path}" for path in present))
+    click.echo("The home with all conversations stays where it is.")
+
+
+@click.command()
+@_of_a_service
+def start(cli: Cli, instance: str, user: bool) -> None:
+    """Start the service."""
+    _act(cli, instance, "start", user=user)
+
+
+@click.command()
+@_of_a_service
+def stop(cli: Cli, instance: str, user: bool) -> None:
+    """Stop the service. Runs finish their step and go on at the next start."""
+    _act(cli, instance, "stop", user=user)
+
+
+@click.command()
+@_of_a_service
+def restart(cli: Cli, instance: str, user: bool) -> None:
+    """Check the configuration; when it is good, start the service anew."""
+    _check(cli, _units(cli, instance, user=user))
+    _act(cli, instance, "restart", user=user)
+
+
+def _act(cli: Cli, instance: str, verb: str, *, user: bool) -> None:
+    units = _units(cli, instance, user=user)
+    if not next(iter(units.files)).exists():
+        raise Failed(f"There is no service {units.name} yet: `hermes gateway install` makes it.")
+    _systemctl(units, verb, f"{units.name}.service")
+    click.echo(f"{units.name}: {verb} done. `hermes gateway status` says how it is.")
+
+
+def _check(cli: Cli, units: Units) -> None:
+    """Raises BadConfig: a daemon that would not start again is not stopped."""
+    from gateway.config.load import load_sources
+    from gateway.config.sources import Sources
+
+    home = units.home_of_service
+    load_sources(home, Sources.of(home, cli.environ).as_the_service_sees_it(home))

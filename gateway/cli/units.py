@@ -1,0 +1,78 @@
+"""The unit files of systemd: made from those that are shipped, for this program, this home and this name."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.cli.error_messages import Wrong
+
+SHIPPED_PROGRAM = "/opt/hermes-gateway/.venv/bin/hermes"
+SHIPPED_HOME = "/var/lib/hermes-gateway"
+SHIPPED_NAME = "hermes-gateway"
+OURS = "# Written by hermes-gateway."
+_PACKAGED = Path(__file__).parents[1] / "systemd"
+_CHECKED_OUT = Path(__file__).parents[2] / "systemd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """The units of one instance. `user`: of the user's own systemd, else of the system's. `instance`: empty for the usual one."""
+
+    user: bool
+    instance: str
+    program: str
+    home: Path
+
+    @property
+    def name(self) -> str:
+        return f"{SHIPPED_NAME}-{self.instance}" if self.instance else SHIPPED_NAME
+
+    @property
+    def home_of_service(self) -> Path:
+        return self.home if self.user else Path("/var/lib") / self.name
+
+    @property
+    def folder(self) -> Path:
+        return Path.home() / ".config/systemd/user" if self.user else Path("/etc/systemd/system")
+
+    @property
+    def files(self) -> dict[Path, str]:
+        """Where each unit belongs, and what it says."""
+        return {self.folder / file.replace(SHIPPED_NAME, self.name): self._text(file) for file in _FILES}
+
+    def _text(self, file: str) -> str:
+        source = _PACKAGED if _PACKAGED.is_dir() else _CHECKED_OUT
+        path = source / "user" / file if self.user and (source / "user" / file).exists() else source / file
+        text = path.read_text("utf-8").replace(SHIPPED_PROGRAM, self.program)
+        if self.program.startswith(("/home/", "/root/")):
+            text = text.replace("ProtectHome=yes", "ProtectHome=read-only")
+        if self.user:
+            text = text.replace(f"Environment=HERMES_HOME={SHIPPED_HOME}", f'Environment="HERMES_HOME={self.home}"')
+            text = text.replace(f"{SHIPPED_HOME}.tar.gz", f'"{self.home}.tar.gz"')
+        ours, rest = text.split("\n", 1)
+        for words in ("User=", "StateDirectory=", "/var/lib/", " "):
+            rest = rest.replace(f"{words}{SHIPPED_NAME}/", f"{words}{self.name}/")
+            rest = rest.replace(f"{words}{SHIPPED_NAME}\n", f"{words}{self.name}\n")
+            rest = rest.replace(f"{words}{SHIPPED_NAME} ", f"{words}{self.name} ")
+        return f"{ours}\n{rest}"
+
+
+_FILES = ("hermes-gateway.service", "hermes-gateway-backup.service", "hermes-gateway-backup.timer")
+
+
+def write(units: Units) -> list[Path]:
+    """Raises Wrong when a file of somebody else is in the way: nothing is written then."""
+    for path in units.files:
+        require_ours(path)
+    for path, text in units.files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+        path.chmod(0o644)
+    return list(units.files)
+
+
+def require_ours(path: Path) -> None:
+    """Raises Wrong for a file that this program has not written."""
+    if path.exists() and not path.read_text("utf-8", "replace").startswith(OURS):
+        raise Wrong(
+            f"{path} is there and was not written by hermes-gateway. Choose another name with --name, or move the file away."
+        )

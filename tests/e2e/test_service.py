@@ -1,0 +1,100 @@
+"""The daemon as a service: unit files, and what systemctl is asked for. A script in its place writes down its arguments."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERMES = str(Path(sys.executable).with_name("hermes"))
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Path:
+    """Where the arguments of systemctl stand."""
+    told, script = tmp_path / "asked", tmp_path / "bin" / "systemctl"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\necho "$@" >> {told}\n')
+    script.chmod(0o755)
+    return told
+
+
+def hermes(asked: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    folder = asked.parent
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    environ = {**os.environ, "HOME": str(folder), "PATH": path, "HERMES_HOME": str(folder / "home of mine")}
+    return subprocess.run([HERMES, "gateway", *arguments], capture_output=True, text=True, env=environ, timeout=60)
+
+
+def test_a_service_comes_runs_and_goes(asked: Path):
+    units = asked.parent / ".config/systemd/user"
+    assert "hermes gateway install" in hermes(asked, "start", "--user").stderr
+    made = hermes(asked, "install", "--user")
+    assert made.returncode == 0, made.stderr
+    assert {path.name for path in units.iterdir()} == {
+        "hermes-gateway.service",
+        "hermes-gateway-backup.service",
+        "hermes-gateway-backup.timer",
+    }
+    text = (units / "hermes-gateway.service").read_text()
+    assert f"ExecStart={HERMES} gateway run" in text
+    assert f'Environment="HERMES_HOME={asked.parent / "home of mine"}"' in text
+    assert hermes(asked, "restart", "--user").returncode == 0
+    assert hermes(asked, "uninstall", "--user").returncode == 0
+    assert not list(units.iterdir())
+    assert asked.read_text().splitlines() == [
+        "--user daemon-reload",
+        "--user enable --now hermes-gateway.service hermes-gateway-backup.timer",
+        "--user restart hermes-gateway.service",
+        "--user disable --now hermes-gateway.service hermes-gateway-backup.timer",
+        "--user daemon-reload",
+    ]
+
+
+def test_what_somebody_else_wrote_is_left_alone(asked: Path):
+    foreign = asked.parent / ".config/systemd/user/hermes-gateway.service"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("[Service]\nExecStart=/usr/bin/other\n")
+    for verb in ("install", "uninstall"):
+        refused = hermes(asked, verb, "--user")
+        assert refused.returncode == 2
+        assert "--name" in refused.stderr
+    assert "other" in foreign.read_text()
+    assert hermes(asked, "install", "--user", "--name", "work").returncode == 0
+    assert (foreign.parent / "hermes-gateway-work.service").exists()
+    assert not asked.read_text().count("hermes-gateway.service")
+
+
+def test_a_bad_configuration_stops_nothing(asked: Path):
+    assert hermes(asked, "install", "--user").returncode == 0
+    before = asked.read_text()
+    (asked.parent / "home of mine").mkdir(exist_ok=True)
+    (asked.parent / "home of mine" / "config.yaml").write_text("session_reset: {mode: dayly}\n")
+    refused = hermes(asked, "restart", "--user")
+    assert refused.returncode == 2
+    assert "did you mean daily?" in refused.stderr
+    assert asked.read_text() == before
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+@pytest.mark.parametrize("scope", ["--user", "--system"])
+def test_systemd_finds_nothing_wrong_with_the_units(asked: Path, scope: str):
+    printed = hermes(asked, "install", "--print", scope, "--name", "work")
+    assert printed.returncode == 0, printed.stderr
+    files: list[str] = []
+    for text in printed.stdout.split("\n# /")[0:]:
+        where, _, unit = text.removeprefix("# /").partition("\n")
+        path = asked.parent / Path(where).name
+        path.write_text(unit)
+        files.append(str(path))
+    assert len(files) == 3
+    checked = subprocess.run(["systemd-analyze", "verify", *files], capture_output=True, text=True, timeout=60)
+    ours = [line for line in checked.stderr.splitlines() if "hermes" in line]
+    assert not ours, ours
+    if scope == "--system":
+        rated = subprocess.run(
+            ["systemd-analyze", "security", "--offline=true", files[0]], capture_output=True, text=True, timeout=60
+        )
+        assert "OK" in rated.stdout.splitlines()[-1], rated.stdout[-300:]
