@@ -20,4 +20,8 @@ MANIFEST = Manifest(
         ),
     ),
     webhook_mode="webhook",
+    setup_steps=(
+        "Open t.me/BotFather, send /newbot, and choose a name.",
+        "Paste the token that it gives you.",
+    ),
 )

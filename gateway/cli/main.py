@@ -31,10 +31,18 @@ COMMANDS = {
     "config": Later(
         module="gateway.cli.config", name="config", help="Look at the configuration, check it, and change it."
     ),
-    "backup": Later(
-        module="gateway.cli.backup", name="backup", help="Write everything into one file, also while the daemon runs."
+    "setup": Later(
+        module="gateway.cli.setup.command",
+        name="setup",
+        help="Ask for the model and the chats, test each answer, and write a commented configuration.",
     ),
-    "restore": Later(module="gateway.cli.backup", name="restore", help="Make the home anew from a backup."),
+    "doctor": Later(
+        module="gateway.cli.doctor.command",
+        name="doctor",
+        help="Look for everything that is wrong, and say what to do.",
+    ),
+    "backup": Later(module="gateway.cli.backup", name="backup", help="Write everything of this home into FILE"),
+    "restore": Later(module="gateway.cli.backup", name="restore", help="Make the home anew from FILE."),
     "completion": Later(
         module="gateway.cli.version", name="completion", help="Print the script that completes commands in a shell."
     ),

@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path as File
@@ -37,8 +38,17 @@ class Edit:
             write_private(home / YAML, self.yaml)
 
 
-def edit(sources: Sources, key: str, value: str) -> Edit:
-    """`key` set to `value`. Raises BadConfig if there is no such key, or if the result could not be used."""
+def edit_all(sources: Sources, values: Mapping[str, str]) -> list[Edit]:
+    """Each key set to its value; only the result of all has to be usable. Raises BadConfig."""
+    made: list[Edit] = []
+    for number, (key, value) in enumerate(values.items(), 1):
+        made.append(edit(sources, key, value, check=number == len(values)))
+        sources = replace(sources, yaml=made[-1].yaml, dotenv=made[-1].dotenv)
+    return made
+
+
+def edit(sources: Sources, key: str, value: str, *, check: bool = True) -> Edit:
+    """`key` set to `value`. Raises BadConfig if there is no such key, or, with `check`, if the result could not be used."""
     path = parse_path(key)
     document = _readable(sources)
     schema = schema_of(document, sources) if path[:1] != ("platforms",) else _schema_with(document, sources, path)
@@ -49,7 +59,8 @@ def edit(sources: Sources, key: str, value: str) -> Edit:
     made = _with_secret(sources, document, path, value) if plain_secret else None
     variable, dotenv = made or (None, sources.dotenv)
     yaml = _with_value(sources.yaml, path, f"${{{variable}}}" if variable else from_text(value, wanted))
-    read(replace(sources, yaml=yaml, dotenv=dotenv))
+    if check:
+        read(replace(sources, yaml=yaml, dotenv=dotenv))
     return Edit(yaml=yaml, dotenv=dotenv, lines=_new_lines(sources.yaml, yaml), variable=variable)
 
 

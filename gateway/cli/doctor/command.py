@@ -1,0 +1,137 @@
+"""The command: runs every check, mends what is safe to mend, prints the findings."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+import click
+from click.exceptions import Exit
+
+from gateway.cli.context import Cli, pass_cli
+from gateway.cli.database_access import opened_if_there
+from gateway.cli.doctor import home_checks, machine_checks, service_checks
+from gateway.cli.doctor.finding import Finding, Patient, Severity, problem, warning
+from gateway.cli.formatting import as_json, counted
+from gateway.config.load import Loaded, load_sources
+from gateway.config.problems import BadConfig
+from gateway.config.sources import Sources
+from gateway.home import BadHome
+from sessions.clock import now_ms
+from sessions.db import Database
+from sessions.errors import StateError
+
+FAILED = 1
+_COLOURS = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+
+CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
+    home_checks.permissions,
+    home_checks.foreign,
+    home_checks.database,
+    home_checks.disk,
+    home_checks.backup,
+    home_checks.undelivered,
+    machine_checks.daemon,
+    machine_checks.port,
+    machine_checks.service,
+    machine_checks.installation,
+    machine_checks.time_zone,
+)
+ASKING: tuple[Callable[[Patient], AsyncIterator[Finding]], ...] = (service_checks.model, service_checks.platforms)
+
+
+@click.command()
+@click.option("--fix", is_flag=True, help="Mend what can be mended without harm.")
+@click.option("--json", "wants_json", is_flag=True, help="Print one object.")
+@pass_cli
+def doctor(cli: Cli, fix: bool, wants_json: bool) -> None:
+    """Look for everything that is wrong, and say what to do. Ends with 1 when there is a problem."""
+    findings = _examine(cli)
+    mended = [finding for finding in findings if fix and _mend(finding)]
+    findings = _examine(cli) if mended else findings
+    findings.sort(key=lambda finding: finding.severity)
+    if wants_json:
+        click.echo(
+            as_json(
+                {"checks": _count(), "mended": [f.code for f in mended], "findings": [f.as_json() for f in findings]}
+            )
+        )
+    else:
+        click.echo("\n".join(_lines(findings, mended, fix=fix)))
+    if any(finding.severity is Severity.PROBLEM for finding in findings):
+        raise Exit(FAILED)
+
+
+def _count() -> int:
+    return len(CHECKS) + len(ASKING) + 1  # and the configuration
+
+
+def _mend(finding: Finding) -> bool:
+    if finding.fix is None:
+        return False
+    try:
+        finding.fix()
+    except OSError:  # it is found again, with its remedy
+        return False
+    return True
+
+
+def _examine(cli: Cli) -> list[Finding]:
+    findings: list[Finding] = []
+    with ExitStack() as stack:
+        loaded = _configuration(cli, findings)
+        database = _database(cli, stack, findings)
+        patient = Patient(home=cli.home, environ=cli.environ, loaded=loaded, database=database, now=now_ms())
+        try:
+            for check in CHECKS:
+                findings += check(patient)
+            findings += asyncio.run(_asked(patient))
+        except StateError as error:
+            findings.append(_unusable(error))
+    return findings
+
+
+async def _asked(patient: Patient) -> list[Finding]:
+    return [finding for check in ASKING async for finding in check(patient)]
+
+
+def _unusable(error: Exception) -> Finding:
+    what = str(error).splitlines()[0]
+    return problem("database.unusable", what, "hermes restore FILE   with the last good backup")
+
+
+def _configuration(cli: Cli, findings: list[Finding]) -> Loaded | None:
+    try:
+        loaded = load_sources(cli.home, Sources.of(cli.home, cli.environ).as_the_service_sees_it(cli.home))
+    except BadConfig as bad:
+        findings += [
+            problem("config.invalid", each.headline, each.remedy or "hermes config check") for each in bad.problems
+        ]
+        return None
+    findings += [
+        warning("config.warning", each.headline, each.remedy or "hermes config check") for each in loaded.warnings
+    ]
+    return loaded
+
+
+def _database(cli: Cli, stack: ExitStack, findings: list[Finding]) -> Database | None:
+    try:
+        return stack.enter_context(opened_if_there(cli))
+    except (StateError, BadHome, OSError) as error:
+        findings.append(
+            problem("database.unusable", str(error).splitlines()[0], "hermes restore FILE   with the last good backup")
+        )
+        return None
+
+
+def _lines(findings: Sequence[Finding], mended: Sequence[Finding], *, fix: bool) -> Iterator[str]:
+    for finding in mended:
+        yield f"  {click.style('mended ', fg='green')}  {finding.what}"
+    for finding in findings:
+        yield f"  {click.style(f'{finding.severity.name.lower():<7}', fg=_COLOURS[finding.severity])}  {finding.what}"
+        yield f"           {finding.remedy}"
+    problems = sum(finding.severity is Severity.PROBLEM for finding in findings)
+    warnings = sum(finding.severity is Severity.WARNING for finding in findings)
+    fixable = sum(finding.fix is not None for finding in findings)
+    more = f" `hermes doctor --fix` mends {fixable} of them." if fixable and not fix else ""
+    found = f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}" if problems or warnings else "all is well"
+    yield f"  {_count()} checks, {found}.{more}"

@@ -1,0 +1,66 @@
+"""What the doctor finds: one line what it is, one line what to do."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from gateway.config.load import Loaded
+from sessions.db import Database
+
+RUNBOOK = "docs/runbook.md"
+
+
+class Severity(IntEnum):
+    PROBLEM = 0
+    WARNING = 1
+    NOTE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """`code` is stable: programs and the runbook know it. `fix` mends it and harms nothing; None: a person has to."""
+
+    code: str
+    severity: Severity
+    what: str
+    remedy: str
+    fix: Callable[[], None] | None = field(default=None, compare=False)
+
+    @property
+    def anchor(self) -> str:
+        return f"{RUNBOOK}#{self.code.replace('.', '-').replace('_', '-')}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "severity": self.severity.name.lower(),
+            "what": self.what,
+            "remedy": self.remedy,
+            "fixable": self.fix is not None,
+            "runbook": self.anchor,
+        }
+
+
+def problem(code: str, what: str, remedy: str, fix: Callable[[], None] | None = None) -> Finding:
+    return Finding(code=code, severity=Severity.PROBLEM, what=what, remedy=remedy, fix=fix)
+
+
+def warning(code: str, what: str, remedy: str, fix: Callable[[], None] | None = None) -> Finding:
+    return Finding(code=code, severity=Severity.WARNING, what=what, remedy=remedy, fix=fix)
+
+
+def note(code: str, what: str, remedy: str) -> Finding:
+    return Finding(code=code, severity=Severity.NOTE, what=what, remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient:
+    """What every check may look at. `loaded` None: the configuration is not usable. `database` None: there is none, or it cannot be opened."""
+
+    home: Path
+    environ: Mapping[str, str]
+    loaded: Loaded | None
+    database: Database | None
+    now: int

@@ -1,0 +1,105 @@
+"""Checks of the home: who may read it, the database, the disk, the last backup."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from gateway.cli.doctor.finding import Finding, Patient, note, problem, warning
+from gateway.home import is_open
+from gateway.texts.times import span
+from sessions import gauges, meta, store
+from sessions.db.sqlite_check import quick_check
+from sessions.errors import StateError
+from sessions.records import OutState
+
+DATABASE = "state.db"
+PRIVATE = ("config.yaml", ".env", "api_key", DATABASE)
+LEAST_FREE_BYTES = 500 * 2**20
+OLD_BACKUP_DAYS = 14
+LARGE_LOG_BYTES = 1 << 30
+_DAY_MS = 24 * 3_600_000
+_FOREVER = 3_600.0
+
+
+def permissions(patient: Patient) -> Iterator[Finding]:
+    if not patient.home.is_dir():
+        yield note("home.missing", f"There is no home at {patient.home} yet.", "hermes setup   or   hermes gateway run")
+        return
+    if is_open(patient.home):
+        what = f"Others on this machine can look into {patient.home}."
+        yield problem("home.permissions", what, f"chmod 700 {patient.home}", partial(patient.home.chmod, 0o700))
+    for path in (patient.home / name for name in PRIVATE):
+        if path.is_file() and path.stat().st_mode & 0o007:
+            yield problem(
+                "home.permissions", f"Everybody may read {path}.", f"chmod 600 {path}", partial(path.chmod, 0o600)
+            )
+    if not os.access(patient.home, os.W_OK):
+        yield problem(
+            "home.not_writable", f"This user may not write to {patient.home}.", f"sudo chown -R $USER {patient.home}"
+        )
+
+
+def database(patient: Patient) -> Iterator[Finding]:
+    path = patient.home / DATABASE
+    if patient.database is None or patient.database.dialect != "sqlite" or not path.exists():
+        return
+    try:
+        quick_check(path, seconds=_FOREVER)
+    except StateError as error:
+        yield problem("database.damaged", str(error).splitlines()[0], "hermes restore FILE   with the last good backup")
+        return
+    log = path.with_name(f"{DATABASE}-wal")
+    if log.exists() and log.stat().st_size > LARGE_LOG_BYTES:
+        what = f"The log beside the database has {log.stat().st_size / 2**30:.1f} GB: something keeps it open."
+        yield warning(
+            "database.log_size", what, "Restart the gateway; it moves the log into the database when it ends."
+        )
+
+
+def disk(patient: Patient) -> Iterator[Finding]:
+    place = patient.home if patient.home.exists() else patient.home.parent
+    if place.exists() and (free := shutil.disk_usage(place).free) < LEAST_FREE_BYTES:
+        what = f"Only {free / 2**20:.0f} MB are free where {patient.home} is."
+        yield problem("disk.low", what, "Make room, or: hermes sessions prune --older-than 90")
+
+
+def backup(patient: Patient) -> Iterator[Finding]:
+    if patient.database is None or patient.database.dialect != "sqlite":
+        return
+    if patient.database.read_now(store.stats).messages == 0:
+        return
+    remedy = "hermes backup ~/hermes.tar.gz   or   hermes gateway install, which saves one every night"
+    last = patient.database.read_now(meta.get, meta.LAST_BACKUP)
+    if last is None:
+        yield warning("backup.missing", "There is no backup of the conversations yet.", remedy)
+    elif (age := patient.now - int(last)) > OLD_BACKUP_DAYS * _DAY_MS:
+        yield warning("backup.old", f"The last backup is {span(age / 1000)} old.", remedy)
+
+
+def undelivered(patient: Patient) -> Iterator[Finding]:
+    if patient.database is None:
+        return
+    numbers = patient.database.read_now(gauges.look)
+    dead = sum(count for (_, state), count in numbers.outbox.items() if state == OutState.DEAD)
+    if dead:
+        what = f"{dead} message{'' if dead == 1 else 's'} could not be delivered."
+        yield warning(
+            "outbox.undelivered", what, "hermes outbox list   shows why, and   hermes outbox send N   tries again"
+        )
+
+
+def foreign(patient: Patient) -> Iterator[Finding]:
+    """Another program of a similar name keeps its things in the same folder."""
+    if (patient.home / "hermes-agent").is_dir() or (patient.home / "auth.json").exists():
+        what = f"{patient.home} also holds files of another program, Hermes Agent."
+        yield warning("home.shared", what, "Give this one a home of its own: HERMES_HOME=~/.hermes-gateway")
+
+
+def package_roots() -> set[Path]:
+    import adapters
+    import gateway
+    import sessions
+
+    return {Path(package.__file__ or "").parents[1] for package in (gateway, adapters, sessions)}

@@ -1,0 +1,109 @@
+"""Checks that ask others: the model's endpoint and the chat platforms."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+
+from adapters.base import ChecksSetup, DeliveryError, TryLater, Unauthorized
+from adapters.registry import Unavailable, build, manifest
+from gateway.cli.doctor.finding import Finding, Patient, note, problem, warning
+from gateway.config.daemon_settings import platform_sections
+from gateway.config.load import Loaded
+from gateway.config.model_choice import ChosenModel, ask_ollama, choose_model
+from sessions import people
+
+TIMEOUT_SECONDS = 10.0
+MOST_SKEW_SECONDS = 60
+
+
+async def model(patient: Patient) -> AsyncIterator[Finding]:
+    if patient.loaded is None:
+        return
+    chosen = await asyncio.to_thread(choose_model, patient.loaded.config, patient.loaded.variables, ask_ollama)
+    if chosen.provider == "practice":
+        yield note("model.practice", "The practice model answers; it is a demo and no real AI.", "hermes setup")
+        return
+    try:
+        status, named, date = await _models_of(chosen)
+    except (OSError, TimeoutError) as error:
+        what = f"The model at {chosen.where} cannot be reached: {str(error) or 'no answer'}."
+        yield problem(
+            "model.unreachable", what, "Check model.base_url and the network; answers wait and go on by themselves."
+        )
+        return
+    if status in {401, 403}:
+        yield problem(
+            "model.unauthorized", f"The key for {chosen.where} is not accepted.", "hermes config set model.api_key -"
+        )
+    elif named and chosen.name not in named:
+        what = f"{chosen.where} does not list a model {chosen.name!r}."
+        near = ", ".join(sorted(named)[:5])
+        yield warning("model.unknown", what, f"hermes config set model.name NAME   (there are: {near})")
+    if date is not None and abs(skew := (datetime.now(UTC) - date).total_seconds()) > MOST_SKEW_SECONDS:
+        what = f"The clock of this machine is {abs(skew):.0f} seconds {'ahead' if skew > 0 else 'behind'}."
+        yield warning("clock.skew", what, "Switch on time synchronisation: timedatectl set-ntp true")
+
+
+async def _models_of(chosen: ChosenModel) -> tuple[int, frozenset[str], datetime | None]:
+    """Status, the models that the endpoint lists, and its time. Raises OSError or TimeoutError."""
+    import aiohttp
+
+    headers = {"Authorization": f"Bearer {chosen.api_key}"} if chosen.api_key else {}
+    limit = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
+    async with (
+        aiohttp.ClientSession(headers=headers, timeout=limit) as http,
+        http.get(f"{chosen.base_url.rstrip('/')}/models") as answer,
+    ):
+        date = answer.headers.get("Date")
+        listed: Any = await answer.json(content_type=None) if answer.status == 200 else {}
+        return answer.status, _names(listed), parsedate_to_datetime(date) if date else None
+
+
+def _names(listed: Any) -> frozenset[str]:
+    rows: Any = cast(dict[str, Any], listed).get("data") if isinstance(listed, dict) else None
+    return frozenset(str(row.get("id")) for row in cast(list[dict[str, Any]], rows or []))
+
+
+async def platforms(patient: Patient) -> AsyncIterator[Finding]:
+    """Each enabled platform says who we are there; who may talk to us is known."""
+    if patient.loaded is None:
+        return
+    for name in platform_sections(patient.loaded.config):
+        async for finding in _platform(patient, patient.loaded, name):
+            yield finding
+
+
+async def _platform(patient: Patient, loaded: Loaded, name: str) -> AsyncIterator[Finding]:
+    title, section = manifest(name).title, platform_sections(loaded.config)[name]
+    try:
+        adapter = build(name, section, webhook_url=f"{loaded.config.api.public_url}/webhooks/{name}")
+    except Unavailable as error:
+        yield problem(f"{name}.not_installed", f"{title} cannot be used.", str(error))
+        return
+    try:
+        if isinstance(adapter, ChecksSetup):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await adapter.check()
+    except Unauthorized as error:
+        yield problem(f"{name}.unauthorized", f"{title}: {error}", f"hermes setup {name}")
+    except (TryLater, TimeoutError) as error:
+        yield problem(f"{name}.unreachable", f"{title}: {error}", "Check the network; messages wait meanwhile.")
+    except DeliveryError as error:
+        yield problem(f"{name}.setup", f"{title}: {error}", f"docs/platforms/{name}.md")
+    finally:
+        await adapter.close()
+    if manifest(name).is_called(section) and not loaded.config.api.public_url:
+        yield problem(
+            f"{name}.webhook",
+            f"{title} cannot call this gateway: api.public_url is empty.",
+            "hermes config set api.public_url https://…",
+        )
+    paired = patient.database.read_now(people.everybody) if patient.database is not None else []
+    if not section.allowed_users and not any(person.platform == name for person in paired):
+        yield warning(
+            f"{name}.nobody",
+            f"{title}: nobody may talk to the bot yet.",
+            f"hermes setup {name}   shows a code; or   hermes pair approve CODE",
+        )

@@ -1,0 +1,1 @@
+"""`hermes setup`: asks at most seven questions, tests each answer, and writes a commented configuration."""

@@ -1,0 +1,38 @@
+"""Writes confirmed answers into the home, one at a time, and reads what is there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.config.edit import edit_all
+from gateway.config.files import example, schema, write_private
+from gateway.config.load import Loaded, load_sources
+from gateway.config.sources import YAML, Sources
+from gateway.home import prepare_home
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    home: Path
+    environ: Mapping[str, str]
+
+    def begin(self) -> None:
+        """The documented configuration, where there is none yet."""
+        prepare_home(self.home)
+        if not (self.home / YAML).exists():
+            write_private(self.home / YAML, example())
+            write_private(self.home / "config.schema.json", schema())
+
+    @property
+    def loaded(self) -> Loaded:
+        """Raises BadConfig."""
+        return load_sources(self.home, self._sources)
+
+    @property
+    def _sources(self) -> Sources:
+        return Sources.of(self.home, self.environ).as_the_service_sees_it(self.home)
+
+    def keep(self, values: Mapping[str, str]) -> None:
+        """All of them or none: secrets in .env, comments kept. Raises BadConfig when the result could not be used."""
+        for made in edit_all(self._sources, values):
+            made.write(self.home)

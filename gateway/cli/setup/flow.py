@@ -1,0 +1,177 @@
+"""The questions in their order. Each confirmed answer is saved at once, so leaving loses nothing."""
+
+import os
+from collections.abc import Callable, Sequence
+
+import click
+
+from adapters.registry import OUR_OWN, is_built, manifest
+from gateway.cli.setup.answers import Answers
+from gateway.cli.setup.live_checks import NotWorking, call_model, who_is
+from gateway.cli.setup.ownership import offer_ownership
+from gateway.cli.setup.questions import Choice, GoBack, ask, choose, choose_several, confirm
+from gateway.config.model_choice import OPENAI, OPENROUTER, ask_ollama
+from gateway.config.problems import BadConfig
+
+KEEP, PRACTICE, OLLAMA, OTHER = "keep", "practice", "ollama", "other"
+_ENDPOINTS = {OPENAI: "gpt-5-mini", OPENROUTER: "openai/gpt-5-mini"}
+_OLLAMA_URL = "http://127.0.0.1:11434/v1"
+_RESETS = (
+    Choice(value="both", text="after a day of silence, and every morning at four"),
+    Choice(value="idle", text="after a day of silence"),
+    Choice(value="daily", text="every morning at four"),
+    Choice(value="none", text="never by itself; /new does it"),
+)
+
+Step = Callable[[Answers], None]
+
+
+def run(answers: Answers, steps: Sequence[Step]) -> None:
+    """Esc goes back one step. Raises KeyboardInterrupt or EOFError when the person leaves; what was confirmed is kept."""
+    answers.begin()
+    at = 0
+    while at < len(steps):
+        click.echo()
+        try:
+            steps[at](answers)
+        except GoBack:
+            at = max(0, at - 1)
+        else:
+            at += 1
+
+
+def everything(answers: Answers) -> None:
+    run(answers, (model, platforms, resets, background))
+
+
+def one_platform(name: str) -> Step:
+    return lambda answers: platform(answers, name)
+
+
+# --- the model -----------------------------------------------------------------------------------------------------------------
+
+
+def model(answers: Answers) -> None:
+    """Which model answers; tested with one call."""
+    while True:
+        try:
+            _choose_model(answers)
+            line = call_model(answers.loaded)
+        except NotWorking as error:
+            click.echo(f"  no   {error}")
+            if not confirm("Choose again?", default=True):
+                return
+        else:
+            click.echo(f"  ok   {line}")
+            return
+
+
+def _choose_model(answers: Answers) -> None:
+    loaded = answers.loaded
+    found = ask_ollama()
+    now = [Choice(value=KEEP, text=f"as it is: {loaded.config.model.name}")] if loaded.config.model.name else []
+    detected = [Choice(value=OLLAMA, text=f"{found}, the Ollama on this machine; free")] if found else []
+    keys = [
+        Choice(value=url, text=f"{name} at {url.split('/')[2]}" + ("   (a key is set here)" if _has_key(url) else ""))
+        for url, name in _ENDPOINTS.items()
+    ]
+    choices = [
+        *now,
+        *detected,
+        *keys,
+        Choice(value=OTHER, text="another endpoint that speaks the OpenAI API"),
+        Choice(value=PRACTICE, text="none yet: the built-in demo, offline, not a real AI"),
+    ]
+    wanted = choose("Which model answers?", choices, default=choices[0].value)
+    match wanted:
+        case "keep":
+            return
+        case "practice":
+            answers.keep({"model.provider": "practice"})
+        case "ollama":
+            answers.keep({"model.provider": "openai", "model.base_url": _OLLAMA_URL, "model.name": found or ""})
+        case _:
+            _ask_endpoint(answers, wanted)
+
+
+def _has_key(url: str) -> bool:
+    return bool(os.environ.get({OPENAI: "OPENAI_API_KEY", OPENROUTER: "OPENROUTER_API_KEY"}[url]))
+
+
+def _ask_endpoint(answers: Answers, url: str) -> None:
+    section = answers.loaded.config.model
+    base = ask("Address, such as https://host/v1", default=section.base_url) if url == OTHER else url
+    name = ask("Model", default=section.name or _ENDPOINTS.get(base, ""))
+    known = section.api_key.get_secret_value() if section.base_url == base else ""
+    key = "" if url != OTHER and _has_key(url) else ask("Key (empty: none)", default=known, secret=True)
+    values = {"model.provider": "openai", "model.base_url": base, "model.name": name}
+    _keep(answers, {**values, **({"model.api_key": key} if key and key != known else {})})
+
+
+def _keep(answers: Answers, values: dict[str, str]) -> None:
+    """Raises NotWorking."""
+    try:
+        answers.keep(values)
+    except BadConfig as bad:
+        raise NotWorking("; ".join(f"{problem.headline}. {problem.remedy}" for problem in bad.problems)) from bad
+
+
+# --- the platforms -------------------------------------------------------------------------------------------------------------
+
+
+def platforms(answers: Answers) -> None:
+    names = [name for name in OUR_OWN if is_built(name)]
+    choices = [Choice(value=name, text=manifest(name).title) for name in names]
+    for name in choose_several("In which chats should it answer?", choices):
+        click.echo()
+        platform(answers, name)
+
+
+def platform(answers: Answers, name: str) -> None:
+    """The keys of one platform, tested live; then the first person becomes the owner by a code."""
+    found = manifest(name)
+    click.echo(found.title)
+    for number, step in enumerate(found.setup_steps, 1):
+        click.echo(f"  {number}. {step}")
+    while True:
+        section = answers.loaded.config.platforms.by_name()[name]
+        values: dict[str, str] = {}
+        for need in found.needed:
+            if need.mode in {"", str(getattr(section, "mode", ""))}:
+                values[f"platforms.{name}.{need.key}"] = _ask_key(found.title, need.key, getattr(section, need.key))
+        values = {key: value for key, value in values.items() if value}
+        try:
+            _keep(answers, {**values, f"platforms.{name}.enabled": "true"})
+            who = who_is(answers.loaded, name)
+        except NotWorking as error:
+            click.echo(f"  no   {error}")
+        else:
+            click.echo(f"  ok   This is {who}." if who else "  ok   saved")
+            break
+        if not confirm("Try again?", default=True):
+            answers.keep({f"platforms.{name}.enabled": "false"})
+            return
+    offer_ownership(answers, name)
+
+
+def _ask_key(title: str, key: str, value: object) -> str:
+    plain = getattr(value, "get_secret_value", lambda: str(value or ""))()
+    said = ask(f"  {title} {key.replace('_', ' ')}", default=plain, secret=hasattr(value, "get_secret_value"))
+    return "" if said == plain else said
+
+
+# --- the rest ------------------------------------------------------------------------------------------------------------------
+
+
+def resets(answers: Answers) -> None:
+    mode = answers.loaded.config.session_reset.mode
+    wanted = choose("When should a conversation begin afresh? What matters is kept as notes.", _RESETS, default=mode)
+    if wanted != mode:
+        answers.keep({"session_reset.mode": wanted})
+
+
+def background(_: Answers) -> None:
+    click.echo("Saved. A running gateway has taken it over.")
+    click.echo("  in the foreground   hermes gateway run")
+    click.echo("  from now on         hermes gateway install")
+    click.echo("  is all well?        hermes doctor")

@@ -1,0 +1,94 @@
+"""How the first person becomes the owner of the bot on a platform: by a code, nobody types an id."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+
+import click
+from sqlalchemy import Connection
+
+from adapters.registry import manifest
+from gateway.cli.setup.answers import Answers
+from gateway.config import database_url
+from sessions import people, workers
+from sessions.clock import now_ms
+from sessions.db import Database, open_database
+from sessions.workers import WorkerState
+
+WAIT_SECONDS = 300.0
+_LOOK_SECONDS = 0.2
+
+
+def offer_ownership(answers: Answers, name: str) -> None:
+    """Shows a code and waits until somebody has sent it to the bot. Ctrl-C skips the waiting; the code is valid for a day."""
+    if answers.loaded.config.platforms.by_name()[name].allowed_users:
+        return
+    database = open_database(answers.home, database_url(answers.home, answers.environ))
+    try:
+        if _owner(database, name) is not None:
+            return
+        with _gateway_runs(answers, database, name) as runs:
+            if not runs:
+                click.echo("  `hermes gateway run` shows a code; send it to the bot and you are its owner.")
+                return
+            code = database.write_now(people.owner_code, name, now_ms()).replace("-", "")
+            link = manifest(name).start_link
+            where = link.format(code=code) if link else f"Send the bot: /start {code}"
+            click.echo(f"  {where}   waiting … (Ctrl-C: later; the code is valid for a day)")
+            with contextlib.suppress(KeyboardInterrupt):
+                _wait(database, name)
+    finally:
+        database.close()
+
+
+def _owner(database: Database, name: str) -> str | None:
+    def find(conn: Connection) -> str | None:
+        return next((each.name for each in people.everybody(conn) if each.platform == name and each.owner), None)
+
+    return database.read_now(find)
+
+
+def _wait(database: Database, name: str) -> None:
+    ends = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < ends:
+        if (owner := _owner(database, name)) is not None:
+            click.echo(f"  ok   Hello {owner}. You are the owner.")
+            return
+        time.sleep(_LOOK_SECONDS)
+    click.echo("  Nobody has sent it yet. It stays valid for a day.")
+
+
+@contextlib.contextmanager
+def _gateway_runs(answers: Answers, database: Database, name: str) -> Generator[bool]:
+    """A gateway that has connected to the platform: the one that runs, else one for as long as the block lasts. False: there is none."""
+    if _is_connected(database, name, seconds=0 if not _runs(database) else 15):
+        yield True
+        return
+    program = [sys.executable, "-m", "gateway.cli.main", "gateway", "run", "--home", str(answers.home)]
+    quiet = subprocess.DEVNULL
+    child = subprocess.Popen(program, stdin=quiet, stdout=quiet, stderr=quiet, env=dict(answers.environ))
+    try:
+        yield _is_connected(database, name, seconds=30)
+    finally:
+        child.terminate()
+        child.wait(timeout=40)
+
+
+def _runs(database: Database) -> bool:
+    now = now_ms()
+    return any(row.state_at(now) is WorkerState.READY for row in database.read_now(workers.everyone))
+
+
+def _is_connected(database: Database, name: str, *, seconds: float) -> bool:
+    ends = time.monotonic() + seconds
+    while True:
+        now = now_ms()
+        for row in database.read_now(workers.everyone):
+            part = row.report.get("parts", {}).get(name, {})
+            if row.state_at(now) is WorkerState.READY and part.get("state") == "connected":
+                return True
+        if time.monotonic() >= ends:
+            return False
+        time.sleep(_LOOK_SECONDS)

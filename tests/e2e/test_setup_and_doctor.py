@@ -1,0 +1,239 @@
+"""`hermes setup` and `hermes doctor` in a real terminal, against servers at the wire: with good and with revoked tokens."""
+
+import asyncio
+import json
+import os
+import re
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli.doctor.command import ASKING, CHECKS
+from gateway.cli.main import hermes as command
+from tests.fakes.model_server import ModelServer
+from tests.fakes.telegram_server import TelegramServer
+from tests.machine import free_port
+
+HERMES = str(Path(sys.executable).with_name("hermes"))
+ROOT = Path(__file__).parents[2]
+WORDS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
+
+
+def environ(home: Path, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    return {**kept, "HERMES_HOME": str(home), "NO_COLOR": "1", "TERM": "xterm", "HOME": str(home.parent), **more}
+
+
+def hermes(home: Path, *arguments: str, **more: str) -> Result:
+    return CliRunner().invoke(command, list(arguments), env={**environ(home, **more), "HERMES_DEBUG": None})
+
+
+class Dialogue:
+    """`hermes setup` in a pseudo-terminal. It runs in a thread: the servers live in this loop."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        self._child = pexpect.spawn(
+            HERMES, ["setup", *arguments], env=environ(home), encoding="utf-8", timeout=60, dimensions=(40, 160)
+        )
+
+    async def sees(self, *words: str) -> None:
+        for each in words:
+            await asyncio.to_thread(self._child.expect_exact, each)
+
+    async def types(self, after: str, text: str) -> None:
+        await self.sees(after)
+        await asyncio.to_thread(self._child.expect_exact, ": ")
+        self._child.send(f"{text}\r")
+
+    async def code(self) -> str:
+        await asyncio.to_thread(self._child.expect, r"/start ([A-Z2-9]{8})")
+        assert isinstance(self._child.match, re.Match)
+        return str(self._child.match[1])
+
+    async def ends(self) -> int:
+        await asyncio.to_thread(self._child.expect, pexpect.EOF)
+        await asyncio.to_thread(self._child.close)
+        return int(self._child.exitstatus or 0)
+
+    def press(self, keys: str) -> None:
+        self._child.send(keys)
+
+
+def prepared(home: Path, server: TelegramServer) -> None:
+    """Only that the platform is somewhere else: everything else is what setup writes."""
+    home.mkdir(mode=0o700)
+    assert hermes(home, "config", "init").exit_code == 0
+    for key, value in {"platforms.telegram.api_base": server.url, "api.port": str(free_port())}.items():
+        done = hermes(home, "config", "set", key, value)
+        assert done.exit_code == 0, done.output
+
+
+async def test_from_nothing_to_an_owner(tmp_path: Path):
+    home = tmp_path / "home"
+    async with ModelServer(fast="ready") as model, TelegramServer() as server:
+        prepared(home, server)
+        talk = Dialogue(home)
+        await talk.sees("Which model answers?", "another endpoint that speaks the OpenAI API")
+        await talk.types("Number", "3")
+        await talk.types("Address", model.url)
+        await talk.types("Model", "fake-model")
+        await talk.types("Key", "sk-of-the-model")
+        await talk.sees("ok   fake-model at 127.0.0.1")
+        await talk.sees("In which chats should it answer?", "Telegram")
+        await talk.types("Numbers", "1")
+        await talk.sees("BotFather")
+        await talk.types("token", "123456:WRONG-token")
+        await talk.sees("no   ")
+        await talk.types("Try again?", "y")
+        await talk.types("token", server.token)
+        await talk.sees("ok   This is @hermes_bot")
+        code = await talk.code()
+        ann = server.user(7, "Ann")
+        server.user_says(server.dm(ann), ann, f"/start {code}")
+        await talk.sees("Hello Ann. You are the owner.")
+        await talk.types("Number", "4")
+        await talk.sees("hermes gateway install")
+        assert await talk.ends() == 0
+    text = (home / "config.yaml").read_text()
+    assert "# " in text
+    assert server.token not in text
+    assert "sk-of-the-model" not in text
+    secrets = (home / ".env").read_text()
+    assert server.token in secrets
+    assert "sk-of-the-model" in secrets
+    assert (home / ".env").stat().st_mode & 0o777 == 0o600
+    shown = hermes(home, "config", "show", "--json")
+    values = {row["key"]: row["value"] for row in json.loads(shown.stdout)}
+    assert values["session_reset.mode"] == "none"
+    assert values["platforms.telegram.enabled"] is True
+
+
+async def test_leaving_keeps_what_was_confirmed_and_the_second_run_shows_it(tmp_path: Path):
+    home = tmp_path / "home"
+    async with ModelServer(fast="ready") as model, TelegramServer() as server:
+        prepared(home, server)
+        talk = Dialogue(home)
+        await talk.types("Number", "3")
+        await talk.types("Address", model.url)
+        await talk.types("Model", "fake-model")
+        await talk.types("Key", "")
+        await talk.sees("ok   fake-model", "Numbers")
+        talk.press("\x1b")
+        await talk.sees("Which model answers?", "as it is: fake-model", "Number")
+        talk.press("\x03")
+        await talk.sees("What you have confirmed is saved.")
+        assert await talk.ends() == 0
+    assert "fake-model" in (home / "config.yaml").read_text()
+
+
+async def test_what_the_environment_names_is_written_and_tested(tmp_path: Path):
+    home = tmp_path / "home"
+    async with ModelServer(fast="ready") as model, TelegramServer() as server:
+        prepared(home, server)
+        named = {
+            "HERMES_MODEL__BASE_URL": model.url,
+            "HERMES_MODEL__NAME": "fake-model",
+            "TELEGRAM_BOT_TOKEN": server.token,
+        }
+        done = await asyncio.to_thread(hermes, home, "setup", "--non-interactive", **named)
+        assert done.exit_code == 0, done.output
+        assert "Telegram: @hermes_bot" in done.output
+        assert server.token not in done.output
+        server.revoked = True
+        refused = await asyncio.to_thread(hermes, home, "setup", "--non-interactive", **named)
+        assert refused.exit_code == 1
+        assert "no   Telegram" in refused.output
+
+
+def test_questions_need_a_terminal(tmp_path: Path):
+    refused = hermes(tmp_path / "home", "setup")
+    assert refused.exit_code == 2
+    assert "--non-interactive" in refused.stderr
+    assert hermes(tmp_path / "home", "setup", "icq").exit_code == 2
+
+
+# --- the doctor ------------------------------------------------------------------------------------------------------------------
+
+
+def codes(home: Path, *arguments: str) -> dict[str, dict[str, Any]]:
+    told = json.loads(hermes(home, "doctor", "--json", *arguments).stdout)
+    return {finding["code"]: finding for finding in told["findings"]}
+
+
+def test_a_new_home_has_no_problem(tmp_path: Path):
+    home = tmp_path / "home"
+    assert hermes(home, "sessions", "import", "/dev/null").exit_code == 0
+    done = hermes(home, "doctor")
+    assert done.exit_code == 0, done.output
+    assert f"{len(CHECKS) + len(ASKING) + 1} checks, all is well." in done.stdout
+    assert codes(home).keys() == {"gateway.not_running", "model.practice"}
+
+
+async def test_a_revoked_token_and_a_model_that_is_away(tmp_path: Path):
+    home = tmp_path / "home"
+    async with TelegramServer() as server:
+        prepared(home, server)
+        for key, value in {
+            "model.name": "m",
+            "model.base_url": "http://127.0.0.1:9/v1",
+            "platforms.telegram.token": server.token,
+            "platforms.telegram.enabled": "true",
+        }.items():
+            assert hermes(home, "config", "set", key, value).exit_code == 0
+        found = await asyncio.to_thread(codes, home)
+        assert {"model.unreachable", "telegram.nobody"} <= found.keys()
+        server.revoked = True
+        found = await asyncio.to_thread(codes, home)
+        assert found["telegram.unauthorized"]["remedy"] == "hermes setup telegram"
+        assert server.token not in json.dumps(found)
+
+
+def test_what_can_be_mended_is_mended(tmp_path: Path):
+    home = tmp_path / "home"
+    assert hermes(home, "sessions", "import", "/dev/null").exit_code == 0
+    (home / "api_key").write_text("x" * 40)
+    home.chmod(0o755)
+    (home / "api_key").chmod(0o644)
+    assert codes(home)["home.permissions"]["fixable"]
+    assert "--fix` mends 2 of them" in hermes(home, "doctor").stdout
+    mended = hermes(home, "doctor", "--fix")
+    assert mended.exit_code == 0, mended.output
+    assert len(re.findall(r"^  mended ", mended.stdout, re.MULTILINE)) == 2
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert (home / "api_key").stat().st_mode & 0o777 == 0o600
+
+
+def test_bad_configuration_a_damaged_database_and_what_was_not_delivered(tmp_path: Path):
+    home = tmp_path / "home"
+    assert hermes(home, "sessions", "import", "/dev/null").exit_code == 0
+    (home / "config.yaml").write_text("session_reset: {mode: dayly}\n")
+    (home / "config.yaml").chmod(0o600)
+    with sqlite3.connect(home / "state.db") as conn:
+        conn.execute(
+            "INSERT INTO outbox (dedup_key, platform, chat, address, session_key, body, state, due_at, created_at)"
+            """ VALUES ('d', 'telegram', '7', '["telegram", "dm", "7", null, null]', '', '{"text": "x"}', 'dead', 0, 0)"""
+        )
+    conn.close()
+    found = codes(home)
+    assert "did you mean daily?" in found["config.invalid"]["remedy"]
+    assert "outbox.undelivered" in found
+    with (home / "state.db").open("r+b") as file:
+        file.seek(40_000)
+        file.write(os.urandom(60_000))
+    assert codes(home).keys() & {"database.damaged", "database.unusable"}
+
+
+@pytest.mark.parametrize("module", ["home_checks", "machine_checks", "service_checks", "command"])
+def test_every_finding_has_its_place_in_the_runbook(module: str):
+    source = (ROOT / "gateway" / "cli" / "doctor" / f"{module}.py").read_text()
+    runbook = (ROOT / "docs" / "runbook.md").read_text()
+    written = re.findall(r'(?:problem|warning|note)\(\s*f?"([a-z_{}]+\.[a-z_]+)"', source)
+    assert written
+    for code in written:
+        anchor = code.replace("{name}", "telegram").replace(".", "-").replace("_", "-")
+        assert f'<a id="{anchor}"></a>' in runbook, f"{code} has no place in docs/runbook.md"
