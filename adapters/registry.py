@@ -45,9 +45,7 @@ class Manifest:
     common ones, and `webhook_url`, which the gateway fills in. In a dataclass, a text without a place in `repr` is a secret.
     `webhook_mode`: the value of `mode` with which the platform calls `api.public_url`; `*`: always. `start`: what a person types who
     wants to become the owner, before the code. An empty `adapter`: not built yet.
-    `webhook_mode`: the value of `mode` with which the platform calls `api.public_url`; `*`: always. An empty `adapter`: not built yet.
-    `setup_steps`: what a person does on the platform to get the needed keys, each in one sentence. `start_link`: how somebody sends the
-    owner's `{code}` to the bot; empty: by a message.
+    `setup_steps`: what a person does on the platform to get the needed keys, each in one sentence.
     """
 
     platform: str
@@ -63,7 +61,6 @@ class Manifest:
     chat_kinds: tuple[ChatKind, ...] = tuple(ChatKind)
     normal_user_id: Callable[[str], str] = str
     setup_steps: tuple[str, ...] = ()
-    start_link: str = ""
 
     def is_called(self, section: PlatformSection) -> bool:
         """Whether the platform calls us, with this section."""

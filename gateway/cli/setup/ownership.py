@@ -34,9 +34,9 @@ def offer_ownership(answers: Answers, name: str) -> None:
                 click.echo("  `hermes gateway run` shows a code; send it to the bot and you are its owner.")
                 return
             code = database.write_now(people.owner_code, name, now_ms()).replace("-", "")
-            link = manifest(name).start_link
-            where = link.format(code=code) if link else f"Send the bot: /start {code}"
-            click.echo(f"  {where}   waiting … (Ctrl-C: later; the code is valid for a day)")
+            click.echo(
+                f"  Send the bot: {manifest(name).start} {code}   waiting … (Ctrl-C: later; the code is valid for a day)"
+            )
             with contextlib.suppress(KeyboardInterrupt):
                 _wait(database, name)
     finally:
