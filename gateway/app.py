@@ -237,6 +237,7 @@ def _house(
         limits=lambda: run_limits(settings.config),
         window=window,
         tokens=tokens,
+        fast=lambda: settings.config.model.fast or None,
         timezone=timezone_of(settings.config),
         settle_file=settle_file,
         clock=clock,

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from sqlalchemy import Connection, select
 
-from sessions import store, terminal_history, transcripts
+from sessions import memory, store, terminal_history, transcripts
 from sessions.db import search
 from sessions.db.engine import Database
 from sessions.db.schema import messages
-from sessions.records import Source
+from sessions.records import Observation, Source
 
 
 def erase(
@@ -34,6 +34,19 @@ def erase(
         if deleted:
             _leave_no_trace(database)
     return deleted
+
+
+def forget_note(database: Database, number: int) -> Observation:
+    """Removes the note of this number, of whatever namespace, so that no word of it stays in the database. Blocks. Raises NotFound."""
+    note = database.write_now(_forget, number)
+    _leave_no_trace(database)
+    return note
+
+
+def _forget(conn: Connection, number: int) -> Observation:
+    note = memory.by_id(conn, number)
+    memory.forget(conn, note.ns, number)
+    return note
 
 
 def _delete(conn: Connection, session_id: str) -> set[str]:

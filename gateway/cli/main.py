@@ -23,6 +23,9 @@ COMMANDS = {
     "pair": Later(
         module="gateway.cli.pair", name="pair", help="List, approve and remove people who may talk to the agent."
     ),
+    "memory": Later(
+        module="gateway.cli.memory", name="memory", help="List what was learned in conversations, and remove it."
+    ),
     "outbox": Later(
         module="gateway.cli.outbox",
         name="outbox",

@@ -4,7 +4,7 @@ import difflib
 
 from sqlalchemy import Connection
 
-from gateway.commands import conversation, work
+from gateway.commands import conversation, notes, work
 from gateway.commands.base import Chat, Command, Parsed
 from gateway.texts import say
 from sessions import inbox
@@ -51,8 +51,8 @@ COMMANDS = (
         for_allowed=True,
         ends=True,
     ),
-    Command(name="memory", about="what I have noted down here", function=work.notes),
-    Command(name="forget", usage="N", about="forget one of the notes", function=work.forget, for_allowed=True),
+    Command(name="memory", about="what I have noted down here", function=notes.notes),
+    Command(name="forget", usage="N", about="forget one of the notes", function=notes.forget, for_allowed=True),
     Command(
         name="model",
         usage="[name]",

@@ -6,9 +6,7 @@ from gateway.agent.models.practice import NAME as PRACTICE
 from gateway.commands.base import Chat, current, label
 from gateway.texts import say
 from gateway.texts.times import span, when
-from sessions import asks, memory, runs, store
-from sessions.errors import NotFound
-from sessions.keys import SessionKey
+from sessions import asks, runs, store
 from sessions.policy import next_reset
 from sessions.records import AskKind, Run, RunStatus, Session
 
@@ -103,27 +101,3 @@ def usage(conn: Connection, chat: Chat, _: str) -> str:
 
 def _counted(number: int, one: str, other: str) -> str:
     return say(one) if number == 1 else say(other, count=number)
-
-
-def notes(conn: Connection, chat: Chat, _: str) -> str:
-    found = memory.open_notes(conn, _namespace(conn, chat), limit=50)
-    if not found:
-        return say("memory.none")
-    return "\n".join([*(f"- {memory.render(note, None)}" for note in found), "", say("memory.how_to_forget")])
-
-
-def forget(conn: Connection, chat: Chat, number: str) -> str:
-    digits = number.removeprefix("o")
-    if not digits.isdecimal():
-        return say("command.usage", usage="/forget N")
-    try:
-        memory.forget(conn, _namespace(conn, chat), int(digits))
-    except NotFound:
-        return say("memory.no_such", number=digits)
-    return say("memory.forgotten", number=digits)
-
-
-def _namespace(conn: Connection, chat: Chat) -> str:
-    """Looking at it opens no session."""
-    session = current(conn, chat)
-    return session.ns if session else chat.opening.ns or SessionKey.parse(chat.session_key).namespace

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from gateway.agent.loop import Result, Situation
+from gateway.agent.memory.summary import middle_of, summary_request
 from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow, ModelUnreachable
 from gateway.agent.models.stream_reader import new_call_id
 from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, alike
@@ -25,7 +26,7 @@ from gateway.runs.requests import Requests
 from gateway.runs.services import AgentProfile, Services
 from gateway.runs.snapshot import Snapshot, take_snapshot
 from gateway.texts import say
-from sessions import asks, outbox, runs, store
+from sessions import asks, outbox, runs, spending, store
 from sessions.db.waiting import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.outbox_body import OutboxBody
@@ -341,7 +342,18 @@ class RunSteps:
             clock=self._house.clock,
             idem_key=call.idem_key or "",
             run_id=self._run.id,
+            summarise=self._summarise,
         )
+
+    async def _summarise(self, query: str, lines: Sequence[str]) -> str:
+        """What these lines say about the question. Counted in the session and the day. Raises ModelError."""
+        house = self._house
+        fast = house.fast()
+        most = max(2_000, (house.window(fast).room - 1_000) * 3)
+        kept = middle_of(lines, most)
+        answer = await house.model().ask(summary_request(query, kept, model=fast))
+        await self._database.write(_count_summary, self._run.session_id, answer, self._day())
+        return answer.text
 
     def _made_before(self, call: Message, arguments: str) -> int:
         """How often this run has made the very same call and had its result."""
@@ -422,6 +434,13 @@ class RunSteps:
     @property
     def draining(self) -> bool:
         return self._draining()
+
+
+def _count_summary(conn: Connection, session_id: str, answer: Answer, day: str) -> None:
+    usage = answer.usage
+    used = store.AnswerCost(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+    store.count_used(conn, session_id, used)
+    spending.add(conn, day, usage.input_tokens, usage.output_tokens)
 
 
 def _parked(conn: Connection, run: Run, call: Message, question: str, now: int, **more: Any) -> bool:

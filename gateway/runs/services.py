@@ -55,6 +55,8 @@ class Services:
     outages: ModelOutages = field(default_factory=ModelOutages)
     clock: Clock = now_ms
     standstills: Standstills = field(default_factory=Standstills)
+    fast: Callable[[], str | None] = lambda: None
+    """The model for summaries; None: the one that answers."""
     timezone: str = "UTC"
     settle_file: SettleFile | None = None
     """Fetches and saves one attachment into this folder; gives it back with its place, and a line for the model."""

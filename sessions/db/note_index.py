@@ -30,3 +30,9 @@ def remove(conn: Connection, number: int, ns: str, said: Sequence[str]) -> None:
 
 def _values(number: int, ns: str, said: Sequence[str]) -> dict[str, object]:
     return {"id": number, "ns": namespace_token(ns), "text": " ".join(words(" ".join(said)))}
+
+
+def clean(conn: Connection) -> None:
+    """Rewrites the index, so that no removed word stays in it. It is small: this takes milliseconds."""
+    if conn.dialect.name == "sqlite":
+        conn.exec_driver_sql("INSERT INTO observations_fts(observations_fts) VALUES ('optimize')")

@@ -15,7 +15,8 @@ from sessions.db.query import Term
 
 MOST = 100_000
 TELLING = 1.8
-"""A word that a fifth of all messages hold says little: it counts only where there are few others."""
+MANY = 200
+"""Among so many messages, a word that a fifth of them hold says little: it counts only where there are few others."""
 Part = tuple[str, tuple[object, ...]]
 """SQL with its parameters."""
 
@@ -50,8 +51,9 @@ def ranked(
     conn: Connection, places: Places, terms: Sequence[Term], limit: int | None, *, literal: bool = False, least: int = 2
 ) -> list[int]:
     """Ids of messages. `literal`: only what was said counts. `least`: how many terms count however common they are."""
-    rarities = _rarities(conn, places, terms)
-    terms, rarities = (terms, rarities) if literal else _telling(terms, rarities, least)
+    total, rarities = _rarities(conn, places, terms)
+    if not literal and total >= MANY:
+        terms, rarities = _telling(terms, rarities, least)
     if not terms:
         return []
     alone = len(terms) == 1  # one word gains nothing from neighbours: they contain it themselves
@@ -91,14 +93,14 @@ def ranked_notes(conn: Connection, places: Places, terms: Sequence[Term], limit:
     return list(conn.exec_driver_sql(sql, _values(parts)).scalars())
 
 
-def _rarities(conn: Connection, places: Places, terms: Sequence[Term]) -> list[float]:
+def _rarities(conn: Connection, places: Places, terms: Sequence[Term]) -> tuple[int, list[float]]:
     counts = [places.everything, *(_counted(*places.holders(Place.TEXT, term)) for term in terms)]
     sql = " UNION ALL ".join(
         f"SELECT {number} AS term, ({one}) AS found" for number, (one, _) in enumerate(counts)
     )  # our own words
     rows = conn.exec_driver_sql(sql, _values(counts)).all()
     total, *found = [row[1] for row in sorted(rows, key=lambda row: row[0])]
-    return [math.log(1 + (max(total, one) - one + 0.5) / (one + 0.5)) for one in found]
+    return total, [math.log(1 + (max(total, one) - one + 0.5) / (one + 0.5)) for one in found]
 
 
 def _counted(sql: str, values: tuple[object, ...]) -> Part:

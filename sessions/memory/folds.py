@@ -21,7 +21,7 @@ from sessions.errors import NotFound
 from sessions.inbox import serialize
 from sessions.memory import forgotten
 from sessions.memory.digest import changed, state
-from sessions.memory.observations import add, find_open, get_open, lock, of
+from sessions.memory.observations import add, find_open, get_open, lock, of, open_notes
 from sessions.records import Message, Observation, Role, RunKind, Session
 
 OVERHEAD = 8
@@ -197,7 +197,8 @@ def cost(message: Message) -> int:
 
 
 def _candidates(conn: Connection, ns: str, said: Sequence[Message]) -> list[Observation]:
-    """Open observations that share words with what people said: three for each message, as many as there may be in all, in order."""
+    """Open observations that share words with what people said, three for each message, and the newest, as many as there may be in all.
+    In order. A reversal may be told in other words: `merged into a monolith` shares none with `committed to microservices`."""
     chosen: dict[int, Observation] = {}
     for message in said:
         query = any_of_its_words(message.content or "", 12) if message.role is not Role.ASSISTANT else None
@@ -207,7 +208,10 @@ def _candidates(conn: Connection, ns: str, said: Sequence[Message]) -> list[Obse
                 each.id: each for each in of(conn, observations.c.id.in_(numbers), observations.c.closed_at.is_(None))
             }
             chosen |= {number: still[number] for number in [n for n in numbers if n in still][:FOR_EACH]}
-    return [chosen[number] for number in sorted(list(chosen)[:CANDIDATES])]
+    alike = dict(list(chosen.items())[:CANDIDATES])
+    newest = {each.id: each for each in open_notes(conn, ns, limit=CANDIDATES)}
+    fill = [number for number in sorted(newest, reverse=True) if number not in alike][: CANDIDATES - len(alike)]
+    return [(alike | newest)[number] for number in sorted([*alike, *fill])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

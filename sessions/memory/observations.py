@@ -121,6 +121,7 @@ def forget(conn: Connection, ns: str, number: int) -> None:
     for each in doomed:
         forgotten.add(conn, each)
     delete_rows(conn, doomed)
+    note_index.clean(conn)
     changed(conn, ns, revises=True, digest=None)
 
 
@@ -149,6 +150,14 @@ def open_notes(conn: Connection, ns: str, *, limit: int | None = None) -> list[O
     """Oldest first; with a limit, the newest ones only."""
     rows = conn.execute(_OPEN, {"of": ns}) if limit is None else conn.execute(_NEWEST, {"of": ns, "most": limit})
     return [Observation.from_row(row) for row in rows.mappings()][::-1]
+
+
+def all_open(conn: Connection) -> list[Observation]:
+    """Of all namespaces, one after the other: for the owner of the machine."""
+    rows = conn.execute(
+        select(observations).where(observations.c.closed_at.is_(None)).order_by(observations.c.ns, observations.c.id)
+    )
+    return [Observation.from_row(row) for row in rows.mappings()]
 
 
 def replaced(conn: Connection, notes: Sequence[Observation]) -> dict[int, Observation]:

@@ -60,6 +60,39 @@ def last_ended(conn: Connection, key: str) -> Session | None:
     return Session.from_row(row) if row else None
 
 
+def around(conn: Connection, session_id: str, numbers: Iterable[int], room: int) -> list[int]:
+    """The ids of what was said around these messages, as much of it as `room` characters hold, in order."""
+    from sessions.db.search import SAID
+
+    query = select(messages.c.id, func.length(messages.c.content)).where(messages.c.session_id == session_id, SAID)
+    rows = [(int(row[0]), int(row[1])) for row in conn.execute(query.order_by(messages.c.id))]
+    place = {number: at for at, (number, _) in enumerate(rows)}
+    centres = [place[number] for number in numbers if number in place]
+    kept: set[int] = set()
+    for distance in range(len(rows)):
+        new = {at + step for at in centres for step in (distance, -distance) if 0 <= at + step < len(rows)} - kept
+        if not new:
+            break
+        for at in sorted(new):
+            room -= rows[at][1]
+            if room < 0 and kept:
+                return [rows[i][0] for i in sorted(kept)]
+            kept.add(at)
+    return [rows[i][0] for i in sorted(kept)]
+
+
+def last_said(conn: Connection, session_id: str) -> int | None:
+    """The id of the last message of a person in this session."""
+    mine = (messages.c.session_id == session_id, messages.c.role == Role.USER)
+    return conn.scalar(select(func.max(messages.c.id)).where(*mine))
+
+
+def messages_of(conn: Connection, numbers: Iterable[int]) -> list[Message]:
+    """The messages with these ids, in order."""
+    query = select(messages).where(messages.c.id.in_(list(numbers))).order_by(messages.c.id)
+    return [Message.from_row(row) for row in conn.execute(query).mappings()]
+
+
 _ENDED = select(sessions.c.id).where(sessions.c.session_key == param("key"), sessions.c.ended_at.is_not(None)).limit(1)
 
 

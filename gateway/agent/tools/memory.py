@@ -1,12 +1,15 @@
 """The agent's own notes, in the namespace of the chat."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
+from sqlalchemy import Connection
 
 from gateway.agent.tools.registry import Arguments, Tool, ToolContext, ToolError
 from sessions import memory as notes
+from sessions import store
 from sessions.errors import NotFound, StateError
+from sessions.records import Observation
 
 SHOWN = 100
 LONGEST_NUMBER = 18
@@ -64,17 +67,22 @@ async def _save(place: ToolContext, arguments: MemoryArguments) -> str:
 
 async def _note(place: ToolContext, arguments: MemoryArguments, replaces: int | None) -> int:
     saved = await place.database.write(
-        notes.note,
-        place.session.ns,
+        _save_note,
+        place,
         arguments.text or "",
-        place.clock(),
         kind=arguments.kind,
         cause=arguments.cause,
         happened=arguments.happened,
         replaces=replaces,
-        session_id=place.session.id,
     )
     return saved.id
+
+
+def _save_note(conn: Connection, place: ToolContext, text: str, **fields: Any) -> Observation:
+    """With the message that it is from: the last one of a person in this run, or before it."""
+    said = store.last_said(conn, place.session.id)
+    src = [] if said is None else [said]
+    return notes.note(conn, place.session.ns, text, place.clock(), session_id=place.session.id, src=src, **fields)
 
 
 def _number(text: str | int | None) -> int:

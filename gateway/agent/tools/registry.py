@@ -53,7 +53,7 @@ class ToolError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """Where a tool works: whose memory, which files, where copies wait for being sent, and the key under which a repeated call is
-    recognised."""
+    recognised. `summarise`: asks the fast model what lines say about a question; it raises ModelError."""
 
     session: Session
     database: ReadsAndWrites
@@ -63,6 +63,7 @@ class ToolContext:
     clock: Clock
     idem_key: str
     run_id: str
+    summarise: Callable[[str, Sequence[str]], Awaitable[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

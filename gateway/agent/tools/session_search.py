@@ -1,24 +1,36 @@
 """Searches what was said before, in this namespace only."""
 
-from dataclasses import replace
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import Field
 from sqlalchemy import Connection
 
+from gateway.agent.memory.recall import excerpt
+from gateway.agent.models.interface import ModelError
 from gateway.agent.tools.registry import Arguments, Tool, ToolContext, ToolError
-from sessions import store
+from gateway.observe.logging import get_logger
+from sessions import memory, store
 from sessions.clock import iso
 from sessions.db import search
+from sessions.db.query import stems
 from sessions.db.search import Hit
 from sessions.errors import Invalid, NotFound
-from sessions.records import Message, Role
+from sessions.records import Message, Observation, Role, Session
+
+log = get_logger(__name__)
 
 SESSIONS = 3
 WINDOW = 100_000
-SHOWN = 12_000
+"""Characters of one session that a summary is made of, around its hits."""
+SHOWN = 4_000
+"""Characters of all sessions that are shown as they are. Where there is more around the hits, it is summarised."""
 PAGE = 12_000
-_AROUND = 6
+BEST = 4
+LONGEST_LINE = 1_200
+SUMMARY_SECONDS = 45
 
 
 class SessionSearchArguments(Arguments):
@@ -26,6 +38,16 @@ class SessionSearchArguments(Arguments):
     limit: Annotated[int, Field(ge=1, le=50)] = 20
     message: Annotated[int | None, Field(ge=1, le=2**53, description="its number")] = None
     offset: Annotated[int, Field(ge=0, description="read it from this character on")] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """One session: its hits, best first, the messages around them, and the notes that are from its hits."""
+
+    session: Session
+    hits: Sequence[Message]
+    around: Sequence[Message]
+    notes: Sequence[Observation]
 
 
 async def session_search(place: ToolContext, arguments: SessionSearchArguments) -> str:
@@ -37,12 +59,18 @@ async def session_search(place: ToolContext, arguments: SessionSearchArguments) 
     while await place.database.write(search.index_some):
         pass
     try:
-        hits = await place.database.read(search.search, arguments.query, ns=place.session.ns, limit=arguments.limit)
+        found = await place.database.read(_find, place, arguments.query, arguments.limit)
     except Invalid as error:
         raise ToolError(str(error)) from error
-    if not hits:
+    if not found:
         return f"Nothing was said here about {arguments.query!r}. Try other words, or fewer."
-    return await place.database.read(_passages, hits)
+    wanted = stems(arguments.query)
+    if sum(len(line) for each in found for line in _lines(each.around, wanted)) <= SHOWN:
+        return "\n\n".join(_passage(each, each.around, wanted) for each in found)
+    said = await asyncio.gather(
+        *(_summarised(place, each, arguments.query, wanted, SHOWN // len(found)) for each in found)
+    )
+    return "\n\n".join(said)
 
 
 async def _page(place: ToolContext, message_id: int, offset: int) -> str:
@@ -52,38 +80,93 @@ async def _page(place: ToolContext, message_id: int, offset: int) -> str:
         raise ToolError(str(error)) from error
     text, end = found.content or "", offset + PAGE
     goes_on = f"\n[{len(text) - end} more characters: offset={end}]" if len(text) > end else ""
-    return f"{_line(replace(found, content=text[offset:end]))}{goes_on}"
+    return f"{_who(replace(found, content=''))} {text[offset:end]}{goes_on}"
 
 
-def _passages(conn: Connection, hits: list[Hit]) -> str:
-    """Best session first, three at most, each with what stands around its hits."""
+def _find(conn: Connection, place: ToolContext, query: str, limit: int) -> list[_Found]:
+    """Best session first, three at most. What this run has said itself is no answer."""
+    hits = search.search(conn, query, ns=place.session.ns, limit=limit, without_run=place.run_id)
     by_session: dict[str, list[Hit]] = {}
     for hit in hits:
         by_session.setdefault(hit.session.id, []).append(hit)
-    chosen = list(by_session.values())[:SESSIONS]
-    return "\n\n".join(_passage(conn, found, SHOWN // len(chosen)) for found in chosen)
+    return [_found(conn, place, some) for some in list(by_session.values())[:SESSIONS]]
 
 
-def _passage(conn: Connection, hits: list[Hit], room: int) -> str:
+def _found(conn: Connection, place: ToolContext, hits: Sequence[Hit]) -> _Found:
     session = hits[0].session
-    wanted: dict[int, Message] = {}
-    for hit in hits:
-        before = store.last_messages(conn, session.id, _AROUND // 2 + 1, before=hit.message.id + 1)
-        after = store.read_messages(conn, session.id, after=hit.message.id, limit=_AROUND // 2)
-        new = {message.id: message for message in (*before, *after) if message.content}
-        if sum(len(message.content or "") for message in {**wanted, **new}.values()) > room and wanted:
+    numbers = store.around(conn, session.id, [hit.message.id for hit in hits], WINDOW)
+    around = [each for each in store.messages_of(conn, numbers) if each.run_id != place.run_id]
+    notes = memory.about(conn, session.ns, {hit.message.id: session.id for hit in hits[:BEST]})
+    return _Found(
+        session=session,
+        hits=[hit.message for hit in hits],
+        around=around,
+        notes=list({note.id: note for some in notes.values() for note in some}.values()),
+    )
+
+
+async def _summarised(place: ToolContext, found: _Found, query: str, wanted: set[str], room: int) -> str:
+    """What the fast model makes of it, with the best hits as they were said; the passages around the hits when it cannot."""
+    if place.summarise is not None:
+        try:
+            async with asyncio.timeout(SUMMARY_SECONDS):
+                summary = await place.summarise(query, _lines(found.around, wanted))
+        except (ModelError, TimeoutError) as error:
+            log.info("search.not_summarised", session_id=found.session.id, error=str(error) or type(error).__name__)
+        else:
+            if summary.strip():
+                best = sorted(found.hits[:BEST], key=lambda message: message.id)
+                return f"{_head(found)}\nSummary: {summary.strip()}\nIn their words:\n" + "\n".join(
+                    _lines(best, wanted)
+                )
+    kept = _centred(found, wanted, room)
+    return _passage(found, kept, wanted)
+
+
+def _centred(found: _Found, wanted: set[str], room: int) -> list[Message]:
+    """The hits, best first, and then their neighbours, as far as there is room."""
+    place_of = {message.id: at for at, message in enumerate(found.around)}
+    hits = [place_of[hit.id] for hit in found.hits if hit.id in place_of]
+    order = dict.fromkeys(
+        at + step for step in (0, 1, -1, 2, -2, 3, -3) for at in hits if 0 <= at + step < len(place_of)
+    )
+    kept: list[Message] = []
+    for at in order:
+        room -= len(_line(found.around[at], wanted))
+        if room < 0 and kept:
             break
-        wanted |= new
-    title = session.title or "untitled"
-    lines = [f"## {title}, {iso(session.started_at)[:10]} ({session.id})"]
-    return "\n".join([*lines, *(_line(wanted[number]) for number in sorted(wanted))])[:room]
+        kept.append(found.around[at])
+    return sorted(kept, key=lambda message: message.id)
 
 
-def _line(message: Message) -> str:
+def _passage(found: _Found, messages: Sequence[Message], wanted: set[str]) -> str:
+    return "\n".join([_head(found), *_lines(messages, wanted)])
+
+
+def _head(found: _Found) -> str:
+    session = found.session
+    title = " ".join((session.title or "untitled").split())
+    notes = [f"Note {memory.render(note, None)}{' – no longer true' if note.closed_at else ''}" for note in found.notes]
+    return "\n".join([f"## {title}, {iso(session.started_at)[:10]} ({session.id})", *notes])
+
+
+def _lines(messages: Sequence[Message], wanted: set[str]) -> list[str]:
+    return [_line(message, wanted) for message in messages]
+
+
+def _line(message: Message, wanted: set[str] | None = None) -> str:
+    """One line: number, time, speaker and text; of a long text what is near the words that are wanted, or its start."""
+    text = " ".join((message.content or "").split())
+    shown = excerpt(text, wanted or set(), LONGEST_LINE)
+    cut = f" [cut; message={message.id} reads it whole]" if len(shown) < len(text) else ""
+    return f"{_who(message)} {shown}{cut}"
+
+
+def _who(message: Message) -> str:
     who = message.sender or {Role.USER: "user", Role.ASSISTANT: "you", Role.TOOL: message.tool_name}.get(
         message.role, ""
     )
-    return f"{iso(message.created_at)[:16]} {who}: {message.content}"
+    return f"{message.id} {iso(message.created_at)[:16]} {' '.join((who or '').split())}:"
 
 
 TOOL = Tool(

@@ -288,10 +288,34 @@ def test_memory_and_forget(room: Room):
     assert room.send("/memory") == say("memory.none")
     assert room.session is None  # looking opens none
     room.database.write_now(memory.note, SessionKey.parse(KEY).namespace, "Likes tea", room.clock())
-    assert "o1" in room.send("/memory")
-    assert "Likes tea" in room.send("/memory")
+    assert room.send("/memory") == "1. Likes tea (said on 15 Jun in this chat)\n\n/forget N removes one."
     assert room.send("/forget") == say("command.usage", usage="/forget N")
     assert room.send("/forget tea") == say("command.usage", usage="/forget N")
+    assert room.send(f"/forget {'9' * 40}") == say("command.usage", usage="/forget N")
     assert room.send("/forget 9") == say("memory.no_such", number="9")
     assert room.send("/forget o1") == say("memory.forgotten", number="1")
     assert room.send("/memory") == say("memory.none")
+
+
+def test_memory_shows_since_when_and_from_which_words(room: Room):
+    room.answered("we ripped Redis out today. Prices were stale.")
+    here = room.session
+    [said, _] = room.database.read_now(store.read_messages, here.id)
+    known = {"session_id": here.id, "src": [said.id], "kind": "decision"}
+
+    def write(conn: Connection) -> None:
+        first = memory.note(conn, here.ns, "Redis is in use", 1, **{**known, "src": []})
+        more = {"cause": "stale prices", "happened": "2025-06-15", "replaces": first.id}
+        memory.note(conn, here.ns, "Removed Redis", room.clock(), **known, **more)
+        other = store.start(conn, SessionKey.parse("agent:main:cli:20250305_091523_a1b2c3d4"), 1, source="cli")
+        [there] = store.append(conn, other.id, [NewMessage(role=Role.USER, content="I like tea.")], 1_700_000_000_000)
+        memory.note(conn, here.ns, "I like tea", 1, session_id=other.id, src=[there])
+
+    room.database.write_now(write)
+    assert room.send("/memory").splitlines()[:2] == [
+        (
+            "2. Removed Redis, because stale prices (since 2025-06-15; said on 15 Jun in this chat: “we ripped Redis out today.”; "
+            "before: Redis is in use)"
+        ),
+        "3. I like tea (said on 14 Nov 2023 in the terminal)",
+    ]

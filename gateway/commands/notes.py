@@ -1,0 +1,102 @@
+"""Commands about what was learned: people look at it, and have it removed."""
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import Connection
+
+from gateway.agent.memory.checks import sentences_of
+from gateway.commands.base import Chat, current
+from gateway.texts import say
+from sessions import memory, store
+from sessions.db.query import stems
+from sessions.errors import NotFound
+from sessions.keys import SessionKey
+from sessions.records import Message, Observation, Source
+
+LISTED = 50
+LONGEST_QUOTE = 120
+_DIGITS = 18
+
+
+def notes(conn: Connection, chat: Chat, _: str) -> str:
+    """Each note with its number, since when it is known, and from which words."""
+    ns = namespace_of(conn, chat)
+    everything = memory.open_notes(conn, ns)
+    if not everything:
+        return say("memory.none")
+    found = everything[-LISTED:]
+    before = memory.replaced(conn, found)
+    lines = [_line(conn, chat, note, before.get(note.supersedes or 0)) for note in found]
+    if older := len(everything) - len(found):
+        lines.insert(0, say("memory.more_one") if older == 1 else say("memory.more_other", count=older))
+    return "\n".join([*lines, "", say("memory.how_to_forget")])
+
+
+def _line(conn: Connection, chat: Chat, note: Observation, before: Observation | None) -> str:
+    text = f"{note.text}, because {note.cause}" if note.cause else note.text
+    facts = [*([say("memory.since", when=note.happened)] if note.happened else ()), _origin(conn, chat, note)]
+    if before is not None:
+        facts.append(say("memory.before", text=before.text))
+    return say("memory.line", number=note.id, text=text, since="; ".join(facts))
+
+
+def _origin(conn: Connection, chat: Chat, note: Observation) -> str:
+    """When and where it was said, and in which words, unless they are those of the note."""
+    source = next(iter(store.messages_of(conn, note.src[-1:])), None)
+    day = _day(source.created_at if source else note.said_at, chat)
+    words = _words(note, source)
+    session = store.get(conn, note.session_id) if note.session_id and store.exists(conn, note.session_id) else None
+    if session is None or session.session_key == chat.session_key:
+        return say("memory.said_here_as", day=day, words=words) if words else say("memory.said_here", day=day)
+    place = _place(session.source)
+    return (
+        say("memory.said_there_as", day=day, place=place, words=words)
+        if words
+        else say("memory.said_there", day=day, place=place)
+    )
+
+
+def _words(note: Observation, source: Message | None) -> str:
+    sentences = sentences_of(source.content or "") if source else []
+    best = max(sentences, key=lambda sentence: len(stems(sentence) & stems(note.text)), default="")
+    if best.strip(" .!") == note.text.strip(" .!"):
+        return ""
+    return best if len(best) <= LONGEST_QUOTE else best[: LONGEST_QUOTE - 1].rstrip() + "…"
+
+
+def _place(source: str) -> str:
+    match source:
+        case Source.CLI:
+            return say("memory.in_terminal")
+        case Source.API | Source.THREAD:
+            return say("memory.by_program")
+        case Source.JOB:
+            return say("memory.in_job")
+        case _:
+            return say("memory.on_platform", platform="WhatsApp" if source == Source.WHATSAPP else source.title())
+
+
+def _day(moment: int, chat: Chat) -> str:
+    zone = ZoneInfo(chat.timezone)
+    then = datetime.fromtimestamp(moment / 1000, UTC).astimezone(zone)
+    now = datetime.fromtimestamp(chat.now / 1000, UTC).astimezone(zone)
+    return f"{then.day} {then:%b}" if then.year == now.year else f"{then.day} {then:%b} {then.year}"
+
+
+def forget(conn: Connection, chat: Chat, number: str) -> str:
+    """Removes the note with this number everywhere."""
+    digits = number.removeprefix("o")
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > _DIGITS:
+        return say("command.usage", usage="/forget N")
+    try:
+        memory.forget(conn, namespace_of(conn, chat), int(digits))
+    except NotFound:
+        return say("memory.no_such", number=digits)
+    return say("memory.forgotten", number=digits)
+
+
+def namespace_of(conn: Connection, chat: Chat) -> str:
+    """Looking at it opens no session."""
+    session = current(conn, chat)
+    return session.ns if session else chat.opening.ns or SessionKey.parse(chat.session_key).namespace

@@ -1,0 +1,320 @@
+"""Memory through the whole worker, from a message to the request that the model gets. What folds find is scripted: these tests show that
+the plumbing holds, not that a model judges well."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.agent.memory.fold_worker import FoldWorker
+from gateway.agent.tools import memory as memory_tool
+from gateway.agent.tools import session_search
+from sessions import memory, store
+from sessions.db import search
+from sessions.keys import Address, ChatKind, Platform
+from sessions.records import EndReason, Route
+from tests.fakes.model_replies import Failure, call, calls
+from tests.integration.memory.folding import JSON, extractor
+from tests.integration.runs.worker_in_process import KEY, Desk, desk
+
+TOOLS = (memory_tool.TOOL, session_search.TOOL)
+
+
+def last_user(body: JSON) -> str:
+    return str(next(m["content"] for m in reversed(body["messages"]) if m["role"] == "user"))
+
+
+def system(it: Desk) -> str:
+    return str(it.server.bodies[-1]["messages"][0]["content"])
+
+
+async def fold(it: Desk, key: str = KEY, *, keep: int = 0) -> None:
+    """As the worker of folds does it, now."""
+    worker = FoldWorker(it.database, it.house.model, clock=it.house.clock)
+    session = await it.database.read(store.active, key)
+    assert session is not None
+    while (again := await worker.fold(session.id, keep=keep)) is not None and again <= it.house.clock():
+        pass
+
+
+async def index(it: Desk) -> None:
+    while await it.database.write(search.index_some):
+        pass
+
+
+@asynccontextmanager
+async def at_desk(home: Path, script: Any = (), **more: Any) -> AsyncIterator[Desk]:
+    async with desk(home, script, tools=TOOLS, **more) as it:
+        yield it
+
+
+# --- the article's own cases, with a scripted extractor ---------------------------------------------------------------------------
+
+STORY = {
+    "alex": {"text": "Alex is building a cache in Rust", "kind": "fact"},
+    "postgresql": {"text": "The database is PostgreSQL 16"},  # wrong on purpose
+    "redis": {
+        "text": "Redis was removed",
+        "kind": "decision",
+        "cause": "cache invalidation bugs caused stale product prices",
+    },
+    "graphql looks": {"text": "GraphQL is being tried", "kind": "decision"},
+    "back to rest": {"text": "GraphQL was reverted to REST", "kind": "decision", "was": "GraphQL is being tried"},
+    "committed to microservices": {"text": "Committed to microservices", "kind": "decision"},
+    "into a monolith": {
+        "text": "All services merged into a monolith",
+        "kind": "decision",
+        "was": "Committed to microservices",
+    },
+}
+SAID = (
+    "Hi, I am Alex and I am building a cache in Rust.",
+    "Production runs PostgreSQL 15 with pgbouncer in front.",
+    "We removed Redis. Cache invalidation bugs caused stale product prices.",
+    "GraphQL looks nice, we are trying it.",
+    "We are committed to microservices now.",
+    "GraphQL is too slow for us: back to REST, it was reverted.",
+    "Enough: all services are merged into a monolith.",
+)
+
+
+async def test_plumbing_what_was_said_at_the_start_is_known_at_turn_200(home: Path) -> None:
+    async with at_desk(home, folds=extractor(**{word.replace(" ", "_"): note for word, note in STORY.items()})) as it:
+        for text in SAID:
+            await it.say(text)
+            await fold(it)
+        for number in range(200 - len(SAID)):
+            await it.say(f"ordinary question number {number}")
+            if number % 60 == 59:
+                await fold(it, keep=1_000)
+        await it.say("What did I say I am building, and with what?")
+        known = system(it)
+        assert "fact: Alex is building a cache in Rust" in known
+        assert "Production runs PostgreSQL 15 with pgbouncer in front." in known, "verbatim, since nobody said 16"
+        assert "PostgreSQL 16" not in known
+        assert "Redis was removed, because cache invalidation bugs caused stale product prices" in known
+        assert known.index("GraphQL is being tried") < known.index("GraphQL was reverted to REST")
+        assert "All services merged into a monolith (before: Committed to microservices, " in known
+        assert known.count("– no longer true)") == 2
+        assert SAID[0] in last_user(it.server.bodies[-1]), "recalled in its own words too"
+
+
+# --- recall and the tool ----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_said_in_an_ended_session_is_recalled_and_the_question_itself_is_not(
+    home: Path, database_url: str
+) -> None:
+    async with at_desk(home, url=database_url) as it:
+        await it.say("The garage code is 4711, and the gate code 0815")
+        session = await it.database.read(store.active, KEY)
+        assert session is not None
+        await it.database.write(store.end, session.id, EndReason.USER, it.house.clock())
+        await index(it)
+        await it.say("remind me: what was the code of the garage?")
+        context, _, said = last_user(it.server.bodies[-1]).partition("\n\n")
+        assert said == "remind me: what was the code of the garage?"
+        assert "user: The garage code is 4711, and the gate code 0815" in context
+        assert "remind me" not in context
+        assert [m["content"] for m in await _journal(it)][:1] == ["remind me: what was the code of the garage?"], (
+            "nothing is stored"
+        )
+
+
+async def _journal(it: Desk) -> list[JSON]:
+    return [{"content": message.content} for message in await it.messages()]
+
+
+async def test_the_tool_leaves_out_its_own_run_and_all_results(home: Path, database_url: str) -> None:
+    asked = calls(call("session_search", {"query": "garage code"}))
+    async with at_desk(home, [asked, "It is 4711.", asked, "Still 4711."], url=database_url) as it:
+        it.server.script = ["noted", *it.server.script]  # type: ignore[misc]
+        await it.say("The garage code is 4711")
+        for question in ("What is the garage code?", "And the garage code once more?"):
+            await it.say(question)
+            result = str(it.server.bodies[-1]["messages"][-1]["content"])
+            assert "user: The garage code is 4711" in result
+            assert question not in result
+            assert "session_search" not in result
+
+
+async def test_long_passages_are_summarised_by_the_fast_model_and_raw_when_that_fails(home: Path) -> None:
+    fails = [False]
+
+    def script(body: JSON) -> Any:
+        if "You read a part of an earlier conversation" in str(body["messages"][0]["content"]):
+            return Failure(status=400, message="no") if fails[0] else "Ann said the garage code is 4711."
+        answered = body["messages"][-1]["role"] == "tool"
+        return (
+            "done"
+            if answered or "code?" not in last_user(body)
+            else calls(call("session_search", {"query": "garage code"}))
+        )
+
+    async with at_desk(home, script) as it:
+        await it.say("The garage code is 4711")
+        for number in range(12):
+            await it.say(f"unrelated {number} {'words ' * 150}")
+        await it.say("what is the garage code?")
+        request = next(body for body in it.server.bodies if "You read a part" in str(body["messages"][0]))
+        assert "Question: garage code" in request["messages"][1]["content"]
+        assert "user: The garage code is 4711" in request["messages"][1]["content"]
+        result = str(it.server.bodies[-1]["messages"][-1]["content"])
+        assert "Summary: Ann said the garage code is 4711.\nIn their words:\n1 " in result
+        fails[0] = True
+        await it.say("once more, the code?")
+        raw = str(it.server.bodies[-1]["messages"][-1]["content"])
+        assert "Summary" not in raw
+        assert "user: The garage code is 4711" in raw
+        assert len(raw) < 6_000
+
+
+async def test_a_pasted_page_is_read_page_by_page_later(home: Path) -> None:
+    page = "".join(f"This is sentence {number} of the page. " for number in range(2_320)).strip()
+    offsets = iter([0, 12_000, 72_000])
+
+    def script(body: JSON) -> Any:
+        answered = body["messages"][-1]["role"] == "tool"
+        if answered or "end of it" not in last_user(body):
+            return "ok"
+        return calls(call("session_search", {"message": 1, "offset": next(offsets)}))
+
+    async with at_desk(home, script) as it:
+        await it.say(page)
+        assert last_user(it.server.bodies[-1]).endswith(page)
+        seen = ""
+        for _ in range(3):
+            await it.say("what stands at the end of it?")
+            first = next(m["content"] for m in it.server.bodies[-1]["messages"] if "sentence 0 " in str(m["content"]))
+            assert "[cut; the whole is message 1: session_search with message=1 reads it]" in first
+            seen = str(it.server.bodies[-1]["messages"][-1]["content"])
+        assert "This is sentence 2319 of the page." in seen
+
+
+async def test_a_note_of_the_tool_names_its_message(home: Path) -> None:
+    saves = calls(call("memory", {"action": "save", "text": "Ann drinks tea", "kind": "preference"}))
+    async with at_desk(home, [saves, "Noted.", "ok"]) as it:
+        await it.say("remember that Ann drinks tea")
+        [note] = await it.database.read(memory.open_notes, "agent:main")
+        assert (note.src, note.kind) == ((1,), "preference")
+        await it.say("hello")
+        assert f"o{note.id} " in system(it)
+
+
+# --- when folds fail ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_model_that_cannot_fold_for_a_day_leaves_the_prompt_bounded_with_a_line_about_the_gap(
+    home: Path,
+) -> None:
+    async with at_desk(home, folds=lambda _: Failure(status=503)) as it:
+        sizes: list[int] = []
+        for number in range(60):
+            await it.say(f"message {number} {'word ' * 300}")
+            sizes.append(len(str(it.server.bodies[-1]["messages"])))
+            if number % 20 == 19:
+                await fold(it, keep=2_000)
+        assert max(sizes[40:]) < 1.1 * max(sizes[:40])
+        context = last_user(it.server.bodies[-1])
+        assert " older messages not yet summarised; session_search finds them]" in context
+        gap = int(context.partition(" older messages")[0].rpartition("[")[2])
+        shown = sum(m["role"] in {"user", "assistant"} for m in it.server.bodies[-1]["messages"])
+        assert gap == 119 - shown
+
+
+async def test_memory_that_is_off_shows_and_recalls_nothing_of_other_sessions(home: Path) -> None:
+    async with at_desk(home) as it:
+        forgetful = it.house.profile
+        object.__setattr__(it.house, "profile", lambda run, session: _without_memory(forgetful(run, session)))
+        await it.database.write(memory.note, "agent:main", "Ann likes tea", 1)
+        await it.say("The garage code is 4711")
+        session = await it.database.read(store.active, KEY)
+        assert session is not None
+        await it.database.write(store.end, session.id, EndReason.USER, it.house.clock())
+        await index(it)
+        await it.say("what was the garage code?")
+        assert "4711" not in str(it.server.bodies[-1])
+        assert "likes tea" not in str(it.server.bodies[-1])
+
+
+def _without_memory(profile: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(profile, remembers=False)
+
+
+# --- isolation ----------------------------------------------------------------------------------------------------------------------
+
+
+def chat(kind: ChatKind, number: str) -> Route:
+    return Route(address=Address(platform=Platform.TELEGRAM, kind=kind, chat_id=number))
+
+
+PLACES: dict[str, Callable[[], Route | None]] = {
+    "agent:main:telegram:dm": lambda: chat(ChatKind.DM, "7"),
+    "agent:main:telegram:dm:8": lambda: chat(ChatKind.DM, "8"),
+    "agent:main:telegram:group:-1": lambda: chat(ChatKind.GROUP, "-1"),
+    "agent:main:slack:channel:C1": lambda: None,
+    "agent:main:api:laptop:one": lambda: None,
+    "agent:main:api:laptop:two": lambda: None,
+    "agent:main:api:phone:one": lambda: None,
+    "agent:dep_x:thread:t1": lambda: None,
+    "agent:main:response:laptop:resp_1": lambda: None,
+}
+
+
+async def test_a_secret_never_shows_in_any_other_namespace(home: Path, database_url: str) -> None:
+    """Nine places with the same words; each has one secret, noted, folded, in an ended session and in the open one."""
+
+    def script(body: JSON) -> Any:
+        if body["messages"][-1]["role"] == "tool" or "password" not in last_user(body) or "tell" not in last_user(body):
+            return "ok"
+        return calls(
+            call("session_search", {"query": "the launch password"}), call("memory", {"action": "list"}, id="c2")
+        )
+
+    def folds(body: JSON) -> Any:
+        found = [(n, t) for n, t in _folded(body) if "launch word" in t]
+        return _noted(found)
+
+    async with at_desk(home, script, url=database_url, folds=folds) as it:
+        secrets = {key: f"swordfish{number}x" for number, key in enumerate(PLACES)}
+        for key, route in PLACES.items():
+            await it.say(f"the launch word is {secrets[key]}", key=key, route=route())
+            await fold(it, key)
+            session = await it.database.read(store.active, key)
+            assert session is not None
+            await it.database.write(store.end, session.id, EndReason.USER, it.house.clock())
+            await it.say(f"by the way, the other launch word is {secrets[key]} too", key=key, route=route())
+        await index(it)
+        for key, route in PLACES.items():
+            before = len(it.server.bodies)
+            await it.say("tell me the launch word and the password", key=key, route=route())
+            seen = str(it.server.bodies[before:])
+            assert secrets[key] in seen
+            for other, secret in secrets.items():
+                assert other == key or secret not in seen, (key, other)
+
+
+def _folded(body: JSON) -> list[tuple[int, str]]:
+    from tests.integration.memory.folding import folded_lines
+
+    return folded_lines(body)
+
+
+def _noted(found: list[tuple[int, str]]) -> str:
+    from tests.integration.memory.folding import answer, noted
+
+    return answer(*(noted(text, number) for number, text in found), digest=" ".join(text for _, text in found))
+
+
+@pytest.mark.parametrize("window", [4_096])
+async def test_in_a_small_window_nothing_overflows_and_the_person_is_told(home: Path, window: int) -> None:
+    page = "".join(f"This is sentence {number} of the page. " for number in range(2_320))
+    async with at_desk(home, settings={"context_window": window}) as it:
+        await it.say(page)
+        assert "I read " in (await it.sent())[-1]["text"]
+        body = it.server.bodies[-1]
+        assert len(str(body["messages"])) < window * 4
