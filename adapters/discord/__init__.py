@@ -1,4 +1,4 @@
-"""Discord. The adapter is not built yet; its section is known, so that a configuration can be written."""
+"""Discord. This file says what there is; the client library is imported by `adapter` and what it uses."""
 
 from adapters.registry import Manifest, Needed
 from sessions.keys import ChatKind, Platform
@@ -6,11 +6,12 @@ from sessions.keys import ChatKind, Platform
 MANIFEST = Manifest(
     platform=Platform.DISCORD,
     title="Discord",
-    adapter="",
+    adapter="adapters.discord.adapter:Discord",
     config="adapters.discord.config:DiscordConfig",
     config_keys=("token", "gateway_url", "api_base"),
     sdk="discord",
     extra="discord",
     needed=(Needed(key="token", why="write the bot's token, or enabled: false"),),
+    start="start",
     chat_kinds=(ChatKind.DM, ChatKind.CHANNEL),
 )

@@ -1,6 +1,7 @@
 """What all fakes of platforms are made of: a server on loopback, and things that go wrong on the way."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -86,7 +87,8 @@ class WireServer:
             return await act()
         if isinstance(fault.body, str):
             return web.Response(status=fault.status, text=fault.body, headers=fault.headers)
-        return web.json_response(fault.body or {}, status=fault.status, headers=fault.headers)
+        headers = {"Content-Type": "application/json", **fault.headers}
+        return web.Response(body=json.dumps(fault.body or {}).encode(), status=fault.status, headers=headers)
 
 
 def _hang_up(request: web.Request) -> web.Response:

@@ -11,7 +11,7 @@ from sessions.clock import now_ms
 from sessions.db import Database
 from sessions.keys import Address, Sender
 
-NOTE_SECONDS = 5.0
+NOTE_SECONDS = 1.0
 REMEMBERED_MS = 30 * 24 * 3_600_000
 """Chats in which nothing was sent for so long are not looked at."""
 
@@ -28,11 +28,19 @@ def _left_off(conn: Connection, platform: str) -> tuple[int | None, list[Address
 
 
 async def note_seen(database: Database, platform: str, adapter: CatchesUp) -> None:
-    """Runs until cancelled. Notes how far everything was delivered."""
+    """Runs until cancelled. Notes how far everything was delivered, at the end too."""
     noted = 0
-    while True:
-        seen = adapter.seen_until()
-        if seen is not None and seen > noted:
-            await database.write(positions.put, platform, seen)
-            noted = seen
-        await asyncio.sleep(NOTE_SECONDS)
+    try:
+        while True:
+            await asyncio.sleep(NOTE_SECONDS)
+            noted = await _note(database, platform, adapter, noted)
+    finally:
+        await _note(database, platform, adapter, noted)
+
+
+async def _note(database: Database, platform: str, adapter: CatchesUp, noted: int) -> int:
+    seen = adapter.seen_until()
+    if seen is None or seen <= noted:
+        return noted
+    await database.write(positions.put, platform, seen)
+    return seen

@@ -7,6 +7,7 @@ from tests.e2e.platforms.driver import Driver
 DRIVERS = {
     "whatsapp": "tests.e2e.platforms.whatsapp:WhatsAppDriver",
     "slack": "tests.e2e.platforms.slack:SlackDriver",
+    "discord": "tests.e2e.platforms.discord:DiscordDriver",
 }
 
 

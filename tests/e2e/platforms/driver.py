@@ -1,7 +1,6 @@
 """What the scenarios ask of a platform: the same for all, so that each scenario is written once."""
 
 import abc
-import asyncio
 from typing import Any, ClassVar
 
 from adapters.testing.people import Person, Room, Said, SentFile
@@ -94,7 +93,7 @@ class Driver(abc.ABC):
     def texts(self, room: Room) -> list[str]:
         return [said.text for said in self.said_by_bot(room)]
 
-    async def until_ready(self, process: asyncio.subprocess.Process) -> None:  # noqa: B027
+    async def until_ready(self) -> None:  # noqa: B027
         """Until a daemon that was just started hears what people say, where nobody keeps it for it."""
 
     def replies_to(self, room: Room, card: Said, root: Said, text: str) -> None:

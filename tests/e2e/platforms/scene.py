@@ -56,17 +56,19 @@ def write_config(home: Path, driver: Driver, *, sections: dict[str, Any] | None 
 
 
 @asynccontextmanager
-async def daemon(home: Path, driver: Driver, **section: Any) -> AsyncGenerator[PlatformScene]:
-    """Leaving drains, as SIGTERM does."""
+async def daemon(home: Path, driver: Driver, *, hears: bool = True, **section: Any) -> AsyncGenerator[PlatformScene]:
+    """Leaving drains, as SIGTERM does. `hears`: wait until it hears what people say."""
     write_config(home, driver, **section)
     async with open_app(home, load(home, {})) as app, serving(app) as served, running(app):
         driver.connected_to(served.url)
+        if hears:
+            await driver.until_ready()
         yield PlatformScene(driver=driver, app=app, serving=served)
 
 
 @asynccontextmanager
-async def scene(home: Path, driver: Driver, **section: Any) -> AsyncGenerator[PlatformScene]:
-    async with driver.server, daemon(home, driver, **section) as running_scene:
+async def scene(home: Path, driver: Driver, *, hears: bool = True, **section: Any) -> AsyncGenerator[PlatformScene]:
+    async with driver.server, daemon(home, driver, hears=hears, **section) as running_scene:
         yield running_scene
     assert driver.server.violations == []
 

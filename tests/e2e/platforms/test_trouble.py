@@ -92,7 +92,7 @@ async def test_kill_9_between_send_and_mark_repeats_it_once_at_most(home: Path, 
         dm, never = driver.dm(), asyncio.Event()
         driver.sending_fails(drop="after", wait=never)
         killed = await process(home, driver, free_port())
-        await driver.until_ready(killed)
+        await driver.until_ready()
         driver.says(dm, "hello")
         await driver.server.until(lambda: driver.said_by_bot(dm), timeout=60)
         killed.kill()

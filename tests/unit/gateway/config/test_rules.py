@@ -198,7 +198,7 @@ def test_what_does_not_work_yet_is_a_warning(loaded):
         agents: {main: {tools: [memory, process]}}
     """)
 
-    assert [warning.path for warning in found.warnings] == ["platforms.discord.enabled", "agents.main.tools[1]"]
+    assert [warning.path for warning in found.warnings] == ["agents.main.tools[1]"]
     assert all("does not work yet" in warning.said for warning in found.warnings)
 
 

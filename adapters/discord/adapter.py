@@ -1,0 +1,340 @@
+"""Discord through discord.py: its gateway connection in, its HTTP client out."""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import discord
+import structlog
+
+from adapters.base import (
+    Adapter,
+    AnswersTaps,
+    CatchesUp,
+    ChecksSetup,
+    Deliver,
+    EditsMessages,
+    FetchesMedia,
+    OffersCommands,
+    Pace,
+    Reacts,
+    ReportsLiveness,
+    SendsOnce,
+    ShowsDrafts,
+    ShowsTyping,
+    Unauthorized,
+    Undeliverable,
+)
+from adapters.discord.config import DiscordConfig
+from adapters.discord.errors import NO_INTENT, Refused, translated
+from adapters.discord.history import missed
+from adapters.discord.listener import Listener
+from adapters.discord.normalize import Me, interaction, message
+from adapters.discord.render import render, render_draft, reply
+from adapters.discord.rest import Rest, point_at, without
+from adapters.payload import as_object, parts, text
+from adapters.text import off_the_loop
+from sessions.keys import Address, Platform, Sender
+from sessions.messages import Attachment, Inbound, InboundKind, Outbound, Piece, Receipt
+
+_KEPT = 2_000
+_NO_MENTIONS: dict[str, Any] = {"parse": [], "replied_user": False}
+_EPHEMERAL = 1 << 6
+_OURS = ("filename", "path", "text", "respond_to", "first")
+_MESSAGES = "/channels/{channel_id}/messages"
+_MESSAGE = "/channels/{channel_id}/messages/{message_id}"
+_REACTION = "/channels/{channel_id}/messages/{message_id}/reactions/{emoji}/@me"
+
+log = structlog.get_logger(__name__)
+
+
+class Discord(
+    Adapter,
+    ShowsTyping,
+    ShowsDrafts,
+    Reacts,
+    EditsMessages,
+    AnswersTaps,
+    FetchesMedia,
+    OffersCommands,
+    ChecksSetup,
+    ReportsLiveness,
+    SendsOnce,
+    CatchesUp,
+):
+    platform: str = Platform.DISCORD
+    pace = Pace(per_second=40, dm=1.0, group=1.0, edit=1.25)
+    typing_every = 8.0  # it stays for ten seconds
+    remembers_for = 120.0  # nonces, "for some minutes"
+
+    def __init__(self, config: DiscordConfig, *, clock: Callable[[], float] = time.time) -> None:
+        logging.getLogger("discord").setLevel(logging.CRITICAL)  # outages are raised, and told once
+        point_at(config.api_base, config.gateway_url)
+        self._config = config
+        self._clock = clock
+        self._token = config.token.get_secret_value()
+        self._rest = Rest(self._token)
+        self._me: Me | None = None
+        self._last_success: float | None = None
+        self._tell_success: Callable[[], None] = lambda: None
+        self._seen: int | None = None
+        self._since: int | None = None
+        self._chats: Sequence[Address] = ()
+        self._users: Sequence[Sender] = ()
+        self._open: OrderedDict[str, discord.Interaction[Any]] = OrderedDict()
+        self._said: OrderedDict[int, Inbound] = OrderedDict()
+
+    # --- in ---
+
+    async def run(self, deliver: Deliver) -> None:
+        listener = Listener(self._token, alive=self._note_success)
+
+        user = (await self._rest.client()).user
+        self._me = Me(id=user.id if user is not None else 0)
+
+        async def begun() -> None:  # what is said from here on waits until everything before it was delivered
+            await listener.ready.wait()
+            await self._catch_up(listener.client, deliver)
+
+        async def said(what: discord.Message) -> None:
+            await self._take(what, deliver, InboundKind.MESSAGE)
+
+        async def edited(event: discord.RawMessageUpdateEvent) -> None:
+            if event.message.edited_at is not None:  # else a link got its preview
+                await self._take(event.message, deliver, InboundKind.EDIT)
+
+        async def deleted(event: discord.RawMessageDeleteEvent) -> None:
+            await self._taken_back(event, deliver)
+
+        async def acted(event: discord.Interaction[Any]) -> None:
+            await self._act(event, deliver)
+
+        listener.on("connect", begun)
+        listener.on("message", said)
+        listener.on("raw_message_edit", edited)
+        listener.on("raw_message_delete", deleted)
+        listener.on("interaction", acted)
+        await listener.run()
+
+    async def _catch_up(self, client: discord.Client, deliver: Deliver) -> None:
+        """After every new session, also one that the library began because the old one was invalid."""
+        since = max(filter(None, (self._since, self._seen)), default=None)
+        now = round(self._clock() * 1000)
+        if since is None:
+            self._seen = now - 5_000
+            return
+        async for said in missed(client, since, now, self._chats, self._users):
+            await self._take(said, deliver, InboundKind.MESSAGE)
+
+    async def _take(self, said: discord.Message, deliver: Deliver, kind: InboundKind) -> None:
+        inbound = self._read(said, kind)
+        if inbound is not None:
+            self._remember(said.id, inbound)
+            await deliver(inbound)
+        if kind is InboundKind.MESSAGE:
+            self._seen = max(self._seen or 0, round(said.created_at.timestamp() * 1000))
+
+    def _read(self, said: discord.Message, kind: InboundKind) -> Inbound | None:
+        if self._me is None:
+            return None
+        try:
+            return message(said, self._me, kind)
+        except Exception as error:  # noqa: BLE001  # one message that cannot be read must not stop those behind it
+            log.warning("discord.event_skipped", message_id=said.id, reason=type(error).__name__)
+            return None
+
+    def _remember(self, message_id: int, inbound: Inbound) -> None:
+        """Whose a message was, which Discord does not say when it is deleted."""
+        self._said[message_id] = inbound
+        if len(self._said) > _KEPT:
+            self._said.popitem(last=False)
+
+    async def _taken_back(self, event: discord.RawMessageDeleteEvent, deliver: Deliver) -> None:
+        before = self._said.pop(event.message_id, None)
+        if before is not None:
+            await deliver(
+                Inbound(
+                    dedup_key=f"{before.dedup_key}:deleted",
+                    address=before.address,
+                    sender=before.sender,
+                    message_id=before.message_id,
+                    kind=InboundKind.DELETED,
+                )
+            )
+
+    async def _act(self, event: discord.Interaction[Any], deliver: Deliver) -> None:
+        inbound = interaction(event, dict(as_object(event.data)))
+        if inbound is None:
+            return
+        self._open[str(event.id)] = event
+        if len(self._open) > _KEPT:
+            self._open.popitem(last=False)
+        await deliver(inbound)
+        if inbound.respond_to:
+            with suppress(discord.DiscordException):  # best effort; the answer goes into the channel then
+                await event.response.defer(ephemeral=True)
+
+    def catch_up(self, since: int | None, chats: Sequence[Address], users: Sequence[Sender]) -> None:
+        self._since, self._chats, self._users = since, chats, users
+
+    def seen_until(self) -> int | None:
+        return self._seen
+
+    def last_success(self) -> float | None:
+        return self._last_success
+
+    def on_success(self, tell: Callable[[], None]) -> None:
+        self._tell_success = tell
+
+    def _note_success(self) -> None:
+        self._last_success = self._clock()
+        self._tell_success()
+
+    async def check(self) -> str:
+        client = await self._rest.client()
+        about = as_object(await self._rest.call("GET", "/applications/@me"))
+        flags = discord.ApplicationFlags._from_value(int(text(about, "flags") or 0))  # pyright: ignore[reportPrivateUsage]
+        if not (flags.gateway_message_content or flags.gateway_message_content_limited):
+            raise Unauthorized(NO_INTENT)
+        return f"@{client.user.name if client.user else 'the bot'}"
+
+    async def close(self) -> None:
+        await self._rest.close()
+
+    # --- out ---
+
+    def render(self, outbound: Outbound) -> Sequence[Piece]:
+        return render(outbound)
+
+    async def send(self, address: Address, piece: Piece) -> Receipt:
+        return await self._send(address, piece, None)
+
+    async def send_once(self, address: Address, piece: Piece, key: str) -> Receipt:
+        return await self._send(address, piece, hashlib.blake2b(key.encode(), digest_size=12).hexdigest())
+
+    async def _send(self, address: Address, piece: Piece, nonce: str | None) -> Receipt:
+        body = {**without(piece, *_OURS), "allowed_mentions": _NO_MENTIONS}
+        file = await _file(piece)
+        if "respond_to" in piece and file is None:
+            with suppress(Refused):  # it was too long ago, so that everybody hears it
+                return await self._respond(piece, body)
+        once = {"nonce": nonce, "enforce_nonce": True} if nonce else {}
+        ids = {"channel_id": address.chat_id}
+        sent = await self._rest.call("POST", _MESSAGES, ids, {**body, **once}, file=file)
+        return Receipt(message_id=text(sent, "id"))
+
+    async def _respond(self, piece: Piece, body: dict[str, Any]) -> Receipt:
+        """To whoever gave the command, alone."""
+        application, _, token = piece["respond_to"].partition(":")
+        ids = {"webhook_id": application, "webhook_token": token}
+        if piece.get("first"):
+            body = without(body, "flags")
+            path = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
+            sent = await self._rest.call("PATCH", path, ids, body)
+        else:
+            body = {**body, "flags": _EPHEMERAL}
+            sent = await self._rest.call("POST", "/webhooks/{webhook_id}/{webhook_token}", ids, body)
+        return Receipt(message_id=text(sent, "id"))
+
+    async def edit(self, address: Address, message_id: str, piece: Piece) -> None:
+        changed: dict[str, Any] = {
+            "content": piece.get("content", ""),
+            "components": piece.get("components", []),
+            "allowed_mentions": _NO_MENTIONS,
+            "flags": 4,
+        }
+        await self._rest.call("PATCH", _MESSAGE, _ids(address, message_id), changed)
+
+    async def typing(self, address: Address) -> None:
+        await self._rest.call("POST", "/channels/{channel_id}/typing", {"channel_id": address.chat_id})
+
+    async def draft(
+        self,
+        address: Address,
+        draft_id: str | None,
+        text: str,
+        *,
+        reply_to: str | None = None,
+        silent: bool = False,
+    ) -> str | None:
+        piece = await off_the_loop(text, render_draft, text, silent=silent)
+        if draft_id:
+            await self.edit(address, draft_id, piece)
+            return draft_id
+        receipt = await self.send(address, {**piece, **reply(reply_to)})
+        return receipt.message_id
+
+    async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:
+        if "filename" in piece:
+            return None
+        try:
+            await self.edit(address, draft_id, piece)
+        except Undeliverable:
+            return None
+        return Receipt(message_id=draft_id)
+
+    async def erase_draft(self, address: Address, draft_id: str) -> None:
+        with suppress(Refused):  # somebody has already deleted it
+            await self._rest.call("DELETE", _MESSAGE, _ids(address, draft_id))
+
+    async def react(self, address: Address, message_id: str, emoji: str | None) -> None:
+        ids = {**_ids(address, message_id), "emoji": emoji or "👀"}
+        await self._rest.call("PUT" if emoji else "DELETE", _REACTION, ids)
+
+    async def answer_tap(self, tap_id: str, text: str = "") -> None:  # noqa: ARG002  # the edited card says it
+        event = self._open.pop(tap_id, None)
+        if event is not None:
+            with translated():
+                await event.response.defer()
+
+    async def fetch(self, attachment: Attachment, limit: int) -> bytes:
+        """The address is signed, and good for a day; a new one stands in the message itself."""
+        where, _, url = attachment.ref.partition("|")
+        data = await self._rest.download(url, limit, base=self._config.api_base)
+        if data is None:
+            channel, message_id, file_id = where.split("/")
+            found = await self._rest.call("GET", _MESSAGE, {"channel_id": channel, "message_id": message_id})
+            fresh = next((one for one in parts(found, "attachments") if text(one, "id") == file_id), None)
+            data = await self._rest.download(text(fresh, "url"), limit, base=self._config.api_base) if fresh else None
+        if data is None:
+            raise Undeliverable(f"{attachment.name} is not there any more.")
+        return data
+
+    async def offer_commands(self, commands: Sequence[tuple[str, str]], users: Sequence[Sender]) -> None:  # noqa: ARG002
+        """Everybody sees the menu; who may use it is decided for each call. Written only where it has changed."""
+        client = await self._rest.client()
+        ids = {"application_id": client.application_id}
+        wanted = [_command(name, about) for name, about in commands]
+        present = await self._rest.call("GET", "/applications/{application_id}/commands", ids)
+        if [_shape(as_object(one)) for one in present] != [_shape(one) for one in wanted]:
+            await self._rest.call("PUT", "/applications/{application_id}/commands", ids, wanted)
+
+
+def _ids(address: Address, message_id: str) -> dict[str, str]:
+    return {"channel_id": address.chat_id, "message_id": message_id}
+
+
+def _command(name: str, about: str) -> dict[str, Any]:
+    option = {"type": 3, "name": "text", "description": "what follows the command", "required": False}
+    return {"type": 1, "name": name, "description": about[:100], "options": [option], "contexts": [0, 1]}
+
+
+def _shape(command: Any) -> tuple[str, str]:
+    return text(command, "name"), text(command, "description")
+
+
+async def _file(piece: Piece) -> tuple[str, bytes] | None:
+    if "filename" not in piece:
+        return None
+    if "text" in piece:
+        return piece["filename"], piece["text"].encode()
+    try:
+        return piece["filename"], await asyncio.to_thread(Path(piece["path"]).read_bytes)
+    except OSError as error:
+        raise Undeliverable(f"The file {piece['filename']} cannot be read: {error.strerror}.") from error

@@ -1,0 +1,73 @@
+"""The connection to Discord's gateway: events go into a queue, in their order, and are delivered one after the other."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import discord
+
+from adapters.discord.errors import translated
+from adapters.discord.rest import new_client
+
+Work = Callable[[], Awaitable[None]]
+
+
+def wanted_intents() -> discord.Intents:
+    return discord.Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=True)
+
+
+class Listener:
+    """One connection, as long as it lasts. The library resumes it by itself; after an invalid session it begins anew (`ready`)."""
+
+    def __init__(self, token: str, *, alive: Callable[[], None]) -> None:
+        self.client = new_client(wanted_intents())
+        self.queue: asyncio.Queue[Work] = asyncio.Queue()
+        self.ready = asyncio.Event()
+        self._token = token
+        self._alive = alive
+
+    def on(self, name: str, handle: Callable[..., Awaitable[None]]) -> None:
+        """`handle` is called with the event, in its turn."""
+
+        async def event(*what: Any) -> None:
+            if name == "connect":  # a new session, whose guilds are still to come
+                self.ready.clear()
+            self.queue.put_nowait(lambda: handle(*what))
+
+        self._listen(name, event)
+
+    def _listen(self, name: str, event: Callable[..., Awaitable[None]]) -> None:
+        setattr(self.client, f"on_{name}", event)
+
+    async def run(self) -> None:
+        """Until cancelled. Raises DeliveryError when the connection cannot go on, and whatever a handler raises."""
+
+        async def alive(*_: object) -> None:
+            self._alive()
+
+        async def ready() -> None:
+            self.ready.set()
+
+        self._listen("socket_event_type", alive)
+        self._listen("ready", ready)
+        try:
+            with translated():
+                await self.client.login(self._token)
+            connected = asyncio.ensure_future(self.client.connect())
+            delivering = asyncio.ensure_future(self._deliver())
+            try:
+                done, _ = await asyncio.wait({connected, delivering}, return_when=asyncio.FIRST_COMPLETED)
+                with translated():
+                    for task in done:
+                        task.result()
+            finally:
+                connected.cancel()
+                delivering.cancel()
+                await asyncio.gather(connected, delivering, return_exceptions=True)
+        finally:
+            await self.client.close()
+
+    async def _deliver(self) -> None:
+        while True:
+            work = await self.queue.get()
+            await work()

@@ -1,0 +1,144 @@
+"""Turns Discord's messages and interactions into neutral messages."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import discord
+
+from adapters.discord.contents import attachments, in_words
+from sessions.keys import Address, ChatKind, Platform, Sender
+from sessions.messages import Inbound, InboundKind, Quote
+
+_START = re.compile(r"/?start\s+([A-Za-z0-9-]{8,9})", re.IGNORECASE)
+_SAID = {discord.MessageType.default, discord.MessageType.reply}
+_MENTION = re.compile(r"<@!?(\d+)>")
+_ROLE = re.compile(r"<@&(\d+)>")
+_CHANNEL = re.compile(r"<#(\d+)>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Me:
+    id: int
+
+
+def message(said: discord.Message, me: Me, kind: InboundKind = InboundKind.MESSAGE) -> Inbound | None:
+    """None for what no person said: other bots, webhooks, ourselves, service messages."""
+    author = said.author
+    if author.bot or said.webhook_id is not None or author.id == me.id or said.type not in _SAID:
+        return None
+    direct = said.guild is None
+    named = re.search(rf"<@!?{me.id}>", said.content) is not None or _names_our_role(said)
+    quote = _quote(said, me)
+    replied = quote is not None and quote.from_us
+    mentioned = direct or named or replied
+    files = tuple(attachments(said))
+    text = _text(said, me)
+    words = "\n".join(filter(None, (text, in_words(said))))
+    edited = f":{said.edited_at.timestamp():.3f}" if kind is InboundKind.EDIT and said.edited_at else ""
+    return Inbound(
+        dedup_key=f"dc:{said.id}{edited}",
+        address=address(said.channel.id, direct=direct),
+        sender=Sender(id=str(author.id), name=author.display_name),
+        message_id=str(said.id),
+        text=_owner_code(words) if direct else words or (said.content if mentioned else ""),
+        kind=kind,
+        mentioned=mentioned,
+        mentions_other=not mentioned and bool(said.mentions or said.role_mentions or said.mention_everyone),
+        by_reply=not direct and replied and not named,
+        quote=quote,
+        forwarded_from="somebody" if said.message_snapshots else "",
+        attachments=files,
+        cut_off=len(said.content) >= 2000,
+        chat_title=getattr(said.channel, "name", "") or "",
+        sent_at=int(said.created_at.timestamp() * 1000),
+    )
+
+
+def interaction(event: discord.Interaction[Any], data: dict[str, Any]) -> Inbound | None:
+    """A tap on one of our buttons, or a slash command. None for what we have not offered."""
+    channel = event.channel_id
+    if channel is None or event.user.bot:
+        return None
+    where = address(channel, direct=event.guild_id is None)
+    sender = Sender(id=str(event.user.id), name=event.user.display_name)
+    if event.type is discord.InteractionType.component and event.message is not None:
+        return Inbound(
+            dedup_key=f"dc:{event.id}",
+            address=where,
+            sender=sender,
+            message_id=str(event.message.id),
+            text=str(data.get("custom_id", "")),
+            kind=InboundKind.TAP,
+            tap_id=str(event.id),
+        )
+    if event.type is discord.InteractionType.application_command:
+        argument = " ".join(str(option.get("value", "")) for option in data.get("options", ()))
+        return Inbound(
+            dedup_key=f"dc:{event.id}",
+            address=where,
+            sender=sender,
+            message_id="",
+            text=f"/{data.get('name', '')} {argument}".strip(),
+            respond_to=f"{event.application_id}:{event.token}",
+        )
+    return None
+
+
+def address(channel_id: int, *, direct: bool) -> Address:
+    """A thread is a channel with an id of its own."""
+    kind = ChatKind.DM if direct else ChatKind.CHANNEL
+    return Address(platform=Platform.DISCORD, kind=kind, chat_id=str(channel_id))
+
+
+def _owner_code(text: str) -> str:
+    """Clients send no text that begins with a slash which they do not know."""
+    found = _START.fullmatch(text.strip())
+    return f"/start {found[1]}" if found else text
+
+
+def _names_our_role(said: discord.Message) -> bool:
+    role = said.guild.self_role if said.guild is not None else None
+    return role is not None and role in said.role_mentions
+
+
+def _text(said: discord.Message, me: Me) -> str:
+    """As people read it, without our own mention."""
+    text = re.sub(rf"\s*<@!?{me.id}>", "", said.content)
+    role = said.guild.self_role if said.guild is not None else None
+    if role is not None:
+        text = re.sub(rf"\s*<@&{role.id}>", "", text)
+    if text != said.content:
+        text = re.sub(r"^[,:;]\s*", "", text.strip())
+    names = {str(user.id): user.display_name for user in said.mentions}
+    text = _MENTION.sub(lambda found: f"@{names.get(found[1], found[1])}", text)
+    roles = {str(role.id): role.name for role in said.role_mentions}
+    text = _ROLE.sub(lambda found: f"@{roles.get(found[1], found[1])}", text)
+    channels = {str(channel.id): channel.name for channel in said.channel_mentions}
+    return _CHANNEL.sub(lambda found: f"#{channels.get(found[1], found[1])}", text)
+
+
+def _quote(said: discord.Message, me: Me) -> Quote | None:
+    reference = said.reference
+    if reference is None or reference.message_id is None or said.type is not discord.MessageType.reply:
+        return None
+    resolved = reference.resolved
+    if not isinstance(resolved, discord.Message):
+        return Quote(message_id=str(reference.message_id))
+    from_us = resolved.author.id == me.id
+    return Quote(
+        message_id=str(resolved.id),
+        text=resolved.content or in_words(resolved) or _named(resolved),
+        sender_name=resolved.author.display_name,
+        from_us=from_us,
+        attachments=() if from_us else tuple(attachments(resolved)),
+    )
+
+
+def _named(said: discord.Message) -> str:
+    return next((f"[{file.kind}]" for file in _files(said)), "")
+
+
+def _files(said: discord.Message) -> Iterator[Any]:
+    yield from attachments(said)

@@ -1,0 +1,83 @@
+"""Renders Markdown for Discord: its own Markdown, in messages of 2,000 characters, each with its fences closed."""
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from adapters.text.escape import escape_markdown
+from adapters.text.lines import LineLayout, Notation
+from adapters.text.markdown import parse
+from adapters.text.spans import Style
+from adapters.text.split import Size, split, split_or_file
+from sessions.messages import Attachment, Button, Outbound, Piece
+
+MESSAGE = Size(2_000)
+LABEL = 80
+_IN_A_ROW = 5
+_NO_EMBEDS, _NO_NOTIFICATION = 1 << 2, 1 << 12
+
+
+def _link(words: str, url: str) -> str:
+    return url if words == url else f"[{words}]({url.replace(')', '%29').replace(' ', '%20')})"
+
+
+NOTATION = Notation(
+    marks={Style.BOLD: ("**", "**"), Style.ITALIC: ("*", "*"), Style.STRIKE: ("~~", "~~"), Style.CODE: ("`", "`")},
+    escape=escape_markdown,
+    link=_link,
+    headings=("#", "##", "###"),
+)
+
+
+def render(outbound: Outbound) -> list[Piece]:
+    layout = LineLayout(NOTATION)
+    blocks = parse(outbound.text) if outbound.text.strip() else ()
+    pieces, as_file = split_or_file(blocks, MESSAGE, layout.measure)
+    calls: list[dict[str, Any]] = [{"content": words} for piece in pieces if (words := layout.compose(piece)).strip()]
+    if as_file:
+        calls.append({"filename": "answer.md", "text": outbound.text})
+    if outbound.buttons and calls:
+        calls[-1]["components"] = _rows(outbound.buttons)
+    calls = _with_files(calls, outbound.attachments)
+    for number, call in enumerate(calls):
+        call["flags"] = _NO_EMBEDS | (_NO_NOTIFICATION if number or outbound.silent else 0)
+        if outbound.respond_to:
+            call["respond_to"] = outbound.respond_to
+            call["first"] = not number
+    if calls:
+        calls[0] |= reply(outbound.reply_to)
+    return list(calls)
+
+
+def reply(reply_to: str | None) -> dict[str, Any]:
+    """Quotes the question. If it was deleted meanwhile, the answer is sent without the quote."""
+    return {"message_reference": {"message_id": reply_to, "fail_if_not_exists": False}} if reply_to else {}
+
+
+def render_draft(markdown: str, *, silent: bool) -> dict[str, Any]:
+    """The end of a growing answer, as much as fits into one message. Small print: it only says that somebody works."""
+    layout = LineLayout(NOTATION)
+    *_, last = split(parse(markdown), MESSAGE, layout.measure) if markdown.strip() else [()]
+    words = layout.compose(last)
+    return {"content": f"-# {words.strip('*')}" if silent else words, "flags": _NO_EMBEDS}
+
+
+def _with_files(calls: list[dict[str, Any]], attachments: Sequence[Attachment]) -> list[dict[str, Any]]:
+    files = [{"filename": attachment.name, "path": attachment.path} for attachment in attachments]
+    if files and len(calls) == 1 and "filename" not in calls[0]:
+        return [{**calls[0], **files[0]}, *files[1:]]
+    return [*calls, *files]
+
+
+def _rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
+    """Their data is all that is needed to understand a tap, so that buttons work after a restart."""
+    keys = iter(_key(button) for button in buttons)
+    rows: list[dict[str, Any]] = []
+    while row := list(islice(keys, _IN_A_ROW)):
+        rows.append({"type": 1, "components": row})
+    return rows
+
+
+def _key(button: Button) -> dict[str, Any]:
+    label = button.label if len(button.label) <= LABEL else f"{button.label[: LABEL - 1]}…"
+    return {"type": 2, "style": 2, "label": label, "custom_id": button.data}

@@ -1,0 +1,124 @@
+"""Calls of Discord's API through its library, which keeps to the rate limit of every route."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import discord
+import yarl
+from discord.gateway import DiscordWebSocket
+from discord.http import Route
+
+from adapters.base import TryLater, Undeliverable
+from adapters.discord.errors import translated
+from adapters.payload import Json
+
+_LONGEST_WAIT = 30.0
+"""Seconds that the library waits by itself when Discord asks to."""
+
+_GUILDS_WAIT = 0.5
+"""Seconds without a further guild after which all are there."""
+
+
+def point_at(api_base: str, gateway_url: str) -> None:
+    """Process-wide, as the library has it."""
+    Route.BASE = api_base.rstrip("/")
+    if gateway_url:
+        DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(gateway_url)
+
+
+def new_client(intents: discord.Intents) -> discord.Client:
+    """A client without caches that pings nobody."""
+    return discord.Client(
+        intents=intents,
+        allowed_mentions=discord.AllowedMentions.none(),
+        max_messages=None,
+        chunk_guilds_at_startup=False,
+        member_cache_flags=discord.MemberCacheFlags.none(),
+        max_ratelimit_timeout=_LONGEST_WAIT,
+        guild_ready_timeout=_GUILDS_WAIT,
+    )
+
+
+class Rest:
+    """Logs in with the first call, also after `close`."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._client: discord.Client | None = None
+        self._opening = asyncio.Lock()
+
+    async def client(self) -> discord.Client:
+        async with self._opening:
+            if self._client is None:
+                client = new_client(discord.Intents.none())
+                try:
+                    with translated():
+                        await client.login(self._token)
+                except BaseException:
+                    await client.close()
+                    raise
+                self._client = client
+            return self._client
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        ids: Mapping[str, Any] | None = None,
+        body: Any = None,
+        *,
+        file: tuple[str, bytes] | None = None,
+    ) -> Any:
+        """`path` with `{channel_id}` and the like, which the library counts rates by."""
+        http = (await self.client()).http
+        route = Route(method, path, **(ids or {}))
+        with translated():
+            if file is not None:
+                return await http.request(route, form=_form(body, file))
+            return await (http.request(route) if body is None else http.request(route, json=body))
+
+    async def download(self, url: str, limit: int, *, base: str) -> bytes | None:
+        """None: the address has run out. Raises Undeliverable where the file is larger or lies elsewhere."""
+        given, own = urlsplit(url), urlsplit(base)
+        is_discords = given.scheme == "https" and (given.hostname or "").endswith(
+            (".discordapp.com", ".discordapp.net")
+        )
+        if not is_discords and given.netloc != own.netloc:
+            raise Undeliverable("Discord names an address for the file that is not Discord's.")
+        timeout = aiohttp.ClientTimeout(total=300, sock_connect=10, sock_read=30)
+        with translated():
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.get(url, allow_redirects=False) as answer,
+            ):
+                if answer.status in {401, 403, 404}:
+                    return None
+                if answer.status != 200:
+                    raise TryLater(f"Discord has an outage ({answer.status}).", after=5.0)
+                data = await answer.content.read(limit + 1)
+                while len(data) <= limit and (more := await answer.content.read(limit + 1 - len(data))):
+                    data += more
+        if len(data) > limit:
+            raise Undeliverable(f"The file is larger than {limit} bytes.")
+        return data
+
+
+def _form(body: Any, file: tuple[str, bytes]) -> list[dict[str, Any]]:
+    name, data = file
+    described: Json = {**(body or {}), "attachments": [{"id": 0, "filename": name}]}
+    payload = {"name": "payload_json", "value": json.dumps(described), "content_type": "application/json"}
+    content = {"name": "files[0]", "value": data, "filename": name, "content_type": "application/octet-stream"}
+    return [payload, content]
+
+
+def without(piece: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {key: value for key, value in piece.items() if key not in names}
