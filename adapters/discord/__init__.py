@@ -13,5 +13,10 @@ MANIFEST = Manifest(
     extra="discord",
     needed=(Needed(key="token", why="write the bot's token, or enabled: false"),),
     start="start",
+    setup_steps=(
+        "Open discord.com/developers/applications → New Application, and choose a name.",
+        "Bot → Privileged Gateway Intents: switch Message Content Intent on, and save.",
+        "Bot → Reset Token, and paste the token. Later: Installation → install link, for your server.",
+    ),
     chat_kinds=(ChatKind.DM, ChatKind.CHANNEL),
 )

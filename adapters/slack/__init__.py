@@ -18,4 +18,9 @@ MANIFEST = Manifest(
     ),
     webhook_mode="http",
     start="/hermes start",
+    setup_steps=(
+        "Open api.slack.com/apps → Create New App → From a manifest, and paste docs/platforms/slack-manifest.yaml.",
+        "Basic Information → App-Level Tokens → Generate, with connections:write: that is app_token.",
+        "Install App: the Bot User OAuth Token is bot_token. Later: /invite @hermes in a channel.",
+    ),
 )
