@@ -36,6 +36,8 @@ from gateway.observe.heap import resident_bytes
 from gateway.observe.heartbeat import Heartbeat
 from gateway.observe.logging import get_logger
 from gateway.observe.reload_status import ReloadStatus
+from gateway.scheduler.jobs import EVERY_SECONDS as JOBS_SECONDS
+from gateway.scheduler.jobs import Jobs
 from gateway.scheduler.resets import EVERY_SECONDS as RESETS_SECONDS
 from gateway.scheduler.resets import Resets
 from gateway.scheduler.ticks import ticking
@@ -52,6 +54,7 @@ class Serving:
     app: App
     chats: PlatformSupervisor
     resets: Resets
+    jobs: Jobs
     url: str
     key_hint: str
     reloads: ReloadStatus
@@ -118,7 +121,14 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
         url, hint = await stack.enter_async_context(_http(app, chats, watch))  # where its port is taken, nothing begins
         await chats.follow(platform_sections(settings.config), settings.config.api.public_url)
         resets = Resets(app.database, app.house.resets, clock=app.house.clock)
-        await stack.enter_async_context(ticking({"resets": (RESETS_SECONDS, resets.tick)}))
+        jobs = Jobs(
+            app.database,
+            platforms=lambda: platform_sections(settings.config),
+            clock=app.house.clock,
+            fired=app.metrics.job_slot,
+        )
+        ticks = {"resets": (RESETS_SECONDS, resets.tick), "jobs": (JOBS_SECONDS, jobs.tick)}
+        await stack.enter_async_context(ticking(ticks))
         reloads = ReloadStatus()
 
         def report() -> dict[str, Any]:
@@ -132,7 +142,7 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
             }
 
         await stack.enter_async_context(Heartbeat(database=app.database, describe=report).beating())
-        yield Serving(app=app, chats=chats, resets=resets, url=url, key_hint=hint, reloads=reloads)
+        yield Serving(app=app, chats=chats, resets=resets, jobs=jobs, url=url, key_hint=hint, reloads=reloads)
 
 
 @contextlib.asynccontextmanager
@@ -148,6 +158,7 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
         house=app.house,
         keys=lambda: caller_keys(app.settings.config, own),
         models=lambda: model_names(app.settings.config, app.chosen),
+        platforms=lambda: platform_sections(app.settings.config),
         readiness=lambda: _readiness(app.settings.config, chats, watch),
         webhooks=Webhooks(chats),
         handshakes=Handshakes(chats),

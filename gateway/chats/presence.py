@@ -14,7 +14,7 @@ from gateway.texts import say
 from sessions.errors import StateError
 from sessions.keys import Address, ChatKind, Sender
 from sessions.messages import Inbound
-from sessions.records import Run, RunStatus
+from sessions.records import Run, RunKind, RunStatus
 
 log = get_logger(__name__)
 
@@ -123,6 +123,8 @@ class Presence:
 
     def _begin(self, run: Run | None) -> None:
         if run is None or run.route is None or run.route.address.platform != self._adapter.platform:
+            return
+        if run.kind is RunKind.JOB:  # nobody waits for it, and it may have nothing to say
             return
         shown = ShownRun(run_id=run.id, route=run.route, began=self._clock())
         if (before := self._shown.get(run.id)) is not None:  # it goes on, and so does what is shown of it

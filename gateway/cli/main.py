@@ -15,6 +15,7 @@ COMMANDS = {
     "sessions": Later(
         module="gateway.cli.sessions", name="sessions", help="List, search, export and delete stored conversations."
     ),
+    "jobs": Later(module="gateway.cli.jobs", name="jobs", help="List, add, pause, run and delete scheduled jobs."),
     "gateway": Later(
         module="gateway.cli.gateway_group",
         name="gateway",

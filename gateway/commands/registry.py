@@ -4,7 +4,7 @@ import difflib
 
 from sqlalchemy import Connection
 
-from gateway.commands import conversation, notes, work
+from gateway.commands import conversation, jobs, notes, work
 from gateway.commands.base import Chat, Command, Parsed
 from gateway.texts import say
 from sessions import inbox
@@ -54,6 +54,14 @@ COMMANDS = (
     Command(name="memory", about="what I have noted down here", function=notes.notes),
     Command(name="forget", usage="N", about="forget one of the notes", function=notes.forget, for_allowed=True),
     Command(
+        name="jobs",
+        usage="[pause|resume|run|delete ID]",
+        about="what I do by myself, and when",
+        function=jobs.show,
+        for_allowed=True,
+        shows_alone=True,
+    ),
+    Command(
         name="model",
         usage="[name]",
         about="see or change the model",
@@ -68,7 +76,7 @@ COMMANDS = (
 )
 _BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
 
-MENU = tuple(_BY_NAME[name] for name in ("new", "stop", "status", "resume", "retry", "memory", "title", "help"))
+MENU = tuple(_BY_NAME[name] for name in ("new", "stop", "status", "resume", "retry", "memory", "jobs", "title", "help"))
 """Those that a platform's own menu offers."""
 
 

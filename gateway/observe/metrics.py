@@ -52,6 +52,7 @@ class Metrics:
             "hermes_model_request_seconds", "Model calls", ["model", "outcome"], buckets=_SECONDS, registry=registry
         )
         self._tokens = Counter("hermes_model_tokens", "Tokens", ["model", "kind"], registry=registry)
+        self._slots = Counter("hermes_job_slots", "Slots of jobs", ["outcome"], registry=registry)
         self._tool = Histogram(
             "hermes_tool_seconds", "Tool calls", ["tool", "outcome"], buckets=_SECONDS, registry=registry
         )
@@ -90,6 +91,10 @@ class Metrics:
             self._tokens.labels(name, "input").inc(max(0, usage.input_tokens - usage.cached_tokens))
             self._tokens.labels(name, "cached_input").inc(usage.cached_tokens)
             self._tokens.labels(name, "output").inc(usage.output_tokens)
+
+    def job_slot(self, outcome: str) -> None:
+        """ran, made_up or missed."""
+        self._slots.labels(outcome).inc()
 
     def tool_ran(self, tool: str, outcome: str, seconds: float) -> None:
         self._tool.labels(tool, outcome).observe(seconds)

@@ -14,9 +14,9 @@ _LABEL = 40
 _ANSWER = 200
 
 
-def reply_body(text: str, route: Route) -> OutboxBody | None:
-    """None: nothing is sent. In groups silence is an answer; in a DM an empty one is a fault and is said."""
-    in_dm = route.address.kind is ChatKind.DM
+def reply_body(text: str, route: Route, *, asked: bool = True) -> OutboxBody | None:
+    """None: nothing is sent. In groups, and where nobody has asked, silence is an answer; in a DM an empty one is a fault and is said."""
+    in_dm = route.address.kind is ChatKind.DM and asked
     if text.strip() == NO_REPLY and not in_dm:
         return None
     if not text.strip():

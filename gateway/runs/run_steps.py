@@ -30,7 +30,7 @@ from sessions import asks, outbox, runs, spending, store
 from sessions.db.waiting import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.outbox_body import OutboxBody
-from sessions.records import AskKind, Message, MessageState, Role, Run, StopReason
+from sessions.records import AskKind, Message, MessageState, Role, Route, Run, RunKind, StopReason
 from sessions.runs import ModelAnswer
 
 log = get_logger(__name__)
@@ -236,7 +236,7 @@ class RunSteps:
             self._on_token(note)
             answer = replace(answer, text=answer.text.rstrip() + note)
         route = self._look.run.route
-        reply = self._announcement.above(reply_body(answer.text, route) if route else None)
+        reply = self._announcement.above(self._reply(answer.text, route))
         is_over = await self._database.write(
             self._announcement.sends(runs.finish, reply),
             self._run,
@@ -248,6 +248,9 @@ class RunSteps:
         if not is_over and reply is not None:
             self._house.live.tell(LiveEvent(self._run.id, "answered"))
         return is_over
+
+    def _reply(self, text: str, route: Route | None) -> OutboxBody | None:
+        return None if route is None else reply_body(text, route, asked=self._claimed.kind is not RunKind.JOB)
 
     async def keep_stopped(self) -> None:
         """The run was stopped while its answer was written: so much of it as there is stays."""
@@ -343,6 +346,7 @@ class RunSteps:
             idem_key=call.idem_key or "",
             run_id=self._run.id,
             summarise=self._summarise,
+            timezone=self._house.timezone,
         )
 
     async def _summarise(self, query: str, lines: Sequence[str]) -> str:

@@ -195,7 +195,8 @@ class Worker:
         return LoopEnd.ASLEEP
 
     async def _fail(self, run: Run, work: RunSteps, error: str, notice: str, code: str | None = None) -> LoopEnd:
-        log.warning("run.failed", run_id=run.id, session_key=run.session_key, error=error)
+        event = "job.failed" if run.kind is RunKind.JOB else "run.failed"
+        log.warning(event, run_id=run.id, session_key=run.session_key, error=error)
         await work.fail(error, notice if run.kind is RunKind.CHAT else None, code)
         self._house.run_ended("error")
         return LoopEnd.FINISHED

@@ -16,6 +16,12 @@ def when(ms: int, now: int, timezone: str) -> str:
     return f"{then.day} {then:%b} {then:%Y}"
 
 
+def moment(ms: int, timezone: str) -> str:
+    """`Mon 5 Jan 2026 09:00`."""
+    then = datetime.fromtimestamp(ms / 1000, UTC).astimezone(ZoneInfo(timezone))
+    return f"{then:%a} {then.day} {then:%b %Y %H:%M}"
+
+
 def span(seconds: float) -> str:
     """`40 s`, `5 min`, `3 h 10 min`, `2 days`."""
     minutes = int(seconds // 60)

@@ -16,7 +16,7 @@ from sqlalchemy import (
 
 from sessions.db.sql import Prose
 
-HEAD = "0007"
+HEAD = "0008"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -267,6 +267,61 @@ events = Table(
     Column("created_at", BigInteger, nullable=False),
     Index("events_by_deployment", "deployment", "id"),
     Index("events_by_run", "run_id"),
+    sqlite_autoincrement=True,
+)
+
+JOB_DUE = text("(next_run_at IS NOT NULL OR run_soon_at IS NOT NULL)")
+JOB_FAILING = text("failures >= 3 AND NOT told")
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Prose, nullable=False),
+    Column("prompt", Prose, nullable=False),
+    Column("schedule", Text, nullable=False),
+    Column("timezone", Text, nullable=False),
+    Column("repeat_times", BigInteger),
+    _count("completed"),
+    Column("enabled", Boolean, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("next_run_at", BigInteger),
+    Column("last_run_at", BigInteger),
+    Column("last_status", Text),
+    Column("last_error", Prose),
+    _count("failures"),
+    Column("not_before", BigInteger),
+    Column("run_soon_at", BigInteger),
+    Column("told", Boolean, nullable=False),
+    Column("deliver", Text, nullable=False),
+    Column("route", Prose),
+    Column("session_key", Text, nullable=False),
+    Column("ns", Text),
+    Column("origin", Text, nullable=False),
+    Column("made_by", Text),
+    Column("deployment", Text),
+    Column("thread_id", Text),
+    _partial("jobs_due", "next_run_at", where=JOB_DUE),
+    _partial("jobs_failing", "id", where=JOB_FAILING),
+)
+
+job_slots = Table(
+    "job_slots",
+    metadata,
+    _row_id(),
+    Column("job_id", Text, nullable=False),
+    Column("slot", BigInteger, nullable=False),
+    Column("dedup_key", Text, nullable=False, unique=True),
+    Column("outcome", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("run_id", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("finished_at", BigInteger),
+    Column("error", Prose),
+    Index("job_slots_by_job", "job_id", "id"),
+    Index("job_slots_by_run", "run_id"),
     sqlite_autoincrement=True,
 )
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, select, update
 
-from sessions import inbox, leases, resets
+from sessions import inbox, jobs, leases, resets
 from sessions.db.engine import record_touch
 from sessions.db.schema import RUN_RUNNING, runs
 from sessions.db.sql import param
@@ -85,10 +85,14 @@ def _start_for_oldest(conn: Connection, session_key: str, opening: Opening, now:
     first = waiting[0]
     kind = _kind_of_run(first, opening)
     wait = 0 if kind is RunKind.JOB else resets.before_message(conn, session_key, opening, first.created_at, now)
+    if kind is RunKind.JOB and (job := jobs.opening_of(conn, first.dedup_key)) is not None:
+        opening = replace(opening, ns=job.ns, deployment=job.deployment, thread_id=job.thread_id)
     session = open_session(conn, session_key, opening, now)
     opening = replace(opening, kind=kind, wait_ms=wait)
     run = start(conn, session, opening, first.route, opening.options.over(first.body.options), now)
     inbox.assign(conn, first.id, run.id)
+    if kind is RunKind.JOB:
+        jobs.begun(conn, first.dedup_key, run.id, now)
     record_touch(conn, RunStarted.by(first.dedup_key, run.id))
     return run
 

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, select, update
 
-from sessions import asks, events, inbox, outbox, store
+from sessions import asks, events, inbox, jobs, outbox, store
 from sessions.db.engine import touch
 from sessions.db.schema import messages, runs
 from sessions.db.sql import param
@@ -167,6 +167,8 @@ def _end(
     conn.execute(_END, {"run": run.id, "as": status, "reason": reason, "because": error, "now": now})
     tell_status(conn, run, status, now, error=error)
     touch(conn, Topic.RUN, run.id)
+    if run.kind is RunKind.JOB:
+        jobs.ended(conn, run, status, now, reason=reason, error=error)
     if run.kind is RunKind.FAREWELL:
         farewells.release(conn, run)
     if inbox.count_unread(conn, run.session_key):  # the next one of this key may start

@@ -11,6 +11,7 @@ from sessions.db.sql import param
 from sessions.errors import LeaseLost
 from sessions.inbox import InboxMode, InboxOutcome, InboxRow
 from sessions.inbox_body import InboxMessage
+from sessions.keys import SessionKey
 from sessions.records import Message, MessageState, NewMessage, Role, Run, RunKind, RunStatus
 from sessions.runs.queries import get
 from sessions.runs.routes import same_place
@@ -56,7 +57,8 @@ def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> l
         return []
     messages = close_handed_over(conn, run, [message for row in rows for message in row.body.messages], now)
     new = [message.for_journal(run.id) for message in messages]
-    added = store.append(conn, run.session_id, new, now)
+    is_time = run.kind is RunKind.JOB and SessionKey.parse(run.session_key).scope != "job"  # nobody has said that
+    added = store.append(conn, run.session_id, new, now, by_person=not is_time)
     for row in rows:
         ask = row.body.ask
         inbox.settle(conn, row.id, InboxOutcome.FOLDED if ask is None else InboxOutcome.ANSWERED, run.id, ask=ask)

@@ -34,6 +34,7 @@ from sessions.store.queries import (
     read_messages,
     recent,
     resolve,
+    said_by_run,
     user_text,
 )
 from sessions.store.removing import delete_session, recount, take_back
@@ -75,6 +76,7 @@ __all__ = [
     "reopen",
     "resolve",
     "rewrite",
+    "said_by_run",
     "set_attachments",
     "settle",
     "start",

@@ -93,9 +93,16 @@ def start(
 
 
 def append(
-    conn: Connection, session_id: str, new: Sequence[NewMessage], now: int, *, used: AnswerCost = _NOTHING
+    conn: Connection,
+    session_id: str,
+    new: Sequence[NewMessage],
+    now: int,
+    *,
+    used: AnswerCost = _NOTHING,
+    by_person: bool = True,
 ) -> list[int]:
-    """Add messages to the journal, in this order. Returns their ids, which only ever grow within a session."""
+    """Add messages to the journal, in this order. Returns their ids, which only ever grow within a session. `by_person` False: what is
+    said in it is no sign that somebody is there."""
     if not new:
         return []
     if conn.dialect.name != "sqlite":
@@ -107,7 +114,7 @@ def append(
             "session": session_id,
             "messages": len(new),
             "calls": sum(len(message.tool_calls) for message in new if message.tool_calls),
-            "spoken": now if any(message.role is Role.USER for message in new) else None,
+            "spoken": now if by_person and any(message.role is Role.USER for message in new) else None,
             "settled": added[-1],
             "read": used.input_tokens,
             "written": used.output_tokens,

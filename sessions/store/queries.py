@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, or_, select
 from sqlalchemy.sql import ColumnElement
 
-from sessions.db.schema import messages, responses, sessions
+from sessions.db.schema import messages, responses, runs, sessions
 from sessions.db.sql import param
 from sessions.errors import Ambiguous, NotFound
 from sessions.records import Message, Role, Session
@@ -220,6 +220,13 @@ def user_text(conn: Connection, session_id: str, *, newest: bool) -> str | None:
         answer = select(func.min(messages.c.id)).where(mine, messages.c.role == Role.ASSISTANT).scalar_subquery()
         query = query.where(or_(answer.is_(None), messages.c.id < answer))
     return conn.scalar(query.limit(1))
+
+
+def said_by_run(conn: Connection, run_id: str, role: Role) -> str | None:
+    """The last words of this run."""
+    of_run = messages.c.session_id == select(runs.c.session_id).where(runs.c.id == run_id).scalar_subquery()
+    query = select(messages.c.content).where(of_run, messages.c.run_id == run_id, messages.c.role == role)
+    return conn.scalar(query.order_by(messages.c.id.desc()).limit(1))
 
 
 def ended_before(conn: Connection, moment: int, *, source: str | None = None) -> list[str]:

@@ -64,6 +64,7 @@ class ToolContext:
     idem_key: str
     run_id: str
     summarise: Callable[[str, Sequence[str]], Awaitable[str]] | None = None
+    timezone: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +220,7 @@ def _of_another_package(name: str) -> Tool | None:
 
 @lru_cache
 def _all() -> Mapping[str, Tool]:
-    from gateway.agent.tools import ask_human, files, memory, session_search, skill
+    from gateway.agent.tools import ask_human, files, memory, schedule, session_search, skill
 
-    tools = (memory.TOOL, session_search.TOOL, skill.TOOL, files.TOOL, ask_human.TOOL)
+    tools = (memory.TOOL, session_search.TOOL, skill.TOOL, files.TOOL, schedule.TOOL, ask_human.TOOL)
     return {tool.name: tool for tool in tools}

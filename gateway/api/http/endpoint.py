@@ -26,6 +26,7 @@ PARAMETERS = {
     "response_id": r"^resp_[0-9a-f]{24}$",
     "conversation_id": r"^conv_[0-9a-f]{24}$",
     "model": r"^.{1,256}$",
+    "job_id": r"^[0-9a-f]{12}$",
     "platform": r"^(telegram|slack|whatsapp)$",
 }
 _LARGE = 262_144

@@ -4,6 +4,7 @@ empty objects in 3 MB would need gigabytes."""
 import json
 import math
 import re
+from typing import Any
 
 from gateway.api.http.errors import invalid
 
@@ -44,3 +45,8 @@ def _finite(text: str) -> float:
 
 def _no_number(text: str) -> float:
     raise invalid(f"{text[:40]} is no number that JSON knows.", code="bad_json")
+
+
+def whole(value: Any) -> Any:
+    """Accepts 2.0 as an integer, as JSON does."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

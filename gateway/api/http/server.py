@@ -10,7 +10,7 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.api import health
+from gateway.api import health, jobs
 from gateway.api.http.connection import Runner
 from gateway.api.http.endpoint import Endpoint
 from gateway.api.http.errors import REQUEST_ID, signature
@@ -28,6 +28,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *stored_responses.ENDPOINTS,
     *deployments.ENDPOINTS,
     *runs.ENDPOINTS,
+    *jobs.ENDPOINTS,
     *health.ENDPOINTS,
 )
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,6 +102,8 @@ class ApiServices:
     house: Services
     keys: Callable[[], Sequence[CallerKey]]
     models: Callable[[], Sequence[str]] = lambda: ("hermes",)
+    platforms: Callable[[], Collection[str]] = tuple
+    """Names of those that are switched on."""
     readiness: Callable[[], Readiness] = Readiness
     webhooks: Mapping[str, Receive] = field(default_factory=dict[str, Receive])
     handshakes: Mapping[str, Handshake] = field(default_factory=dict[str, Handshake])

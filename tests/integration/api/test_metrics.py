@@ -22,6 +22,7 @@ FAMILIES = {
     "hermes_platform_last_success_timestamp_seconds",
     "hermes_platform_up",
     "hermes_reply_seconds",
+    "hermes_job_slots_total",
     "hermes_runs",
     "hermes_runs_ended_total",
     "hermes_tool_seconds",

@@ -133,6 +133,8 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
             "DROP INDEX runs_shown",
             "ALTER TABLE runs DROP COLUMN preview",
             "ALTER TABLE runs DROP COLUMN noted",
+            "DROP TABLE jobs",
+            "DROP TABLE job_slots",
             "DROP INDEX runs_farewell",
             "DROP INDEX sessions_by_last_user",
             "ALTER TABLE sessions DROP COLUMN announces",

@@ -20,8 +20,6 @@ FOR_LATER = {
     "budget.day",
     "budget.day_owner",
     "status.waiting",
-    "job.failed_thrice",
-    "job.missed",
     "ask.changed",
 }
 """Texts for resets, jobs, budgets and the like, whose parts follow."""

@@ -1,0 +1,114 @@
+"""Jobs that the agent makes for the person: it runs a prompt when its time has come."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from sqlalchemy import Connection
+
+from gateway.agent.tools.registry import Arguments, Tool, ToolContext, ToolError
+from gateway.texts.times import moment
+from sessions import deployments, jobs, runs
+from sessions.errors import Invalid, NotFound
+from sessions.jobs import Job, NewJob
+from sessions.jobs.delivery import deliver_to
+from sessions.keys import SessionKey
+
+LISTED = 50
+
+
+class ScheduleArguments(Arguments):
+    action: Literal["create", "list", "show", "pause", "resume", "run", "delete"]
+    name: Annotated[str | None, Field(max_length=200, description="create: a short name")] = None
+    schedule: Annotated[
+        str | None,
+        Field(
+            description="create: five cron fields such as 0 9 * * 1-5, or every 30m, 30m (once), 2030-01-31T09:00 (once)"
+        ),
+    ] = None
+    prompt: Annotated[
+        str | None, Field(max_length=20_000, description="create: what to do then, complete in itself")
+    ] = None
+    timezone: Annotated[str | None, Field(description="create: such as Europe/London; default: the person's")] = None
+    repeat: Annotated[int | None, Field(ge=1, description="create: how often; none: for ever")] = None
+    id: Annotated[str | None, Field(description="of the job, for the other actions")] = None
+
+
+async def schedule(place: ToolContext, arguments: ScheduleArguments) -> str:
+    """Do something later or again and again: reminders, reports, checks. At its time the prompt is run without anybody there, and the answer
+    is sent to this chat. Tell the person when it runs next."""
+    try:
+        if arguments.action == "create":
+            return await _create(place, arguments)
+        if arguments.action == "list":
+            found = await place.database.read(jobs.listing, ns=place.session.ns)
+            return "\n".join(line_of(job, place.timezone) for job in found[:LISTED]) or "There are no jobs here."
+        return await place.database.write(_act, place, arguments.action, arguments.id or "")
+    except (Invalid, NotFound) as error:
+        raise ToolError(str(error)) from error
+
+
+async def _create(place: ToolContext, arguments: ScheduleArguments) -> str:
+    new = jobs.new_job(
+        name=arguments.name or "",
+        schedule=arguments.schedule or "",
+        prompt=arguments.prompt or "",
+        timezone=arguments.timezone or place.timezone,
+        repeat=arguments.repeat,
+        now=place.clock(),
+        origin=place.session.ns,
+        **await place.database.read(_where, place),
+    )
+    job = await place.database.write(_create_once, new, place.idem_key)
+    return f"Created. {line_of(job, job.timezone)}\nNext: {upcoming(job, place.clock())}"
+
+
+def _create_once(conn: Connection, new: NewJob, idem_key: str) -> Job:
+    """A call that is repeated after a crash finds what it has made."""
+    made = next((job for job in jobs.listing(conn, ns=new.origin) if job.made_by == idem_key), None)
+    return made or jobs.create(conn, new, made_by=idem_key)
+
+
+def _where(conn: Connection, place: ToolContext) -> dict[str, Any]:
+    """The chat that this is said in; in a thread, the thread itself."""
+    key = SessionKey.parse(place.session.session_key)
+    if key.scope == "thread":
+        deployment = deployments.MAIN if key.agent == "main" else key.agent
+        return {"session_key": str(key), "deployment": deployment, "thread_id": key.chat_id}
+    route = runs.get(conn, place.run_id).route
+    if route is None:
+        return {}
+    deliver, to = deliver_to(route)
+    return {"deliver": deliver, "route": to}
+
+
+def _act(conn: Connection, place: ToolContext, action: str, job_id: str) -> str:
+    mine = {job.id for job in jobs.listing(conn, ns=place.session.ns)}
+    if job_id not in mine:
+        raise NotFound(f"There is no job {job_id!r} here. The action list shows them.")
+    now = place.clock()
+    match action:
+        case "pause":
+            job, said = jobs.pause(conn, job_id), "Paused."
+        case "resume":
+            job, said = jobs.resume(conn, job_id, now), "It goes on."
+        case "run":
+            job, said = jobs.run_soon(conn, job_id, now), "It runs in a moment."
+        case "delete":
+            job, said = jobs.remove(conn, job_id), "Deleted."
+        case _:
+            job, said = jobs.get(conn, job_id), f"Prompt: {jobs.get(conn, job_id).prompt}"
+    return f"{said} {line_of(job, job.timezone)}"
+
+
+def line_of(job: Job, timezone: str) -> str:
+    """One line about a job, for the agent and for people."""
+    following = f"next {moment(job.next_run_at, timezone)}" if job.next_run_at is not None else job.state.value
+    last = f", last {job.last_status}" if job.last_status else ""
+    return f"{job.id} “{job.name}”: {job.in_words} ({job.timezone}), {following}{last}"
+
+
+def upcoming(job: Job, now: int) -> str:
+    return ", ".join(moment(each, job.timezone) for each in job.moments.upcoming(now))
+
+
+TOOL = Tool(name="schedule", arguments=ScheduleArguments, function=schedule, idempotent=True)

@@ -1,0 +1,329 @@
+"""Jobs over HTTP: prompts that run when their time has come."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints
+from sqlalchemy import Connection
+
+from gateway.api.http.endpoint import (
+    PARAMETERS,
+    ApiCall,
+    Endpoint,
+    EndpointAnswer,
+    NoFields,
+    RequestModel,
+    ResponseModel,
+)
+from gateway.api.http.errors import ApiError, invalid, not_found
+from gateway.api.http.json_bounds import whole
+from gateway.api.http.keys import Scope
+from gateway.api.threads.schemas import Time
+from sessions import deployments, jobs, store
+from sessions.clock import iso
+from sessions.errors import Invalid, NotFound
+from sessions.jobs import Job, Slot
+from sessions.jobs.delivery import require_target
+from sessions.jobs.making import MAX_NAME, MAX_PROMPT, require_repeat
+from sessions.keys import InvalidKey, SessionKey
+from sessions.records import Role, Source
+from sessions.schedules import Schedule, ScheduleKind, parse_schedule
+from sessions.schedules.writing import require_zone
+
+_BASE = "/api/jobs"
+ONE = f"{_BASE}/{{job_id}}"
+NEXT = 3
+_NEVER_RUN = frozenset({Source.CLI.value, "response"})
+
+JobId = Annotated[str, Field(pattern=PARAMETERS["job_id"])]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"\S")]
+Prompt = Annotated[str, StringConstraints(min_length=1, max_length=MAX_PROMPT, pattern=r"\S")]
+Written = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Zone = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Repeat = Annotated[int, Field(ge=1, le=1_000_000_000), BeforeValidator(whole)]
+Target = Annotated[str, StringConstraints(min_length=1, max_length=400)]
+SessionId = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+
+
+class NewJobBody(RequestModel):
+    name: Name
+    schedule: Written
+    prompt: Prompt
+    timezone: Zone | None = None
+    repeat: Repeat | None = None
+    deliver: Target | None = None
+    session_id: SessionId | None = None
+
+
+class JobChange(RequestModel):
+    name: Name | None = None
+    schedule: Written | None = None
+    prompt: Prompt | None = None
+    timezone: Zone | None = None
+    repeat: Repeat | None = None
+    deliver: Target | None = None
+    enabled: bool | None = None
+
+
+class JobsQuery(RequestModel):
+    include_disabled: bool = False
+
+
+class ScheduleBody(ResponseModel):
+    kind: ScheduleKind
+    expr: str | None = None
+    minutes: int | None = None
+    run_at: Time | None = None
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> "ScheduleBody":
+        match schedule.kind:
+            case ScheduleKind.CRON:
+                return cls(kind=schedule.kind, expr=schedule.expr)
+            case ScheduleKind.INTERVAL:
+                return cls(kind=schedule.kind, minutes=schedule.minutes)
+            case ScheduleKind.ONCE:
+                return cls(kind=schedule.kind, run_at=iso(schedule.run_at))
+
+
+class RepeatBody(ResponseModel):
+    times: int | None
+    completed: int
+
+
+class JobBody(ResponseModel):
+    id: JobId
+    name: str
+    prompt: str
+    schedule: ScheduleBody
+    schedule_display: str
+    timezone: str
+    repeat: RepeatBody
+    enabled: bool
+    state: Literal["scheduled", "paused", "completed"]
+    created_at: Time
+    next_run_at: Time | None
+    next_runs: list[Time]
+    last_run_at: Time | None
+    last_status: str | None
+    last_error: str | None
+    deliver: str
+    session_key: str
+
+    @classmethod
+    def of(cls, job: Job) -> "JobBody":
+        following = (
+            [] if job.next_run_at is None else [job.next_run_at, *job.moments.upcoming(job.next_run_at, NEXT - 1)]
+        )
+        left = None if job.repeat_times is None else max(0, job.repeat_times - job.completed)
+        return cls(
+            id=job.id,
+            name=job.name,
+            prompt=job.prompt,
+            schedule=ScheduleBody.of(job.schedule),
+            schedule_display=job.in_words,
+            timezone=job.timezone,
+            repeat=RepeatBody(times=job.repeat_times, completed=job.completed),
+            enabled=job.enabled,
+            state=job.state.value,
+            created_at=iso(job.created_at),
+            next_run_at=_iso(job.next_run_at),
+            next_runs=[iso(moment) for moment in following[:left]],
+            last_run_at=_iso(job.last_run_at),
+            last_status=job.last_status,
+            last_error=job.last_error,
+            deliver=job.deliver,
+            session_key=job.session_key,
+        )
+
+
+def _iso(moment: int | None) -> str | None:
+    return None if moment is None else iso(moment)
+
+
+class JobAnswer(ResponseModel):
+    job: JobBody
+
+
+class JobList(ResponseModel):
+    jobs: list[JobBody]
+
+
+class SlotBody(ResponseModel):
+    scheduled_at: Time
+    outcome: str
+    status: str
+    run_id: str | None
+    started_at: Time | None
+    finished_at: Time | None
+    error: str | None
+    output: str | None
+
+    @classmethod
+    def of(cls, slot: Slot, output: str | None) -> "SlotBody":
+        return cls(
+            scheduled_at=iso(slot.slot),
+            outcome=slot.outcome.value,
+            status=slot.status.value,
+            run_id=slot.run_id,
+            started_at=_iso(slot.started_at),
+            finished_at=_iso(slot.finished_at),
+            error=slot.error,
+            output=output,
+        )
+
+
+class SlotList(ResponseModel):
+    runs: list[SlotBody]
+
+
+# --- the calls ------------------------------------------------------------------------------------------------------
+
+
+async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
+    sent, house = call.body, call.desk.api.house
+    try:
+        new = jobs.new_job(
+            name=sent.name,
+            schedule=sent.schedule,
+            prompt=sent.prompt,
+            timezone=sent.timezone or house.timezone,
+            repeat=sent.repeat,
+            deliver=require_target(sent.deliver or "local", call.desk.api.platforms()),
+            now=house.clock(),
+            **await _session(call, sent.session_id),
+        )
+    except Invalid as error:
+        raise invalid(str(error), code="bad_job") from None
+    return _answer(await house.database.write(jobs.create, new))
+
+
+async def _session(call: ApiCall[Any, Any], session_id: str | None) -> dict[str, Any]:
+    """The session in which the job runs: a whole key, or a session id of this API key."""
+    if session_id is None:
+        return {}
+    key = _key(call, session_id)
+    if key.scope in _NEVER_RUN:
+        raise invalid("A job cannot run in a session of the terminal.", code="bad_session_id", param="session_id")
+    if key.scope != "thread":
+        return {"session_key": str(key)}
+    deployment = deployments.MAIN if key.agent == "main" else key.agent
+    try:
+        await call.desk.api.database.read(deployments.thread, deployment, key.chat_id or "")
+    except NotFound as error:
+        raise invalid(str(error), code="bad_session_id", param="session_id") from None
+    return {"session_key": str(key), "deployment": deployment, "thread_id": key.chat_id}
+
+
+def _key(call: ApiCall[Any, Any], session_id: str) -> SessionKey:
+    try:
+        return SessionKey.parse(session_id)
+    except InvalidKey:
+        pass
+    if not session_id.isprintable() or len(session_id) > 256:
+        raise invalid("session_id has 1 to 256 printable characters, or is a session key.", code="bad_session_id")
+    return SessionKey.api(call.key.name, session_id)
+
+
+async def list_jobs(call: ApiCall[NoFields, JobsQuery]) -> EndpointAnswer:
+    found = await call.desk.api.database.read(jobs.listing, include_disabled=call.query.include_disabled)
+    return EndpointAnswer(body=JobList(jobs=[JobBody.of(job) for job in found]))
+
+
+def _answer(job: Job) -> EndpointAnswer:
+    return EndpointAnswer(body=JobAnswer(job=JobBody.of(job)))
+
+
+async def _job(call: ApiCall[Any, Any]) -> Job:
+    try:
+        return await call.desk.api.database.read(jobs.get, call.path["job_id"])
+    except NotFound:
+        raise not_found("job") from None
+
+
+async def get_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    return _answer(await _job(call))
+
+
+async def change_job(call: ApiCall[JobChange, NoFields]) -> EndpointAnswer:
+    job, house = await _job(call), call.desk.api.house
+    sent = call.body.model_dump(exclude_unset=True)
+    try:
+        values = _changed(call, job, sent, house.clock())
+        changed = await house.database.write(jobs.change, job.id, values, house.clock())
+        if sent.get("enabled") is True:
+            changed = await house.database.write(jobs.resume, job.id, house.clock())
+        elif sent.get("enabled") is False:
+            changed = await house.database.write(jobs.pause, job.id)
+    except Invalid as error:
+        raise invalid(str(error), code="bad_job") from None
+    return _answer(changed)
+
+
+def _changed(call: ApiCall[Any, Any], job: Job, sent: dict[str, Any], now: int) -> dict[str, Any]:
+    """The columns that these fields change. Raises Invalid."""
+    values = {name: sent[name].strip() for name in ("name", "prompt") if sent.get(name)}
+    zone = require_zone(sent.get("timezone") or job.timezone)
+    schedule = job.schedule
+    if sent.get("timezone"):
+        values["timezone"] = zone
+    if sent.get("schedule"):
+        schedule = values["schedule"] = parse_schedule(sent["schedule"], zone, now)
+    if "repeat" in sent or sent.get("schedule"):
+        values["repeat_times"] = require_repeat(sent.get("repeat", job.repeat_times), schedule)
+    if sent.get("deliver"):
+        values["deliver"] = require_target(sent["deliver"], call.desk.api.platforms())
+    return values
+
+
+async def delete_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    job = await _job(call)
+    return _answer(await call.desk.api.database.write(jobs.remove, job.id))
+
+
+async def pause_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    return _answer(await call.desk.api.database.write(jobs.pause, (await _job(call)).id))
+
+
+async def resume_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    job, house = await _job(call), call.desk.api.house
+    try:
+        return _answer(await house.database.write(jobs.resume, job.id, house.clock()))
+    except Invalid as error:
+        raise ApiError(409, str(error), code="nothing_to_come") from None
+
+
+async def run_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    job, house = await _job(call), call.desk.api.house
+    return _answer(await house.database.write(jobs.run_soon, job.id, house.clock()))
+
+
+async def list_slots(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
+    job = await _job(call)
+    return EndpointAnswer(body=SlotList(runs=await call.desk.api.database.read(_slots, job)))
+
+
+def _slots(conn: Connection, job: Job) -> list[SlotBody]:
+    return [SlotBody.of(slot, _output(conn, slot)) for slot in jobs.slots(conn, job.id)]
+
+
+def _output(conn: Connection, slot: Slot) -> str | None:
+    """The answer of its run."""
+    return None if slot.run_id is None else store.said_by_run(conn, slot.run_id, Role.ASSISTANT)
+
+
+def _endpoint(method: str, path: str, run: Any, summary: str, **more: Any) -> Endpoint:
+    return Endpoint(method=method, path=path, run=run, summary=summary, tag="Jobs", scopes=(Scope.ADMIN,), **more)
+
+
+_ONE = {200: JobAnswer}
+ENDPOINTS = (
+    _endpoint("POST", _BASE, create_job, "A new job", body=NewJobBody, answers=_ONE, refusals=(413,)),
+    _endpoint("GET", _BASE, list_jobs, "The jobs", query=JobsQuery, answers={200: JobList}),
+    _endpoint("GET", ONE, get_job, "One job", answers=_ONE),
+    _endpoint("PATCH", ONE, change_job, "Change it", body=JobChange, answers=_ONE, refusals=(413,)),
+    _endpoint("DELETE", ONE, delete_job, "Delete it; its conversation stays", answers=_ONE),
+    _endpoint("POST", f"{ONE}/pause", pause_job, "Run it no more until it is resumed", answers=_ONE),
+    _endpoint("POST", f"{ONE}/resume", resume_job, "Run it again from now on", answers=_ONE, refusals=(409,)),
+    _endpoint("POST", f"{ONE}/run", run_job, "Run it now, besides its schedule", answers=_ONE),
+    _endpoint("GET", f"{ONE}/runs", list_slots, "How its runs went, newest first", answers={200: SlotList}),
+)

@@ -1,0 +1,173 @@
+"""`hermes jobs`: what the agent does by itself, when its time has come."""
+
+import json
+from typing import Any
+
+import click
+
+from gateway.cli.context import Cli, pass_cli
+from gateway.cli.database_access import opened, opened_if_there
+from gateway.cli.formatting import as_json, one_line
+from sessions import jobs as store
+from sessions.clock import iso, now_ms
+from sessions.db import Database
+from sessions.jobs import Job
+
+NOTHING = "No jobs. hermes jobs add NAME SCHEDULE PROMPT makes one."
+
+
+@click.group()
+def jobs() -> None:
+    """List, add, pause, run and delete scheduled jobs."""
+
+
+@jobs.command("list")
+@click.option("--json", "wants_json", is_flag=True, help="Print one array.")
+@pass_cli
+def list_(cli: Cli, wants_json: bool) -> None:
+    """List the jobs, finished and paused ones too."""
+    with opened_if_there(cli) as database:
+        found = database.read_now(store.listing) if database else []
+    if wants_json:
+        click.echo(as_json([_facts(job) for job in found]))
+        return
+    if not found:
+        click.echo(NOTHING)
+    for job in found:
+        click.echo(_line(job))
+
+
+@jobs.command()
+@click.argument("job_id", metavar="ID")
+@click.option("--json", "wants_json", is_flag=True, help="Print one object.")
+@pass_cli
+def show(cli: Cli, job_id: str, wants_json: bool) -> None:
+    """Print one job, its next three times, and how its last runs went."""
+    with opened(cli) as database:
+        job = _find(database, job_id)
+        runs = database.read_now(store.slots, job.id, limit=10)
+    if wants_json:
+        slots = [
+            {"scheduled_at": iso(s.slot), "outcome": s.outcome, "status": s.status, "error": s.error} for s in runs
+        ]
+        click.echo(as_json({**_facts(job), "runs": slots}))
+        return
+    click.echo(f"{_line(job)}\n\n{job.prompt}\n")
+    click.echo(f"delivers to  {job.deliver}\nruns in      {job.session_key}")
+    if job.repeat_times is not None:
+        click.echo(f"repeats      {job.completed} of {job.repeat_times} times")
+    if job.last_error:
+        click.echo(f"last error   {one_line(job.last_error, 100)}")
+    for slot in runs:
+        click.echo(f"  {_moment(slot.slot, job)}  {slot.status}{' (made up)' if slot.outcome == 'made_up' else ''}")
+
+
+@jobs.command()
+@click.argument("name")
+@click.argument("schedule")
+@click.argument("prompt")
+@click.option("--timezone", metavar="ZONE", help="Such as Europe/London. Default: as configured.")
+@click.option("--repeat", type=click.IntRange(1), help="How often it runs. Default: for ever.")
+@click.option("--deliver", default="local", show_default=True, help="local, or a platform such as telegram[:CHAT].")
+@pass_cli
+def add(
+    cli: Cli, name: str, schedule: str, prompt: str, timezone: str | None, repeat: int | None, deliver: str
+) -> None:
+    """Run PROMPT at the times of SCHEDULE: five cron fields, @daily, "every 30m", 30m, or 2030-01-31T09:00."""
+    from gateway.config.agent_settings import timezone_of
+    from gateway.config.daemon_settings import platform_sections
+    from gateway.config.load import load
+    from sessions.jobs.delivery import require_target
+
+    config = load(cli.home, cli.environ).config
+    new = store.new_job(
+        name=name,
+        schedule=schedule,
+        prompt=prompt,
+        timezone=timezone or timezone_of(config),
+        repeat=repeat,
+        deliver=require_target(deliver, platform_sections(config)),
+        now=now_ms(),
+    )
+    with opened(cli) as database:
+        job = database.write_now(store.create, new)
+    click.echo(_line(job))
+    for moment in job.moments.upcoming(now_ms()):
+        click.echo(f"  {_moment(moment, job)}")
+
+
+def _changing(name: str, about: str, said: str) -> None:
+    @jobs.command(name, help=about)
+    @click.argument("job_id", metavar="ID")
+    @pass_cli
+    def command(cli: Cli, job_id: str) -> None:
+        with opened(cli) as database:
+            job = _find(database, job_id)
+            _change(database, name, job.id)
+        click.echo(said.format(name=job.name))
+
+    _ = command
+
+
+def _change(database: Database, name: str, job_id: str) -> None:
+    match name:
+        case "pause":
+            database.write_now(store.pause, job_id)
+        case "resume":
+            database.write_now(store.resume, job_id, now_ms())
+        case "run":
+            database.write_now(store.run_soon, job_id, now_ms())
+        case _:
+            database.write_now(store.remove, job_id)
+
+
+_changing("pause", "Run it no more until it is resumed.", "“{name}” is paused.")
+_changing("resume", "Run it again from now on.", "“{name}” goes on.")
+_changing("run", "Run it now, besides its schedule.", "“{name}” runs as soon as the gateway does.")
+_changing("delete", "Delete it. Its conversation stays.", "“{name}” is deleted.")
+
+
+def _find(database: Database, prefix: str) -> Job:
+    """By id, or the beginning of one, or by name. Raises NotFound or Ambiguous."""
+    from sessions.errors import Ambiguous
+
+    found = [job for job in database.read_now(store.listing) if job.id.startswith(prefix) or job.name == prefix]
+    if len(found) > 1:
+        raise Ambiguous(f"{prefix!r} fits several jobs: {', '.join(job.id for job in found[:5])}.")
+    return found[0] if found else database.read_now(store.get, prefix)
+
+
+def _line(job: Job) -> str:
+    following = f"next {_moment(job.next_run_at, job)}" if job.next_run_at is not None else job.state.value
+    last = f"  last {job.last_status}" if job.last_status else ""
+    return f"{job.id}  {one_line(job.name, 40)}  {job.in_words} ({job.timezone})  {following}{last}"
+
+
+def _moment(ms: int, job: Job) -> str:
+    from gateway.texts.times import moment
+
+    return moment(ms, job.timezone)
+
+
+def _facts(job: Job) -> dict[str, Any]:
+    schedule = json.loads(job.schedule.to_json())
+    if "run_at" in schedule:
+        schedule["run_at"] = iso(schedule["run_at"])
+    return {
+        "id": job.id,
+        "name": job.name,
+        "prompt": job.prompt,
+        "schedule": schedule,
+        "schedule_display": job.in_words,
+        "timezone": job.timezone,
+        "repeat": {"times": job.repeat_times, "completed": job.completed},
+        "enabled": job.enabled,
+        "state": job.state.value,
+        "created_at": iso(job.created_at),
+        "next_run_at": iso(job.next_run_at) if job.next_run_at is not None else None,
+        "last_run_at": iso(job.last_run_at) if job.last_run_at is not None else None,
+        "last_status": job.last_status,
+        "last_error": job.last_error,
+        "deliver": job.deliver,
+        "session_key": job.session_key,
+    }

@@ -1,0 +1,51 @@
+"""`/jobs`: what the agent does by itself for this chat."""
+
+from sqlalchemy import Connection
+
+from gateway.agent.tools.schedule import line_of
+from gateway.commands.base import Chat, current
+from gateway.texts import say
+from sessions import jobs
+from sessions.errors import Invalid, NotFound
+from sessions.jobs import Job
+from sessions.keys import SessionKey
+
+LISTED = 20
+_ACTIONS = ("pause", "resume", "run", "delete")
+
+
+def show(conn: Connection, chat: Chat, argument: str) -> str:
+    """The jobs of this chat, or (`pause ID` and the like) what is done with one."""
+    found = jobs.listing(conn, ns=_origin(conn, chat))
+    if argument:
+        return _act(conn, chat, found, argument)
+    if not found:
+        return say("job.none")
+    return "\n".join([*(f"- {line_of(job, chat.timezone)}" for job in found[:LISTED]), "", say("job.how")])
+
+
+def _act(conn: Connection, chat: Chat, found: list[Job], argument: str) -> str:
+    action, _, wanted = argument.partition(" ")
+    if action not in _ACTIONS or not wanted.strip():
+        return say("command.usage", usage="/jobs pause|resume|run|delete ID")
+    job = next((each for each in found if each.id.startswith(wanted.strip()) or each.name == wanted.strip()), None)
+    if job is None:
+        return say("job.no_such", wanted=wanted.strip())
+    try:
+        match action:
+            case "pause":
+                jobs.pause(conn, job.id)
+            case "resume":
+                jobs.resume(conn, job.id, chat.now)
+            case "run":
+                jobs.run_soon(conn, job.id, chat.now)
+            case _:
+                jobs.remove(conn, job.id)
+    except (Invalid, NotFound) as error:
+        return str(error)
+    return say(f"job.did_{action}", name=job.name)
+
+
+def _origin(conn: Connection, chat: Chat) -> str:
+    session = current(conn, chat)
+    return session.ns if session else chat.opening.ns or SessionKey.parse(chat.session_key).namespace

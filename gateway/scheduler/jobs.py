@@ -1,0 +1,133 @@
+"""Fires the jobs whose time has come: each slot becomes an inbox row, and nothing is worked on here."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from gateway.agent.prompts import load_prompt
+from gateway.observe.logging import get_logger
+from gateway.texts import say
+from gateway.texts.times import when
+from sessions import deployments, jobs, outbox
+from sessions.call_options import CallOptions
+from sessions.clock import Clock, now_ms
+from sessions.db import Database
+from sessions.errors import NotFound
+from sessions.jobs import Job, SlotOutcome
+from sessions.jobs.delivery import owner_route, target_of
+from sessions.jobs.firing import Fired
+from sessions.outbox_body import OutboxBody
+from sessions.records import Route
+
+log = get_logger(__name__)
+
+EVERY_SECONDS = 1.0
+TOGETHER = 100
+ON_TIME_MS = 60_000
+"""A slot that is fired this late is not called late."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What is to happen with a job, as far as it can be said before the transaction."""
+
+    job: Job
+    slot: int
+    outcome: SlotOutcome
+    following: int | None
+    notice: str
+
+
+class Jobs:
+    """`tick` may be called by any number of processes at once: for each slot the first row counts."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        platforms: Callable[[], Collection[str]] = tuple,
+        clock: Clock = now_ms,
+        fired: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`platforms`: those that run. `fired` counts slots: ran, made_up or missed."""
+        self._database = database
+        self._platforms = platforms
+        self._clock = clock
+        self._fired = fired
+
+    async def tick(self) -> None:
+        now = self._clock()
+        while found := await self._database.read(jobs.due, now, TOGETHER):
+            for job in found:
+                await self._fire(_plan(job, now), now)
+            if len(found) < TOGETHER:
+                break
+        for job in await self._database.read(jobs.to_tell):
+            await self._database.write(_tell_owner, job, self._platforms(), now)
+
+    async def _fire(self, plan: _Plan, now: int) -> None:
+        fired = await self._database.write(_fire, plan, now)
+        if fired is None:
+            return
+        event = "job.missed" if fired.outcome is SlotOutcome.MISSED else "job.fired"
+        log.info(
+            event, job_id=plan.job.id, session_key=plan.job.session_key, slot=fired.slot, outcome=fired.outcome.value
+        )
+        if fired.outcome is not SlotOutcome.MANUAL:
+            self._fired(fired.outcome.value)
+
+
+def _plan(job: Job, now: int) -> _Plan:
+    if job.run_soon_at is not None or job.next_run_at is None:
+        return _Plan(job=job, slot=now, outcome=SlotOutcome.MANUAL, following=job.next_run_at, notice="")
+    moments = job.moments
+    slot = moments.last(now, job.next_run_at)
+    if now - slot <= ON_TIME_MS:
+        outcome = SlotOutcome.RAN
+    else:
+        outcome = SlotOutcome.MADE_UP if moments.may_make_up(slot, now) else SlotOutcome.MISSED
+    missed = say("job.missed", name=job.name, when=when(slot, now, job.timezone))
+    return _Plan(job=job, slot=slot, outcome=outcome, following=moments.after(max(slot, now)), notice=missed)
+
+
+def _fire(conn: Connection, plan: _Plan, now: int) -> Fired | None:
+    job, route = plan.job, target_of(conn, plan.job)
+    fired = jobs.fire(
+        conn,
+        job,
+        plan.slot,
+        plan.outcome,
+        now,
+        following=plan.following,
+        route=route,
+        options=_options(conn, job),
+    )
+    if fired is not None and fired.outcome is SlotOutcome.MISSED and fired.error is None and route is not None:
+        _put(conn, job, route, plan.notice, now, f"missed:{plan.slot}")
+    return fired
+
+
+def _options(conn: Connection, job: Job) -> CallOptions:
+    """For the run: that it is a job, and the agent of its deployment."""
+    layered = (load_prompt("job"),)
+    try:
+        found = deployments.get(conn, job.deployment) if job.deployment is not None else None
+    except NotFound:
+        found = None
+    if found is None:
+        return CallOptions(layered=layered)
+    return CallOptions(layered=layered, system_prompt=found.system_prompt, model=found.model)
+
+
+def _tell_owner(conn: Connection, job: Job, platforms: Collection[str], now: int) -> None:
+    """One line after the third failure in a row, and no more until it has worked again."""
+    route = owner_route(conn, platforms)
+    if jobs.tell(conn, job.id) and route is not None:
+        error = (job.last_error or "unknown").rstrip(".")
+        _put(conn, job, route, say("job.failed_thrice", name=job.name, error=error), now, f"failed:{now}")
+
+
+def _put(conn: Connection, job: Job, route: Route, text: str, now: int, what: str) -> None:
+    key = f"job:{job.id}:{what}"
+    outbox.put(conn, route, OutboxBody(text=text), now, dedup_key=key, session_key=job.session_key)

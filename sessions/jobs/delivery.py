@@ -1,0 +1,77 @@
+"""Where a job's answers go."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from sessions import runs, store
+from sessions.errors import Invalid
+from sessions.jobs.records import LOCAL, Job
+from sessions.keys import Address, ChatKind, SessionKey
+from sessions.records import Route
+
+
+def require_target(deliver: str, platforms: Collection[str]) -> str:
+    """`local` or `<platform>[:<chat>[:<thread>]]`, of a platform that is switched on. Raises Invalid."""
+    platform, _, rest = deliver.partition(":")
+    if deliver == LOCAL:
+        return deliver
+    if platform not in platforms:
+        known = ", ".join([LOCAL, *sorted(platforms)])
+        raise Invalid(
+            f"deliver cannot be {deliver!r}. Allowed: {known}, each platform with :<chat> and :<thread> after it."
+        )
+    if deliver.endswith(":") or rest.startswith(":"):
+        raise Invalid(f"deliver cannot be {deliver!r}: a chat's id follows the colon.")
+    return deliver
+
+
+def target_of(conn: Connection, job: Job) -> Route | None:
+    """Where this job delivers to now; None: nowhere, or it is not known where."""
+    if job.deliver == LOCAL:
+        return None
+    platform, _, rest = job.deliver.partition(":")
+    if job.route is not None and _written(job.route) == job.deliver:
+        return job.route
+    if not rest:
+        return runs.last_route(conn, owner_key(platform))
+    chat, _, thread = rest.partition(":")
+    kind = _kind(conn, platform, chat)
+    return Route(address=Address(platform=platform, kind=kind, chat_id=chat, thread_id=thread or None))
+
+
+def deliver_to(route: Route) -> tuple[str, Route]:
+    """For a job that was made in a chat: this chat, as it is written and as it is reached."""
+    return _written(route), replace(route, reply_to=None)
+
+
+def owner_key(platform: str) -> str:
+    """Of the owner's own conversation there."""
+    return str(SessionKey(agent="main", scope=platform, kind=ChatKind.DM))
+
+
+def owner_route(conn: Connection, platforms: Collection[str]) -> Route | None:
+    """Where the owner can be told something."""
+    routes = (runs.last_route(conn, owner_key(platform)) for platform in sorted(platforms))
+    return next((route for route in routes if route is not None), None)
+
+
+def _written(route: Route) -> str:
+    parts = [
+        route.address.platform,
+        route.address.chat_id,
+        *([route.address.thread_id] if route.address.thread_id else []),
+    ]
+    return ":".join(parts)
+
+
+def _kind(conn: Connection, platform: str, chat: str) -> ChatKind:
+    """As we know the chat; else a guess, by which nothing but the pace is decided."""
+    own = runs.last_route(conn, owner_key(platform))
+    if own is not None and own.address.chat_id == chat:
+        return ChatKind.DM
+    for kind in ChatKind:
+        if store.recent(conn, key=str(SessionKey(agent="main", scope=platform, kind=kind, chat_id=chat)), limit=1):
+            return kind
+    return ChatKind.GROUP if chat.startswith("-") else ChatKind.DM

@@ -1,0 +1,144 @@
+"""A slot of a job becomes an inbox row. Unique rows decide, never a timer: of several that fire one slot, one does."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+
+from sessions import inbox
+from sessions.call_options import CallOptions
+from sessions.db.engine import touch
+from sessions.db.schema import job_slots, jobs
+from sessions.db.sql import insert_once, param
+from sessions.inbox import InboxKind, InboxMode, NewInbox
+from sessions.inbox_body import InboxMessage
+from sessions.jobs.queries import find
+from sessions.jobs.records import OPEN, Job, JobState, SlotOutcome, SlotStatus
+from sessions.records import Route, Run, RunStatus, StopReason
+from sessions.topics import Topic
+
+BACKOFF_MS = (60_000, 5 * 60_000, 15 * 60_000, 3_600_000)
+"""How long a job rests after its first, second … failure in a row."""
+STILL_AT_WORK = "the run before was still at work"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fired:
+    """What became of a slot."""
+
+    slot: int
+    outcome: SlotOutcome
+    error: str | None = None
+
+
+def fire(
+    conn: Connection,
+    job: Job,
+    slot: int,
+    outcome: SlotOutcome,
+    now: int,
+    *,
+    following: int | None,
+    route: Route | None,
+    options: CallOptions,
+) -> Fired | None:
+    """Takes this slot of a job that was read before, and moves the job to the `following` one. None: somebody else has taken it."""
+    if not _take(conn, job, outcome, following):
+        return None
+    error = None
+    if outcome is not SlotOutcome.MISSED and is_pending(conn, job.id):
+        outcome, error = SlotOutcome.MISSED, STILL_AT_WORK
+    runs_now = outcome is not SlotOutcome.MISSED
+    values = {
+        "job_id": job.id,
+        "slot": slot,
+        "dedup_key": job.dedup_key(slot),
+        "outcome": outcome,
+        "status": SlotStatus.QUEUED if runs_now else SlotStatus.MISSED,
+        "created_at": now,
+        "error": error,
+    }
+    if insert_once(conn, job_slots, values) is None:
+        return None
+    if runs_now:
+        _queue(conn, job, slot, now, route=route, options=options)
+    else:
+        missed = {"last_status": SlotStatus.MISSED, "last_error": error}
+        conn.execute(update(jobs).where(jobs.c.id == job.id).values(missed))
+    return Fired(slot=slot, outcome=outcome, error=error)
+
+
+def _take(conn: Connection, job: Job, outcome: SlotOutcome, following: int | None) -> bool:
+    """Compare and set: the job is still at the slot at which it was read."""
+    if outcome is SlotOutcome.MANUAL:
+        wanted = jobs.c.id == job.id, jobs.c.run_soon_at == job.run_soon_at
+        return conn.execute(update(jobs).where(*wanted).values(run_soon_at=None)).rowcount == 1
+    counts = outcome is not SlotOutcome.MISSED
+    done = job.completed + counts
+    is_over = following is None or (job.repeat_times is not None and done >= job.repeat_times)
+    changed: dict[str, Any] = {"completed": done, "next_run_at": None if is_over else following}
+    if is_over:
+        changed |= {"enabled": False, "state": JobState.COMPLETED}
+    wanted = jobs.c.id == job.id, jobs.c.next_run_at == job.next_run_at, jobs.c.enabled
+    return conn.execute(update(jobs).where(*wanted).values(changed)).rowcount == 1
+
+
+def _queue(conn: Connection, job: Job, slot: int, now: int, *, route: Route | None, options: CallOptions) -> None:
+    row = NewInbox(
+        dedup_key=job.dedup_key(slot),
+        session_key=job.session_key,
+        messages=[InboxMessage(content=job.prompt)],
+        kind=InboxKind.JOB,
+        mode=InboxMode.QUEUE,
+        route=route,
+        options=options,
+    )
+    inbox.put(conn, row, now)
+    touch(conn, Topic.INBOX, job.session_key)
+
+
+def is_pending(conn: Connection, job_id: str) -> bool:
+    """Whether a slot of this job waits for its run, or is worked on."""
+    query = select(job_slots.c.id).where(job_slots.c.job_id == job_id, job_slots.c.status.in_(OPEN)).limit(1)
+    return conn.scalar(query) is not None
+
+
+_OF_ROW = select(job_slots.c.job_id).where(job_slots.c.dedup_key == param("dedup"))
+
+
+def opening_of(conn: Connection, dedup_key: str) -> Job | None:
+    """The job that an inbox row belongs to; None: it was deleted."""
+    job_id = conn.scalar(_OF_ROW, {"dedup": dedup_key})
+    return None if job_id is None else find(conn, job_id)
+
+
+def begun(conn: Connection, dedup_key: str, run_id: str, now: int) -> None:
+    """The slot's run has started."""
+    started = update(job_slots).where(job_slots.c.dedup_key == dedup_key)
+    conn.execute(started.values(status=SlotStatus.RUNNING, run_id=run_id, started_at=now))
+
+
+def tell(conn: Connection, job_id: str) -> bool:
+    """The owner is told now that it keeps failing. False: that was done."""
+    return conn.execute(update(jobs).where(jobs.c.id == job_id, ~jobs.c.told).values(told=True)).rowcount == 1
+
+
+def ended(
+    conn: Connection, run: Run, status: RunStatus, now: int, *, reason: StopReason | None, error: str | None
+) -> None:
+    """The slot's run is over. After failures in a row the job rests, longer each time."""
+    is_cancelled = reason is StopReason.CANCELLED
+    became = SlotStatus.CANCELLED if is_cancelled else SlotStatus.OK
+    became = SlotStatus.ERROR if status is RunStatus.ERROR else became
+    finished = update(job_slots).where(job_slots.c.run_id == run.id)
+    job_id = conn.scalar(finished.values(status=became, finished_at=now, error=error).returning(job_slots.c.job_id))
+    job = None if job_id is None else find(conn, job_id)
+    if job is None:
+        return
+    changed: dict[str, Any] = {"last_run_at": now, "last_status": became, "last_error": error}
+    if became is SlotStatus.ERROR:
+        rest = BACKOFF_MS[min(job.failures, len(BACKOFF_MS) - 1)]
+        changed |= {"failures": job.failures + 1, "not_before": now + rest}
+    elif became is SlotStatus.OK:
+        changed |= {"failures": 0, "not_before": None, "told": False}
+    conn.execute(update(jobs).where(jobs.c.id == job.id).values(changed))

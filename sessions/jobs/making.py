@@ -1,0 +1,165 @@
+"""Jobs are made and changed. What people write is checked before the transaction."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Connection, insert, update
+
+from sessions.db.schema import jobs
+from sessions.errors import Invalid
+from sessions.jobs.queries import get
+from sessions.jobs.records import ID_LENGTH, LOCAL, Job, JobState
+from sessions.keys import SessionKey
+from sessions.records import Route
+from sessions.schedules import Moments, Schedule, ScheduleKind, parse_schedule
+from sessions.schedules.writing import require_zone
+
+MAX_NAME, MAX_PROMPT = 200, 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """`session_key` None: a session of its own. `origin`: the namespace in which it was made, whose memory its own session has."""
+
+    id: str
+    name: str
+    prompt: str
+    schedule: Schedule
+    timezone: str
+    repeat_times: int | None
+    deliver: str
+    route: Route | None
+    session_key: str | None
+    origin: str
+    deployment: str | None
+    thread_id: str | None
+    created_at: int
+
+
+def new_job(
+    *,
+    name: str,
+    schedule: str,
+    prompt: str,
+    timezone: str,
+    now: int,
+    repeat: int | None = None,
+    deliver: str = LOCAL,
+    route: Route | None = None,
+    session_key: str | None = None,
+    origin: str = "agent:main",
+    deployment: str | None = None,
+    thread_id: str | None = None,
+) -> NewJob:
+    """Raises Invalid with a sentence that says what to write instead."""
+    name, prompt = name.strip(), prompt.strip()
+    if not name or len(name) > MAX_NAME:
+        raise Invalid(f"A job's name has 1 to {MAX_NAME} characters; this one has {len(name)}.")
+    if not prompt or len(prompt) > MAX_PROMPT:
+        raise Invalid(f"A job's prompt has 1 to {MAX_PROMPT:,} characters; this one has {len(prompt):,}.")
+    parsed = parse_schedule(schedule, require_zone(timezone), now)
+    return NewJob(
+        id=secrets.token_hex(ID_LENGTH // 2),
+        name=name,
+        prompt=prompt,
+        schedule=parsed,
+        timezone=timezone,
+        repeat_times=require_repeat(repeat, parsed),
+        deliver=deliver,
+        route=route,
+        session_key=session_key,
+        origin=origin,
+        deployment=deployment,
+        thread_id=thread_id,
+        created_at=now,
+    )
+
+
+def require_repeat(repeat: int | None, schedule: Schedule) -> int | None:
+    """A one-shot runs once, whatever is said."""
+    if repeat is not None and repeat < 1:
+        raise Invalid("repeat says how often the job runs: 1 or more; without it, for ever.")
+    return 1 if schedule.kind is ScheduleKind.ONCE else repeat
+
+
+def create(conn: Connection, new: NewJob, *, made_by: str | None = None) -> Job:
+    """`made_by` recognises a repeated call."""
+    own_key = str(SessionKey.job(new.id))
+    moments = Moments(schedule=new.schedule, timezone=new.timezone, since=new.created_at)
+    values = {
+        "id": new.id,
+        "name": new.name,
+        "prompt": new.prompt,
+        "schedule": new.schedule.to_json(),
+        "timezone": new.timezone,
+        "repeat_times": new.repeat_times,
+        "enabled": True,
+        "state": JobState.SCHEDULED,
+        "created_at": new.created_at,
+        "next_run_at": moments.after(new.created_at),
+        "deliver": new.deliver,
+        "route": new.route.to_json() if new.route else None,
+        "session_key": new.session_key or own_key,
+        "ns": None if new.session_key else new.origin,
+        "origin": new.origin,
+        "deployment": new.deployment,
+        "thread_id": new.thread_id,
+        "made_by": made_by,
+        "told": False,
+    }
+    conn.execute(insert(jobs), values)
+    return get(conn, new.id)
+
+
+def change(conn: Connection, job_id: str, values: Mapping[str, Any], now: int) -> Job:
+    """Columns of the job. With another schedule or time zone its next slot is another one, and a finished job goes on."""
+    job = get(conn, job_id)
+    changed = dict(values)
+    if "schedule" in changed or "timezone" in changed:
+        schedule = changed.get("schedule", job.schedule)
+        moments = Moments(schedule=schedule, timezone=changed.get("timezone", job.timezone), since=job.created_at)
+        following = moments.after(now)
+        if job.state is not JobState.PAUSED:
+            state = JobState.SCHEDULED if following is not None else JobState.COMPLETED
+            changed |= {"next_run_at": following, "state": state, "enabled": following is not None}
+        changed["schedule"] = schedule.to_json()
+    if changed:
+        conn.execute(update(jobs).where(jobs.c.id == job_id).values(changed))
+    return get(conn, job_id)
+
+
+def pause(conn: Connection, job_id: str) -> Job:
+    get(conn, job_id)
+    changed = {"enabled": False, "state": JobState.PAUSED, "next_run_at": None}
+    paused = update(jobs).where(jobs.c.id == job_id, jobs.c.state == JobState.SCHEDULED)
+    conn.execute(paused.values(changed))
+    return get(conn, job_id)
+
+
+def resume(conn: Connection, job_id: str, now: int) -> Job:
+    """What came while it was paused is not made up. Raises Invalid for a job with no slot to come."""
+    job = get(conn, job_id)
+    if job.state is JobState.SCHEDULED:
+        return job
+    following = job.moments.after(now)
+    is_used_up = job.repeat_times is not None and job.completed >= job.repeat_times
+    if following is None or is_used_up:
+        raise Invalid(f"“{job.name}” has no run to come. Give it another schedule, or run it now.")
+    changed = {
+        "enabled": True,
+        "state": JobState.SCHEDULED,
+        "next_run_at": following,
+        "failures": 0,
+        "not_before": None,
+    }
+    conn.execute(update(jobs).where(jobs.c.id == job_id).values(**changed, told=False))
+    return get(conn, job_id)
+
+
+def run_soon(conn: Connection, job_id: str, now: int) -> Job:
+    """The next tick runs it, also a job that is paused or finished."""
+    get(conn, job_id)
+    conn.execute(update(jobs).where(jobs.c.id == job_id).values(run_soon_at=now))
+    return replace(get(conn, job_id), run_soon_at=now)

@@ -1,0 +1,58 @@
+"""Looking jobs up."""
+
+from sqlalchemy import Connection, or_, select
+
+from sessions.db.schema import JOB_DUE, JOB_FAILING, job_slots, jobs
+from sessions.db.sql import param
+from sessions.errors import NotFound
+from sessions.jobs.records import Job, Slot
+
+_GET = select(jobs).where(jobs.c.id == param("job"))
+
+
+def get(conn: Connection, job_id: str) -> Job:
+    """Raises NotFound."""
+    row = conn.execute(_GET, {"job": job_id}).mappings().first()
+    if row is None:
+        raise NotFound(f"There is no job {job_id}. `hermes jobs list` shows them.")
+    return Job.from_row(row)
+
+
+def find(conn: Connection, job_id: str) -> Job | None:
+    row = conn.execute(_GET, {"job": job_id}).mappings().first()
+    return Job.from_row(row) if row else None
+
+
+def listing(conn: Connection, *, include_disabled: bool = True, ns: str | None = None) -> list[Job]:
+    """Oldest first. `ns`: those that were made in this namespace."""
+    query = select(jobs).order_by(jobs.c.created_at, jobs.c.id)
+    if not include_disabled:
+        query = query.where(jobs.c.enabled)
+    if ns is not None:
+        query = query.where(jobs.c.origin == ns)
+    return [Job.from_row(row) for row in conn.execute(query).mappings()]
+
+
+_DUE = (
+    select(jobs)
+    .where(JOB_DUE, or_(jobs.c.next_run_at <= param("now"), jobs.c.run_soon_at.is_not(None)))
+    .order_by(jobs.c.next_run_at)
+    .limit(param("most"))
+)
+
+
+def due(conn: Connection, now: int, limit: int) -> list[Job]:
+    """Jobs with a slot that has come, or that somebody wants to run now. Those that rest after a failure wait."""
+    found = [Job.from_row(row) for row in conn.execute(_DUE, {"now": now, "most": limit}).mappings()]
+    return [job for job in found if job.run_soon_at is not None or (job.not_before or 0) <= now]
+
+
+def to_tell(conn: Connection) -> list[Job]:
+    """Jobs that have failed three times in a row, and nobody has been told."""
+    return [Job.from_row(row) for row in conn.execute(select(jobs).where(JOB_FAILING)).mappings()]
+
+
+def slots(conn: Connection, job_id: str, *, limit: int = 100) -> list[Slot]:
+    """Newest first."""
+    query = select(job_slots).where(job_slots.c.job_id == job_id).order_by(job_slots.c.id.desc()).limit(limit)
+    return [Slot.from_row(row) for row in conn.execute(query).mappings()]
