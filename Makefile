@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check -q
 ARGS ?=
 
-.PHONY: run test check chaos bench clients lock format clean
+.PHONY: run test check chaos bench clients docs pictures lock format clean
 
 run: $(VENV)/.run
 	@$(BIN)/hermes gateway run $(ARGS)
@@ -36,6 +36,12 @@ format: $(VENV)/.dev
 # Client libraries of others, each installed into a cache folder of its own; ARGS names some, else all.
 clients: $(VENV)/.dev
 	@$(BIN)/python -m bench.clients $(ARGS)
+
+docs: $(VENV)/.dev
+	@$(BIN)/python docs/generate.py
+
+pictures: $(VENV)/.dev
+	@PYTHONPATH=. $(BIN)/python docs/pictures.py
 
 lock: $(VENV)/.dev
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 --all-extras pyproject.toml -o requirements.lock

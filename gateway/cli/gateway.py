@@ -25,9 +25,6 @@ from sessions.keys import SessionKey
 log = get_logger(__name__)
 
 PAUSE = 0.015
-_A_REAL_MODEL = [
-    "    a real model        hermes config set model.name NAME, then hermes config set model.api_key -",
-]
 STARTING = "No changes were made; the gateway was not started."
 
 
@@ -179,8 +176,10 @@ def _screen(app: App, served: Serving, chats: Sequence[str], *, new: bool, on_te
         "",
         "  Try now",
         *(["    say something       just type below; /help shows the commands"] if on_terminal else []),
+        *(["    a real model        hermes setup"] if app.chosen.provider == "practice" else []),
+        *(["    Telegram, Slack, …  hermes setup"] if not chats else []),
         f'    from code           curl -H "Authorization: Bearer {key}" {served.url}/v1/models',
-        *(_A_REAL_MODEL if app.chosen.provider == "practice" else []),
+        "    is all well?        hermes doctor",
         "",
         "  Ctrl-C stops an answer, twice stops hermes. Nothing is lost."
         if on_terminal
