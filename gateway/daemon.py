@@ -16,6 +16,7 @@ from gateway.api.http.server_state import ApiServices, Readiness
 from gateway.app import App
 from gateway.attachments.download import AttachmentDownloader, NotTranscribed
 from gateway.chats.intake import Intake
+from gateway.chats.owner_alerts import OwnerAlerts, in_words
 from gateway.chats.reminders import send_reminders
 from gateway.chats.runner import PlatformState
 from gateway.chats.supervisor import Handshakes, PlatformSupervisor, Webhooks
@@ -130,6 +131,15 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
         ticks = {"resets": (RESETS_SECONDS, resets.tick), "jobs": (JOBS_SECONDS, jobs.tick)}
         await stack.enter_async_context(ticking(ticks))
         reloads = ReloadStatus()
+        told = OwnerAlerts(
+            app.database,
+            app.metrics.recent_calls,
+            platforms=lambda: platform_sections(settings.config),
+            silent=chats.silent_since,
+            refused=lambda: len(reloads.last_refused.problems) if reloads.last_refused else 0,
+            clock=app.house.clock,
+        )
+        stack.callback(asyncio.create_task(told.run()).cancel)
 
         def report() -> dict[str, Any]:
             return {
@@ -139,6 +149,7 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
                 "memory_bytes": resident_bytes(),
                 "parts": {"database": watch.part(), **chats.states()},
                 "config": reloads.part(),
+                "alerts": [in_words(alert) for alert in told.current],
             }
 
         await stack.enter_async_context(Heartbeat(database=app.database, describe=report).beating())

@@ -135,6 +135,15 @@ class PlatformSupervisor:
             bot = platform.health.who.partition(" ")[0] or "the bot"
             yield f"{'':<9} Send {bot}: {manifest(name).start} {code} and you are its owner. The code is valid for a day."
 
+    def silent_since(self) -> dict[str, int]:
+        """Each platform that was up and is not well now, with the moment since when, in epoch milliseconds."""
+        looked = {name: platform.look() for name, platform in self.running.items()}
+        return {
+            name: round(health.since * 1000)
+            for name, health in looked.items()
+            if health.state is not PlatformState.CONNECTED
+        }
+
     def states(self) -> dict[str, dict[str, Any]]:
         """For /readyz and the status."""
         found: dict[str, dict[str, Any]] = {}

@@ -108,6 +108,8 @@ def _worker_lines(row: WorkerRow, now: int) -> Iterator[str]:
     for name, part in report.get("parts", {}).items():
         yield f"  {name.title():<10} {one_line(part.get('words') or part.get('state') or '')}"
     yield f"  {'Memory':<10} {report.get('memory_bytes', 0) / 2**20:.0f} MB"
+    for words in report.get("alerts", ()):
+        yield f"  {'Problem':<10} {one_line(words)}"
     config = report.get("config", {})
     if refused := config.get("refused"):
         problems = refused["problems"]

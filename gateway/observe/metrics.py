@@ -14,10 +14,13 @@ from prometheus_client import (
 )
 from prometheus_client.process_collector import ProcessCollector
 
+from gateway.observe.alerts import RecentCalls
+from sessions.clock import now_ms
 from sessions.gauges import Gauges
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAG_SECONDS = 0.5
+_FAILED = frozenset({"limited", "unreachable", "refused"})
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
@@ -39,6 +42,7 @@ class Metrics:
 
     def __init__(self, version: str = "", models: frozenset[str] = frozenset()) -> None:
         disable_created_metrics()  # a second series beside every counter, which nobody asked for
+        self.recent_calls = RecentCalls()
         self._models = models
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -87,6 +91,8 @@ class Metrics:
         """Fits `observe` of the model. Names that are not configured count as `other`."""
         name = model if not self._models or model in self._models else "other"
         self._model.labels(name, outcome).observe(seconds)
+        tokens = 0 if usage is None else usage.input_tokens + usage.output_tokens
+        self.recent_calls.add(now_ms(), failed=outcome in _FAILED, tokens=tokens)
         if usage is not None:
             self._tokens.labels(name, "input").inc(max(0, usage.input_tokens - usage.cached_tokens))
             self._tokens.labels(name, "cached_input").inc(usage.cached_tokens)

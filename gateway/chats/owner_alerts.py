@@ -1,0 +1,113 @@
+"""Tells the owner in a chat when something is wrong, at most once a day for each condition."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from sqlalchemy import Connection
+
+from gateway.observe.alerts import Alert, RecentCalls, SystemReading, alerts
+from gateway.observe.logging import get_logger
+from gateway.texts import say
+from sessions import gauges, outbox, spending
+from sessions.clock import Clock, iso, now_ms
+from sessions.db import Database
+from sessions.errors import StateError
+from sessions.jobs.delivery import owner_route
+from sessions.outbox_body import OutboxBody
+from sessions.records import OutState
+
+log = get_logger(__name__)
+
+EVERY_SECONDS = 60.0
+_DAY_MS = 24 * 3_600_000
+_WEEK_DAYS = 7
+_KNOWN_DAYS = 3
+"""So many days of a week have to be known before anything is unusual."""
+_HALF_HOURS = 48
+
+Silent = Callable[[], Mapping[str, int]]
+
+
+class OwnerAlerts:
+    """`platforms`: where the owner may be told. `silent`: since when each platform that should be up is not. `refused`: how many mistakes the
+    refused configuration has."""
+
+    def __init__(
+        self,
+        database: Database,
+        calls: RecentCalls,
+        *,
+        platforms: Callable[[], Collection[str]],
+        silent: Silent,
+        refused: Callable[[], int],
+        clock: Clock = now_ms,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._database = database
+        self._calls = calls
+        self._platforms = platforms
+        self._silent = silent
+        self._refused = refused
+        self._clock = clock
+        self._sleep = sleep
+        self.current: Sequence[Alert] = ()
+
+    async def run(self) -> None:
+        """Looks every minute until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except StateError as error:  # whoever watches the database tells of it
+                log.debug("alerts.not_looked_at", error=str(error))
+            await self._sleep(EVERY_SECONDS)
+
+    async def look(self) -> None:
+        now = self._clock()
+        reading = await self._database.read(self._read, now)
+        before, self.current = set(map(_name, self.current)), tuple(alerts(reading))
+        for alert in self.current:
+            if _name(alert) not in before:
+                log.warning("alert.raised", condition=str(alert.condition), about=alert.about)
+        if self.current:
+            await self._database.write(_tell, self.current, self._platforms(), now)
+
+    def _read(self, conn: Connection, now: int) -> SystemReading:
+        numbers = gauges.look(conn)
+        calls, failed = self._calls.counts(now)
+        dead = {platform: count for (platform, state), count in numbers.outbox.items() if state == OutState.DEAD}
+        return SystemReading(
+            now=now,
+            silent_since=self._silent(),
+            oldest_unread=numbers.oldest_unread,
+            oldest_due=numbers.oldest_due,
+            undelivered=dead,
+            calls=calls,
+            failed_calls=failed,
+            tokens=self._calls.tokens(now),
+            usual_tokens=_usual_tokens(conn, now),
+            refused_problems=self._refused(),
+        )
+
+
+def in_words(alert: Alert) -> str:
+    return say(f"alert.{alert.condition}", **alert.details)
+
+
+def _name(alert: Alert) -> str:
+    return f"{alert.condition}:{alert.about}"
+
+
+def _tell(conn: Connection, found: Sequence[Alert], platforms: Collection[str], now: int) -> None:
+    route = owner_route(conn, platforms)
+    if route is None:
+        return
+    for alert in found:
+        key = f"alert:{_name(alert)}:{now // _DAY_MS}"
+        outbox.put(conn, route, OutboxBody(text=in_words(alert)), now, dedup_key=key, session_key="")
+
+
+def _usual_tokens(conn: Connection, now: int) -> float | None:
+    """In half an hour, on the days of the last week on which there was anything."""
+    used = [sum(spending.of_day(conn, iso(now - days * _DAY_MS)[:10])) for days in range(1, _WEEK_DAYS + 1)]
+    known = [tokens for tokens in used if tokens]
+    return sum(known) / len(known) / _HALF_HOURS if len(known) >= _KNOWN_DAYS else None
