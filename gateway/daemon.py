@@ -20,8 +20,8 @@ from gateway.chats.owner_alerts import OwnerAlerts, in_words
 from gateway.chats.reminders import send_reminders
 from gateway.chats.runner import PlatformState
 from gateway.chats.supervisor import Handshakes, PlatformSupervisor, Webhooks
-from gateway.config.agent_settings import model_names, voice_settings
-from gateway.config.changes import diff
+from gateway.config.agent_settings import model_names, reset_rules, voice_settings
+from gateway.config.changes import Change, diff
 from gateway.config.daemon_settings import (
     access_rules,
     api_limits,
@@ -37,6 +37,7 @@ from gateway.observe.heap import resident_bytes
 from gateway.observe.heartbeat import Heartbeat
 from gateway.observe.logging import get_logger
 from gateway.observe.reload_status import ReloadStatus
+from gateway.scheduler.explanation import due_now
 from gateway.scheduler.jobs import EVERY_SECONDS as JOBS_SECONDS
 from gateway.scheduler.jobs import Jobs
 from gateway.scheduler.resets import EVERY_SECONDS as RESETS_SECONDS
@@ -63,13 +64,25 @@ class Serving:
     async def reload(self, loaded: Loaded) -> list[str]:
         """Take over a configuration that is good. Nothing that is under way is dropped. Returns the lines of platforms that it started."""
         changes = diff(self.app.settings.config, loaded.config)
+        meaning = await self._resets_more(changes, loaded)
         await self.app.take_over(loaded)
         started = await self.chats.follow(platform_sections(loaded.config), loaded.config.api.public_url)
         self.app.metrics.config_reloaded(taken=True)
         self.reloads.taken()
         late = [change.path for change in changes if change.path.startswith(_NEEDS_RESTART)]
-        log.info("config.reloaded", changed=[change.path for change in changes], after_restart=late)
-        return await self.chats.lines(started)
+        log.info("config.reloaded", changed=[change.path for change in changes], meaning=meaning, after_restart=late)
+        return [*meaning, *await self.chats.lines(started)]
+
+    async def _resets_more(self, changes: Sequence[Change], loaded: Loaded) -> list[str]:
+        """What a change of the reset policies means for conversations that are open, in one line for each changed key."""
+        about = [change for change in changes if change.path.startswith("session_reset.")]
+        if not about:
+            return []
+        house, new = self.app.house, reset_rules(loaded.config)
+        before = (await house.database.read(due_now, house.resets.rules, house.clock())).total()
+        count = max(0, (await house.database.read(due_now, new, house.clock())).total() - before)
+        become = f"{count} session becomes due now" if count == 1 else f"{count} sessions become due now"
+        return [f"{change.path} {change.old} → {change.new}: {become}" for change in about]
 
     def refused(self, problems: Sequence[str]) -> None:
         """A changed configuration could not be taken over; the last good one counts."""

@@ -53,12 +53,16 @@ def _may_replace(path: str) -> bool:
 
 @config.command()
 @click.option("--json", "wants_json", is_flag=True, help="One JSON object.")
+@click.option("--impact", is_flag=True, help="Also say how many open conversations would start afresh at once.")
 @pass_cli
-def check(cli: Cli, wants_json: bool) -> None:
+def check(cli: Cli, wants_json: bool, impact: bool) -> None:
     """Say everything that is wrong, and change nothing."""
     loaded = _loaded(cli, wants_json)
     if wants_json:
-        click.echo(as_json(report((), loaded.warnings)))
+        from gateway.cli.why import impact_of
+
+        more = {"impact": impact_of(cli, loaded)} if impact else {}
+        click.echo(as_json({**report((), loaded.warnings), **more}))
         return
     for warning in loaded.warnings:
         click.echo(render_warning(warning, color=_color()) + "\n")
@@ -68,6 +72,10 @@ def check(cli: Cli, wants_json: bool) -> None:
     if (service := _sources(cli).service).unit:
         unread = f" Not read, only root may: {', '.join(sorted(service.unreadable))}." if service.unreadable else ""
         click.echo(f"Checked with the environment and the credentials of {service.unit}.{unread}")
+    if impact:
+        from gateway.cli.why import print_impact
+
+        print_impact(cli, loaded)
 
 
 def _sources(cli: Cli) -> Sources:

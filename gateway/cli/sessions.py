@@ -159,6 +159,17 @@ def _shown(conn: Connection, prefix: str) -> str:
 
 
 @sessions.command()
+@click.argument("session_key", metavar="KEY")
+@json_wanted
+@pass_cli
+def why(cli: Cli, session_key: str, as_json: bool) -> None:
+    """Say when and why the conversation of a session key starts afresh, and by which line of the configuration."""
+    from gateway.cli.why import print_why
+
+    print_why(cli, session_key, as_json=as_json)
+
+
+@sessions.command()
 @json_wanted
 @pass_cli
 def stats(cli: Cli, as_json: bool) -> None:

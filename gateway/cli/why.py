@@ -1,0 +1,140 @@
+"""`hermes sessions why` and `hermes config check --impact`: when conversations start afresh, and by which line."""
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+from sqlalchemy import Connection
+
+from gateway.cli import formatting
+from gateway.cli.context import Cli
+from gateway.cli.database_access import opened_if_there
+from gateway.cli.error_messages import Wrong
+from gateway.commands.base import label
+from gateway.config.agent_settings import reset_rules, timezone_of
+from gateway.config.load import Loaded, load
+from gateway.scheduler.explanation import Explanation, due_now, explain
+from gateway.texts.times import moment, span
+from sessions.clock import iso, now_ms
+from sessions.keys import InvalidKey
+from sessions.policy import ResetMode, ResetPolicy
+
+_HEADS = ("rule", "last word", "resets", "held off", "before it")
+
+
+def print_why(cli: Cli, session_key: str, *, as_json: bool) -> None:
+    """Raises Wrong for what is no session key."""
+    loaded, now = load(cli.home, cli.environ), now_ms()
+    with opened_if_there(cli) as database:
+        if database is None:
+            raise Wrong(f"Nothing is stored in {cli.home} yet.")
+        try:
+            found, title = database.read_now(_explained, session_key, loaded, now)
+        except InvalidKey as error:
+            raise Wrong(f"{error}. `hermes sessions list --json` shows the keys.") from None
+    if as_json:
+        click.echo(formatting.as_json(_facts(found, loaded)))
+    else:
+        click.echo("\n".join(_lines(found, title, loaded, now)))
+
+
+def _explained(conn: Connection, session_key: str, loaded: Loaded, now: int) -> tuple[Explanation, str]:
+    found = explain(conn, session_key, reset_rules(loaded.config), now)
+    return found, "" if found.session is None else label(conn, found.session)
+
+
+def _lines(found: Explanation, title: str, loaded: Loaded, now: int) -> list[str]:
+    zone = found.policy.timezone
+    opened = "no conversation is open here"
+    if found.session is not None:
+        opened = f"“{formatting.one_line(title, 60)}”, open since {moment(found.session.started_at, zone)}"
+    lines = [f"{found.session_key}  {opened}", ""]
+    lines += _row("rule", f"{_in_words(found.policy):<32}{_where(found.rule, loaded)}")
+    lines += _row("", *(f"not used: {_where(each, loaded)}, less specific" for each in _unused(found)))
+    last = found.session.last_user_at if found.session else None
+    if last is not None:
+        who = f"{found.last_sender}, " if found.last_sender else ""
+        lines += _row("last word", f"{who}{moment(last, zone)} ({span((now - last) / 1000)} ago)")
+    lines += _row("resets", _when(found, now))
+    held = (
+        f"yes: {', '.join(found.held_off)}"
+        if found.held_off
+        else "no   (a run at work or waiting and background processes would)"
+    )
+    lines += _row("held off", held)
+    lines += _row("before it", f"one quiet turn to save memories; {found.owed} owed")
+    return lines
+
+
+def _row(head: str, *texts: str) -> list[str]:
+    return [f"  {head if index == 0 else '':<10}{text}" for index, text in enumerate(texts)]
+
+
+def _unused(found: Explanation) -> list[int | None]:
+    return [*found.passed_over, *([None] if found.rule is not None else [])]
+
+
+def _where(rule: int | None, loaded: Loaded) -> str:
+    """The line of the rule, and what it is for."""
+    if rule is None:
+        return f"session_reset ({loaded.origin('session_reset')})"
+    section = loaded.config.session_reset.overrides[rule]
+    said = {"key": section.key, "platform": section.platform, "chat": section.chat}
+    about = ", ".join(f"{name} {value}" for name, value in said.items() if value)
+    return f"overrides[{rule}] ({loaded.origin(f'session_reset.overrides[{rule}]')}; {about})"
+
+
+def _in_words(policy: ResetPolicy) -> str:
+    idle, daily = f"idle after {policy.idle_minutes} min", f"daily at {policy.at_hour:02}:00 {policy.timezone}"
+    match policy.mode:
+        case ResetMode.IDLE:
+            return idle
+        case ResetMode.DAILY:
+            return daily
+        case ResetMode.BOTH:
+            return f"{idle}, or {daily}"
+        case ResetMode.NONE:
+            return "never"
+
+
+def _when(found: Explanation, now: int) -> str:
+    if found.next_at is None:
+        return "never" if found.policy.mode is ResetMode.NONE else "not before somebody has written"
+    if found.reason is not None and found.next_at <= now:
+        return f"as soon as nothing holds it off: it is due ({found.reason.value})"
+    return f"{moment(found.next_at, found.policy.timezone)} {found.policy.timezone}, unless somebody writes before"
+
+
+def _facts(found: Explanation, loaded: Loaded) -> dict[str, Any]:
+    session = found.session
+    return {
+        "session_key": found.session_key,
+        "session_id": session.id if session else None,
+        "policy": asdict(found.policy),
+        "rule": "session_reset" if found.rule is None else f"session_reset.overrides[{found.rule}]",
+        "line": loaded.origin("session_reset" if found.rule is None else f"session_reset.overrides[{found.rule}]"),
+        "not_used": [
+            "session_reset" if each is None else f"session_reset.overrides[{each}]" for each in _unused(found)
+        ],
+        "last_user_at": iso(session.last_user_at) if session and session.last_user_at is not None else None,
+        "next_reset_at": iso(found.next_at) if found.next_at is not None else None,
+        "due": found.reason,
+        "held_off": list(found.held_off),
+        "owed_farewells": found.owed,
+    }
+
+
+def impact_of(cli: Cli, loaded: Loaded) -> dict[str, int]:
+    """How many open conversations this configuration resets as soon as it is taken over, by platform."""
+    with opened_if_there(cli) as database:
+        return {} if database is None else dict(database.read_now(due_now, reset_rules(loaded.config), now_ms()))
+
+
+def print_impact(cli: Cli, loaded: Loaded) -> None:
+    found = impact_of(cli, loaded)
+    count = sum(found.values())
+    by_scope = "" if not count else f": {', '.join(f'{scope} {number}' for scope, number in sorted(found.items()))}"
+    verb = "starts" if count == 1 else "start"
+    zone = loaded.config.session_reset.timezone or timezone_of(loaded.config)
+    what = formatting.counted(count, "open conversation")
+    click.echo(f"Impact: with this configuration {what} {verb} afresh at once ({zone}){by_scope}.")

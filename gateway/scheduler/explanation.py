@@ -1,0 +1,90 @@
+"""Why and when sessions are reset, for people who ask: one session, or all that a policy would reset now."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from sessions import inbox, resets, runs, store
+from sessions.keys import InvalidKey, SessionKey
+from sessions.policy import ResetPolicy, ResetRules, due, due_before, next_reset, policy_for
+from sessions.records import EndReason, Role, RunStatus, Session
+from sessions.runs import farewells
+
+_PAGE = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """`rule`: the index of the override that applies; None: none does. `passed_over`: those that match too, and are less specific.
+    `next_at`: when the session will be reset if nobody writes before; None: never. `held_off`: what prevents it meanwhile."""
+
+    session_key: str
+    session: Session | None
+    policy: ResetPolicy
+    rule: int | None
+    passed_over: tuple[int, ...]
+    last_sender: str | None
+    next_at: int | None
+    reason: EndReason | None
+    held_off: tuple[str, ...]
+    owed: int
+
+
+def explain(conn: Connection, session_key: str, rules: ResetRules, now: int) -> Explanation:
+    """Raises InvalidKey."""
+    key = SessionKey.parse(session_key)
+    policy, override = policy_for(key, rules.default, rules.overrides)
+    matching = [index for index, each in enumerate(rules.overrides) if each.matches(key)]
+    rule = next((index for index in matching if rules.overrides[index] is override), None)
+    session = store.active(conn, session_key)
+    last = session.last_user_at if session is not None else None
+    return Explanation(
+        session_key=session_key,
+        session=session,
+        policy=policy,
+        rule=rule,
+        passed_over=tuple(index for index in matching if index != rule),
+        last_sender=_last_sender(conn, session),
+        next_at=None if last is None else next_reset(last, policy, now),
+        reason=None if last is None else due(last, policy, now),
+        held_off=tuple(_held_off(conn, session_key)),
+        owed=len(farewells.owed(conn, session_key)),
+    )
+
+
+def _last_sender(conn: Connection, session: Session | None) -> str | None:
+    said = store.last_messages(conn, session.id, 50) if session is not None else []
+    return next((each.sender for each in reversed(said) if each.role is Role.USER and each.sender), None)
+
+
+def _held_off(conn: Connection, session_key: str) -> Iterator[str]:
+    active = runs.active(conn, session_key)
+    if active is not None:
+        yield "a run waits for a person" if active.status is RunStatus.WAITING else "a run is at work"
+    elif inbox.count_unread(conn, session_key):
+        yield "a message waits to be taken up"
+
+
+def due_now(conn: Connection, rules: ResetRules, now: int) -> Counter[str]:
+    """How many open sessions are due by these rules, by the platform or other scope of their keys."""
+    befores = [before for policy in rules.policies() if (before := due_before(policy, now)) is not None]
+    found = Counter[str]()
+    after = (-1, "")
+    while befores:
+        page = resets.silent_since(conn, 0, max(befores), limit=_PAGE, after=after)
+        found.update(scope for session in page if (scope := _scope_if_due(session, rules, now)) is not None)
+        if len(page) < _PAGE:
+            break
+        after = (page[-1].last_user_at, page[-1].id)
+    return found
+
+
+def _scope_if_due(session: resets.OpenSession, rules: ResetRules, now: int) -> str | None:
+    try:
+        key = SessionKey.parse(session.session_key)
+    except InvalidKey:
+        return None
+    policy, _ = policy_for(key, rules.default, rules.overrides)
+    return key.scope if due(session.last_user_at, policy, now) is not None else None
