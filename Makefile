@@ -28,6 +28,7 @@ bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.gateway --big
 	@$(BIN)/python -m bench.wire
 	@$(BIN)/python -m bench.text
+	@$(BIN)/python -m bench.time
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format .

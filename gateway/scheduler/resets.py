@@ -44,6 +44,8 @@ class Resets:
 
     async def tick(self) -> None:
         now = self._clock()
+        if self._looked.version < 0:  # the statements are compiled now, and not when many sessions are due
+            await self._carry_out((), now)
         self._forget_if_changed(now)
         found = {session.id: session for session in [*await self._held_before(), *await self._new(now)]}
         wanted = list(self._due(found.values(), now))
