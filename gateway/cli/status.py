@@ -11,14 +11,17 @@ from sqlalchemy import Connection
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.database_access import opened_if_there
 from gateway.cli.formatting import as_json, counted, one_line
-from gateway.texts.times import span
-from sessions import gauges, workers
+from gateway.texts.times import moment, span
+from sessions import gauges, jobs, workers
 from sessions.clock import iso, now_ms
 from sessions.gauges import Gauges
+from sessions.jobs import Job
 from sessions.records import OutState
+from sessions.runs import farewells
 from sessions.workers import LeaseRow, WorkerRow, WorkerState
 
 NOT_RUNNING = 1
+JOBS_SHOWN = 3
 
 
 @click.command()
@@ -39,16 +42,27 @@ def status(cli: Cli, wants_json: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
+    """`jobs`: those with a run to come, the next first."""
+
     workers: Sequence[WorkerRow] = ()
     leases: Sequence[LeaseRow] = ()
     numbers: Gauges = field(default_factory=lambda: Gauges(runs={}, oldest_unread=None, outbox={}, oldest_due=None))
+
+    jobs: Sequence[Job] = ()
+    owed: int = 0
 
     def is_running(self, now: int) -> bool:
         return any(row.state_at(now) is WorkerState.READY for row in self.workers)
 
 
 def _look(conn: Connection) -> _Found:
-    return _Found(workers=workers.everyone(conn), leases=workers.held_leases(conn, now_ms()), numbers=gauges.look(conn))
+    return _Found(
+        workers=workers.everyone(conn),
+        leases=workers.held_leases(conn, now_ms()),
+        numbers=gauges.look(conn),
+        jobs=jobs.upcoming(conn, limit=JOBS_SHOWN),
+        owed=len(farewells.owed(conn)),
+    )
 
 
 def _facts(found: _Found, now: int) -> dict[str, Any]:
@@ -76,6 +90,11 @@ def _facts(found: _Found, now: int) -> dict[str, Any]:
             "oldest_due_seconds": _age(numbers.oldest_due, now),
             "undelivered": _undelivered(numbers),
         },
+        "jobs": [
+            {"id": job.id, "name": job.name, "next_run_at": iso(job.next_run_at or 0), "last_status": job.last_status}
+            for job in found.jobs
+        ],
+        "owed_farewells": found.owed,
         "runs": {
             "running": numbers.runs.get("running", 0),
             "waiting_on_human": numbers.runs.get("waiting_on_human", 0),
@@ -92,6 +111,11 @@ def _lines(cli: Cli, found: _Found, now: int) -> Iterator[str]:
     yield f"  {'Queue':<10} {_queue(numbers, now)}"
     running, waiting = numbers.runs.get("running", 0), numbers.runs.get("waiting_on_human", 0)
     yield f"  {'Runs':<10} {running} at work, {waiting} waiting for a person"
+    for number, job in enumerate(found.jobs):
+        following = moment(job.next_run_at or now, job.timezone)
+        yield f"  {'' if number else 'Jobs':<10} {following}  {one_line(job.name, 60)}"
+    if found.owed:
+        yield f"  {'Farewells':<10} {found.owed} owed; given when the model can be reached"
     if undelivered := _undelivered(numbers):
         yield f"  {'Problem':<10} {counted(undelivered, 'undelivered message')}: hermes outbox list"
 

@@ -2,7 +2,7 @@
 
 from sessions.jobs.firing import Fired, begun, ended, fire, is_pending, opening_of, tell
 from sessions.jobs.making import NewJob, change, create, new_job, pause, resume, run_soon
-from sessions.jobs.queries import due, get, listing, slots, to_tell
+from sessions.jobs.queries import due, get, listing, slots, to_tell, upcoming
 from sessions.jobs.records import Job, JobState, Slot, SlotOutcome, SlotStatus
 from sessions.jobs.removing import remove
 
@@ -32,4 +32,5 @@ __all__ = [
     "slots",
     "tell",
     "to_tell",
+    "upcoming",
 ]

@@ -47,6 +47,12 @@ def due(conn: Connection, now: int, limit: int) -> list[Job]:
     return [job for job in found if job.run_soon_at is not None or (job.not_before or 0) <= now]
 
 
+def upcoming(conn: Connection, *, limit: int) -> list[Job]:
+    """Jobs with a run to come, the next first."""
+    query = select(jobs).where(JOB_DUE, jobs.c.next_run_at.is_not(None)).order_by(jobs.c.next_run_at).limit(limit)
+    return [Job.from_row(row) for row in conn.execute(query).mappings()]
+
+
 def to_tell(conn: Connection) -> list[Job]:
     """Jobs that have failed three times in a row, and nobody has been told."""
     return [Job.from_row(row) for row in conn.execute(select(jobs).where(JOB_FAILING)).mappings()]

@@ -45,6 +45,7 @@ def home(tmp_path_factory) -> Path:
         (["sessions", "list"], NOT_FOR_LISTS),
         (["sessions", "search", "word"], NOT_FOR_LISTS),
         (["sessions", "stats"], NOT_FOR_LISTS),
+        (["jobs", "list"], NOT_FOR_LISTS),
         (["config", "--help"], {*HEAVY, "sqlalchemy"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",  # a set has another order in each process
