@@ -16,7 +16,7 @@ from gateway.runs.budget import RunLimits
 from gateway.runs.services import AgentProfile
 from sessions.keys import ChatKind
 from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules
-from sessions.records import Run, RunKind, Session
+from sessions.records import Run, RunKind, Session, Source
 
 
 def secrets(config: Config) -> list[str]:
@@ -65,8 +65,10 @@ def voice_settings(config: Config) -> ModelSettings | None:
 def agent_profile(config: Config, run: Run, session: Session) -> AgentProfile:
     agent = config.agents.get(session.agent) or config.agents["main"]
     names = [name for name in agent.tools if name != "memory" or config.memory.enabled]
-    if run.kind is RunKind.JOB and run.route is None and run.deployment is None:
-        names = [name for name in names if name != "ask_human"]  # nobody would see the question
+    if run.kind is RunKind.JOB and run.deployment is None and (run.route is None or session.source == Source.JOB):
+        names = [
+            name for name in names if name != "ask_human"
+        ]  # nobody would see the question, or could answer it there
     prompt = run.options.system_prompt or agent.system_prompt
     return AgentProfile(system_prompt=prompt, toolbox=Toolbox.of(names), remembers=config.memory.enabled)
 

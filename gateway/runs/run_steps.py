@@ -1,6 +1,5 @@
 """One run as the agent loop sees it: its journal in the store, its model, its tools, its budget."""
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,16 +20,17 @@ from gateway.runs.farewell import as_farewell, is_farewell, limits_of
 from gateway.runs.interruptions import interruption_notice
 from gateway.runs.live_events import LiveEvent
 from gateway.runs.model_wait import ModelWait
-from gateway.runs.replies import NO_REPLY, approval_card, question_card, reply_body
+from gateway.runs.questions import APPROVED, Questions
+from gateway.runs.replies import NO_REPLY, reply_body
 from gateway.runs.requests import Requests
 from gateway.runs.services import AgentProfile, Services
 from gateway.runs.snapshot import Snapshot, take_snapshot
 from gateway.texts import say
-from sessions import asks, outbox, runs, spending, store
+from sessions import outbox, runs, spending, store
 from sessions.db.waiting import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.outbox_body import OutboxBody
-from sessions.records import AskKind, Message, MessageState, Role, Route, Run, RunKind, StopReason
+from sessions.records import Message, MessageState, Role, Route, Run, RunKind, StopReason
 from sessions.runs import ModelAnswer
 
 log = get_logger(__name__)
@@ -51,10 +51,12 @@ class RunSteps:
         self._draining = draining
         self._seen: Snapshot | None = None
         self._route = run.route
-        self._parked = False
         self._requests = Requests(house, run.id)
         self._model_wait = ModelWait(house, self._database, run, lambda: self._run)
         self._announcement = Announcement(house, run.id)
+        self._questions = Questions(
+            house, self._database, self._announcement, now_at=lambda: self._run, seen=lambda: self._look.run
+        )
         self._partial = ""  # of the answer that is being written
         self._asking = False
         self._has_told = run.fence == 1  # of an interruption; the first claim is none
@@ -314,7 +316,7 @@ class RunSteps:
             return Result(content=f"[there is no tool {call.tool_name}; you have {', '.join(toolbox.tools) or 'none'}]")
         if self._made_before(call, arguments) >= ENOUGH:
             return Result(content=_AGAIN)
-        if tool.needs_approval and (refusal := await self._approval(call, arguments)) is not _APPROVED:
+        if tool.needs_approval and (refusal := await self._questions.approval(call, arguments)) is not APPROVED:
             return refusal
         if not tool.reads_only:
             await self._database.write(runs.tool_started, self._run, call.id, self._house.clock())
@@ -326,7 +328,7 @@ class RunSteps:
         log.debug("tool.finished", run_id=self._run.id, tool=tool.name, seconds=round(seconds, 3))
         self._house.live.tell(LiveEvent(self._run.id, "tool_done", tool.name))
         if isinstance(outcome, HumanQuestion):
-            await self._park(call, outcome)
+            await self._questions.ask(call, outcome)
             return None
         return Result(content=outcome)
 
@@ -378,62 +380,11 @@ class RunSteps:
                     return str(made["function"]["arguments"])
         return "{}"
 
-    async def _park(self, call: Message, asking: HumanQuestion) -> None:
-        card = question_card(asking.question, asking.options)
-        await self._sleep(call, asking.question, options=asking.options, kind=AskKind.QUESTION, card=card)
-
-    async def _sleep(
-        self,
-        call: Message,
-        question: str,
-        *,
-        options: Sequence[str],
-        kind: AskKind,
-        card: OutboxBody,
-        args_hash: str | None = None,
-    ) -> None:
-        shown = self._announcement.above(card) if self._look.run.route else None
-        self._parked = await self._database.write(
-            self._announcement.sends(_parked, shown),
-            self._run,
-            call,
-            question,
-            self._house.clock(),
-            options=options,
-            kind=kind,
-            args_hash=args_hash,
-            card=shown,
-        )
-        if (
-            not self._parked
-        ):  # something came in: it may be the answer already, so it is folded in and the model decides again
-            await self._database.write(self._withdraw, call)
-
-    def _withdraw(self, conn: Connection, call: Message) -> None:
-        now = self._house.clock()
-        runs.tool_done(conn, self._run, call.id, "[not asked: a new message arrived first; it follows]", now)
-        runs.fold(conn, self._run, now)
-
-    async def _approval(self, call: Message, arguments: str) -> Result | None:
-        """`_APPROVED` when this very call was approved; None when it is being asked; else what the model is told."""
-        digest = hashlib.sha256(f"{call.tool_name}\0{arguments}".encode()).hexdigest()
-        ask = await self._database.read(asks.of_call, self._run.id, call.tool_call_id or "")
-        if ask is None or ask.answered_at is None or ask.args_hash != digest:
-            exact = f"{call.tool_name} {arguments}"
-            card = approval_card(exact)
-            await self._sleep(
-                call, exact, options=("approve", "deny"), kind=AskKind.APPROVAL, card=card, args_hash=digest
-            )
-            return None
-        if ask.approved:
-            return _APPROVED
-        return Result(content=f"[denied by {ask.answered_by or 'the user'}: {ask.answer or 'no reason given'}]")
-
     # --- where it stands ---
 
     @property
     def parked(self) -> bool:
-        return self._parked
+        return self._questions.parked
 
     @property
     def draining(self) -> bool:
@@ -445,19 +396,3 @@ def _count_summary(conn: Connection, session_id: str, answer: Answer, day: str) 
     used = store.AnswerCost(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
     store.count_used(conn, session_id, used)
     spending.add(conn, day, usage.input_tokens, usage.output_tokens)
-
-
-def _parked(conn: Connection, run: Run, call: Message, question: str, now: int, **more: Any) -> bool:
-    """Whoever is held up by that in another place hears of it."""
-    if not runs.park(conn, run, call, question, now, **more):
-        return False
-    for row in runs.held_up(conn, run):
-        if row.route is not None:
-            key = f"held_up:{row.dedup_key}"
-            outbox.put(
-                conn, row.route, OutboxBody(text=say("ask.held_up")), now, dedup_key=key, session_key=row.session_key
-            )
-    return True
-
-
-_APPROVED = Result(content="approved")

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, exists, or_, select, update
 
 from sessions import inbox
 from sessions.call_options import CallOptions
 from sessions.db.engine import touch
-from sessions.db.schema import job_slots, jobs
+from sessions.db.schema import inbox as inbox_table
+from sessions.db.schema import job_slots, jobs, runs
 from sessions.db.sql import insert_once, param
 from sessions.inbox import InboxKind, InboxMode, NewInbox
 from sessions.inbox_body import InboxMessage
@@ -98,9 +99,11 @@ def _queue(conn: Connection, job: Job, slot: int, now: int, *, route: Route | No
 
 
 def is_pending(conn: Connection, job_id: str) -> bool:
-    """Whether a slot of this job waits for its run, or is worked on."""
-    query = select(job_slots.c.id).where(job_slots.c.job_id == job_id, job_slots.c.status.in_(OPEN)).limit(1)
-    return conn.scalar(query) is not None
+    """Whether a slot of this job waits for its run, or its run is not over. A slot whose session was deleted counts no more."""
+    waits = exists().where(inbox_table.c.dedup_key == job_slots.c.dedup_key, inbox_table.c.outcome.is_(None))
+    works = exists().where(runs.c.id == job_slots.c.run_id, runs.c.status.in_((RunStatus.RUNNING, RunStatus.WAITING)))
+    mine = job_slots.c.job_id == job_id, job_slots.c.status.in_(OPEN), or_(waits, works)
+    return conn.scalar(select(job_slots.c.id).where(*mine).limit(1)) is not None
 
 
 _OF_ROW = select(job_slots.c.job_id).where(job_slots.c.dedup_key == param("dedup"))

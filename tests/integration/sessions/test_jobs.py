@@ -291,3 +291,21 @@ def test_ten_processes_that_tick_fire_each_slot_once(postgres_url: str, clock: H
         queued = [key for key in house.queued() if job.id in key]
         assert len(queued) == len(set(queued)) == sum(slot.status is SlotStatus.QUEUED for slot in slots) == 1
     database.close()
+
+
+async def test_a_session_that_is_deleted_does_not_hold_its_job_up(house: House):
+    job = house.make("every 30m")
+    await house.pass_to(job)
+
+    def park(conn: Connection) -> None:
+        run = runs.claim(conn, job.session_key, "me", Opening(), house.clock(), lease_ms=1_000)
+        assert run is not None
+        runs.fold(conn, run, house.clock())
+        call = {"id": "c", "type": "function", "function": {"name": "files", "arguments": "{}"}}
+        (row,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[call]), house.clock(), step=0)
+        assert runs.park(conn, run, row, "Which?", house.clock())
+        store.delete_session(conn, run.session_id)
+
+    house.database.write_now(park)
+    await house.pass_to(job)
+    assert house.slots(job)[0].status is SlotStatus.QUEUED

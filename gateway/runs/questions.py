@@ -1,0 +1,107 @@
+"""What a run asks a person: a question of the agent, or whether a tool may be used. The run is parked until the answer is there."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from gateway.agent.loop import Result
+from gateway.agent.tools.registry import HumanQuestion
+from gateway.runs.announcements import Announcement
+from gateway.runs.replies import approval_card, question_card
+from gateway.runs.services import Services
+from gateway.texts import say
+from sessions import asks, outbox, runs
+from sessions.db.engine import ReadsAndWrites
+from sessions.outbox_body import OutboxBody
+from sessions.records import AskKind, Message, Run, RunKind
+
+APPROVED = Result(content="approved")
+_NOBODY = Result(content="[not done: it needs the approval of a person, and nobody can be asked in this job]")
+
+
+class Questions:
+    """For one claim of a run. `now_at` gives the run with the time that it was worked on, `seen` how it stood at the last look."""
+
+    def __init__(
+        self,
+        house: Services,
+        database: ReadsAndWrites,
+        announcement: Announcement,
+        *,
+        now_at: Callable[[], Run],
+        seen: Callable[[], Run],
+    ) -> None:
+        self._house = house
+        self._database = database
+        self._announcement = announcement
+        self._now_at = now_at
+        self._seen = seen
+        self.parked = False
+
+    async def ask(self, call: Message, asking: HumanQuestion) -> None:
+        card = question_card(asking.question, asking.options)
+        await self._park(call, asking.question, options=asking.options, kind=AskKind.QUESTION, card=card)
+
+    async def approval(self, call: Message, arguments: str) -> Result | None:
+        """`APPROVED` when this very call was approved; None when it is being asked; else what the model is told."""
+        seen = self._seen()
+        if seen.kind is RunKind.JOB and seen.route is None and seen.deployment is None:
+            return _NOBODY
+        digest = hashlib.sha256(f"{call.tool_name}\0{arguments}".encode()).hexdigest()
+        ask = await self._database.read(asks.of_call, seen.id, call.tool_call_id or "")
+        if ask is None or ask.answered_at is None or ask.args_hash != digest:
+            exact = f"{call.tool_name} {arguments}"
+            card = approval_card(exact)
+            await self._park(
+                call, exact, options=("approve", "deny"), kind=AskKind.APPROVAL, card=card, args_hash=digest
+            )
+            return None
+        if ask.approved:
+            return APPROVED
+        return Result(content=f"[denied by {ask.answered_by or 'the user'}: {ask.answer or 'no reason given'}]")
+
+    async def _park(
+        self,
+        call: Message,
+        question: str,
+        *,
+        options: Sequence[str],
+        kind: AskKind,
+        card: OutboxBody,
+        args_hash: str | None = None,
+    ) -> None:
+        """Where something came in meanwhile, it may be the answer already: it is folded in, and the model decides again."""
+        shown = self._announcement.above(card) if self._seen().route else None
+        self.parked = await self._database.write(
+            self._announcement.sends(_parked, shown),
+            self._now_at(),
+            call,
+            question,
+            self._house.clock(),
+            options=options,
+            kind=kind,
+            args_hash=args_hash,
+            card=shown,
+        )
+        if not self.parked:
+            await self._database.write(self._withdraw, call)
+
+    def _withdraw(self, conn: Connection, call: Message) -> None:
+        now, run = self._house.clock(), self._now_at()
+        runs.tool_done(conn, run, call.id, "[not asked: a new message arrived first; it follows]", now)
+        runs.fold(conn, run, now)
+
+
+def _parked(conn: Connection, run: Run, call: Message, question: str, now: int, **more: Any) -> bool:
+    """Whoever is held up by that in another place hears of it."""
+    if not runs.park(conn, run, call, question, now, **more):
+        return False
+    for row in runs.held_up(conn, run):
+        if row.route is not None:
+            key = f"held_up:{row.dedup_key}"
+            outbox.put(
+                conn, row.route, OutboxBody(text=say("ask.held_up")), now, dedup_key=key, session_key=row.session_key
+            )
+    return True
