@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check -q
 ARGS ?=
 
-.PHONY: run test check chaos bench clients docs pictures lock format clean
+.PHONY: run test check chaos bench clients peers docs pictures lock format clean
 
 run: $(VENV)/.run
 	@$(BIN)/hermes gateway run $(ARGS)
@@ -37,6 +37,10 @@ format: $(VENV)/.dev
 # Client libraries of others, each installed into a cache folder of its own; ARGS names some, else all.
 clients: $(VENV)/.dev
 	@$(BIN)/python -m bench.clients $(ARGS)
+
+# Homes that other programs write themselves, for the tests of the import.
+peers: $(VENV)/.dev
+	@$(BIN)/python -m bench.peers
 
 docs: $(VENV)/.dev
 	@$(BIN)/python docs/generate.py

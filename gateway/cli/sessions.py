@@ -5,7 +5,8 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import Any
 
 import click
 from sqlalchemy import Connection
@@ -19,6 +20,7 @@ from sessions.db import Database
 from sessions.errors import NotFound, ReadOnly
 from sessions.records import Session, Source
 
+FOREIGN = ("hermes-agent", "openclaw", "nanobot")
 DAY_MS = 24 * 60 * 60 * 1000
 A_CENTURY = 36_500
 MOST = 1_000_000
@@ -238,14 +240,23 @@ def _chosen(conn: Connection, source: str | None, session_id: str | None) -> lis
 
 
 @sessions.command("import")
-@click.argument("file", type=click.File("rb"))
+@click.option(
+    "--from", "program", type=click.Choice(FOREIGN), help="FILE is the home of this program; it is only read."
+)
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @pass_cli
-def import_sessions(cli: Cli, file: BinaryIO) -> None:
+def import_sessions(cli: Cli, program: str | None, file: Path) -> None:
     """Read sessions that `export` wrote; - is standard input. Those that are here already stay as they are."""
-    from gateway.cli import session_files
-
     with database_access.opened(cli) as database, database_access.mirrored(cli, database):
-        done = session_files.read_sessions(database, file)
+        if program is not None:
+            from gateway.cli.foreign.taking import take
+
+            click.echo("\n".join(take(database, program, file).lines()))
+            return
+        from gateway.cli import session_files
+
+        with click.open_file(str(file), "rb") as lines:
+            done = session_files.read_sessions(database, lines)
     click.echo(f"{done}.")
 
 

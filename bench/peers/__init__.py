@@ -1,0 +1,1 @@
+"""Homes that other programs write themselves, for the tests of `hermes sessions import --from`."""

@@ -1,0 +1,1 @@
+"""Conversations of other programs, read from a copy of their home. Theirs stays as it is."""

@@ -1,0 +1,85 @@
+"""Takes over the conversations and notes of another program's home."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.cli.foreign import hermes_agent, nanobot, openclaw
+from gateway.cli.foreign.conversation import ForeignHome
+from gateway.cli.formatting import counted
+from gateway.cli.render import Progress
+from sessions import memory
+from sessions.clock import now_ms
+from sessions.db import Database
+from sessions.errors import Invalid
+from sessions.export import import_session
+
+READERS: Mapping[str, Callable[[Path], ForeignHome]] = {
+    hermes_agent.PROGRAM: hermes_agent.read,
+    openclaw.PROGRAM: openclaw.read,
+    nanobot.PROGRAM: nanobot.read,
+}
+OWNERS_MEMORY = "agent:main"
+_MOST_LEFT_OUT = 20
+_HEAVY = shutil.ignore_patterns(
+    "node_modules", ".venv", "venv", "*.sock", "*.lock", "__pycache__", ".git", "logs", "media", "cache"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    new: int
+    known: int
+    notes: int
+    left_out: tuple[str, ...]
+
+    def lines(self) -> Iterator[str]:
+        yield f"{counted(self.new, 'conversation')} taken, {self.known:,} here already; {counted(self.notes, 'note')} taken."
+        if self.left_out:
+            yield "Not taken:"
+            yield from (f"  {each}" for each in self.left_out[:_MOST_LEFT_OUT])
+        if len(self.left_out) > _MOST_LEFT_OUT:
+            yield f"  and {len(self.left_out) - _MOST_LEFT_OUT} more"
+
+
+def take(database: Database, program: str, folder: Path) -> Taken:
+    """Reads a copy of the folder. A second time nothing changes. Raises Invalid for a folder of somebody else."""
+    if not folder.is_dir():
+        raise Invalid(f"{folder} is no folder. Name the home of {program}.")
+    with _copy(folder) as copied:
+        try:
+            found = READERS[program](copied)
+        except Invalid as error:
+            raise Invalid(str(error).replace(str(copied), str(folder))) from error
+    new, notes = 0, 0
+    with Progress("Importing conversations") as progress:
+        for number, conversation in enumerate(found.conversations, 1):
+            new += database.write_now(import_session, conversation.as_import())
+            progress(number)
+    for text in found.notes:
+        notes += _note(database, text, found)
+    return Taken(new=new, known=len(found.conversations) - new, notes=notes, left_out=tuple(found.left_out))
+
+
+@contextmanager
+def _copy(folder: Path) -> Generator[Path]:
+    """Whatever reading does to the files, theirs stay as they are."""
+    with tempfile.TemporaryDirectory(prefix="hermes-import-") as place:
+        copied = Path(place) / "home"
+        shutil.copytree(folder, copied, ignore=_HEAVY, symlinks=True, ignore_dangling_symlinks=True)
+        yield copied
+
+
+def _note(database: Database, text: str, found: ForeignHome) -> bool:
+    known = {each.text for each in database.read_now(memory.open_notes, OWNERS_MEMORY)}
+    if " ".join(text.split()) in known:
+        return False
+    try:
+        database.write_now(memory.note, OWNERS_MEMORY, text, now_ms())
+    except Invalid as error:
+        found.left_out.append(f"a note ({text[:40]}…): {error}")
+        return False
+    return True
