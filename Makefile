@@ -27,6 +27,8 @@ bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.store
 	@$(BIN)/python -m bench.gateway --big
 	@$(BIN)/python -m bench.wire
+	@$(BIN)/python -m bench.recall
+	@$(BIN)/python -m bench.context
 	@$(BIN)/python -m bench.text
 	@$(BIN)/python -m bench.time
 

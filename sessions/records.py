@@ -289,9 +289,9 @@ class Observation:
         return cls(**values)
 
     @property
-    def indexed(self) -> tuple[str, ...]:
-        """What it is found by."""
-        return (self.text, self.cause or "", *self.asked_as)
+    def said(self) -> tuple[str, str]:
+        """What it is found by, beside the questions."""
+        return (self.text, self.cause or "")
 
 
 class OutState(StrEnum):

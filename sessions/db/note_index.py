@@ -8,28 +8,35 @@ from sessions.db.query import namespace_token, words
 
 _SQL = {
     "sqlite": (
-        "INSERT INTO observations_fts(rowid, ns, text) VALUES (:id, :ns, :text)",
-        "INSERT INTO observations_fts(observations_fts, rowid, ns, text) VALUES ('delete', :id, :ns, :text)",
+        "INSERT INTO observations_fts(rowid, ns, text, asked) VALUES (:id, :ns, :text, :asked)",
+        "INSERT INTO observations_fts(observations_fts, rowid, ns, text, asked) VALUES ('delete', :id, :ns, :text, :asked)",
     ),
     "postgresql": (
-        "INSERT INTO observation_search(observation_id, ns, stems) VALUES (:id, :ns, to_tsvector('hermes', :text))",
-        "DELETE FROM observation_search WHERE observation_id = :id AND ns = :ns AND CAST(:text AS text) IS NOT NULL",
+        (
+            "INSERT INTO observation_search(observation_id, ns, stems) VALUES (:id, :ns,"
+            " setweight(to_tsvector('hermes', :text), 'B') || setweight(to_tsvector('hermes', :asked), 'C'))"
+        ),
+        (
+            "DELETE FROM observation_search WHERE observation_id = :id AND ns = :ns"
+            " AND CAST(:text AS text) IS NOT NULL AND CAST(:asked AS text) IS NOT NULL"
+        ),
     ),
 }
 
 
-def add(conn: Connection, number: int, ns: str, said: Sequence[str]) -> None:
-    """Makes observation `number` findable by these texts."""
-    conn.execute(text(_SQL[conn.dialect.name][0]), _values(number, ns, said))
+def add(conn: Connection, number: int, ns: str, said: Sequence[str], asked: Sequence[str] = ()) -> None:
+    """Makes observation `number` findable by what it says, and by the questions that it answers."""
+    conn.execute(text(_SQL[conn.dialect.name][0]), _values(number, ns, said, asked))
 
 
-def remove(conn: Connection, number: int, ns: str, said: Sequence[str]) -> None:
-    """Takes it out again. `said` must be exactly what was added: the index of SQLite keeps no copy of it."""
-    conn.execute(text(_SQL[conn.dialect.name][1]), _values(number, ns, said))
+def remove(conn: Connection, number: int, ns: str, said: Sequence[str], asked: Sequence[str]) -> None:
+    """Takes it out again. The texts must be exactly what was added: the index of SQLite keeps no copy of them."""
+    conn.execute(text(_SQL[conn.dialect.name][1]), _values(number, ns, said, asked))
 
 
-def _values(number: int, ns: str, said: Sequence[str]) -> dict[str, object]:
-    return {"id": number, "ns": namespace_token(ns), "text": " ".join(words(" ".join(said)))}
+def _values(number: int, ns: str, said: Sequence[str], asked: Sequence[str]) -> dict[str, object]:
+    said_words, asked_words = (" ".join(words(" ".join(some))) for some in (said, asked))
+    return {"id": number, "ns": namespace_token(ns), "text": said_words, "asked": asked_words}
 
 
 def clean(conn: Connection) -> None:

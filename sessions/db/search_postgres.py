@@ -102,12 +102,12 @@ class _Places:
     def holders(self, place: Place, term: Term) -> tuple[str, tuple[object, ...]]:
         together = " & " if place is Place.NEAR else " <-> "  # neighbours' words stand there once each, in no order
         wanted = (_phrase(term, _WEIGHTS[place], together), *self._of)
-        if place is Place.NOTE:
+        if place in {Place.NOTE, Place.ASKED}:
             return f"{_NOTES}{self._wall}", wanted
         return f"{_MESSAGES}{self._wall}", wanted
 
 
-_WEIGHTS = {Place.SENDER: "A", Place.TEXT: "B", Place.NEAR: "C", Place.NOTE: ""}
+_WEIGHTS = {Place.SENDER: "A", Place.TEXT: "B", Place.NEAR: "C", Place.NOTE: "B", Place.ASKED: "C"}
 _MESSAGES = "SELECT message_id AS id FROM message_search WHERE stems @@ to_tsquery('hermes', %s)"
 _NOTES = "SELECT observation_id AS id FROM observation_search WHERE stems @@ to_tsquery('hermes', %s)"
 

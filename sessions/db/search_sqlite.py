@@ -130,6 +130,8 @@ class _Places:
                 return _FTS.format("messages_near"), (" AND ".join(f'"{w}"' for w in (*self._near, *term.words)),)
             case Place.NOTE:
                 return _FTS.format("observations_fts"), (f"{self._wall}text : {_quoted(term)}",)
+            case Place.ASKED:
+                return _FTS.format("observations_fts"), (f"{self._wall}asked : {_quoted(term)}",)
 
 
 _FTS = "SELECT rowid AS id FROM {0} WHERE {0} MATCH ?"

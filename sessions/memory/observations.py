@@ -69,7 +69,7 @@ def add(conn: Connection, ns: str, values: Mapping[str, object], now: int) -> Ob
     """Inserts the row, makes it findable, and closes the one that it supersedes."""
     row = conn.execute(insert(observations).returning(observations), {"ns": ns, **values}).mappings().one()
     added = Observation.from_row(row)
-    note_index.add(conn, added.id, ns, added.indexed)
+    note_index.add(conn, added.id, ns, added.said, added.asked_as)
     if added.supersedes is not None:
         conn.execute(
             update(observations)
@@ -128,7 +128,7 @@ def forget(conn: Connection, ns: str, number: int) -> None:
 def delete_rows(conn: Connection, gone: Iterable[Observation]) -> None:
     """Rows and index entries. What one of them had closed stays closed."""
     for each in gone:
-        note_index.remove(conn, each.id, each.ns, each.indexed)
+        note_index.remove(conn, each.id, each.ns, each.said, each.asked_as)
         conn.execute(delete(observations).where(observations.c.id == each.id))
 
 

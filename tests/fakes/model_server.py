@@ -51,6 +51,7 @@ class ModelServer:
     `about_models`: more fields of each row of /models. `ollama`: what /api/show answers.
     `folds` is asked for the answer to each fold of the memory, which is counted in `folded` and takes no step of the script; None: folds
     are requests like others.
+    `keeps`: whether requests can be looked at later.
     `fast` answers everything with one prepared text, unchecked and unrecorded: as little work as a server can do.
     """
 
@@ -62,6 +63,7 @@ class ModelServer:
         speaks: Speaks | None = None,
         api_key: str | None = None,
         folds: Callable[[JSON], Step] | None = nothing_to_note,
+        keeps: bool = True,
         fast: str | None = None,
         port: int = 0,
         about_models: JSON | None = None,
@@ -74,6 +76,7 @@ class ModelServer:
         self.count = 0
         self.folds = folds
         self.folded: list[JSON] = []
+        self._keeps = keeps
         self.calls: list[Call] = []
         self.refused: list[Failure] = []
         self.uploads: list[JSON] = []
@@ -122,10 +125,12 @@ class ModelServer:
             return await self._fail(request, bad_request("We could not parse the JSON body of your request."))
         if self.folds is not None and is_fold(body):
             self.count -= 1
-            self.folded.append(body)
+            if self._keeps:
+                self.folded.append(body)
             failure = refuse(body, self.speaks)
             return await (self._fail(request, failure) if failure else self._perform(request, body, self.folds(body)))
-        self.calls.append(Call(body=body, headers=dict(request.headers)))
+        if self._keeps:
+            self.calls.append(Call(body=body, headers=dict(request.headers)))
         if failure := refuse(body, self.speaks):
             self.refused.append(failure)
             return await self._fail(request, failure)

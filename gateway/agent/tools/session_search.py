@@ -15,7 +15,7 @@ from gateway.observe.logging import get_logger
 from sessions import memory, store
 from sessions.clock import iso
 from sessions.db import search
-from sessions.db.query import stems
+from sessions.db.query import any_of_its_words, stems
 from sessions.db.search import Hit
 from sessions.errors import Invalid, NotFound
 from sessions.records import Message, Observation, Role, Session
@@ -85,7 +85,12 @@ async def _page(place: ToolContext, message_id: int, offset: int) -> str:
 
 def _find(conn: Connection, place: ToolContext, query: str, limit: int) -> list[_Found]:
     """Best session first, three at most. What this run has said itself is no answer."""
-    hits = search.search(conn, query, ns=place.session.ns, limit=limit, without_run=place.run_id)
+    hits: Sequence[Hit] = search.search(conn, query, ns=place.session.ns, limit=limit, without_run=place.run_id)
+    if (
+        not hits and (plain := any_of_its_words(query, limit)) is not None
+    ):  # a phrase that nobody used, or too many conditions
+        scope = search.Scope(ns=place.session.ns, without_run=place.run_id)
+        hits = search.best(conn, plain, scope, limit=limit)
     by_session: dict[str, list[Hit]] = {}
     for hit in hits:
         by_session.setdefault(hit.session.id, []).append(hit)

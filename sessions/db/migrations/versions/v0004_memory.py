@@ -45,7 +45,7 @@ _SEARCH = {
 INSERT INTO messages_fts(messages_fts) VALUES ('delete-all');
 INSERT INTO messages_near(messages_near) VALUES ('delete-all');
 INSERT INTO messages_words(messages_words) VALUES ('delete-all');
-CREATE VIRTUAL TABLE observations_fts USING fts5(ns, text, content='', tokenize='porter unicode61')""",
+CREATE VIRTUAL TABLE observations_fts USING fts5(ns, text, asked, content='', tokenize='porter unicode61')""",
     "postgresql": """
 TRUNCATE message_search;
 CREATE TABLE observation_search (

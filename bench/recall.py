@@ -1,0 +1,295 @@
+"""How well what was said is found again: LoCoMo's questions (`--locomo PATH`), and 60 facts in 3,000 messages of ordinary chat.
+
+The search, the recall and the prompt are those of the gateway. What a fold would extract is given: LoCoMo's own annotations there, written
+by hand here; so this measures how things are found, and no model's judgement.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from bench.facts import FACTS, Fact, Way, ordinary_chat
+from bench.locomo import Conversation, conversations
+from bench.table import Table
+from gateway.agent import prompt
+from gateway.agent.memory import recall
+from gateway.agent.prompt import Material
+from gateway.agent.tokens import Tokens
+from gateway.agent.window import Window
+from sessions import memory, store
+from sessions.db import Database, open_database, search
+from sessions.db.query import any_of_its_words
+from sessions.keys import SessionKey
+from sessions.memory import FoldMaterial, NewObservation
+from sessions.records import EndReason, Message, NewMessage, Role, Session
+
+HITS, SESSIONS, FIRST = 10, 3, 3
+AIMS = {Way.RARE: 20, Way.COMMON: 18, Way.PARAPHRASE: 15}
+START = 1_750_000_000_000
+
+
+@dataclass
+class Place:
+    """One conversation in a store: its key, and the id of each message."""
+
+    database: Database
+    key: str
+    ids: dict[str, int]
+
+    def index(self) -> None:
+        while self.database.write_now(search.index_some):
+            pass
+
+    def observe(self, notes: Sequence[NewObservation], session_id: str) -> None:
+        """As a fold commits them."""
+
+        def write(conn: Connection) -> None:
+            session = store.get(conn, session_id)
+            state = memory.state(conn, session.ns)
+            past = memory.folded_to(conn, session_id)
+            said = store.read_messages(conn, session_id)
+            folded = FoldMaterial(
+                session=session,
+                rev=state.rev,
+                folded_to=past,
+                up_to=said[-1].id,
+                digest="",
+                fails=0,
+                messages=said,
+                candidates=(),
+            )
+            assert memory.commit(conn, folded, notes, None, said[-1].created_at) is not None
+
+        self.database.write_now(write)
+
+
+def put(database: Database, key: str, sessions: Sequence[Sequence[tuple[str, str | None, Role, str, int]]]) -> Place:
+    """Every session but the last is ended. A message: its name, who said it, the role, the text, the time."""
+    place = Place(database, key, {})
+
+    def write(conn: Connection, some: Sequence[tuple[str, str | None, Role, str, int]], *, last: bool) -> str:
+        session = store.start(conn, SessionKey.parse(key), some[0][4], source="telegram")
+        for name, sender, role, text, at in some:
+            [place.ids[name]] = store.append(conn, session.id, [NewMessage(role=role, content=text, sender=sender)], at)
+        if not last:
+            store.end(conn, session.id, EndReason.IDLE, some[-1][4])
+        return session.id
+
+    for number, some in enumerate(sessions):
+        database.write_now(write, some, last=number == len(sessions) - 1)
+    place.index()
+    return place
+
+
+def asked_prompt(conn: Connection, key: str, question: str) -> tuple[str, set[int]]:
+    """The system prompt, and the ids of the messages that are in the prompt when this is asked."""
+    material, candidates = _material(conn, key, question)
+    messages = prompt.build(material, Tokens(), window=Window()).request.messages
+    shown = {each.id for each in candidates if _holds(messages[1:], each)}
+    return str(messages[0]["content"]), shown
+
+
+def asked_messages(conn: Connection, key: str, question: str) -> Sequence[dict[str, object]]:
+    """The whole prompt when this is asked."""
+    return prompt.build(_material(conn, key, question)[0], Tokens(), window=Window()).request.messages
+
+
+def _material(conn: Connection, key: str, question: str) -> tuple[Material, Sequence[Message]]:
+    session = store.active(conn, key)
+    assert session is not None
+    history = [*store.last_messages(conn, session.id, 160), _new(session, question)]
+    above = frozenset(message.id for message in history[-8:])
+    recalled = recall.search_past(conn, session, question, run_id="now", without=above)
+    state = memory.state(conn, session.ns)
+    material = Material(
+        system_prompt="",
+        house=lambda _: ("",),
+        history=history,
+        message_count=session.message_count + 1,
+        run_id="now",
+        notes=memory.lines(conn, session.ns),
+        digest=state.digest,
+        folded_to=memory.folded_to(conn, session.id),
+        recalled=recalled,
+    )
+    return material, (*history[:-1], *recalled)
+
+
+def _new(session: Session, question: str) -> Message:
+    fields = dict.fromkeys(Message.__slots__)
+    known = {
+        "id": 2**53,
+        "session_id": session.id,
+        "run_id": "now",
+        "role": Role.USER,
+        "content": question,
+        "created_at": START,
+    }
+    return Message(**{**fields, **known, "attachments": (), "state": "done"})  # type: ignore[arg-type]
+
+
+def _holds(messages: Sequence[dict[str, object]], wanted: Message) -> bool:
+    plain = " ".join((wanted.content or "").split())[:400]
+    return any(plain in " ".join(str(message["content"]).split()) for message in messages)
+
+
+def find(conn: Connection, key: str, question: str, limit: int) -> Sequence[search.Hit]:
+    """As recall searches for what somebody wrote: quotation marks in a question are no operators."""
+    query = any_of_its_words(question, recall.TERMS)
+    assert query is not None
+    return search.best(conn, query, search.Scope(ns=key), limit=limit)
+
+
+# --- LoCoMo -----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Score:
+    asked: int = 0
+    hit: int = 0
+    session: int = 0
+    prompt: int = 0
+    parts: tuple[int, int, int] = (0, 0, 0)
+
+
+def locomo(path: Path, folder: Path) -> Table:
+    score, took = Score(), list[float]()
+    for number, conversation in enumerate(conversations(path)):
+        home = folder / str(number)
+        home.mkdir()
+        database = open_database(home)
+        _ask(_put(database, conversation), conversation, score, took)
+        database.close()
+    table = Table(f"LoCoMo: {score.asked:,} questions with evidence; observations are its own annotations")
+    for name, found, aim in (
+        (f"any evidence in the first {HITS} hits", score.hit, 80),
+        (f"its session among the first {SESSIONS}, ranked by first hit", score.session, 86),
+        ("evidence in the prompt: notes, recent or recall", score.prompt, 86),
+    ):
+        table.row(name, f"{100 * found / score.asked:.1f} %", "", None, f">= {aim} %")
+    table.row(
+        "  of that in the notes, in messages",
+        " / ".join(f"{100 * n / score.asked:.0f} %" for n in score.parts[:2]),
+        "",
+        None,
+        "",
+    )
+    table.row(
+        "time of a query, p50 and worst",
+        f"{statistics.median(took) * 1e3:.1f} / {max(took) * 1e3:.0f} ms",
+        "",
+        None,
+        "",
+    )
+    return table
+
+
+def _put(database: Database, conversation: Conversation) -> Place:
+    first = conversation.sessions[0][0].speaker
+    sessions = [
+        [(m.id, m.speaker, Role.USER if m.speaker == first else Role.ASSISTANT, m.text, m.at) for m in some]
+        for some in conversation.sessions
+    ]
+    place = put(database, "agent:main:telegram:dm:1", sessions)
+    by_session: dict[str, list[NewObservation]] = {}
+    for text, sources in conversation.observations:
+        known = [place.ids[source] for source in sources if source in place.ids]
+        if known:
+            of = database.read_now(store.messages_of, known[:1])[0].session_id
+            by_session.setdefault(of, []).append(NewObservation(kind="fact", text=text, src=tuple(known)))
+    for session_id, notes in by_session.items():
+        place.observe(notes, session_id)
+    return place
+
+
+def _ask(place: Place, conversation: Conversation, score: Score, took: list[float]) -> None:
+    texts = {text: {place.ids[s] for s in sources if s in place.ids} for text, sources in conversation.observations}
+    for question in conversation.questions:
+        evidence = {place.ids[one] for one in question.evidence if one in place.ids}
+        if not evidence:
+            continue
+        began = time.perf_counter()
+        hits = place.database.read_now(find, place.key, question.text, 50)
+        took.append(time.perf_counter() - began)
+        of_evidence = {m.session_id for m in place.database.read_now(store.messages_of, evidence)}
+        ranked = list(dict.fromkeys(hit.session.id for hit in hits))[:SESSIONS]
+        system, shown = place.database.read_now(asked_prompt, place.key, question.text)
+        in_notes = any(text in system for text, sources in texts.items() if sources & evidence)
+        score.asked += 1
+        score.hit += bool(evidence & {hit.message.id for hit in hits[:HITS]})
+        score.session += bool(of_evidence & set(ranked))
+        score.prompt += bool(in_notes or evidence & shown)
+        score.parts = (score.parts[0] + in_notes, score.parts[1] + bool(evidence & shown), 0)
+
+
+# --- ordinary chat ------------------------------------------------------------------------------------------------------------------
+
+
+def facts_found(database: Database, messages: int, facts: Sequence[Fact] = FACTS) -> dict[Way, int]:
+    """How many of the facts are found in the first three hits, by the way in which they are asked for."""
+    key = "agent:main:telegram:dm:1"
+    chat = ordinary_chat(messages, facts)
+    place = put(
+        database,
+        key,
+        [
+            [
+                (
+                    str(i),
+                    "Ann" if i % 2 == 0 else None,
+                    Role.ASSISTANT if i % 2 else Role.USER,
+                    text,
+                    START + i * 60_000,
+                )
+                for i, text in enumerate(chat)
+            ]
+        ],
+    )
+    session = database.read_now(store.active, key)
+    assert session is not None
+    where = {fact: place.ids[str(chat.index(fact.said))] for fact in facts}
+    notes = [NewObservation(kind="fact", text=fact.note, src=(where[fact],), asked_as=fact.asked_as) for fact in facts]
+    place.observe(notes, session.id)
+    found = dict.fromkeys(Way, 0)
+    for fact in facts:
+        hits = database.read_now(find, key, fact.question, FIRST)
+        found[fact.way] += where[fact] in {hit.message.id for hit in hits}
+    return found
+
+
+def ordinary(folder: Path) -> Table:
+    home = folder / "facts"
+    home.mkdir()
+    database = open_database(home)
+    found = facts_found(database, 3_000)
+    database.close()
+    table = Table("60 facts in 3,000 messages of ordinary chat, notes written by hand; found in the first three hits")
+    for way, number in found.items():
+        table.row(
+            f"asked with {way.value}",
+            f"{number} of {sum(fact.way is way for fact in FACTS)}",
+            "",
+            None,
+            f">= {AIMS[way]}",
+        )
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--locomo", type=Path, help="locomo10.json")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        print(ordinary(Path(folder)))
+        if options.locomo is not None:
+            print(locomo(options.locomo, Path(folder)))
+
+
+if __name__ == "__main__":
+    main()
