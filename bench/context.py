@@ -113,25 +113,27 @@ def turns(count: int, facts: Sequence[Planted]) -> Iterator[tuple[str, Planted |
 
 def scripted_fold(body: dict[str, Any]) -> str:
     """What a fold finds: each planted fact, with two questions that it answers, as somebody else would ask them."""
-    notes: list[dict[str, Any]] = []
-    for line in body["messages"][1]["content"].splitlines():
-        number, _, text = line.partition(" ")
-        for match in _PLANTED.finditer(text) if number.isdecimal() else ():
-            notes.append(
-                {
-                    "kind": "fact",
-                    "text": f"The {match['what']} of {match['who']} is {match['value']}",
-                    "cause": None,
-                    "happened": None,
-                    "src": [int(number)],
-                    "replaces": None,
-                    "asked_as": [
-                        f"which {match['what'].split()[1]} belongs to {match['who']}?",
-                        f"what is {match['value']}?",
-                    ],
-                }
-            )
+    lines = [line.partition(" ") for line in body["messages"][1]["content"].splitlines()]
+    notes = [
+        _note(match, int(number))
+        for number, _, text in lines
+        if number.isdecimal()
+        for match in _PLANTED.finditer(text)
+    ]
     return json.dumps({"observations": notes, "digest": f"{len(notes)} planted facts were told."})
+
+
+def _note(found: re.Match[str], number: int) -> dict[str, Any]:
+    what, who, value = found["what"], found["who"], found["value"]
+    return {
+        "kind": "fact",
+        "text": f"The {what} of {who} is {value}",
+        "cause": None,
+        "happened": None,
+        "src": [number],
+        "replaces": None,
+        "asked_as": [f"which {what.split()[1]} belongs to {who}?", f"what is {value}?"],
+    }
 
 
 async def _serve() -> None:

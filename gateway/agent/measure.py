@@ -12,6 +12,10 @@ MESSAGE_OVERHEAD = 4
 TIME_LINE = 16
 
 
+_SCHEMAS: dict[int, tuple[JSON, str]] = {}
+_MOST_SCHEMAS = 256
+
+
 class Measure:
     """Estimates in tokens, for one model."""
 
@@ -24,7 +28,16 @@ class Measure:
         return self._tokens.text(text, self.model)
 
     def tools(self, tools: Sequence[JSON]) -> int:
-        return sum(self.text(json.dumps(tool, ensure_ascii=False)) for tool in tools)
+        return sum(map(self.tool, tools))
+
+    def tool(self, tool: JSON) -> int:
+        """Of one schema. Those of the gateway are the same objects each time."""
+        known = _SCHEMAS.get(id(tool))
+        if known is None or known[0] is not tool:
+            known = _SCHEMAS[id(tool)] = (tool, json.dumps(tool, ensure_ascii=False))
+            if len(_SCHEMAS) > _MOST_SCHEMAS:
+                _SCHEMAS.pop(next(iter(_SCHEMAS)))
+        return self.text(known[1])
 
     def clip(self, text: str, budget: int, marker: str = " […]") -> str:
         return self._tokens.clip(text, budget, self.model, marker=marker)

@@ -169,7 +169,7 @@ def _fitting(material: Material, measure: Measure, window: Window, room: int) ->
     left, kept = max(0, min(window.room // 3, room // 2)), list[JSON]()
     beside = measure.text(material.system_prompt) + MESSAGE_OVERHEAD + 2 * len(material.house(()))
     for tool in material.tools:
-        left -= measure.text(json.dumps(tool, ensure_ascii=False))
+        left -= measure.tool(tool)
         if left < 0 or (window.is_small and not _fits_small([*kept, tool], beside, material, measure, window)):
             break
         kept.append(tool)

@@ -14,7 +14,9 @@ from sqlalchemy import Connection
 from sessions.db.query import Term
 
 MOST = 100_000
-TELLING = 0.7
+TELLING, MOST_TERMS = 0.7, 8
+RARE = 1.5
+"""Only rarer words count for the neighbours of what holds them: others stand near nearly everything."""
 MANY = 200
 """Among so many messages, a word that half of them hold says nothing: it counts only where there are few others."""
 Part = tuple[str, tuple[object, ...]]
@@ -44,8 +46,8 @@ class Places(Protocol):
     @property
     def sources(self) -> str: ...
 
-    def holders(self, place: Place, term: Term) -> Part:
-        """The ids of what holds this word there, as SQL with its parameters."""
+    def holders(self, place: Place, *terms: Term) -> Part:
+        """The ids of what holds one of these words there, as SQL with its parameters."""
         ...
 
 
@@ -53,16 +55,23 @@ def ranked(
     conn: Connection, places: Places, terms: Sequence[Term], limit: int | None, *, literal: bool = False, least: int = 2
 ) -> list[int]:
     """Ids of messages. `literal`: only what was said counts. `least`: how many terms count however common they are."""
-    total, rarities = _rarities(conn, places, terms)
-    if not literal and total >= MANY:
-        terms, rarities = _telling(terms, rarities, least)
+    total, rarities, present = _rarities(conn, places, terms)
+    if not literal:
+        terms, rarities = _telling(terms, rarities, least if total >= MANY else MOST_TERMS)
     if not terms:
         return []
     alone = len(terms) == 1  # one word gains nothing from neighbours: they contain it themselves
-    wanted = [Place.TEXT] if literal else [Place.TEXT, Place.SENDER, *([] if alone else [Place.NEAR])]
-    said = [_scored(places, place, term, rare) for place in wanted for term, rare in zip(terms, rarities, strict=True)]
-    of_notes = () if literal else (Place.NOTE, Place.ASKED)
-    noted = [_scored(places, place, *each) for place in of_notes for each in zip(terms, rarities, strict=True)]
+    others = [*([Place.SENDER] if Place.SENDER in present else []), *([] if alone else [Place.NEAR])]
+    wanted = [Place.TEXT] if literal else [Place.TEXT, *others]
+    weighed = list(zip(terms, rarities, strict=True))
+    said = [
+        _scored(places, of, *each)
+        for of in wanted
+        for each in weighed
+        if of is not Place.NEAR or each[1] >= RARE or total < MANY
+    ]
+    of_notes = [place for place in (Place.NOTE, Place.ASKED) if place in present and not literal]
+    noted = [_scored(places, place, *each) for place in of_notes for each in weighed]
     tables, together = "", " UNION ALL ".join(sql for sql, _ in said)
     if noted:
         notes = " UNION ALL ".join(sql for sql, _ in noted)
@@ -73,8 +82,8 @@ def ranked(
 
 
 def _telling(terms: Sequence[Term], rarities: Sequence[float], least: int) -> tuple[Sequence[Term], Sequence[float]]:
-    """Without words that stand nearly everywhere, where there are others: they tell nothing, and to count them takes longest."""
-    order = sorted(range(len(terms)), key=lambda i: -rarities[i])
+    """The rarest, without words that stand nearly everywhere, where there are others: those tell nothing and take longest."""
+    order = sorted(range(len(terms)), key=lambda i: -rarities[i])[:MOST_TERMS]
     kept = [i for place, i in enumerate(order) if place < least or rarities[i] >= TELLING]
     return [terms[i] for i in kept], [rarities[i] for i in kept]
 
@@ -96,14 +105,22 @@ def ranked_notes(conn: Connection, places: Places, terms: Sequence[Term], limit:
     return list(conn.exec_driver_sql(sql, _values(parts)).scalars())
 
 
-def _rarities(conn: Connection, places: Places, terms: Sequence[Term]) -> tuple[int, list[float]]:
+def _rarities(conn: Connection, places: Places, terms: Sequence[Term]) -> tuple[int, list[float], set[Place]]:
+    """How many messages there are, how rare each word is among them, and the places that hold any of the words."""
     counts = [places.everything, *(_counted(*places.holders(Place.TEXT, term)) for term in terms)]
+    elsewhere = [Place.SENDER, Place.NOTE, Place.ASKED]  # words of messages stand near others, as a rule
+    counts += [_exists(*places.holders(place, *terms)) for place in elsewhere]
     sql = " UNION ALL ".join(
         f"SELECT {number} AS term, ({one}) AS found" for number, (one, _) in enumerate(counts)
     )  # our own words
     rows = conn.exec_driver_sql(sql, _values(counts)).all()
     total, *found = [row[1] for row in sorted(rows, key=lambda row: row[0])]
-    return total, [math.log(1 + (max(total, one) - one + 0.5) / (one + 0.5)) for one in found]
+    rare = [math.log(1 + (max(total, one) - one + 0.5) / (one + 0.5)) for one in found[: len(terms)]]
+    return total, rare, {place for place, any_there in zip(elsewhere, found[len(terms) :], strict=True) if any_there}
+
+
+def _exists(sql: str, values: tuple[object, ...]) -> Part:
+    return f"SELECT count(*) FROM (SELECT id FROM ({sql}) d LIMIT 1) g", values  # noqa: S608  # our own words
 
 
 def _counted(sql: str, values: tuple[object, ...]) -> Part:

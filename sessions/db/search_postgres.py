@@ -99,9 +99,9 @@ class _Places:
         self._of: tuple[object, ...] = () if ns is None else (ns,)
         self.everything = (f"SELECT count(*) FROM message_search WHERE true{self._wall}", self._of)  # noqa: S608  # our own words
 
-    def holders(self, place: Place, term: Term) -> tuple[str, tuple[object, ...]]:
+    def holders(self, place: Place, *terms: Term) -> tuple[str, tuple[object, ...]]:
         together = " & " if place is Place.NEAR else " <-> "  # neighbours' words stand there once each, in no order
-        wanted = (_phrase(term, _WEIGHTS[place], together), *self._of)
+        wanted = (" | ".join(f"({_phrase(term, _WEIGHTS[place], together)})" for term in terms), *self._of)
         if place in {Place.NOTE, Place.ASKED}:
             return f"{_NOTES}{self._wall}", wanted
         return f"{_MESSAGES}{self._wall}", wanted

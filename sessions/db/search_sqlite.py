@@ -120,18 +120,24 @@ class _Places:
             else ("SELECT count(*) FROM messages_fts WHERE messages_fts MATCH ?", (f'ns : "{ns}"',))
         )
 
-    def holders(self, place: Place, term: Term) -> tuple[str, tuple[object, ...]]:
+    def holders(self, place: Place, *terms: Term) -> tuple[str, tuple[object, ...]]:
         match place:
             case Place.TEXT:
-                return _FTS.format("messages_fts"), (f"{self._wall}text : {_quoted(term)}",)
+                return _FTS.format("messages_fts"), (f"{self._wall}text : {_any(map(_quoted, terms))}",)
             case Place.SENDER:
-                return _FTS.format("messages_fts"), (f'{self._wall}sender : "{_as_speaker(term.words)}"',)
+                named = (f'"{_as_speaker(term.words)}"' for term in terms)
+                return _FTS.format("messages_fts"), (f"{self._wall}sender : {_any(named)}",)
             case Place.NEAR:
-                return _FTS.format("messages_near"), (" AND ".join(f'"{w}"' for w in (*self._near, *term.words)),)
+                near = (" AND ".join(f'"{w}"' for w in (*self._near, *term.words)) for term in terms)
+                return _FTS.format("messages_near"), (_any(near),)
             case Place.NOTE:
-                return _FTS.format("observations_fts"), (f"{self._wall}text : {_quoted(term)}",)
+                return _FTS.format("observations_fts"), (f"{self._wall}text : {_any(map(_quoted, terms))}",)
             case Place.ASKED:
-                return _FTS.format("observations_fts"), (f"{self._wall}asked : {_quoted(term)}",)
+                return _FTS.format("observations_fts"), (f"{self._wall}asked : {_any(map(_quoted, terms))}",)
+
+
+def _any(of: Iterable[str]) -> str:
+    return f"({' OR '.join(of)})"
 
 
 _FTS = "SELECT rowid AS id FROM {0} WHERE {0} MATCH ?"
