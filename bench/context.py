@@ -218,7 +218,9 @@ def _prompt_text(conn: Connection, question: str) -> str:
     return json.dumps(asked_messages(conn, KEY, question), ensure_ascii=False)
 
 
-async def measure(home: Path, count: int, planted_facts: int) -> tuple[Table, dict[str, float]]:
+async def measure(
+    home: Path, count: int, planted_facts: int, *, looks: Sequence[int] = LOOKS
+) -> tuple[Table, dict[str, float]]:
     facts = planted(planted_facts)
     with model() as url:
         section = {"provider": "openai", "base_url": url, "name": NAME, "api_key": "none", "context_window": 128_000}
@@ -231,7 +233,7 @@ async def measure(home: Path, count: int, planted_facts: int) -> tuple[Table, di
                 grown = await talk(app, desk, count, facts)
                 in_prompt, either = await lasting(app, facts)
                 found = await app.database.read(_facts_about, KEY)
-    return _table(grown, count, len(facts), in_prompt, either, found)
+    return _table(grown, [look for look in looks if look <= count], len(facts), in_prompt, either, found)
 
 
 def _facts_about(conn: Connection, key: str) -> tuple[int, int]:
@@ -250,9 +252,9 @@ def _facts_about(conn: Connection, key: str) -> tuple[int, int]:
 
 
 def _table(
-    grown: Grown, count: int, facts: int, in_prompt: int, either: int, found: tuple[int, int]
+    grown: Grown, looks: Sequence[int], facts: int, in_prompt: int, either: int, found: tuple[int, int]
 ) -> tuple[Table, dict[str, float]]:
-    looks = [look for look in LOOKS if look <= count]
+    count = looks[-1]
     table = Table(
         f"one conversation of {count:,} turns, a fake model and scripted folds; prompts in tokens as the model counts them"
     )

@@ -74,7 +74,7 @@ class AgentSection(Section):
     )
     """Who the agent is and how it speaks. It is sent with every request."""
     tools: list[ToolName] = Field(default_factory=lambda: [name for name in PLANNED_TOOLS if name in BUILT])
-    """What the agent can do by itself. process runs commands on this machine, each after your approval; it is off unless listed."""
+    """What the agent can do by itself; in a small window the last ones are left out first. process runs commands on this machine, each after your approval; it is off unless listed."""
 
 
 class ResetOverride(Section):
