@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from gateway.agent.models.interface import StartsSlowly
 from gateway.observe.logging import get_logger
 from gateway.runs.farewell import next_try
 from gateway.runs.outages import GIVE_UP_MINUTES, GIVE_UP_MS
@@ -40,9 +41,13 @@ class ModelWait:
     def away(self, model: str | None, why: str) -> None:
         self._house.outages.away(model, why, self._house.clock())
 
-    async def answered(self, model: str | None) -> None:
-        """Whoever sleeps because the model was away goes on."""
-        if self._house.outages.answered(model):
+    async def answered(self, model: str | None, run: Run) -> None:
+        """Whoever sleeps because the model was away goes on, also where it was another process that found it away."""
+        slept = run.away_since is not None and run.wake_at is not None
+        if self._house.outages.answered(model) or slept:
+            asked = self._house.model()
+            if slept and isinstance(asked, StartsSlowly):
+                asked.start_slowly(model)
             woken = await self._database.write(runs.wake_all, model)
             log.info("model.reached", model=model, woken=woken)
 

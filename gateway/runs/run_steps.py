@@ -147,7 +147,7 @@ class RunSteps:
             self._model_wait.away(wanted, str(error))
             raise
         self._asking = False
-        await self._model_wait.answered(wanted)
+        await self._model_wait.answered(wanted, seen.run)
         self._house.live.tell(LiveEvent(self._run.id, "said"))
         took = round(time.monotonic() - began, 3)
         log.debug(

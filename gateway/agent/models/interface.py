@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 JSON = dict[str, Any]
 OnToken = Callable[[str], None]
@@ -77,6 +77,15 @@ class Model(Protocol):
 
     async def learn_window(self, model: str | None = None) -> None:
         """Find out how large the window of this model is, where that is not known yet. Never raises."""
+        ...
+
+
+@runtime_checkable
+class StartsSlowly(Protocol):
+    """A model that limits how many calls it makes at once after it was away."""
+
+    def start_slowly(self, model: str | None = None) -> None:
+        """It was away, and has just answered: others are waiting for it."""
         ...
 
 

@@ -218,6 +218,11 @@ class OpenAIModel:
             message = f"{self.settings.host} fails, and others wait for it already."
             raise CallFailed(message, RefusalKind.AGAIN) from None
 
+    def start_slowly(self, model: str | None = None) -> None:
+        start = self._start_of(model or self.settings.name)
+        start.failed()
+        start.answered()
+
     def _start_of(self, model: str) -> SlowStart:
         return self._starts.setdefault(model, SlowStart(self._patience.clock))
 

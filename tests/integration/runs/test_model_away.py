@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from sqlalchemy import Connection, select
 
 from gateway.dispatch.local import PLACES
 from gateway.runs import worker
-from gateway.runs.outages import GIVE_UP_MS, LONGEST_PAUSE_MS
+from gateway.runs.outages import GIVE_UP_MS, LONGEST_PAUSE_MS, ModelOutages
 from gateway.texts import say
 from sessions import runs
 from sessions.db.schema import runs as runs_table
@@ -195,6 +196,24 @@ async def test_it_goes_on_after_a_crash(home: Path, database_url: str, clock: Ha
         async with crashing(it):
             assert (await it.settled(accepted.run_id)).status is RunStatus.COMPLETED
         assert texts(await it.sent()) == [AWAY, "answer to hello"]
+
+
+async def test_after_a_restart_the_first_answer_wakes_the_others(home: Path, clock: HandClock):
+    endpoint = Endpoint()
+    async with desk(home, endpoint, clock=clock, working=False) as it:
+        async with crashing(it):
+            for number in range(20):
+                await it.accept(f"m{number}", key=_key(number), route=_route(number))
+                clock.tick()
+            await asleep(it, 20)
+        endpoint.up = True
+        clock.tick(LONGEST_PAUSE_MS)
+        it.house = replace(it.house, outages=ModelOutages())  # what another process knew is known no more
+        async with crashing(it):
+            await until(lambda: len(endpoint.answered) == 1)
+            await it.dispatch.look_around()  # type: ignore[union-attr]
+            await until(lambda: len(texts_of(it)) == 40)
+        assert endpoint.most <= 8
 
 
 async def test_runs_of_threads_sleep_too_and_calls_are_answered(home: Path, clock: HandClock):
