@@ -15,6 +15,7 @@ from gateway.api.http.server import serving as serving_http
 from gateway.api.http.server_state import ApiServices, Readiness
 from gateway.app import App
 from gateway.attachments.download import AttachmentDownloader, NotTranscribed
+from gateway.chats.crash_guard import CrashGuard
 from gateway.chats.intake import Intake
 from gateway.chats.owner_alerts import OwnerAlerts, in_words
 from gateway.chats.reminders import send_reminders
@@ -91,8 +92,8 @@ class Serving:
 
 
 @contextlib.asynccontextmanager
-async def serving(app: App) -> AsyncGenerator[Serving]:
-    """Platforms and HTTP while the block lasts."""
+async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[Serving]:
+    """Platforms and HTTP while the block lasts. `guard` may hold the platforms back for some minutes."""
     settings, watch = app.settings, DatabaseWatch(app.database)
 
     async def noted(inbound: Inbound, run_id: str) -> None:
@@ -133,7 +134,7 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
         ):
             stack.callback(asyncio.create_task(work).cancel)
         url, hint = await stack.enter_async_context(_http(app, chats, watch))  # where its port is taken, nothing begins
-        await chats.follow(platform_sections(settings.config), settings.config.api.public_url)
+        await _start_platforms(app, chats, guard, stack)
         resets = Resets(app.database, app.house.resets, clock=app.house.clock)
         jobs = Jobs(
             app.database,
@@ -167,6 +168,32 @@ async def serving(app: App) -> AsyncGenerator[Serving]:
 
         await stack.enter_async_context(Heartbeat(database=app.database, describe=report).beating())
         yield Serving(app=app, chats=chats, resets=resets, jobs=jobs, url=url, key_hint=hint, reloads=reloads)
+
+
+async def _start_platforms(
+    app: App, chats: PlatformSupervisor, guard: CrashGuard | None, stack: contextlib.AsyncExitStack
+) -> None:
+    async def follow() -> None:
+        config = app.settings.config
+        await chats.follow(platform_sections(config), config.api.public_url)
+
+    async def follow_later(guard: CrashGuard) -> None:
+        await guard.wait()
+        chats.hold((), "")
+        await follow()
+        await guard.watch()
+
+    if guard is None:
+        await follow()
+        return
+    stack.callback(guard.clear)
+    stack.callback(app.database.listen(guard.hear))
+    if guard.held_until is not None:
+        chats.hold(list(platform_sections(app.settings.config)), guard.why)
+        stack.callback(asyncio.create_task(follow_later(guard)).cancel)
+    else:
+        await follow()
+        stack.callback(asyncio.create_task(guard.watch()).cancel)
 
 
 @contextlib.asynccontextmanager

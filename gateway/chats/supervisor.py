@@ -51,9 +51,15 @@ class PlatformSupervisor:
         self._settings: dict[str, Mapping[str, Any]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._owner_codes: dict[str, str] = {}
+        self._held: Mapping[str, str] = {}
+
+    def hold(self, names: Collection[str], why: str) -> None:
+        """These platforms are started later; until then everybody who asks is told why."""
+        self._held = dict.fromkeys(names, why)
 
     async def follow(self, sections: Mapping[str, PlatformSection], public_url: str) -> set[str]:
         """Start, stop and restart until these platforms run. Returns the names of those that it started. Raises Invalid."""
+        sections = {name: section for name, section in sections.items() if name not in self._held}
         urls = {name: f"{public_url.rstrip('/')}/webhooks/{name}" if public_url else "" for name in sections}
         wanted = {name: settings(name, section, webhook_url=urls[name]) for name, section in sections.items()}
         for name in [name for name in self.running if wanted.get(name) != self._settings[name]]:
@@ -146,7 +152,10 @@ class PlatformSupervisor:
 
     def states(self) -> dict[str, dict[str, Any]]:
         """For /readyz and the status."""
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, dict[str, Any]] = {
+            name: {"state": "held", "since": None, "words": why, "last_success": None}
+            for name, why in self._held.items()
+        }
         for name, platform in self.running.items():
             health = platform.look()
             found[name] = {

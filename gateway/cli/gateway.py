@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from gateway.app import App, open_app, running
+from gateway.chats.crash_guard import CrashGuard
 from gateway.cli import process
 from gateway.cli.context import Cli, pass_cli
 from gateway.config.load import Loaded, load
@@ -51,7 +52,7 @@ def run(cli: Cli) -> None:
     with process.only_one(cli.home) as was_killed:
         if not loaded.config.database.url.get_secret_value():
             _check_after_crash(cli.home / "state.db", was_killed=was_killed)
-        asyncio.run(_serve(cli, loaded, new=new, on_terminal=on_terminal))
+        asyncio.run(_serve(cli, loaded, CrashGuard(cli.home, was_killed=was_killed), new=new, on_terminal=on_terminal))
 
 
 def _check_after_crash(path: Path, *, was_killed: bool) -> None:
@@ -62,11 +63,11 @@ def _check_after_crash(path: Path, *, was_killed: bool) -> None:
         log.info("database.checked", whole=quick_check(path))
 
 
-async def _serve(cli: Cli, loaded: Loaded, *, new: bool, on_terminal: bool) -> None:
+async def _serve(cli: Cli, loaded: Loaded, guard: CrashGuard, *, new: bool, on_terminal: bool) -> None:
     async with (
         process.signals() as signals,
         open_app(cli.home, loaded, pause=PAUSE if on_terminal else 0) as app,
-        serving(app) as served,
+        serving(app, guard) as served,
         running(app),
     ):
         click.echo(_screen(app, served, await served.chats.lines(), new=new, on_terminal=on_terminal))

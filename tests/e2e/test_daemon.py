@@ -1,11 +1,13 @@
 """`hermes gateway run` as a process: what it says, what it refuses, what it takes over, and how it ends."""
 
 import asyncio
+import json
 import os
 import re
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -320,3 +322,22 @@ async def asked(home: Path, url: str, text: str) -> str:
     ):
         assert answer.status == 200, await answer.text()
         return str((await answer.json())["choices"][0]["message"]["content"])
+
+
+async def test_a_crash_loop_holds_the_platforms_with_the_api_up(home: Path):
+    now = time.time_ns() // 1_000_000
+    async with TelegramServer() as server:
+        write_config(home, server)
+        (home / "gateway.pid").write_text("1\n")
+        (home / "gateway.starts").write_text(json.dumps([now - 30_000, now - 20_000, now - 10_000]))
+        async with running(home) as daemon:
+            await daemon.says("daemon.crash_loop")
+            url = re.findall(r"API +(http://\S+)", daemon.said)[0]
+            async with aiohttp.ClientSession() as http:
+                async with http.get(f"{url}/healthz") as answer:
+                    assert answer.status == 200
+                async with http.get(f"{url}/readyz") as answer:
+                    told = await answer.json()
+            assert told["waiting"] == ["telegram"]
+            assert "held back for 5 minutes" in told["parts"]["telegram"]["words"]
+            assert not server.polled_from

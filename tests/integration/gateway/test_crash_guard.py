@@ -1,0 +1,85 @@
+"""After three starts that nothing came of, the platforms wait for five minutes; anything that works clears the suspicion."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gateway.chats.crash_guard import FILE, HOLD_MS, WINDOW_MS, CrashGuard
+from sessions.topics import Topic, Touch
+from tests.integration.gateway.intake_in_process import HandClock
+
+NOW = 1_800_000_000_000
+
+
+class Life:
+    """One start after another on the same home; each is killed."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.clock = home, HandClock(NOW)
+        self.slept: list[float] = []
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.Event().wait()
+
+    def start(self, *, was_killed: bool = True) -> CrashGuard:
+        return CrashGuard(self.home, was_killed=was_killed, clock=self.clock, sleep=self._sleep)
+
+    async def killed_soon(self, guard: CrashGuard) -> None:
+        task = asyncio.create_task(guard.watch())
+        async with asyncio.timeout(10):
+            while not self.slept:
+                await asyncio.sleep(0.001)
+        self.slept.clear()
+        task.cancel()
+        self.clock.now += 5_000
+
+
+@pytest.fixture
+async def life(tmp_path: Path) -> Life:
+    found = Life(tmp_path)
+    for _ in range(2):
+        guard = found.start()
+        assert guard.held_until is None
+        await found.killed_soon(guard)
+    return found
+
+
+async def test_the_third_time_they_are_held(life: Life):
+    await life.killed_soon(life.start())
+    guard = life.start()
+    assert guard.held_until == life.clock.now + HOLD_MS
+    assert "killed 3 times" in guard.why
+    waiting = asyncio.create_task(guard.wait())
+    async with asyncio.timeout(10):
+        while life.slept != [HOLD_MS / 1000]:
+            await asyncio.sleep(0.001)
+    waiting.cancel()
+
+
+async def test_a_clean_end_is_no_suspicion(life: Life):
+    await life.killed_soon(life.start(was_killed=False))
+    assert life.start().held_until is None
+
+
+async def test_starts_long_ago_count_no_more(life: Life):
+    await life.killed_soon(life.start())
+    life.clock.now += WINDOW_MS
+    assert life.start().held_until is None
+
+
+async def test_a_run_that_ended_clears_it(life: Life):
+    guard = life.start()
+    await life.killed_soon(guard)
+    guard.hear(frozenset({Touch(Topic.SESSION, "s")}))
+    assert (life.home / FILE).exists()
+    guard.hear(frozenset({Touch(Topic.RUN, "r")}))
+    assert not (life.home / FILE).exists()
+    assert life.start().held_until is None
+
+
+@pytest.mark.parametrize("text", ["", "no json", "{}", '["x"]'])
+def test_whatever_the_file_holds(tmp_path: Path, text: str):
+    (tmp_path / FILE).write_text(text)
+    assert CrashGuard(tmp_path, was_killed=True).held_until is None
