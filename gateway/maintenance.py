@@ -8,6 +8,7 @@ from gateway.observe.logging import get_logger
 from sessions import inbox, outbox, responses
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, search
+from sessions.db.before_upgrade import drop_copies
 from sessions.erase import erase
 from sessions.topics import Topic, Touch
 from sessions.transcripts import Transcripts
@@ -23,6 +24,8 @@ NOTES_MS = 7 * 24 * 3600 * 1000
 """How long a request that has made something is recognised when it is sent again."""
 RESPONSES_MS = 30 * 24 * 3600 * 1000
 """How long an answer is kept by its id."""
+COPIES_SECONDS = 7 * 24 * 3600
+"""How long the copy of the database from before an upgrade is kept."""
 _BATCH = 100
 
 
@@ -90,6 +93,8 @@ class Maintenance:
                 while await self._database.write(inbox.prune_notes, before, _BATCH) == _BATCH:  # noqa: ASYNC110  # each round does a part
                     await asyncio.sleep(0)
                 await self._prune_responses()
+                older_than = self._clock() / 1000 - COPIES_SECONDS
+                await asyncio.to_thread(drop_copies, self._home, older_than=older_than)
                 unsent = await self._database.read(outbox.unsent_files)
                 await asyncio.to_thread(
                     outgoing_files.prune, self._outgoing, unsent, self._clock() / 1000 - PRUNE_SECONDS

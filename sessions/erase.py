@@ -7,6 +7,7 @@ from sqlalchemy import Connection, select
 
 from sessions import memory, store, terminal_history, transcripts
 from sessions.db import search
+from sessions.db.before_upgrade import drop_copies
 from sessions.db.engine import Database
 from sessions.db.schema import messages
 from sessions.records import Observation, Source
@@ -32,6 +33,7 @@ def erase(
             progress(deleted, len(session_ids))
     finally:
         if deleted:
+            drop_copies(home)
             _leave_no_trace(database)
     return deleted
 

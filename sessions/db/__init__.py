@@ -1,10 +1,12 @@
 """Opening a database: find it, bring it to this version's schema under a lock, refuse what is not ours or too new."""
 
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
 from sqlalchemy import Connection, delete, insert, inspect, select, text
 
+from sessions.db.before_upgrade import keep_copy
 from sessions.db.engine import Backend, Database, Listener, touch
 from sessions.db.schema import HEAD, meta
 from sessions.errors import NewerSchema, Unusable
@@ -36,6 +38,10 @@ def _open_sqlite(path: Path) -> Database:
 
     with sqlite.locked(path.with_name("state.lock")):
         sqlite.prepare_file(path)
+        try:
+            keep_copy(path)
+        except sqlite3.Error as error:
+            raise sqlite.explain(error, path) from error
         listeners: list[Listener] = []
         return _migrated(sqlite.Sqlite(path, listeners), listeners)
 

@@ -1,8 +1,10 @@
 """A database comes to the schema of this version, from nothing or from an older one, and a newer one is respected."""
 
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from textwrap import dedent
 
@@ -13,8 +15,10 @@ from sqlalchemy import Connection, insert, inspect, select, text
 
 from sessions import asks, memory, store
 from sessions.db import Database, migrate, open_database, search
+from sessions.db.before_upgrade import drop_copies, keep_copy
 from sessions.db.query import any_of_its_words
 from sessions.db.schema import HEAD, meta, metadata
+from sessions.erase import erase
 from sessions.errors import NewerSchema
 from sessions.keys import SessionKey
 from sessions.records import AskKind, NewMessage, Role, Source
@@ -122,6 +126,28 @@ def test_an_older_database_is_upgraded_with_its_data(fresh: tuple[Path, str], la
         ("calm", 1)
     ]
     database.close()
+
+
+def test_before_an_upgrade_a_copy_is_kept_for_some_days_and_deleting_takes_it_away(home: Path) -> None:
+    database = with_data(home, "")
+    session_id = database.read_now(store.recent)[0].id
+    database.write_now(lambda conn: conn.execute(text("UPDATE alembic_version SET version_num = '0001'")))
+    database.close()
+    copy = keep_copy(home / "state.db")
+    assert copy == home / "state.before-0001.db"
+    assert copy.stat().st_mode & 0o777 == 0o600
+    with closing(sqlite3.connect(copy)) as conn:
+        assert conn.execute("SELECT content FROM messages").fetchall() == [("kept",)]
+    with closing(sqlite3.connect(home / "state.db", isolation_level=None)) as conn:
+        conn.execute("UPDATE alembic_version SET version_num = ?", (HEAD,))
+    drop_copies(home, older_than=0)
+    assert copy.exists()
+    assert keep_copy(home / "state.db") is None
+    database = open_database(home, "")
+    assert copy.exists()
+    erase(home, database, [session_id])
+    database.close()
+    assert not copy.exists()
 
 
 DECISIONS = ((AskKind.APPROVAL, "yes"), (AskKind.APPROVAL, "no"), (AskKind.QUESTION, "yes"))
