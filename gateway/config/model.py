@@ -159,11 +159,24 @@ class DatabaseSection(Section):
     """Empty: SQLite in the home. postgresql://user:password@host/name: one database for several gateways."""
 
 
+class EmbeddingsSection(Section):
+    """An endpoint for embeddings. This version calls none: it finds paraphrases by the questions that each note answers."""
+
+    base_url: Url = ""
+    """An endpoint that speaks /v1/embeddings. This version leaves it out."""
+    api_key: SecretStr = NO_SECRET
+    """The key of that endpoint."""
+    model: str = ""
+    """The model that embeds."""
+
+
 class MemorySection(Section):
     """What the agent remembers beyond the current conversation."""
 
     enabled: bool = True
     """true: the agent keeps facts, preferences, decisions and events. false: it knows the current session only."""
+    embeddings: EmbeddingsSection = EmbeddingsSection()
+    """Reserved for search by meaning beside search by words."""
 
 
 class LimitsSection(Section):

@@ -147,6 +147,8 @@ def _not_built(config: Config) -> Iterator[Finding]:
     for name, section in config.platforms.by_name().items():
         if section.enabled and not is_built(name):
             yield Finding(path=("platforms", name, "enabled"), said=f"{name} does not work yet", hint=hint)
+    if config.memory.embeddings.base_url:
+        yield Finding(path=("memory", "embeddings"), said="embeddings do not work yet", hint=hint)
     for agent, section in config.agents.items():
         for index, tool in enumerate(section.tools):
             if tool not in (*BUILT, *of_other_packages()):
