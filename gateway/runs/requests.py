@@ -13,6 +13,7 @@ from gateway.agent.models.interface import Answer, ContextOverflow, ModelRequest
 from gateway.agent.prompt import Built, Material
 from gateway.agent.tools import skill
 from gateway.agent.tools.registry import Toolbox
+from gateway.agent.window import Window
 from gateway.runs.farewell import is_farewell
 from gateway.runs.message_parts import parts_to_show
 from gateway.runs.remembered import Remembered
@@ -20,11 +21,13 @@ from gateway.runs.replies import NO_REPLY
 from gateway.runs.services import AgentProfile, Services
 from gateway.runs.snapshot import Snapshot
 from gateway.texts import say
+from sessions import store
 from sessions.keys import ChatKind
 from sessions.records import Message, Role, Source
 
 _EXACT = frozenset({Source.API, Source.THREAD})
 """Sessions of programs: what they send is never cut."""
+TURN_TOKENS = 24  # at most, beside the text of a message
 SHOWN_ANYWAY = 8
 """So many of the newest messages are in the prompt, or very long; they are not searched for."""
 
@@ -53,7 +56,7 @@ class Requests:
             digest=remembered.digest,
             folded_to=seen.folded_to,
             older=seen.older,
-            recalled=await self._recall(seen, only_here=not profile.remembers),
+            recalled=await self._recall(seen, self._house.window(wanted), only_here=not profile.remembers),
             skills=await self._skills(seen.session.ns) if toolbox.get("skill") else (),
             history=seen.history,
             message_count=seen.session.message_count,
@@ -82,13 +85,14 @@ class Requests:
             exact=exact and any(shown.get(each.id) for each in seen.history if each.run_id == self._run_id),
         )
 
-    async def _recall(self, seen: Snapshot, *, only_here: bool) -> Sequence[Message]:
+    async def _recall(self, seen: Snapshot, window: Window, *, only_here: bool) -> Sequence[Message]:
         """Searched once for each new message, so that the steps of a run share their prompts. After a refusal nothing is recalled."""
         asked = max((message.id for message in seen.history if message.role is Role.USER), default=0)
         if self._most is not None or is_farewell(seen.run):
             return ()
         if self._recalled is None or self._recalled[0] != asked:
-            found = await self._house.database.read(_search_past, seen, only_here=only_here)
+            all_above = _is_all_above(seen, window)
+            found = await self._house.database.read(_search_past, seen, all_above=all_above, only_here=only_here)
             self._recalled = (asked, found)
         return self._recalled[1]
 
@@ -127,8 +131,17 @@ class Requests:
         return await asyncio.to_thread(skill.listing, folder, ns) if folder.is_dir() else ()
 
 
-def _search_past(conn: Connection, seen: Snapshot, *, only_here: bool) -> Sequence[Message]:
-    if not recall.has_past(conn, seen.session, SHOWN_ANYWAY):
+def _is_all_above(seen: Snapshot, window: Window) -> bool:
+    """Whether the whole session surely stands in the prompt, so that nothing of it has to be searched for."""
+    if len(seen.history) < seen.session.message_count or window.is_small:
+        return False
+    size = sum(len((message.content or "").encode("utf-8", "replace")) for message in seen.history)
+    return size // 4 + TURN_TOKENS * len(seen.history) <= window.recent * 3 // 4
+
+
+def _search_past(conn: Connection, seen: Snapshot, *, all_above: bool, only_here: bool) -> Sequence[Message]:
+    is_alone = only_here or not store.has_ended(conn, seen.session.session_key)
+    if is_alone and (all_above or seen.session.message_count <= SHOWN_ANYWAY):
         return ()
     text = recall.words_of(seen.history, seen.run.id)
     above = frozenset(message.id for message in seen.history[-SHOWN_ANYWAY:])

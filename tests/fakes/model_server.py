@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Self
 
 from aiohttp import web
@@ -171,7 +171,10 @@ class ModelServer:
     async def _complete_fast(self, request: web.Request) -> web.Response:
         self.count += 1
         raw = await request.read()
-        streamed, whole = self._fast or (b"", b"")
+        streamed, whole = (_nothing_noted() if b"You keep the memory of an assistant." in raw else self._fast) or (
+            b"",
+            b"",
+        )
         if b'"stream":true' in raw or b'"stream": true' in raw:
             return web.Response(body=streamed, headers=SSE)
         return web.Response(body=whole, content_type="application/json")
@@ -260,6 +263,11 @@ def _prepared(text: str) -> tuple[bytes, bytes]:
     reply = Reply(text=text)
     streamed = b"".join(map(_sse, _events(body, reply))) + b"data: [DONE]\n\n"
     return streamed, json.dumps(_completion(body, reply)).encode()
+
+
+@lru_cache
+def _nothing_noted() -> tuple[bytes, bytes]:
+    return _prepared(nothing_to_note({}))
 
 
 def _hang_up(request: web.Request) -> None:

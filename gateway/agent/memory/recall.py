@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection
 
-from sessions import memory, store
+from sessions import memory
 from sessions.clock import iso
 from sessions.db import search
 from sessions.db.query import any_of_its_words, stems
@@ -35,11 +35,6 @@ def search_past(
         without=without | forgotten,
     )
     return [hit.message for hit in search.best(conn, query, scope, limit=HITS, least=0)]
-
-
-def has_past(conn: Connection, session: Session, shown: int) -> bool:
-    """Whether there is anything that `shown` messages of the session do not show."""
-    return session.message_count > shown or store.has_ended(conn, session.session_key)
 
 
 def words_of(history: Sequence[Message], run_id: str) -> str:
