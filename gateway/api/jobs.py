@@ -1,5 +1,6 @@
 """Jobs over HTTP: prompts that run when their time has come."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
@@ -15,6 +16,7 @@ from gateway.api.http.endpoint import (
     ResponseModel,
 )
 from gateway.api.http.errors import ApiError, invalid, not_found
+from gateway.api.http.idempotency import RECOGNISED, run_once
 from gateway.api.http.json_bounds import whole
 from gateway.api.http.keys import Scope
 from gateway.api.threads.schemas import Time
@@ -194,7 +196,12 @@ async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
         )
     except Invalid as error:
         raise invalid(str(error), code="bad_job") from None
-    return _answer(await house.database.write(jobs.create, new))
+    return await _once(call, lambda conn, _: jobs.create(conn, new).id)
+
+
+async def _once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str]) -> EndpointAnswer:
+    """The job that this changes, now or when the request came first."""
+    return _answer(await call.desk.api.database.read(jobs.get, await run_once(call, change)))
 
 
 async def _session(call: ApiCall[Any, Any], session_id: str | None) -> dict[str, Any]:
@@ -281,20 +288,21 @@ async def delete_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 
 async def pause_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
-    return _answer(await call.desk.api.database.write(jobs.pause, (await _job(call)).id))
+    job = await _job(call)
+    return await _once(call, lambda conn, _: jobs.pause(conn, job.id).id)
 
 
 async def resume_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
-    job, house = await _job(call), call.desk.api.house
+    job = await _job(call)
     try:
-        return _answer(await house.database.write(jobs.resume, job.id, house.clock()))
+        return await _once(call, lambda conn, now: jobs.resume(conn, job.id, now).id)
     except Invalid as error:
         raise ApiError(409, str(error), code="nothing_to_come") from None
 
 
 async def run_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
-    job, house = await _job(call), call.desk.api.house
-    return _answer(await house.database.write(jobs.run_soon, job.id, house.clock()))
+    job = await _job(call)
+    return await _once(call, lambda conn, now: jobs.run_soon(conn, job.id, now).id)
 
 
 async def list_slots(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
@@ -317,13 +325,39 @@ def _endpoint(method: str, path: str, run: Any, summary: str, **more: Any) -> En
 
 _ONE = {200: JobAnswer}
 ENDPOINTS = (
-    _endpoint("POST", _BASE, create_job, "A new job", body=NewJobBody, answers=_ONE, refusals=(413,)),
+    _endpoint(
+        "POST", _BASE, create_job, "A new job", body=NewJobBody, answers=_ONE, refusals=(413, 422), headers=RECOGNISED
+    ),
     _endpoint("GET", _BASE, list_jobs, "The jobs", query=JobsQuery, answers={200: JobList}),
     _endpoint("GET", ONE, get_job, "One job", answers=_ONE),
     _endpoint("PATCH", ONE, change_job, "Change it", body=JobChange, answers=_ONE, refusals=(413,)),
     _endpoint("DELETE", ONE, delete_job, "Delete it; its conversation stays", answers=_ONE),
-    _endpoint("POST", f"{ONE}/pause", pause_job, "Run it no more until it is resumed", answers=_ONE),
-    _endpoint("POST", f"{ONE}/resume", resume_job, "Run it again from now on", answers=_ONE, refusals=(409,)),
-    _endpoint("POST", f"{ONE}/run", run_job, "Run it now, besides its schedule", answers=_ONE),
+    _endpoint(
+        "POST",
+        f"{ONE}/pause",
+        pause_job,
+        "Run it no more until it is resumed",
+        answers=_ONE,
+        refusals=(422,),
+        headers=RECOGNISED,
+    ),
+    _endpoint(
+        "POST",
+        f"{ONE}/resume",
+        resume_job,
+        "Run it again from now on",
+        answers=_ONE,
+        refusals=(409, 422),
+        headers=RECOGNISED,
+    ),
+    _endpoint(
+        "POST",
+        f"{ONE}/run",
+        run_job,
+        "Run it now, besides its schedule",
+        answers=_ONE,
+        refusals=(422,),
+        headers=RECOGNISED,
+    ),
     _endpoint("GET", f"{ONE}/runs", list_slots, "How its runs went, newest first", answers={200: SlotList}),
 )

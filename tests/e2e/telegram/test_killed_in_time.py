@@ -49,6 +49,7 @@ async def test_a_farewell_is_given_once_whenever_the_daemon_is_killed(home: Path
         daemon = await start()
         server.user_says(dm, ann, "I move to Oslo in May")
         await server.answered(dm.id, timeout=60)
+        await server.until(lambda: rows(home, "SELECT state FROM outbox") == [("sent",)], timeout=60)
         await kill(daemon)
         two_hours_pass(home)
 

@@ -26,7 +26,7 @@ CLOSED = [e for e in ENDPOINTS if e.door is Access.KEY]
 
 def address(path: str) -> str:
     ids = {name: f"{name.removesuffix('_id')[:4]}_" + "0" * 24 for name in ("response_id", "conversation_id")}
-    ids |= {"thread_id": "thread_" + "0" * 24, "run_id": "run_" + "0" * 24, "model": "big"}
+    ids |= {"thread_id": "thread_" + "0" * 24, "run_id": "run_" + "0" * 24, "model": "big", "job_id": "0" * 12}
     return path.format(deployment_id="dep_main", **ids)
 
 

@@ -93,7 +93,7 @@ class Door:
         return [str(ask) for row in self._outgoing() if (ask := _closes(row)) is not None]
 
     def keys(self) -> list[str]:
-        return self.rows("SELECT session_key FROM runs ORDER BY created_at, id")
+        return self.rows("SELECT session_key FROM runs WHERE kind <> 'farewell' ORDER BY created_at, id")
 
     def waits(self, key: str, kind: AskKind = AskKind.APPROVAL, card: str = CARD, *, delivered: bool = True) -> str:
         """The active run of this key now waits for a human, who has the card; returns the number of the question."""
