@@ -18,6 +18,10 @@ _NO_EMBEDS, _NO_NOTIFICATION = 1 << 2, 1 << 12
 
 
 def _link(words: str, url: str) -> str:
+    """Discord opens web addresses only."""
+    if not url.lower().startswith("http"):
+        address = url.removeprefix("mailto:")
+        return words if words == escape_markdown(address) else f"{words} ({escape_markdown(address)})"
     return url if words == url else f"[{words}]({url.replace(')', '%29').replace(' ', '%20')})"
 
 

@@ -63,13 +63,15 @@ class _Place:
 
 
 def _contact(event: Json, value: Json) -> Json:
+    """What Meta tells of the sender. Of several people, or of another, it tells nothing about this one."""
     contacts = parts(value, "contacts")
+    number, scoped = event.get("from"), event.get("from_user_id")
+    if number is None and scoped is None:
+        return contacts[0] if len(contacts) == 1 else {}
     mine = (
-        one
-        for one in contacts
-        if one.get("wa_id") == event.get("from") or one.get("user_id") == event.get("from_user_id")
+        one for one in contacts if (number and one.get("wa_id") == number) or (scoped and one.get("user_id") == scoped)
     )
-    return next(mine, contacts[0] if contacts else {})
+    return next(mine, {})
 
 
 def _said(event: Json, place: _Place) -> Inbound:

@@ -24,7 +24,8 @@ def _escape(text: str) -> str:
 
 def _link(words: str, url: str) -> str:
     """WhatsApp links addresses, not words."""
-    return url if words in {url, url.removeprefix("mailto:")} else f"{words} ({url})"
+    address = url.removeprefix("mailto:")
+    return address if words in {url, address} else f"{words} ({address})"
 
 
 NOTATION = Notation(

@@ -126,3 +126,8 @@ def test_a_new_number_and_a_failed_message() -> None:
     assert "24 hours" in failed.text
     ((event, value),) = events(payload(statuses=[{"id": "x", "status": "delivered"}]), NUMBER_ID)
     assert normalize(event, value) == []
+
+
+def test_another_persons_ids_are_not_the_senders() -> None:
+    (said,) = heard({"from": "491700000009", "type": "text", "text": {"body": "hi"}})
+    assert (said.sender.id, said.sender.name, said.same_as) == ("491700000009", "", "")
