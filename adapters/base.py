@@ -202,9 +202,9 @@ class ShowsStatus(Protocol):
 class CatchesUp(Protocol):
     """The platform keeps no events for a client that is away, but lets it read what was said meanwhile."""
 
-    def catch_up(self, since: int | None, chats: Sequence[Address], users: Sequence[Sender]) -> None:
-        """Called before `run`: everything before `since` (epoch milliseconds) was delivered; None: this is the first start, so nothing
-        was missed. `chats` were talked in, `users` have access."""
+    def catch_up(self, since: int, chats: Sequence[Address], users: Sequence[Sender]) -> None:
+        """Called before `run`: everything before `since` (epoch milliseconds) was delivered, or is not to be. `chats` were talked in,
+        `users` have access."""
         ...
 
     def seen_until(self) -> int | None:

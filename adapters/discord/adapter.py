@@ -84,7 +84,7 @@ class Discord(
         self._last_success: float | None = None
         self._tell_success: Callable[[], None] = lambda: None
         self._seen: int | None = None
-        self._since: int | None = None
+        self._since = round(clock() * 1000)
         self._chats: Sequence[Address] = ()
         self._users: Sequence[Sender] = ()
         self._open: OrderedDict[str, discord.Interaction[Any]] = OrderedDict()
@@ -124,11 +124,7 @@ class Discord(
 
     async def _catch_up(self, client: discord.Client, deliver: Deliver) -> None:
         """After every new session, also one that the library began because the old one was invalid."""
-        since = max(filter(None, (self._since, self._seen)), default=None)
-        now = round(self._clock() * 1000)
-        if since is None:
-            self._seen = now - 5_000
-            return
+        since, now = max(self._since, self._seen or 0), round(self._clock() * 1000)
         async for said in missed(client, since, now, self._chats, self._users):
             await self._take(said, deliver, InboundKind.MESSAGE)
 
@@ -180,7 +176,7 @@ class Discord(
             with suppress(discord.DiscordException):  # best effort; the answer goes into the channel then
                 await event.response.defer(ephemeral=True)
 
-    def catch_up(self, since: int | None, chats: Sequence[Address], users: Sequence[Sender]) -> None:
+    def catch_up(self, since: int, chats: Sequence[Address], users: Sequence[Sender]) -> None:
         self._since, self._chats, self._users = since, chats, users
 
     def seen_until(self) -> int | None:

@@ -64,14 +64,15 @@ class _Place:
 
 def _contact(event: Json, value: Json) -> Json:
     """What Meta tells of the sender. Of several people, or of another, it tells nothing about this one."""
+    nobody: Json = {}
     contacts = parts(value, "contacts")
     number, scoped = event.get("from"), event.get("from_user_id")
     if number is None and scoped is None:
-        return contacts[0] if len(contacts) == 1 else {}
+        return contacts[0] if len(contacts) == 1 else nobody
     mine = (
         one for one in contacts if (number and one.get("wa_id") == number) or (scoped and one.get("user_id") == scoped)
     )
-    return next(mine, {})
+    return next(mine, nobody)
 
 
 def _said(event: Json, place: _Place) -> Inbound:

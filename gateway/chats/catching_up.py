@@ -12,19 +12,26 @@ from sessions.db import Database
 from sessions.keys import Address, Sender
 
 NOTE_SECONDS = 1.0
+SKEW_MS = 10_000
+"""So much the clocks of the platform and of this machine may differ."""
 REMEMBERED_MS = 30 * 24 * 3_600_000
 """Chats in which nothing was sent for so long are not looked at."""
 
 
 async def let_catch_up(database: Database, platform: str, adapter: CatchesUp, access: Access) -> None:
     """Tells the adapter where it was left off, and where people may have written since."""
-    since, chats = await database.read(_left_off, platform)
+    since, chats = await database.write(_left_off, platform)
     users = sorted((access.rules.allowed_users | access.paired.users) - {ANYBODY})
     adapter.catch_up(since, chats, [Sender(id=user) for user in users])
 
 
-def _left_off(conn: Connection, platform: str) -> tuple[int | None, list[Address]]:
-    return positions.get(conn, platform), outbox.chats_since(conn, platform, now_ms() - REMEMBERED_MS)
+def _left_off(conn: Connection, platform: str) -> tuple[int, list[Address]]:
+    """At the very first start that is now, so that nothing older is answered, and nothing younger missed."""
+    since = positions.get(conn, platform)
+    if since is None:
+        since = now_ms() - SKEW_MS
+        positions.put(conn, platform, since)
+    return since, outbox.chats_since(conn, platform, now_ms() - REMEMBERED_MS)
 
 
 async def note_seen(database: Database, platform: str, adapter: CatchesUp) -> None:

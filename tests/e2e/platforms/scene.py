@@ -82,9 +82,11 @@ async def answering(home: Path, driver: Driver, *script: Any, **section: Any) ->
             yield PlatformScene(driver=s.driver, app=s.app, serving=s.serving, model=model)
 
 
-async def process(home: Path, driver: Driver, port: int, **section: Any) -> asyncio.subprocess.Process:
+async def process(
+    home: Path, driver: Driver, port: int, *, sections: dict[str, Any] | None = None, **section: Any
+) -> asyncio.subprocess.Process:
     """`hermes gateway run`, which can be killed."""
-    write_config(home, driver, sections={"api": {"port": port}}, **section)
+    write_config(home, driver, sections={**(sections or {}), "api": {"port": port}}, **section)
     driver.connected_to(f"http://127.0.0.1:{port}")
     quiet = asyncio.subprocess.DEVNULL
     program = [sys.executable, "-m", "gateway.cli.main", "gateway", "run"]

@@ -89,7 +89,10 @@ async def test_what_was_said_while_a_session_was_invalid_is_fetched_from_history
 
 
 async def test_at_the_very_first_start_old_messages_are_left_alone(home: Path, driver: DiscordDriver) -> None:
+    real = driver.server.clock
+    driver.server.clock = lambda: real() - 60
     driver.says(driver.dm(), "an old message")
+    driver.server.clock = real
     async with scene(home, driver) as s:
         await s.answer_to("hello")
         assert len(driver.said_by_bot(driver.dm())) == 1
