@@ -93,9 +93,12 @@ class SlackApi(WireServer):
         method = request.match_info["method"]
         body = await _arguments(request)
 
+        given = body.pop("token", None)  # some clients send it so
+        authorization = f"Bearer {given}" if given else request.headers.get("Authorization", "")
+
         async def act() -> web.StreamResponse:
             try:
-                found = self._run(method, body, request.headers.get("Authorization", ""))
+                found = self._run(method, body, authorization)
             except SlackRefusal as refusal:
                 needed = {"needed": SCOPES.get(method, ""), "provided": self.scopes}
                 return web.json_response({"ok": False, "error": str(refusal), **needed})
@@ -226,7 +229,7 @@ class SlackApi(WireServer):
         return {"upload_url": f"{self.url}/upload/{name}", "file_id": name}
 
     def _files_completeUploadExternal(self, body: Json) -> Json:  # noqa: N802
-        files = json.loads(body["files"]) if isinstance(body["files"], str) else body["files"]
+        files = body["files"]
         room = self._room(body["channel_id"])
         for file in files:
             said = self.keep(room, self.bot, body.get("initial_comment", ""), thread=body.get("thread_ts"))
@@ -264,7 +267,13 @@ async def _arguments(request: web.Request) -> Json:
     if request.content_type == "application/json":
         return await request.json()
     form = await request.post()
-    return {**request.query, **{name: value for name, value in form.items() if isinstance(value, str)}}
+    given = {**request.query, **{name: value for name, value in form.items() if isinstance(value, str)}}
+    return {name: _parsed(value) for name, value in given.items()}
+
+
+def _parsed(value: str) -> Any:
+    """Lists and objects stand as JSON in a form."""
+    return json.loads(value) if value.startswith(("[", "{")) else value
 
 
 def _shown(body: Json) -> str:

@@ -26,7 +26,7 @@ SCOPES = {
 """The permission that each method needs. Those that are missing here need none."""
 
 _FIELDS = {
-    "auth.test": (set[str](), set[str]()),
+    "auth.test": (set[str](), {"team_id"}),
     "chat.postMessage": ({"channel", "text"}, {"blocks", "thread_ts", "unfurl_links", "unfurl_media", "mrkdwn"}),
     "chat.update": ({"channel", "ts", "text"}, {"blocks"}),
     "chat.delete": ({"channel", "ts"}, set[str]()),

@@ -49,6 +49,7 @@ class WhatsAppServer(WireServer):
         self.menu: list[Json] = []
         self.read: set[str] = set()
         self.revoked = False
+        self.asked = 0
         self.webhook = ""
         self.pending: list[bytes] = []
         self._news = asyncio.Event()
@@ -221,6 +222,8 @@ class WhatsAppServer(WireServer):
     # --- the API ---
 
     async def _about(self, request: web.Request) -> web.StreamResponse:
+        self.asked += 1
+
         async def act() -> web.StreamResponse:
             return web.json_response(
                 {"id": self.phone_number_id, "display_phone_number": f"+{self.number}", "verified_name": "Hermes"}

@@ -8,6 +8,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
+from adapters.testing.people import Person, Room, Said
+
 Json = dict[str, Any]
 LARGEST_BODY = 60_000_000
 
@@ -27,7 +29,9 @@ class WireFault:
 
 
 class WireServer:
-    """`async with` starts it; `url` is where it listens then. What is wrong with a call is recorded in `violations`."""
+    """What a platform is to a test: `bot` is who answers. `async with` starts it; `url` is where it listens then. What is wrong with a call is recorded in `violations`."""
+
+    bot: Person
 
     def __init__(self) -> None:
         self.url = ""
@@ -53,6 +57,21 @@ class WireServer:
     async def __aexit__(self, *_: object) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
+
+    def taps(self, room: Room, person: Person, message: Said, label: str) -> object:
+        """The person taps this button of the bot's message."""
+        raise NotImplementedError
+
+    def tap(self, room: Room, person: Person, message: Said, label: str) -> object:
+        """The same under a name that all fakes have."""
+        return self.taps(room, person, message, label)
+
+    def visible(self, room: Room) -> list[Said]:
+        """What people see in this chat."""
+        return list(room.visible())
+
+    def is_bots(self, said: Said) -> bool:
+        return said.author is self.bot
 
     def fail(self, name: str, *, times: int = 1, **how: Any) -> WireFault:
         """The next calls of this name ("*": of any) go wrong. See WireFault."""

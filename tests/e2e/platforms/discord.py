@@ -92,3 +92,6 @@ class DiscordDriver(Driver):
 
     async def until_ready(self) -> None:
         await self.server.until(self.server.is_connected, timeout=60)
+
+    def starts(self) -> int:
+        return self.server.identified + self.server.resumed

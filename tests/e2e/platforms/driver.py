@@ -96,6 +96,10 @@ class Driver(abc.ABC):
     async def until_ready(self) -> None:  # noqa: B027
         """Until a daemon that was just started hears what people say, where nobody keeps it for it."""
 
+    @abc.abstractmethod
+    def starts(self) -> int:
+        """How often a process has made itself known to the platform."""
+
     def replies_to(self, room: Room, card: Said, root: Said, text: str) -> None:
         """What a person does who answers this question of the bot in a group."""
         self.says(room, text, reply_to=card)

@@ -82,3 +82,6 @@ class SlackDriver(Driver):
 
     def replies_to(self, room: Room, card: Said, root: Said, text: str) -> None:
         self.server.says(room, self.owner, text, thread=root)
+
+    def starts(self) -> int:
+        return self.server.connections

@@ -32,8 +32,9 @@ async def killed_often(home: Path, driver: Driver, kills: int, seed: int) -> Cou
         sections = {"model": {"base_url": model.url, "name": "m", "api_key": "k"}}
         port, dm = free_port(), driver.dm()
         for kill in range(kills):
+            before = driver.starts()
             running = await process(home, driver, port, sections=sections)
-            await driver.until_ready()
+            await driver.server.until(lambda before=before: driver.starts() > before, timeout=60)
             driver.says(dm, f"ping {kill}")
             if dice.random() < 0.3:
                 driver.double()

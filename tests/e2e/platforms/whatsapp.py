@@ -89,3 +89,6 @@ class WhatsAppDriver(Driver):
 
     def outage(self) -> None:
         self.server.fail("text", status=503, body={"error": {"code": 131016, "message": "Service unavailable"}})
+
+    def starts(self) -> int:
+        return self.server.asked

@@ -1,3 +1,4 @@
+# pyright: basic
 """HTTP as the Bot API speaks it: parameters in every encoding, refusals, and what may go wrong on the way."""
 
 import asyncio
