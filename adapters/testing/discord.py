@@ -65,7 +65,8 @@ class DiscordServer(DiscordApi):
     ) -> Said:
         """`more` goes into the message as it stands, for everything that has no parameter here."""
         said = self.keep(room, person, text, reply_to=reply_to.id if reply_to else None, file=file)
-        said.body = {**self.wire(room, said), **more}
+        self.extras[said.id] = more
+        said.body = self.wire(room, said)
         self.dispatch("MESSAGE_CREATE", said.body)
         return said
 

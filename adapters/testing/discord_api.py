@@ -34,6 +34,7 @@ class DiscordApi(WireServer):
         self.interactions: dict[str, tuple[Room, Person]] = {}
         self.acknowledged: dict[str, int] = {}
         self.offered: list[Json] = []
+        self.extras: dict[str, Json] = {}
         self._numbers = count(1)
         self._nonces: dict[tuple[str, str], tuple[float, Said]] = {}
         self.general()
@@ -127,6 +128,7 @@ class DiscordApi(WireServer):
                 "guild_id": self.guild,
                 "member": {k: v for k, v in self.member(said.author).items() if k != "user"},
             }
+        body |= self.extras.get(said.id, {})
         quoted = room.messages.get(said.reply_to or "")
         if quoted is not None:
             body["message_reference"] = {"type": 0, "message_id": quoted.id, "channel_id": room.id}

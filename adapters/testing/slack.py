@@ -113,13 +113,16 @@ class SlackServer(SlackApi):
         self.event(self._about(room, "message_deleted", deleted_ts=message.id, previous_message=before))
 
     def taps(self, room: Room, person: Person, message: Said, label: str) -> None:
-        data = next(data for shown, data in message.buttons if shown == label)
+        blocks: list[Json] = message.body.get("blocks") or []
+        keys: list[Json] = [key for block in blocks if block["type"] == "actions" for key in block["elements"]]
+        pressed = next(key for key in keys if key["text"]["text"] == label)
         thread = {"thread_ts": message.thread} if message.thread else {}
         container = {"type": "message", "message_ts": message.id, "channel_id": room.id, **thread}
-        self._acts(person, data, container=container, channel={"id": room.id, "name": room.title})
+        self._acts(person, pressed, container=container, channel={"id": room.id, "name": room.title})
 
     def taps_home(self, person: Person, data: str) -> None:
-        self._acts(person, data, container={"type": "view", "view_id": "V1"})
+        pressed = {"type": "button", "action_id": f"home:{data}", "value": data}
+        self._acts(person, pressed, container={"type": "view", "view_id": "V1"})
 
     def commands(self, room: Room, person: Person, text: str) -> None:
         number = next(self.numbers)
@@ -265,9 +268,8 @@ class SlackServer(SlackApi):
             self._sockets.remove(socket)
         return socket
 
-    def _acts(self, person: Person, data: str, **where: Any) -> None:
-        stamp = self.stamp()
-        action = {"type": "button", "action_id": f"hermes:0:{data}", "value": data, "action_ts": stamp}
+    def _acts(self, person: Person, pressed: Json, **where: Any) -> None:
+        action = {**pressed, "block_id": "b1", "action_ts": self.stamp()}
         user = {"id": person.id, "username": person.name, "team_id": self.team}
         self.push(
             "interactive",
