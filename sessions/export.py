@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, insert, select, update
 
 from sessions import memory, store
+from sessions.clock import now_ms
 from sessions.db.engine import touch
 from sessions.db.schema import messages, sessions
 from sessions.db.sql import insert_or_ignore
@@ -162,7 +163,7 @@ def import_session(conn: Connection, new: ImportedSession) -> bool:
     values = new.model_dump(exclude={"messages", "settings", "ns"})
     if new.ended_at is None and store.active(conn, new.session_key) is not None:
         values |= {"ended_at": new.last_user_at or new.started_at, "end_reason": EndReason.USER}
-    row = {**values, "model_config": new.settings, "ns": new.ns or key.namespace}
+    row = {**values, "model_config": new.settings, "ns": new.ns or key.namespace, "rewrites": now_ms()}
     if not insert_or_ignore(conn, sessions, row):
         return False
     rows = [_row(new.id, message) for message in new.messages]

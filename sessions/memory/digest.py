@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 
+from sessions.clock import now_ms
 from sessions.db.engine import touch
 from sessions.db.schema import memory_state
 from sessions.db.sql import insert_or_ignore, param
@@ -39,9 +40,15 @@ def state(conn: Connection, ns: str) -> MemoryState:
     return MemoryState(**values)
 
 
+def ensure(conn: Connection, ns: str) -> None:
+    """Makes the row of the namespace. It begins to count at the time: whoever has read what was there before it was deleted sees that
+    this is another one."""
+    insert_or_ignore(conn, memory_state, {"ns": ns, "changes": now_ms()})
+
+
 def changed(conn: Connection, ns: str, *, revises: bool = False, **values: object) -> None:
     """Counts a change and tells of it. `revises`: a fold that is under way must not count. `values`: columns to set."""
-    insert_or_ignore(conn, memory_state, {"ns": ns})
+    ensure(conn, ns)
     counts = {"changes": memory_state.c.changes + 1, "rev": memory_state.c.rev + (1 if revises else 0)}
     conn.execute(update(memory_state).where(memory_state.c.ns == ns).values({**counts, **values}))
     touch(conn, Topic.MEMORY, ns)

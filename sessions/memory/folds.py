@@ -20,7 +20,7 @@ from sessions.db.sql import insert_or_ignore, param
 from sessions.errors import NotFound
 from sessions.inbox import serialize
 from sessions.memory import forgotten
-from sessions.memory.digest import changed, state
+from sessions.memory.digest import changed, ensure, state
 from sessions.memory.observations import add, find_open, get_open, lock, of, open_notes
 from sessions.records import Message, Observation, Role, RunKind, Session
 
@@ -112,7 +112,7 @@ def begin(conn: Connection, ns: str, owner: str, now: int, *, lease_ms: int) -> 
     held = current.lease_owner is not None and (current.lease_until or 0) > now and current.lease_owner != owner
     if current.retry_at > now or (held and not leases.is_dead(current.lease_owner or "")):
         return False
-    insert_or_ignore(conn, memory_state, {"ns": ns})
+    ensure(conn, ns)
     taken = {"lease_owner": owner, "lease_until": now + lease_ms}
     conn.execute(update(memory_state).where(memory_state.c.ns == ns).values(taken))
     return True
@@ -297,7 +297,7 @@ def _mark(conn: Connection, folded: FoldMaterial) -> None:
 def put_off(conn: Connection, ns: str, until: int, *, failed: bool) -> int:
     """It could not be folded now. `failed`: because of what was said, as far as one can tell. Returns how often that has happened."""
     lock(conn, ns)
-    insert_or_ignore(conn, memory_state, {"ns": ns})
+    ensure(conn, ns)
     fails = state(conn, ns).fails + failed
     conn.execute(update(memory_state).where(memory_state.c.ns == ns).values(fails=fails, retry_at=until))
     return fails
