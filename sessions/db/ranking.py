@@ -77,7 +77,9 @@ def ranked(
         notes = " UNION ALL ".join(sql for sql, _ in noted)
         tables = f"WITH noted AS (SELECT id, sum(score) AS score FROM ({notes}) a GROUP BY id)"  # noqa: S608  # our own words
         together += f" UNION ALL SELECT id, max(score) AS score FROM ({places.sources}) b GROUP BY id"  # noqa: S608  # the same
-    sql = f"{tables} SELECT id FROM ({together}) c GROUP BY id ORDER BY sum(score) DESC, id DESC LIMIT {limit or MOST}"  # noqa: S608  # the same
+    sql = (
+        f"{tables} SELECT id FROM ({together}) hits GROUP BY id ORDER BY sum(score) DESC, id DESC LIMIT {limit or MOST}"  # noqa: S608  # the same
+    )
     return list(conn.exec_driver_sql(sql, _values([*noted, *said])).scalars())
 
 
@@ -120,7 +122,7 @@ def _rarities(conn: Connection, places: Places, terms: Sequence[Term]) -> tuple[
 
 
 def _exists(sql: str, values: tuple[object, ...]) -> Part:
-    return f"SELECT count(*) FROM (SELECT id FROM ({sql}) d LIMIT 1) g", values  # noqa: S608  # our own words
+    return f"SELECT CASE WHEN EXISTS ({sql}) THEN 1 ELSE 0 END", values  # our own words
 
 
 def _counted(sql: str, values: tuple[object, ...]) -> Part:
