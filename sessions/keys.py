@@ -91,6 +91,10 @@ def _part(value: str, what: str) -> str:
     return value
 
 
+OWNER_NAMESPACE = "agent:main"
+"""The memory of the owner: of their DMs on all platforms, the terminal and the threads of the main agent."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionKey:
     """The unit of memory, ordering and reset. Build one with `of`, `api`, `thread`, `cli` or `job`; `str` is what is stored.

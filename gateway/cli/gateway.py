@@ -26,6 +26,7 @@ from sessions.keys import SessionKey
 log = get_logger(__name__)
 
 PAUSE = 0.015
+_Stamps = list[tuple[int, int] | None]
 STARTING = "No changes were made; the gateway was not started."
 
 
@@ -35,6 +36,7 @@ def run(cli: Cli) -> None:
     """The daemon, in the foreground."""
     new = not cli.home.exists()
     prepare_home(cli.home)
+    seen = _stamps(cli.home)  # before it is read: what is saved meanwhile is a change
     try:
         loaded = load(cli.home, cli.environ)
     except BadConfig as error:
@@ -52,7 +54,9 @@ def run(cli: Cli) -> None:
     with process.only_one(cli.home) as was_killed:
         if not loaded.config.database.url.get_secret_value():
             _check_after_crash(cli.home / "state.db", was_killed=was_killed)
-        asyncio.run(_serve(cli, loaded, CrashGuard(cli.home, was_killed=was_killed), new=new, on_terminal=on_terminal))
+        asyncio.run(
+            _serve(cli, loaded, seen, CrashGuard(cli.home, was_killed=was_killed), new=new, on_terminal=on_terminal)
+        )
 
 
 def _check_after_crash(path: Path, *, was_killed: bool) -> None:
@@ -63,7 +67,7 @@ def _check_after_crash(path: Path, *, was_killed: bool) -> None:
         log.info("database.checked", whole=quick_check(path))
 
 
-async def _serve(cli: Cli, loaded: Loaded, guard: CrashGuard, *, new: bool, on_terminal: bool) -> None:
+async def _serve(cli: Cli, loaded: Loaded, seen: _Stamps, guard: CrashGuard, *, new: bool, on_terminal: bool) -> None:
     async with (
         process.signals() as signals,
         open_app(cli.home, loaded, pause=PAUSE if on_terminal else 0) as app,
@@ -73,7 +77,7 @@ async def _serve(cli: Cli, loaded: Loaded, guard: CrashGuard, *, new: bool, on_t
         click.echo(_screen(app, served, await served.chats.lines(), new=new, on_terminal=on_terminal))
         process.tell_systemd("READY=1")
         log.info("daemon.started", home=str(cli.home), model=app.chosen.name, api=served.url)
-        async with _beside(process.feed_watchdog()), _beside(_reload(cli, served, signals)):
+        async with _beside(process.feed_watchdog()), _beside(_reload(cli, served, signals, seen)):
             if on_terminal:
                 await _until_first(_console(cli, app), signals.end.wait())
             else:
@@ -129,15 +133,13 @@ async def _talk(cli: Cli, app: App) -> None:
         await Terminal(conversation, cli.home, screen).run()
 
 
-async def _reload(cli: Cli, served: Serving, signals: process.Signals) -> None:
+async def _reload(cli: Cli, served: Serving, signals: process.Signals, seen: _Stamps) -> None:
     """On SIGHUP or a saved file: a good configuration is taken over, a bad one refused and the last good one kept."""
-    files = (cli.home / "config.yaml", cli.home / ".env")
-    seen = [_stamp(file) for file in files]
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await signals.reload.wait()
-        now = [_stamp(file) for file in files]
+        now = _stamps(cli.home)
         if not signals.reload.is_set() and now == seen:
             continue
         signals.reload.clear()
@@ -152,6 +154,11 @@ async def _reload(cli: Cli, served: Serving, signals: process.Signals) -> None:
         except (StateError, OSError) as error:  # a platform that cannot be built, a file that cannot be read
             served.refused([str(error)])
             log.error("config.refused", error=str(error))
+
+
+def _stamps(home: Path) -> _Stamps:
+    """By which a saved file is noticed."""
+    return [_stamp(home / name) for name in ("config.yaml", ".env")]
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

@@ -1,14 +1,18 @@
 """Commands about the work in progress: status, stop, approval, model, notes."""
 
+from collections.abc import Iterator
+
 from sqlalchemy import Connection
 
 from gateway.agent.models.practice import NAME as PRACTICE
 from gateway.commands.base import Chat, current, label
 from gateway.texts import say
 from gateway.texts.times import span, when
-from sessions import asks, runs, store
+from sessions import asks, runs, store, workers
+from sessions.keys import OWNER_NAMESPACE, SessionKey
 from sessions.policy import next_reset
 from sessions.records import AskKind, Run, RunStatus, Session
+from sessions.workers import WorkerState
 
 
 def stop(conn: Connection, chat: Chat, _: str) -> str:
@@ -29,8 +33,19 @@ def status(conn: Connection, chat: Chat, _: str) -> str:
     messages = _counted(session.message_count, "status.messages_one", "status.messages_other")
     title, reset = label(conn, session), _next_reset(chat, session)
     if reset is None:
-        return say("status.ready", title=title, since=since, messages=messages)
-    return say("status.idle", title=title, since=since, messages=messages, reset=reset)
+        ready = say("status.ready", title=title, since=since, messages=messages)
+    else:
+        ready = say("status.idle", title=title, since=since, messages=messages, reset=reset)
+    return "\n".join([ready, *_for_the_owner(conn, chat)])
+
+
+def _for_the_owner(conn: Connection, chat: Chat) -> Iterator[str]:
+    """What is wrong with the gateway; others are not told."""
+    if SessionKey.parse(chat.session_key).namespace != OWNER_NAMESPACE:
+        return
+    for row in workers.everyone(conn):
+        if row.state_at(chat.now) is WorkerState.READY:
+            yield from row.report.get("alerts", ())
 
 
 def _next_reset(chat: Chat, session: Session) -> str | None:

@@ -11,7 +11,7 @@ from sessions.db.schema import jobs
 from sessions.errors import Invalid
 from sessions.jobs.queries import get
 from sessions.jobs.records import ID_LENGTH, LOCAL, Job, JobState
-from sessions.keys import SessionKey
+from sessions.keys import OWNER_NAMESPACE, SessionKey
 from sessions.records import Route
 from sessions.schedules import Moments, Schedule, ScheduleKind, parse_schedule
 from sessions.schedules.writing import require_zone
@@ -49,7 +49,7 @@ def new_job(
     deliver: str = LOCAL,
     route: Route | None = None,
     session_key: str | None = None,
-    origin: str = "agent:main",
+    origin: str = OWNER_NAMESPACE,
     deployment: str | None = None,
     thread_id: str | None = None,
 ) -> NewJob:

@@ -16,13 +16,13 @@ from sessions.clock import now_ms
 from sessions.db import Database
 from sessions.errors import Invalid
 from sessions.export import import_session
+from sessions.keys import OWNER_NAMESPACE
 
 READERS: Mapping[str, Callable[[Path], ForeignHome]] = {
     hermes_agent.PROGRAM: hermes_agent.read,
     openclaw.PROGRAM: openclaw.read,
     nanobot.PROGRAM: nanobot.read,
 }
-OWNERS_MEMORY = "agent:main"
 _MOST_LEFT_OUT = 20
 _HEAVY = shutil.ignore_patterns(
     "node_modules", ".venv", "venv", "*.sock", "*.lock", "__pycache__", ".git", "logs", "media", "cache"
@@ -74,11 +74,11 @@ def _copy(folder: Path) -> Generator[Path]:
 
 
 def _note(database: Database, text: str, found: ForeignHome) -> bool:
-    known = {each.text for each in database.read_now(memory.open_notes, OWNERS_MEMORY)}
+    known = {each.text for each in database.read_now(memory.open_notes, OWNER_NAMESPACE)}
     if " ".join(text.split()) in known:
         return False
     try:
-        database.write_now(memory.note, OWNERS_MEMORY, text, now_ms())
+        database.write_now(memory.note, OWNER_NAMESPACE, text, now_ms())
     except Invalid as error:
         found.left_out.append(f"a note ({text[:40]}…): {error}")
         return False

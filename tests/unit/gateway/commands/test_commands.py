@@ -5,13 +5,14 @@ from sqlalchemy import Connection
 
 from gateway.commands import COMMANDS, MENU, Chat, execute, hint, parse
 from gateway.texts import say
-from sessions import memory, runs, store
+from sessions import memory, runs, store, workers
 from sessions.db import Database
 from sessions.inbox import NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
 from sessions.records import EndReason, NewMessage, Role, RunStatus
 from sessions.runs import ModelAnswer, Opening
+from sessions.workers import WorkerRow, WorkerState
 from tests.fakes.model_replies import call
 
 KEY = "agent:main:telegram:dm"
@@ -244,6 +245,15 @@ def test_status_says_what_goes_on(room: Room):
     assert "“hello”" in room.send("/status")
     room.park()
     assert room.send("/status") == say("ask.waiting", question="Which?")
+
+
+def test_the_owner_sees_in_the_status_what_is_wrong_with_the_gateway(room: Room):
+    room.answered("hello")
+    about = {"name": "w", "owner": "", "host": "h", "pid": 1, "version": "1", "role": "all", "started_at": 0}
+    report = {"alerts": ["The changed configuration was refused."]}
+    row = WorkerRow(**about, state=WorkerState.READY, last_seen=room.clock(), report=report)
+    room.database.write_now(workers.report, row)
+    assert room.send("/status").splitlines()[-1] == "The changed configuration was refused."
 
 
 def test_approve_and_deny_decide_what_waits(room: Room):
