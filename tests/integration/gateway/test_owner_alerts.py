@@ -98,7 +98,7 @@ async def test_the_owner_hears_of_it_once_a_day(database: Database):
     bodies = await database.read(told)
     assert len(bodies) == 3
     assert any("slack has been silent" in body for body in bodies)
-    assert any("500,000 tokens" in body for body in bodies)
+    assert any("(500,000)" in body for body in bodies)
     clock.now += DAY
     await under_test.look()
     assert len(await database.read(told)) == 6  # the tokens are usual again, but what was said above waits for a day
