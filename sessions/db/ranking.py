@@ -15,6 +15,8 @@ from sessions.db.query import Term
 
 MOST = 100_000
 TELLING, MOST_TERMS = 0.7, 8
+HOLDERS = 500
+"""In a long past, words that more messages than these hold count only where there are few others: so a search takes no longer there."""
 RARE = 1.5
 """Only rarer words count for the neighbours of what holds them: others stand near nearly everything."""
 MANY = 200
@@ -57,7 +59,8 @@ def ranked(
     """Ids of messages. `literal`: only what was said counts. `least`: how many terms count however common they are."""
     total, rarities, present = _rarities(conn, places, terms)
     if not literal:
-        terms, rarities = _telling(terms, rarities, least if total >= MANY else MOST_TERMS)
+        telling = max(TELLING, math.log(max(1.0, total / HOLDERS)))
+        terms, rarities = _telling(terms, rarities, least if total >= MANY else MOST_TERMS, telling)
     if not terms:
         return []
     alone = len(terms) == 1  # one word gains nothing from neighbours: they contain it themselves
@@ -83,10 +86,12 @@ def ranked(
     return list(conn.exec_driver_sql(sql, _values([*noted, *said])).scalars())
 
 
-def _telling(terms: Sequence[Term], rarities: Sequence[float], least: int) -> tuple[Sequence[Term], Sequence[float]]:
+def _telling(
+    terms: Sequence[Term], rarities: Sequence[float], least: int, telling: float
+) -> tuple[Sequence[Term], Sequence[float]]:
     """The rarest, without words that stand nearly everywhere, where there are others: those tell nothing and take longest."""
     order = sorted(range(len(terms)), key=lambda i: -rarities[i])[:MOST_TERMS]
-    kept = [i for place, i in enumerate(order) if place < least or rarities[i] >= TELLING]
+    kept = [i for place, i in enumerate(order) if place < least or rarities[i] >= telling]
     return [terms[i] for i in kept], [rarities[i] for i in kept]
 
 
