@@ -11,17 +11,23 @@ from sqlalchemy import Connection
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.database_access import opened_if_there
 from gateway.cli.formatting import as_json, counted, one_line
+from gateway.config.agent_settings import reset_rules
+from gateway.config.load import load_sources
+from gateway.config.problems import BadConfig
+from gateway.config.sources import Sources
+from gateway.scheduler.explanation import NextReset, next_resets
 from gateway.texts.times import moment, span
 from sessions import gauges, jobs, workers
 from sessions.clock import iso, now_ms
 from sessions.gauges import Gauges
 from sessions.jobs import Job
+from sessions.policy import ResetRules
 from sessions.records import OutState
 from sessions.runs import farewells
 from sessions.workers import LeaseRow, WorkerRow, WorkerState
 
 NOT_RUNNING = 1
-JOBS_SHOWN = 3
+SHOWN = 3
 
 
 @click.command()
@@ -30,7 +36,7 @@ JOBS_SHOWN = 3
 def status(cli: Cli, wants_json: bool) -> None:
     """How the running daemon is. Ends with 1 when none runs."""
     with opened_if_there(cli) as database:
-        found = database.read_now(_look) if database is not None else _Found()
+        found = database.read_now(_look, _rules(cli)) if database is not None else _Found()
     now = now_ms()
     if wants_json:
         click.echo(as_json(_facts(found, now)))
@@ -42,7 +48,7 @@ def status(cli: Cli, wants_json: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """`jobs`: those with a run to come, the next first."""
+    """`jobs`, `resets`: those that come next, the first in front."""
 
     workers: Sequence[WorkerRow] = ()
     leases: Sequence[LeaseRow] = ()
@@ -50,18 +56,28 @@ class _Found:
 
     jobs: Sequence[Job] = ()
     owed: int = 0
+    resets: Sequence[NextReset] = ()
 
     def is_running(self, now: int) -> bool:
         return any(row.state_at(now) is WorkerState.READY for row in self.workers)
 
 
-def _look(conn: Connection) -> _Found:
+def _rules(cli: Cli) -> ResetRules | None:
+    """None: the configuration is not usable; `hermes doctor` says why."""
+    try:
+        return reset_rules(load_sources(cli.home, Sources.of(cli.home, cli.environ)).config)
+    except BadConfig:
+        return None
+
+
+def _look(conn: Connection, rules: ResetRules | None) -> _Found:
     return _Found(
         workers=workers.everyone(conn),
         leases=workers.held_leases(conn, now_ms()),
         numbers=gauges.look(conn),
-        jobs=jobs.upcoming(conn, limit=JOBS_SHOWN),
+        jobs=jobs.upcoming(conn, limit=SHOWN),
         owed=len(farewells.owed(conn)),
+        resets=() if rules is None else next_resets(conn, rules, now_ms(), limit=SHOWN),
     )
 
 
@@ -94,6 +110,7 @@ def _facts(found: _Found, now: int) -> dict[str, Any]:
             {"id": job.id, "name": job.name, "next_run_at": iso(job.next_run_at or 0), "last_status": job.last_status}
             for job in found.jobs
         ],
+        "resets": [{"session_key": each.session_key, "at": iso(each.at)} for each in found.resets],
         "owed_farewells": found.owed,
         "runs": {
             "running": numbers.runs.get("running", 0),
@@ -111,6 +128,8 @@ def _lines(cli: Cli, found: _Found, now: int) -> Iterator[str]:
     yield f"  {'Queue':<10} {_queue(numbers, now)}"
     running, waiting = numbers.runs.get("running", 0), numbers.runs.get("waiting_on_human", 0)
     yield f"  {'Runs':<10} {running} at work, {waiting} waiting for a person"
+    for number, reset in enumerate(found.resets):
+        yield f"  {'' if number else 'Resets':<10} in {span((reset.at - now) / 1000)}  {one_line(reset.session_key, 60)}"
     for number, job in enumerate(found.jobs):
         following = moment(job.next_run_at or now, job.timezone)
         yield f"  {'' if number else 'Jobs':<10} {following}  {one_line(job.name, 60)}"

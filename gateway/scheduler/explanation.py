@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from sqlalchemy import Connection
 
@@ -79,6 +80,37 @@ def due_now(conn: Connection, rules: ResetRules, now: int) -> Counter[str]:
             break
         after = (page[-1].last_user_at, page[-1].id)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextReset:
+    """When the conversation of this key starts afresh, if nobody writes there before."""
+
+    session_key: str
+    at: int
+
+
+def next_resets(conn: Connection, rules: ResetRules, now: int, *, limit: int) -> list[NextReset]:
+    """The first to come. Those that are due already are left out: the scheduler is at them, or something holds them off."""
+    found: list[NextReset] = []
+    after = (-1, "")
+    while True:
+        page = resets.silent_since(conn, 0, now, limit=_PAGE, after=after)
+        coming = (each for session in page if (each := _next(session, rules, now)) is not None)
+        found = nsmallest(limit, [*found, *coming], key=lambda each: each.at)
+        if len(page) < _PAGE:
+            return found
+        after = (page[-1].last_user_at, page[-1].id)
+
+
+def _next(session: resets.OpenSession, rules: ResetRules, now: int) -> NextReset | None:
+    try:
+        key = SessionKey.parse(session.session_key)
+    except InvalidKey:
+        return None
+    policy, _ = policy_for(key, rules.default, rules.overrides)
+    at = next_reset(session.last_user_at, policy, now)
+    return NextReset(session_key=session.session_key, at=at) if at is not None and at > now else None
 
 
 def _scope_if_due(session: resets.OpenSession, rules: ResetRules, now: int) -> str | None:

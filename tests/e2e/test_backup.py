@@ -138,6 +138,7 @@ async def test_the_status_is_asked_from_another_process(tmp_path: Path):
         assert {"name", "host", "pid", "version", "last_seen"} <= worker.keys()
         assert told["leases"] == []
         assert told["runs"] == {"running": 0, "waiting_on_human": 0}
+        assert told["resets"] == []  # sessions of programs have no resets
         save(home / "config.yaml", "session_reset: {mode: dayly}\n")
         async with asyncio.timeout(30):
             while "dayly" not in (said := hermes(home, "gateway", "status").stdout):

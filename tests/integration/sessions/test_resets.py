@@ -10,6 +10,7 @@ from sqlalchemy import Connection, event, select
 from sqlalchemy.engine import Engine
 
 from gateway.runs.reset_policies import ResetPolicies
+from gateway.scheduler.explanation import next_resets
 from gateway.scheduler.resets import Resets
 from sessions import inbox, resets, runs, store
 from sessions.db import Database
@@ -369,3 +370,24 @@ def test_what_a_farewell_did_is_done(house: House):
     house.say_farewells()
     assert house.database.read_now(runs.get, run.id).stop_reason is StopReason.DONE
     assert house.database.read_now(runs.active, SessionKey.parse(KEY).__str__()) is None
+
+
+def test_the_next_ones_are_the_first_to_come(database: Database, clock: HandClock):
+    rules = ResetRules(
+        default=IDLE,
+        overrides=(Override(platform="slack", chat=ChatKind.CHANNEL, mode=ResetMode.IDLE, idle_minutes=10),),
+    )
+    house = House(database, clock, rules)
+    for key in (
+        KEY,
+        "agent:main:cli:20250305_091523_a1b2c3d4",
+        "agent:main:slack:channel:C1",
+        "agent:main:slack:channel:C2",
+    ):
+        house.spoke(key)
+        clock.tick(1_000)
+    found = database.read_now(next_resets, rules, clock(), limit=2)
+    assert [each.session_key.rpartition(":")[2] for each in found] == ["C1", "C2"]
+    assert found[1].at - found[0].at == 1_000
+    clock.tick(30 * MINUTE)  # those of the channels are due: whoever carries them out is at them
+    assert [each.session_key for each in database.read_now(next_resets, rules, clock(), limit=9)] == [KEY]
