@@ -29,7 +29,7 @@ from gateway.config.model_choice import ChosenModel, ask_ollama, choose_model
 from gateway.dispatch.base import Dispatch
 from gateway.dispatch.fair_queue import FairPlaces
 from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal
-from gateway.maintenance import Maintenance
+from gateway.maintenance import Maintenance, Retention
 from gateway.observe.metrics import Metrics
 from gateway.observe.redaction import hide
 from gateway.observe.standstill import Standstills
@@ -132,7 +132,9 @@ async def open_app(
     try:
         await asyncio.to_thread(require_complete, home, database)
         house = _house(home, settings, database, answering, files, tokens, metrics, clock)
-        upkeep = Maintenance(home, database, clock=clock)
+        upkeep = Maintenance(
+            home, database, clock=clock, retention=lambda: Retention(**settings.config.retention.model_dump())
+        )
         await upkeep.repair()
         places = FairPlaces(loaded.config.limits.parallel_runs)
         dispatch = LocalDispatch(database, mine=mine, opening=house.resets.opening, clock=clock, places=places)

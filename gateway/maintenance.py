@@ -1,11 +1,14 @@
 """Keeps transcripts and search index up to date with the journal, and removes what is out of date."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.agent.tools import outgoing_files
+from gateway.attachments.inbox_files import INBOX
 from gateway.observe.logging import get_logger
-from sessions import inbox, outbox, responses
+from sessions import inbox, outbox, responses, store
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, search
 from sessions.db.before_upgrade import drop_copies
@@ -26,13 +29,26 @@ RESPONSES_MS = 30 * 24 * 3600 * 1000
 """How long an answer is kept by its id."""
 COPIES_SECONDS = 7 * 24 * 3600
 """How long the copy of the database from before an upgrade is kept."""
+DAY_MS = 24 * 3_600_000
 _BATCH = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """After so many days they go; 0: never."""
+
+    sessions_days: int = 0
+    files_days: int = 0
+    outbox_days: int = 30
 
 
 class Maintenance:
     """`run` can be cancelled. `close` brings everything up to date."""
 
-    def __init__(self, home: Path, database: Database, *, clock: Clock = now_ms) -> None:
+    def __init__(
+        self, home: Path, database: Database, *, clock: Clock = now_ms, retention: Callable[[], Retention] = Retention
+    ) -> None:
+        self._retention = retention
         self._home = home
         self._database = database
         self._outgoing = home / "outgoing"
@@ -93,6 +109,7 @@ class Maintenance:
                 while await self._database.write(inbox.prune_notes, before, _BATCH) == _BATCH:  # noqa: ASYNC110  # each round does a part
                     await asyncio.sleep(0)
                 await self._prune_responses()
+                await self.prune_old()
                 older_than = self._clock() / 1000 - COPIES_SECONDS
                 await asyncio.to_thread(drop_copies, self._home, older_than=older_than)
                 unsent = await self._database.read(outbox.unsent_files)
@@ -102,6 +119,21 @@ class Maintenance:
             except Exception as error:  # noqa: BLE001  # nothing depends on it; the next round finds what is left
                 log.warning("upkeep.not_pruned", error=str(error))
             await asyncio.sleep(PRUNE_SECONDS)
+
+    async def prune_old(self) -> None:
+        """What is older than it is to be kept."""
+        kept, now = self._retention(), self._clock()
+        if kept.outbox_days:
+            before = now - kept.outbox_days * DAY_MS
+            while await self._database.write(outbox.prune, before, _BATCH) == _BATCH:  # noqa: ASYNC110  # each round does a part
+                await asyncio.sleep(0)
+        if kept.sessions_days:
+            old = await self._database.read(store.ended_before, now - kept.sessions_days * DAY_MS)
+            gone = await asyncio.to_thread(erase, self._home, self._database, old) if old else 0
+            if gone:
+                log.info("sessions.pruned", count=gone, older_than_days=kept.sessions_days)
+        if kept.files_days:
+            await asyncio.to_thread(_prune_files, self._home / "workspace", (now - kept.files_days * DAY_MS) / 1000)
 
     async def _prune_responses(self) -> None:
         for response_id in await self._database.read(responses.older_than, self._clock() - RESPONSES_MS, _BATCH):
@@ -114,3 +146,10 @@ class Maintenance:
         while await self._database.write(search.index_some):
             pass
         await asyncio.to_thread(self._transcripts.close)
+
+
+def _prune_files(workspaces: Path, before: float) -> None:
+    """Received files of all namespaces that were saved before this moment (epoch seconds)."""
+    for path in workspaces.glob(f"*/{INBOX}/*"):
+        if not path.is_symlink() and path.is_file() and path.stat().st_mtime < before:
+            path.unlink(missing_ok=True)

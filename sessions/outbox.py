@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, case, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, case, delete, exists, func, insert, or_, select, update
 
 from sessions.db.engine import touch
-from sessions.db.schema import OUT_OPEN, outbox, runs
+from sessions.db.schema import OUT_OPEN, RUN_ACTIVE, outbox, runs
 from sessions.db.sql import insert_once, param
 from sessions.keys import Address
 from sessions.messages import Piece
@@ -327,6 +327,15 @@ def send_again(conn: Connection, row_id: int, now: int) -> bool:
     if revived is not None:
         touch(conn, Topic.OUTBOX, revived)
     return revived is not None
+
+
+def prune(conn: Connection, before: int, limit: int) -> int:
+    """Forgets messages that were sent or given up before this moment. Returns how many. Chats that are worked on keep theirs: a card that waits
+    for an answer has to be found."""
+    is_over = outbox.c.state.in_((OutState.SENT, OutState.DEAD))
+    at_work = exists().where(RUN_ACTIVE, runs.c.session_key == outbox.c.session_key)
+    old = select(outbox.c.id).where(is_over, outbox.c.created_at < before, ~at_work).order_by(outbox.c.id).limit(limit)
+    return conn.execute(delete(outbox).where(outbox.c.id.in_(old))).rowcount
 
 
 def unsent_files(conn: Connection) -> list[str]:

@@ -208,6 +208,17 @@ class LimitsSection(Section):
     """Larger files are not fetched; the agent is told their name and size."""
 
 
+class RetentionSection(Section):
+    """How long things are kept, in days. 0: for ever."""
+
+    sessions_days: Annotated[int, Field(ge=0, le=36_500)] = 0
+    """Conversations that ended so long ago are deleted, with everything that was said in them."""
+    files_days: Annotated[int, Field(ge=0, le=36_500)] = 0
+    """Received files that are older are deleted from the inbox folders of the workspaces."""
+    outbox_days: Annotated[int, Field(ge=0, le=36_500)] = 30
+    """What is known of messages that were sent, or could not be delivered."""
+
+
 class LogSection(Section):
     """What is written down about the gateway's own work. Message texts and secrets never are."""
 
@@ -285,6 +296,8 @@ class Config(Section, BaseSettings):
     """What is remembered."""
     limits: LimitsSection = LimitsSection()
     """Where it stops."""
+    retention: RetentionSection = RetentionSection()
+    """How long things are kept."""
     voice: VoiceSection = VoiceSection()
     """What turns voice messages into text."""
     log: LogSection = LogSection()

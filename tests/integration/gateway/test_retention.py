@@ -1,0 +1,80 @@
+"""What is older than it is to be kept goes; what is younger, open or at work stays."""
+
+import os
+from pathlib import Path
+
+from sqlalchemy import Connection, select
+
+from gateway.maintenance import DAY_MS, Maintenance, Retention
+from sessions import outbox, runs, store
+from sessions.db import Database
+from sessions.db.schema import outbox as outbox_table
+from sessions.inbox import NewInbox
+from sessions.inbox_body import InboxMessage
+from sessions.keys import Address, ChatKind, Platform, SessionKey
+from sessions.outbox_body import OutboxBody
+from sessions.records import EndReason, NewMessage, OutState, Role, Route, Source
+from sessions.runs import Opening
+from tests.conftest import HandClock
+
+NOW = 1_800_000_000_000
+ROUTE = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7"))
+
+
+def conversation(conn: Connection, name: str, ended: int | None) -> str:
+    session = store.start(conn, SessionKey.cli(name), 1, source=Source.CLI)
+    store.append(conn, session.id, [NewMessage(role=Role.USER, content=f"said in {name}")], 2)
+    if ended is not None:
+        store.end(conn, session.id, EndReason.USER, ended)
+    return session.id
+
+
+def sent(conn: Connection, key: str, at: int, state: OutState, session_key: str = "agent:main:telegram:dm") -> None:
+    outbox.put(conn, ROUTE, OutboxBody(text=key), at, dedup_key=key, session_key=session_key)
+    conn.execute(outbox_table.update().where(outbox_table.c.dedup_key == key).values(state=state))
+
+
+def kept(conn: Connection) -> set[str]:
+    return set(conn.scalars(select(outbox_table.c.dedup_key)))
+
+
+async def test_what_is_too_old_goes(home: Path, database: Database):
+    old, young, is_open = (
+        database.write_now(conversation, name, ended)
+        for name, ended in (("old", NOW - 91 * DAY_MS), ("young", NOW - 89 * DAY_MS), ("open", None))
+    )
+    ago = NOW - 31 * DAY_MS
+    busy = "agent:main:telegram:group:-1"
+    new = NewInbox(dedup_key="d", session_key=busy, messages=[InboxMessage(content="x")], route=ROUTE)
+    database.write_now(runs.accept, new, Opening(), NOW)
+    for key, at, state, where in (
+        ("sent", ago, OutState.SENT, "k"),
+        ("given up", ago, OutState.DEAD, "k"),
+        ("waits", ago, OutState.PENDING, "k"),
+        ("of a chat at work", ago, OutState.SENT, busy),
+        ("new", NOW - DAY_MS, OutState.SENT, "k"),
+    ):
+        database.write_now(sent, key, at, state, where)
+    inbox = home / "workspace" / "agent_main" / "inbox"
+    inbox.mkdir(parents=True)
+    for name, days in (("old.txt", 91), ("young.txt", 89)):
+        (inbox / name).write_text(name)
+        os.utime(inbox / name, (NOW / 1000 - days * 86_400,) * 2)
+
+    retention = Retention(sessions_days=90, files_days=90, outbox_days=30)
+    upkeep = Maintenance(home, database, clock=HandClock(NOW), retention=lambda: retention)
+    await upkeep.prune_old()
+    assert not database.read_now(store.exists, old)
+    assert database.read_now(store.exists, young)
+    assert database.read_now(store.exists, is_open)
+    assert database.read_now(kept) == {"waits", "of a chat at work", "new"}
+    assert [path.name for path in inbox.iterdir()] == ["young.txt"]
+    await upkeep.close()
+
+
+async def test_by_default_conversations_and_files_stay_for_ever(home: Path, sqlite: Database):
+    old = sqlite.write_now(conversation, "old", 5)
+    upkeep = Maintenance(home, sqlite, clock=HandClock(NOW))
+    await upkeep.prune_old()
+    assert sqlite.read_now(store.exists, old)
+    await upkeep.close()
