@@ -247,17 +247,26 @@ def _chosen(conn: Connection, source: str | None, session_id: str | None) -> lis
 @pass_cli
 def import_sessions(cli: Cli, program: str | None, file: Path) -> None:
     """Read sessions that `export` wrote; - is standard input. Those that are here already stay as they are."""
-    with database_access.opened(cli) as database, database_access.mirrored(cli, database):
-        if program is not None:
-            from gateway.cli.foreign.taking import take
+    if program is not None:
+        _import_from(cli, program, file)
+        return
+    from gateway.cli import session_files
 
-            click.echo("\n".join(take(database, program, file).lines()))
-            return
-        from gateway.cli import session_files
-
-        with click.open_file(str(file), "rb") as lines:
-            done = session_files.read_sessions(database, lines)
+    with (
+        click.File("rb").convert(str(file), None, click.get_current_context()) as lines,
+        database_access.opened(cli) as database,
+        database_access.mirrored(cli, database),
+    ):
+        done = session_files.read_sessions(database, lines)
     click.echo(f"{done}.")
+
+
+def _import_from(cli: Cli, program: str, home: Path) -> None:
+    from gateway.cli.foreign.taking import take
+
+    with database_access.opened(cli) as database, database_access.mirrored(cli, database):
+        taken = take(database, program, home)
+    click.echo("\n".join(taken.lines()))
 
 
 # --- deleting ------------------------------------------------------------------------------------------------------
