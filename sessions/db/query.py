@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import filterfalse
 
 _SCRIPTS_WITHOUT_SPACES = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af])")
@@ -146,6 +147,7 @@ _ENDINGS = (
 )
 
 
+@lru_cache(maxsize=8_192)
 def _stem(word: str) -> str:
     return next((word[: -len(e)] for e in _ENDINGS if word.endswith(e) and len(word) - len(e) >= 3), word)
 

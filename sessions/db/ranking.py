@@ -48,6 +48,11 @@ class Places(Protocol):
     @property
     def sources(self) -> str: ...
 
+    @property
+    def number(self) -> str:
+        """A parameter that is a number."""
+        ...
+
     def holders(self, place: Place, *terms: Term) -> Part:
         """The ids of what holds one of these words there, as SQL with its parameters."""
         ...
@@ -57,7 +62,8 @@ def ranked(
     conn: Connection, places: Places, terms: Sequence[Term], limit: int | None, *, literal: bool = False, least: int = 2
 ) -> list[int]:
     """Ids of messages. `literal`: only what was said counts. `least`: how many terms count however common they are."""
-    total, rarities, present = _rarities(conn, places, terms)
+    most = HOLDERS + 1 if least == 0 and not literal else None  # a word that more hold does not count then
+    total, rarities, present = _rarities(conn, places, terms, most)
     if not literal:
         telling = max(TELLING, math.log(max(1.0, total / HOLDERS)))
         terms, rarities = _telling(terms, rarities, least if total >= MANY else MOST_TERMS, telling)
@@ -96,8 +102,10 @@ def _telling(
 
 
 def _scored(places: Places, place: Place, term: Term, rarity: float) -> Part:
+    """The score is a parameter: so the statement is the same for the next search, and is not prepared again."""
     sql, values = places.holders(place, term)
-    return f"SELECT id, {WEIGHTS[place] * rarity:.6f} AS score FROM ({sql}) e", values  # noqa: S608  # our own words
+    score = round(WEIGHTS[place] * rarity, 6)
+    return f"SELECT id, {places.number} AS score FROM ({sql}) e", (score, *values)  # noqa: S608  # our own words
 
 
 def _values(parts: Sequence[Part]) -> tuple[object, ...]:
@@ -112,9 +120,12 @@ def ranked_notes(conn: Connection, places: Places, terms: Sequence[Term], limit:
     return list(conn.exec_driver_sql(sql, _values(parts)).scalars())
 
 
-def _rarities(conn: Connection, places: Places, terms: Sequence[Term]) -> tuple[int, list[float], set[Place]]:
-    """How many messages there are, how rare each word is among them, and the places that hold any of the words."""
-    counts = [places.everything, *(_counted(*places.holders(Place.TEXT, term)) for term in terms)]
+def _rarities(
+    conn: Connection, places: Places, terms: Sequence[Term], most: int | None
+) -> tuple[int, list[float], set[Place]]:
+    """How many messages there are, how rare each word is among them, and the places that hold any of the words. `most`: counts no
+    further."""
+    counts = [places.everything, *(_counted(*places.holders(Place.TEXT, term), most) for term in terms)]
     elsewhere = [Place.SENDER, Place.NOTE, Place.ASKED]  # words of messages stand near others, as a rule
     counts += [_exists(*places.holders(place, *terms)) for place in elsewhere]
     sql = " UNION ALL ".join(
@@ -130,5 +141,6 @@ def _exists(sql: str, values: tuple[object, ...]) -> Part:
     return f"SELECT CASE WHEN EXISTS ({sql}) THEN 1 ELSE 0 END", values  # our own words
 
 
-def _counted(sql: str, values: tuple[object, ...]) -> Part:
-    return f"SELECT count(*) FROM ({sql}) d", values  # noqa: S608  # our own words
+def _counted(sql: str, values: tuple[object, ...], most: int | None) -> Part:
+    end = "" if most is None else f" LIMIT {most}"
+    return f"SELECT count(*) FROM ({sql}{end}) d", values  # noqa: S608  # our own words

@@ -213,8 +213,7 @@ def best(
     least: int = 2,
 ) -> list[Hit]:
     """The best hits of a parsed query in this scope. `least`: how many of its words count, however common they are."""
-    token = None if scope.ns is None else namespace_token(scope.ns)
-    found = _index(conn).find(conn, query, token, source, max(limit, sum(_PAGES)), cut_off, least)
+    found = _index(conn).find(conn, query, scope.ns, source, max(limit, sum(_PAGES)), cut_off, least)
     chosen: list[int] = []
     for size in (limit, *_PAGES):
         page, found = found[:size], found[size:]

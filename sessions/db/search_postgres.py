@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, delete, text
 
 from sessions.db.index_entry import Entry
-from sessions.db.query import Both, Either, Node, Query, Term, Without, words
+from sessions.db.query import Both, Either, Node, Query, Term, Without, namespace_token, words
 from sessions.db.ranking import Place, ranked, ranked_notes
 from sessions.db.schema import message_search
 
@@ -48,6 +48,7 @@ def find(
     cut_off: int | None,
     least: int = 2,
 ) -> list[int]:
+    ns = None if ns is None else namespace_token(ns)
     terms = [term for term in query.terms() if not term.prefix]
     parameters: dict[str, object] = {"limit": limit, "ns": ns, "source": source, "cut_off": cut_off}
     conditions: list[str] = []
@@ -89,6 +90,7 @@ def _newest(conn: Connection, conditions: list[str], parameters: dict[str, objec
 class _Places:
     """See `ranking.Places`."""
 
+    number = "CAST(%s AS double precision)"
     sources = (
         "SELECT CAST(j.value AS bigint) AS id, n.score FROM noted n JOIN observations o ON o.id = n.id,"
         " jsonb_array_elements_text(CAST(o.src AS jsonb)) j(value)"

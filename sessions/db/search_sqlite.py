@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import Connection, text
 
 from sessions.db.index_entry import Entry
-from sessions.db.query import Both, Either, Node, Query, Term, Without, words
+from sessions.db.query import Both, Either, Node, Query, Term, Without, namespace_token, words
 from sessions.db.ranking import Place, ranked, ranked_notes
 
 _ADD = (
@@ -25,6 +25,10 @@ _REMOVE = (
 )
 _TABLES = ("messages_fts", "messages_near", "messages_words", "observations_fts")
 _MERGE_PAGES = 500
+FEW = 1_000
+"""So many holders of a word are looked at one by one."""
+MANY = 1_000
+"""Among fewer messages it is quickest to walk through those of the namespace."""
 _SPEAKER = "\ue000"
 """Begins each word of a speaker's name, so that looking for it does not walk through all messages that contain the word."""
 
@@ -79,18 +83,22 @@ def find(
     cut_off: int | None,
     least: int = 2,
 ) -> list[int]:
+    token = None if ns is None else namespace_token(ns)
     terms = [term for term in query.terms() if not term.prefix]
     parameters: dict[str, object] = {"limit": limit, "source": source, "cut_off": cut_off}
     conditions: list[str] = []
     if query.literal and not (terms and isinstance(query.node, Term)):  # a phrase alone is found by ranking it
-        conditions.append(f"m.id IN ({_algebra(query.node, ns, parameters)})")
+        conditions.append(f"m.id IN ({_algebra(query.node, token, parameters)})")
     if source is not None:
         conditions.append("s.source = :source")
     if cut_off is not None:
         conditions.append("m.id < :cut_off")
     if not terms:
         return _newest(conn, conditions, parameters)
-    found = ranked(conn, _Places(ns), terms, None if conditions else limit, literal=query.literal, least=least)
+    few = _few(conn, terms) if ns is not None else frozenset[Term]()
+    found = ranked(
+        conn, _Places(token, ns, few), terms, None if conditions else limit, literal=query.literal, least=least
+    )
     return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
 
 
@@ -106,29 +114,50 @@ def _allowed(conn: Connection, found: list[int], conditions: list[str], paramete
     return list(conn.scalars(text(sql), {**parameters, "found": json.dumps(found)}))
 
 
-class _Places:
-    """See `ranking.Places`."""
+def _few(conn: Connection, terms: Sequence[Term]) -> frozenset[Term]:
+    """The words that few messages hold, in all namespaces together; none while there are not many messages. Stop words, which are not
+    among the words of neighbours, are never of them."""
+    if (conn.exec_driver_sql("SELECT max(id) FROM messages").scalar() or 0) < MANY:
+        return frozenset()
+    counted = f"(SELECT count(*) FROM ({_FTS.format('messages_near')} LIMIT {FEW + 1}))"  # noqa: S608  # our own words
+    sql = " UNION ALL ".join(f"SELECT {place}, {counted}" for place in range(len(terms)))  # our own words
+    rows = conn.exec_driver_sql(sql, tuple(_together(term.words) for term in terms))
+    return frozenset(terms[place] for place, held in rows if 0 < held <= FEW)
 
+
+class _Places:
+    """See `ranking.Places`. Words of `few` are looked up first and then checked for their namespace, which costs as much as they have
+    holders; for others the index walks through all messages of the namespace."""
+
+    number = "?"
     sources = "SELECT CAST(j.value AS INTEGER) AS id, n.score FROM noted n JOIN observations o ON o.id = n.id, json_each(o.src) j"
 
-    def __init__(self, ns: str | None) -> None:
+    def __init__(self, ns: str | None, plain_ns: str | None = None, few: frozenset[Term] = frozenset()) -> None:
+        self._plain_ns, self._few = plain_ns, few
         self._wall = "" if ns is None else f'ns : "{ns}" AND '
         self._near = () if ns is None else (ns,)
         self.everything = (
             ("SELECT count(*) FROM messages", ())
             if ns is None
-            else ("SELECT count(*) FROM messages_fts WHERE messages_fts MATCH ?", (f'ns : "{ns}"',))
+            else ("SELECT count(*) FROM messages_near WHERE messages_near MATCH ?", (f'"{ns}"',))
         )
 
     def holders(self, place: Place, *terms: Term) -> tuple[str, tuple[object, ...]]:
         match place:
+            case Place.TEXT if self._few.issuperset(terms):
+                return _OF_NAMESPACE.format("messages_fts"), (f"text : {_any(map(_quoted, terms))}", self._plain_ns)
+            case Place.NEAR if self._few.issuperset(terms):
+                return _OF_NAMESPACE.format("messages_near"), (
+                    _any(_together(term.words) for term in terms),
+                    self._plain_ns,
+                )
             case Place.TEXT:
                 return _FTS.format("messages_fts"), (f"{self._wall}text : {_any(map(_quoted, terms))}",)
             case Place.SENDER:
                 named = (f'"{_as_speaker(term.words)}"' for term in terms)
                 return _FTS.format("messages_fts"), (f"{self._wall}sender : {_any(named)}",)
             case Place.NEAR:
-                near = (" AND ".join(f'"{w}"' for w in (*self._near, *term.words)) for term in terms)
+                near = (_together((*self._near, *term.words)) for term in terms)
                 return _FTS.format("messages_near"), (_any(near),)
             case Place.NOTE:
                 return _FTS.format("observations_fts"), (f"{self._wall}text : {_any(map(_quoted, terms))}",)
@@ -140,7 +169,15 @@ def _any(of: Iterable[str]) -> str:
     return f"({' OR '.join(of)})"
 
 
+def _together(of: Iterable[str]) -> str:
+    return " AND ".join(f'"{word}"' for word in of)
+
+
 _FTS = "SELECT rowid AS id FROM {0} WHERE {0} MATCH ?"
+_OF_NAMESPACE = (
+    "SELECT m.id AS id FROM {0} CROSS JOIN messages m ON m.id = {0}.rowid CROSS JOIN sessions s ON s.id = m.session_id"
+    " WHERE {0} MATCH ? AND s.ns = ?"
+)
 
 
 def _newest(conn: Connection, conditions: list[str], parameters: dict[str, object]) -> list[int]:
