@@ -122,7 +122,7 @@ def _few(conn: Connection, terms: Sequence[Term]) -> frozenset[Term]:
     counted = f"(SELECT count(*) FROM ({_FTS.format('messages_near')} LIMIT {FEW + 1}))"  # noqa: S608  # our own words
     sql = " UNION ALL ".join(f"SELECT {place}, {counted}" for place in range(len(terms)))  # our own words
     rows = conn.exec_driver_sql(sql, tuple(_together(term.words) for term in terms))
-    return frozenset(terms[place] for place, held in rows if 0 < held <= FEW)
+    return frozenset(terms[row[0]] for row in rows if 0 < row[1] <= FEW)
 
 
 class _Places:

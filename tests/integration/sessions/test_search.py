@@ -326,3 +326,13 @@ def test_other_programs_may_read_the_search_table(home: Path, sqlite: Database) 
     with closing(sqlite3.connect(home / "state.db")) as conn:
         query = "SELECT content FROM messages WHERE id IN (SELECT rowid FROM messages_fts WHERE messages_fts MATCH 'swordfish')"
         assert conn.execute(query).fetchall() == [("swordfish",)]
+
+
+def test_a_rare_word_among_many_messages_is_found_in_its_own_namespace_only(database: Database) -> None:
+    conversation(database, OTHER, *(f"line {number} of a long talk" for number in range(1_100)), "the walrus is theirs")
+    conversation(database, KEY, "we feed the walrus", "yes", *["some other words"] * 8)
+    index_all(database, 2_000)
+    assert found(database, "walrus", ns=KEY) == ["we feed the walrus"]
+    assert found(database, "line walrus", ns=KEY)[0] == "we feed the walrus"
+    assert "the walrus is theirs" not in found(database, "walrus long talk", ns=KEY, limit=50)
+    assert found(database, "walrus", ns=OTHER)[0] == "the walrus is theirs"
