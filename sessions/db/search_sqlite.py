@@ -120,9 +120,11 @@ def _few(conn: Connection, terms: Sequence[Term]) -> frozenset[Term]:
     if (conn.exec_driver_sql("SELECT max(id) FROM messages").scalar() or 0) < MANY:
         return frozenset()
     counted = f"(SELECT count(*) FROM ({_FTS.format('messages_near')} LIMIT {FEW + 1}))"  # noqa: S608  # our own words
-    sql = " UNION ALL ".join(f"SELECT {place}, {counted}" for place in range(len(terms)))  # our own words
-    rows = conn.exec_driver_sql(sql, tuple(_together(term.words) for term in terms))
-    return frozenset(terms[row[0]] for row in rows if 0 < row[1] <= FEW)
+    sql = " UNION ALL ".join(
+        f"SELECT {place} WHERE {counted} BETWEEN 1 AND {FEW}" for place in range(len(terms))
+    )  # our own words
+    found: list[int] = list(conn.exec_driver_sql(sql, tuple(_together(term.words) for term in terms)).scalars())
+    return frozenset(terms[place] for place in found)
 
 
 class _Places:
