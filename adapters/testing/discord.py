@@ -37,6 +37,7 @@ class DiscordServer(DiscordApi):
         self.session = ""
         self._sockets: list[web.WebSocketResponse] = []
         self._pushes: set[asyncio.Task[None]] = set()
+        self._unsent: list[Json] = []
 
     def routes(self, app: web.Application) -> None:
         app.router.add_get("/", self._gateway)
@@ -113,12 +114,19 @@ class DiscordServer(DiscordApi):
         event = {"op": _DISPATCH, "t": name, "s": len(self.events) + 1, "d": data}
         self.events.append(event)
         for socket in self._sockets:
+            self._unsent.append(event)
             self._push(socket, event)
 
     def double(self) -> None:
         """The last message is dispatched once more."""
         last = next(event for event in reversed(self.events) if event["t"] == "MESSAGE_CREATE")
         self.dispatch("MESSAGE_CREATE", last["d"])
+
+    def reorder(self) -> None:
+        """The messages since the last `await` come in the other order. Their sequence numbers still rise, as a session's do."""
+        unsent = [event for event in self._unsent if event["t"] == "MESSAGE_CREATE"]
+        for event, data in zip(unsent, [event["d"] for event in reversed(unsent)], strict=True):
+            event["d"] = data
 
     def poison(self) -> None:
         self.dispatch("SOMETHING_NEW", {"a": [1]})
@@ -145,6 +153,7 @@ class DiscordServer(DiscordApi):
 
     def _push(self, socket: web.WebSocketResponse, event: Json) -> None:
         async def push() -> None:
+            self._unsent = [one for one in self._unsent if one is not event]
             with suppress(ConnectionError, RuntimeError):
                 await socket.send_str(json.dumps(event))
 

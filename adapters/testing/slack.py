@@ -170,6 +170,10 @@ class SlackServer(SlackApi):
         self.pending.append({**again, "attempt": 1})
         self._news.set()
 
+    def reorder(self) -> None:
+        """The events since the last `await` come in the other order."""
+        self.pending.reverse()
+
     def poison(self) -> None:
         self.event({"type": "message", "channel": 7, "ts": ["x"], "user": {"a": 1}, "text": None})
         self.push("events_api", {"type": "event_callback", "event": "nonsense"})

@@ -69,6 +69,10 @@ class Driver(abc.ABC):
     @abc.abstractmethod
     def double(self) -> None: ...
 
+    def reorder(self) -> None:
+        """What was said since the last `await` arrives in the other order."""
+        self.server.reorder()
+
     @abc.abstractmethod
     def poison(self) -> None: ...
 

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, text
 
 from gateway.chats import delivery, reachability, runner
 from gateway.chats.runner import PlatformState
@@ -35,6 +36,26 @@ async def test_doubled_and_unparseable_events(home: Path, driver: Driver) -> Non
         await s.answer_to("hello three")
         whole = "\n".join(driver.texts(dm))
         assert [whole.count(f"hello {n}") for n in ("one", "two", "three")] == [1, 1, 1]
+
+
+async def test_reordered_events(home: Path, driver: Driver) -> None:
+    async with scene(home, driver) as s:
+        await s.answer_to("hello zero")
+        said = [s.says(f"hello {n}") for n in ("one", "two", "three")]
+        driver.double()
+        driver.reorder()
+        await s.until(lambda: all(f"hello {n}" in "".join(driver.texts(driver.dm())) for n in ("one", "two", "three")))
+        await s.answer_to("hello four")
+        arrived = await s.app.database.read(_arrived)
+        assert arrived.index(said[2].text) < arrived.index(said[0].text)
+        whole = "\n".join(driver.texts(driver.dm()))
+        assert [whole.count(f"hello {n}") for n in ("zero", "one", "two", "three", "four")] == [1] * 5
+
+
+def _arrived(conn: Connection) -> list[str]:
+    """The people's messages, in the order in which they were taken in."""
+    rows = conn.scalars(text("SELECT content FROM messages WHERE role = 'user' ORDER BY id"))
+    return [line for row in rows for line in str(row).splitlines()]
 
 
 async def test_an_answer_waits_as_long_as_the_platform_asks(home: Path, driver: Driver) -> None:
