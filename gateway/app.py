@@ -30,6 +30,7 @@ from gateway.dispatch.base import Dispatch
 from gateway.dispatch.fair_queue import FairPlaces
 from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal
 from gateway.maintenance import Maintenance, Retention
+from gateway.observe import heap
 from gateway.observe.metrics import Metrics
 from gateway.observe.redaction import hide
 from gateway.observe.standstill import Standstills
@@ -176,9 +177,10 @@ async def running(app: App) -> AsyncGenerator[None]:
 
 
 async def _warm_up(app: App) -> None:
-    """Load what the first message would wait for."""
+    """Load what the first message would wait for, and return what loading it took."""
     await app.answering.model.warm_up()
     await asyncio.to_thread(lambda: Toolbox.of(app.settings.config.agents["main"].tools).schemas)
+    await asyncio.to_thread(heap.trim)
 
 
 def _model(

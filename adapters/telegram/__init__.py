@@ -1,7 +1,12 @@
 """Telegram. This file says what there is; the client library is imported by `adapter` alone."""
 
+import sys
+
 from adapters.registry import Manifest, Needed
 from sessions.keys import Platform
+
+# The client library imports httpx, and that its own command line, with rich and pygments 5 MB, unless there is none.
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # how Python notes that there is none
 
 MANIFEST = Manifest(
     platform=Platform.TELEGRAM,

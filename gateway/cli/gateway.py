@@ -20,6 +20,7 @@ from gateway.observe import heap, logging
 from gateway.observe.logging import get_logger
 from sessions import ids
 from sessions.clock import now_ms
+from sessions.db.upgrade_apart import upgrade_apart
 from sessions.errors import StateError
 from sessions.keys import SessionKey
 
@@ -51,8 +52,11 @@ def run(cli: Cli) -> None:
     process.raise_file_limit()
     heap.tune()
     sys.setswitchinterval(0.001)  # a thread that works on something large gives way to the event loop sooner
+    on_sqlite = not loaded.config.database.url.get_secret_value()
+    if on_sqlite and not process.is_held(cli.home):
+        upgrade_apart(cli.home)
     with process.only_one(cli.home) as was_killed:
-        if not loaded.config.database.url.get_secret_value():
+        if on_sqlite:
             _check_after_crash(cli.home / "state.db", was_killed=was_killed)
         asyncio.run(
             _serve(cli, loaded, seen, CrashGuard(cli.home, was_killed=was_killed), new=new, on_terminal=on_terminal)

@@ -30,10 +30,18 @@ class AlreadyRunning(Unusable):
     """Another daemon serves this home."""
 
 
+_PID_FILE = "gateway.pid"
+
+
+def is_held(home: Path) -> bool:
+    """Whether a daemon serves this home, or one was killed there."""
+    return (home / _PID_FILE).exists()
+
+
 @contextlib.contextmanager
 def only_one(home: Path) -> Generator[bool]:
     """Hold the home for this daemon; True when the one before it was killed. Raises AlreadyRunning."""
-    path = home / "gateway.pid"
+    path = home / _PID_FILE
     was_killed = path.exists()
     descriptor = _held(path, home)
     try:

@@ -11,7 +11,7 @@ _PATTERN = "state.before-*.db"
 
 def keep_copy(path: Path) -> Path | None:
     """Copies the database when it is of an older version; the copies of earlier upgrades go. Returns the copy. Raises sqlite3.Error."""
-    revision = _revision(path) if path.exists() else None
+    revision = revision_of(path) if path.exists() else None
     if revision is None or revision >= HEAD:
         return None
     drop_copies(path.parent)
@@ -29,7 +29,7 @@ def drop_copies(home: Path, *, older_than: float | None = None) -> None:
             copy.unlink(missing_ok=True)
 
 
-def _revision(path: Path) -> str | None:
+def revision_of(path: Path) -> str | None:
     with contextlib.closing(sqlite3.connect(path)) as conn:
         try:
             row = conn.execute("SELECT version_num FROM alembic_version").fetchone()

@@ -70,6 +70,44 @@ def test_the_daemon_holds_nothing_in_memory_that_it_has_no_use_for():
     assert not modules & {"rich", "pygments", "alembic", "sqlalchemy.dialects.postgresql", "telegram"}
 
 
+@pytest.mark.parametrize("adapter", ["telegram", "discord", "slack", "whatsapp"])
+def test_a_platform_loads_nothing_to_print_with(adapter):
+    code = f"""
+import json, sys, gateway.cli.gateway
+from adapters import registry
+registry._load(registry.manifest({adapter!r}).adapter)
+print(json.dumps(sorted(sys.modules)))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert not {name.partition(".")[0] for name in json.loads(ended.stdout)} & {"rich", "pygments"}
+
+
+@pytest.mark.parametrize("start", ["first", "second"])
+def test_a_daemon_holds_nothing_of_the_migrations(tmp_path, start):
+    code = """
+import json, sys
+from gateway.app import open_app
+from gateway.cli import gateway
+from gateway.cli.main import hermes
+
+async def look(cli, loaded, *_, **__):
+    async with open_app(cli.home, loaded):
+        print(json.dumps(sorted(sys.modules)))
+
+gateway._serve = look
+hermes.main(["--home", sys.argv[1], "gateway", "run"], standalone_mode=False)
+"""
+    (tmp_path / "config.yaml").write_text("model: {provider: practice}\n")
+    for _ in range(["first", "second"].index(start) + 1):
+        command = [sys.executable, "-c", code, str(tmp_path)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    modules = {name.partition(".")[0] for name in json.loads(ended.stdout.splitlines()[-1])}
+
+    assert "sqlalchemy" in modules
+    assert not modules & {"alembic", "mako", "pygments"}
+
+
 def test_the_client_library_is_loaded_before_the_first_message(tmp_path):
     (tmp_path / "config.yaml").write_text("model: {base_url: 'http://127.0.0.1:9/v1', name: m, api_key: k}\n")
     code = """
