@@ -10,7 +10,7 @@ from click.exceptions import Exit
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.database_access import opened_if_there
 from gateway.cli.doctor import home_checks, machine_checks, service_checks
-from gateway.cli.doctor.finding import Finding, Patient, Severity, problem, warning
+from gateway.cli.doctor.finding import Diagnosis, Patient, Severity, problem, warning
 from gateway.cli.formatting import as_json, counted
 from gateway.config.load import Loaded, load_sources
 from gateway.config.problems import BadConfig
@@ -23,7 +23,7 @@ from sessions.errors import StateError
 FAILED = 1
 _COLOURS = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
-CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[Patient], Iterator[Diagnosis]], ...] = (
     home_checks.permissions,
     home_checks.foreign,
     home_checks.database,
@@ -36,7 +36,7 @@ CHECKS: tuple[Callable[[Patient], Iterator[Finding]], ...] = (
     machine_checks.installation,
     machine_checks.time_zone,
 )
-ASKING: tuple[Callable[[Patient], AsyncIterator[Finding]], ...] = (service_checks.model, service_checks.platforms)
+ASKING: tuple[Callable[[Patient], AsyncIterator[Diagnosis]], ...] = (service_checks.model, service_checks.platforms)
 
 
 @click.command()
@@ -65,7 +65,7 @@ def _count() -> int:
     return len(CHECKS) + len(ASKING) + 1  # and the configuration
 
 
-def _mend(finding: Finding) -> bool:
+def _mend(finding: Diagnosis) -> bool:
     if finding.fix is None:
         return False
     try:
@@ -75,8 +75,8 @@ def _mend(finding: Finding) -> bool:
     return True
 
 
-def _examine(cli: Cli) -> list[Finding]:
-    findings: list[Finding] = []
+def _examine(cli: Cli) -> list[Diagnosis]:
+    findings: list[Diagnosis] = []
     with ExitStack() as stack:
         loaded = _configuration(cli, findings)
         database = _database(cli, stack, findings)
@@ -90,16 +90,16 @@ def _examine(cli: Cli) -> list[Finding]:
     return findings
 
 
-async def _asked(patient: Patient) -> list[Finding]:
+async def _asked(patient: Patient) -> list[Diagnosis]:
     return [finding for check in ASKING async for finding in check(patient)]
 
 
-def _unusable(error: Exception) -> Finding:
+def _unusable(error: Exception) -> Diagnosis:
     what = str(error).splitlines()[0]
     return problem("database.unusable", what, "hermes restore FILE   with the last good backup")
 
 
-def _configuration(cli: Cli, findings: list[Finding]) -> Loaded | None:
+def _configuration(cli: Cli, findings: list[Diagnosis]) -> Loaded | None:
     try:
         loaded = load_sources(cli.home, Sources.of(cli.home, cli.environ).as_the_service_sees_it(cli.home))
     except BadConfig as bad:
@@ -113,7 +113,7 @@ def _configuration(cli: Cli, findings: list[Finding]) -> Loaded | None:
     return loaded
 
 
-def _database(cli: Cli, stack: ExitStack, findings: list[Finding]) -> Database | None:
+def _database(cli: Cli, stack: ExitStack, findings: list[Diagnosis]) -> Database | None:
     try:
         return stack.enter_context(opened_if_there(cli))
     except (StateError, BadHome, OSError) as error:
@@ -123,7 +123,7 @@ def _database(cli: Cli, stack: ExitStack, findings: list[Finding]) -> Database |
         return None
 
 
-def _lines(findings: Sequence[Finding], mended: Sequence[Finding], *, fix: bool) -> Iterator[str]:
+def _lines(findings: Sequence[Diagnosis], mended: Sequence[Diagnosis], *, fix: bool) -> Iterator[str]:
     for finding in mended:
         yield f"  {click.style('mended ', fg='green')}  {finding.what}"
     for finding in findings:

@@ -19,7 +19,7 @@ class Severity(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Diagnosis:
     """`code` is stable: programs and the runbook know it. `fix` mends it and harms nothing; None: a person has to."""
 
     code: str
@@ -43,16 +43,16 @@ class Finding:
         }
 
 
-def problem(code: str, what: str, remedy: str, fix: Callable[[], None] | None = None) -> Finding:
-    return Finding(code=code, severity=Severity.PROBLEM, what=what, remedy=remedy, fix=fix)
+def problem(code: str, what: str, remedy: str, fix: Callable[[], None] | None = None) -> Diagnosis:
+    return Diagnosis(code=code, severity=Severity.PROBLEM, what=what, remedy=remedy, fix=fix)
 
 
-def warning(code: str, what: str, remedy: str, fix: Callable[[], None] | None = None) -> Finding:
-    return Finding(code=code, severity=Severity.WARNING, what=what, remedy=remedy, fix=fix)
+def warning(code: str, what: str, remedy: str, fix: Callable[[], None] | None = None) -> Diagnosis:
+    return Diagnosis(code=code, severity=Severity.WARNING, what=what, remedy=remedy, fix=fix)
 
 
-def note(code: str, what: str, remedy: str) -> Finding:
-    return Finding(code=code, severity=Severity.NOTE, what=what, remedy=remedy)
+def note(code: str, what: str, remedy: str) -> Diagnosis:
+    return Diagnosis(code=code, severity=Severity.NOTE, what=what, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

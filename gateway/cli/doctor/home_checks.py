@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from gateway.cli.doctor.finding import Finding, Patient, note, problem, warning
+from gateway.cli.doctor.finding import Diagnosis, Patient, note, problem, warning
 from gateway.home import is_open
 from gateway.texts.times import span
 from sessions import gauges, meta, store
@@ -23,7 +23,7 @@ _DAY_MS = 24 * 3_600_000
 _FOREVER = 3_600.0
 
 
-def permissions(patient: Patient) -> Iterator[Finding]:
+def permissions(patient: Patient) -> Iterator[Diagnosis]:
     if not patient.home.is_dir():
         yield note("home.missing", f"There is no home at {patient.home} yet.", "hermes setup   or   hermes gateway run")
         return
@@ -41,7 +41,7 @@ def permissions(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def database(patient: Patient) -> Iterator[Finding]:
+def database(patient: Patient) -> Iterator[Diagnosis]:
     path = patient.home / DATABASE
     if patient.database is None or patient.database.dialect != "sqlite" or not path.exists():
         return
@@ -58,14 +58,14 @@ def database(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def disk(patient: Patient) -> Iterator[Finding]:
+def disk(patient: Patient) -> Iterator[Diagnosis]:
     place = patient.home if patient.home.exists() else patient.home.parent
     if place.exists() and (free := shutil.disk_usage(place).free) < LEAST_FREE_BYTES:
         what = f"Only {free / 2**20:.0f} MB are free where {patient.home} is."
         yield problem("disk.low", what, "Make room, or: hermes sessions prune --older-than 90")
 
 
-def backup(patient: Patient) -> Iterator[Finding]:
+def backup(patient: Patient) -> Iterator[Diagnosis]:
     if patient.database is None or patient.database.dialect != "sqlite":
         return
     if patient.database.read_now(store.stats).messages == 0:
@@ -78,7 +78,7 @@ def backup(patient: Patient) -> Iterator[Finding]:
         yield warning("backup.old", f"The last backup is {span(age / 1000)} old.", remedy)
 
 
-def undelivered(patient: Patient) -> Iterator[Finding]:
+def undelivered(patient: Patient) -> Iterator[Diagnosis]:
     if patient.database is None:
         return
     numbers = patient.database.read_now(gauges.look)
@@ -90,7 +90,7 @@ def undelivered(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def foreign(patient: Patient) -> Iterator[Finding]:
+def foreign(patient: Patient) -> Iterator[Diagnosis]:
     """Another program of a similar name keeps its things in the same folder."""
     if (patient.home / "hermes-agent").is_dir() or (patient.home / "auth.json").exists():
         what = f"{patient.home} also holds files of another program, Hermes Agent."

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.cli.doctor.finding import Finding, Patient, note, problem, warning
+from gateway.cli.doctor.finding import Diagnosis, Patient, note, problem, warning
 from gateway.cli.doctor.home_checks import package_roots
 from sessions import workers
 from sessions.workers import WorkerState
@@ -14,7 +14,7 @@ from sessions.workers import WorkerState
 LEAST_SQLITE = (3, 35, 0)
 
 
-def daemon(patient: Patient) -> Iterator[Finding]:
+def daemon(patient: Patient) -> Iterator[Diagnosis]:
     rows = patient.database.read_now(workers.everyone) if patient.database is not None else []
     if not rows:
         yield note(
@@ -29,7 +29,7 @@ def daemon(patient: Patient) -> Iterator[Finding]:
             yield problem("config.refused", what, "hermes config check   shows what to write")
 
 
-def port(patient: Patient) -> Iterator[Finding]:
+def port(patient: Patient) -> Iterator[Diagnosis]:
     if patient.loaded is None or _is_running(patient):
         return
     section = patient.loaded.config.api
@@ -47,7 +47,7 @@ def _is_running(patient: Patient) -> bool:
     return any(row.state_at(patient.now) is WorkerState.READY for row in rows)
 
 
-def service(_: Patient) -> Iterator[Finding]:
+def service(_: Patient) -> Iterator[Diagnosis]:
     if shutil.which("systemctl") is None or not Path("/run/systemd/system").is_dir():
         return
     folders = (Path("/etc/systemd/system"), Path.home() / ".config/systemd/user")
@@ -55,7 +55,7 @@ def service(_: Patient) -> Iterator[Finding]:
         yield note("service.missing", "The gateway does not start with the machine.", "hermes gateway install")
 
 
-def installation(_: Patient) -> Iterator[Finding]:
+def installation(_: Patient) -> Iterator[Diagnosis]:
     roots = package_roots()
     if len(roots) > 1:
         what = f"The packages gateway, adapters and sessions come from different places: {', '.join(map(str, sorted(roots)))}."
@@ -69,7 +69,7 @@ def installation(_: Patient) -> Iterator[Finding]:
         yield problem("sqlite.version", what, "Use a Python that brings a newer SQLite.")
 
 
-def time_zone(patient: Patient) -> Iterator[Finding]:
+def time_zone(patient: Patient) -> Iterator[Diagnosis]:
     written = patient.loaded is not None and "timezone" in patient.loaded.config.session_reset.model_fields_set
     if not written and not Path("/etc/localtime").exists():
         what = "This machine has no time zone, so days begin in UTC."

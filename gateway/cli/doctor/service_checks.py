@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from adapters.base import ChecksSetup, DeliveryError, TryLater, Unauthorized
 from adapters.registry import Unavailable, build, manifest
-from gateway.cli.doctor.finding import Finding, Patient, note, problem, warning
+from gateway.cli.doctor.finding import Diagnosis, Patient, note, problem, warning
 from gateway.config.daemon_settings import platform_sections
 from gateway.config.load import Loaded
 from gateway.config.model_choice import ChosenModel, ask_ollama, choose_model
@@ -18,7 +18,7 @@ TIMEOUT_SECONDS = 10.0
 MOST_SKEW_SECONDS = 60
 
 
-async def model(patient: Patient) -> AsyncIterator[Finding]:
+async def model(patient: Patient) -> AsyncIterator[Diagnosis]:
     if patient.loaded is None:
         return
     chosen = await asyncio.to_thread(choose_model, patient.loaded.config, patient.loaded.variables, ask_ollama)
@@ -66,7 +66,7 @@ def _names(listed: Any) -> frozenset[str]:
     return frozenset(str(row.get("id")) for row in cast(list[dict[str, Any]], rows or []))
 
 
-async def platforms(patient: Patient) -> AsyncIterator[Finding]:
+async def platforms(patient: Patient) -> AsyncIterator[Diagnosis]:
     """Each enabled platform says who we are there; who may talk to us is known."""
     if patient.loaded is None:
         return
@@ -75,7 +75,7 @@ async def platforms(patient: Patient) -> AsyncIterator[Finding]:
             yield finding
 
 
-async def _platform(patient: Patient, loaded: Loaded, name: str) -> AsyncIterator[Finding]:
+async def _platform(patient: Patient, loaded: Loaded, name: str) -> AsyncIterator[Diagnosis]:
     title, section = manifest(name).title, platform_sections(loaded.config)[name]
     try:
         adapter = build(name, section, webhook_url=f"{loaded.config.api.public_url}/webhooks/{name}")

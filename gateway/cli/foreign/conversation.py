@@ -86,7 +86,7 @@ def _as_import(message: ForeignMessage) -> ImportedMessage:
 
 
 @dataclass(slots=True, kw_only=True)
-class ForeignHome:
+class HomeContents:
     """`notes`: what the other program remembers. `left_out`: what was not taken, in words."""
 
     conversations: list[ForeignConversation] = field(default_factory=list[ForeignConversation])

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.foreign.conversation import ForeignConversation, ForeignHome, ForeignMessage
+from gateway.cli.foreign.conversation import ForeignConversation, ForeignMessage, HomeContents
 from sessions.errors import Invalid
 from sessions.keys import ChatKind
 from sessions.records import Role
@@ -17,11 +17,11 @@ _BETWEEN_NOTES = "\n§\n"
 _KINDS = {"dm": ChatKind.DM, "group": ChatKind.GROUP, "supergroup": ChatKind.GROUP, "channel": ChatKind.CHANNEL}
 
 
-def read(home: Path) -> ForeignHome:
+def read(home: Path) -> HomeContents:
     """Raises Invalid when this is no home of Hermes Agent."""
     if not (home / "state.db").exists():
         raise Invalid(f"{home} is no home of Hermes Agent: it has no state.db.")
-    found = ForeignHome()
+    found = HomeContents()
     try:
         with closing(sqlite3.connect(home / "state.db")) as conn:
             conn.row_factory = sqlite3.Row
@@ -39,7 +39,7 @@ def read(home: Path) -> ForeignHome:
     return found
 
 
-def _take(conn: sqlite3.Connection, session: dict[str, Any], found: ForeignHome) -> None:
+def _take(conn: sqlite3.Connection, session: dict[str, Any], found: HomeContents) -> None:
     messages = list(_messages(conn, session["id"], found))
     if not messages:
         found.left_out.append(f"session {session['id']}: it has no messages")
@@ -59,7 +59,7 @@ def _take(conn: sqlite3.Connection, session: dict[str, Any], found: ForeignHome)
     )
 
 
-def _messages(conn: sqlite3.Connection, session_id: str, found: ForeignHome) -> Iterator[ForeignMessage]:
+def _messages(conn: sqlite3.Connection, session_id: str, found: HomeContents) -> Iterator[ForeignMessage]:
     for row in conn.execute("SELECT * FROM messages WHERE session_id = ? ORDER BY id", (session_id,)).fetchall():
         message = dict(row)
         if not message.get("active", 1) and not message.get("compacted", 0):

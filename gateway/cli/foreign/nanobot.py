@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.foreign.conversation import ForeignConversation, ForeignHome, ForeignMessage, notes_in, text_of
+from gateway.cli.foreign.conversation import ForeignConversation, ForeignMessage, HomeContents, notes_in, text_of
 from sessions.errors import Invalid
 from sessions.keys import ChatKind
 from sessions.records import Role
@@ -14,9 +14,9 @@ from sessions.records import Role
 PROGRAM = "nanobot"
 
 
-def read(home: Path) -> ForeignHome:
+def read(home: Path) -> HomeContents:
     """Raises Invalid when there is nothing of nanobot in this folder."""
-    found = ForeignHome()
+    found = HomeContents()
     for path in sorted(home.rglob("*.jsonl")):
         _take(path, found)
     for path in sorted(home.rglob("memory/MEMORY.md")):
@@ -26,7 +26,7 @@ def read(home: Path) -> ForeignHome:
     return found
 
 
-def _take(path: Path, found: ForeignHome) -> None:
+def _take(path: Path, found: HomeContents) -> None:
     lines = list(_lines(path, found))
     about = next((line for line in lines if line.get("_type") == "metadata"), None)
     if about is None:
@@ -52,7 +52,7 @@ def _take(path: Path, found: ForeignHome) -> None:
     )
 
 
-def _lines(path: Path, found: ForeignHome) -> Iterator[dict[str, Any]]:
+def _lines(path: Path, found: HomeContents) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1):
         try:
             data = json.loads(line)
@@ -63,7 +63,7 @@ def _lines(path: Path, found: ForeignHome) -> Iterator[dict[str, Any]]:
             yield data
 
 
-def _message(line: dict[str, Any], name: str, found: ForeignHome) -> ForeignMessage | None:
+def _message(line: dict[str, Any], name: str, found: HomeContents) -> ForeignMessage | None:
     if line["role"] not in set(Role):
         found.left_out.append(f"a message with the role {line['role']} in session {name}")
         return None

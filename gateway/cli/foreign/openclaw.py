@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.foreign.conversation import ForeignConversation, ForeignHome, ForeignMessage, notes_in, text_of
+from gateway.cli.foreign.conversation import ForeignConversation, ForeignMessage, HomeContents, notes_in, text_of
 from sessions.errors import Invalid
 from sessions.keys import ChatKind
 from sessions.records import Role
@@ -20,9 +20,9 @@ _WINDOWS = "SELECT * FROM session_windows ORDER BY created_at, session_id"
 _EVENTS = "SELECT event_json FROM transcript_events WHERE session_id = ? ORDER BY seq"
 
 
-def read(home: Path) -> ForeignHome:
+def read(home: Path) -> HomeContents:
     """Raises Invalid when there is nothing of OpenClaw in this folder."""
-    found = ForeignHome()
+    found = HomeContents()
     for path in sorted(home.rglob("openclaw-agent.sqlite")):
         _database(path, found)
     for path in sorted([*home.glob("workspace*/MEMORY.md"), *home.glob("workspace*/memory/*.md")]):
@@ -32,7 +32,7 @@ def read(home: Path) -> ForeignHome:
     return found
 
 
-def _database(path: Path, found: ForeignHome) -> None:
+def _database(path: Path, found: HomeContents) -> None:
     try:
         with closing(sqlite3.connect(path)) as conn:
             conn.row_factory = sqlite3.Row
@@ -53,7 +53,7 @@ def _peer(conn: sqlite3.Connection, window: Mapping[str, Any]) -> str:
     return str(row[0]) if row else ""
 
 
-def _take(window: Mapping[str, Any], events: Iterable[dict[str, Any]], peer: str, found: ForeignHome) -> None:
+def _take(window: Mapping[str, Any], events: Iterable[dict[str, Any]], peer: str, found: HomeContents) -> None:
     messages = [made for event in events if event.get("type") == "message" for made in _messages(event, window, found)]
     if not messages:
         found.left_out.append(f"session {window['session_id']}: it has no messages")
@@ -73,7 +73,7 @@ def _take(window: Mapping[str, Any], events: Iterable[dict[str, Any]], peer: str
     )
 
 
-def _messages(event: dict[str, Any], window: Mapping[str, Any], found: ForeignHome) -> Iterator[ForeignMessage]:
+def _messages(event: dict[str, Any], window: Mapping[str, Any], found: HomeContents) -> Iterator[ForeignMessage]:
     message: dict[str, Any] = event.get("message") or {}
     role = _ROLES.get(str(message.get("role")))
     if role is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.cli.foreign import hermes_agent, nanobot, openclaw
-from gateway.cli.foreign.conversation import ForeignHome
+from gateway.cli.foreign.conversation import HomeContents
 from gateway.cli.formatting import counted
 from gateway.cli.render import Progress
 from sessions import memory
@@ -18,7 +18,7 @@ from sessions.errors import Invalid
 from sessions.export import import_session
 from sessions.keys import OWNER_NAMESPACE
 
-READERS: Mapping[str, Callable[[Path], ForeignHome]] = {
+READERS: Mapping[str, Callable[[Path], HomeContents]] = {
     hermes_agent.PROGRAM: hermes_agent.read,
     openclaw.PROGRAM: openclaw.read,
     nanobot.PROGRAM: nanobot.read,
@@ -73,7 +73,7 @@ def _copy(folder: Path) -> Generator[Path]:
         yield copied
 
 
-def _note(database: Database, text: str, found: ForeignHome) -> bool:
+def _note(database: Database, text: str, found: HomeContents) -> bool:
     known = {each.text for each in database.read_now(memory.open_notes, OWNER_NAMESPACE)}
     if " ".join(text.split()) in known:
         return False

@@ -9,7 +9,7 @@ from adapters.registry import OUR_OWN, is_built, manifest
 from gateway.cli.setup.answers import Answers
 from gateway.cli.setup.live_checks import NotWorking, call_model, who_is
 from gateway.cli.setup.ownership import offer_ownership
-from gateway.cli.setup.questions import Choice, GoBack, ask, choose, choose_several, confirm
+from gateway.cli.setup.questions import GoBack, MenuItem, ask, choose, choose_several, confirm
 from gateway.config.model_choice import OPENAI, OPENROUTER, ask_ollama
 from gateway.config.problems import BadConfig
 
@@ -17,10 +17,10 @@ KEEP, PRACTICE, OLLAMA, OTHER = "keep", "practice", "ollama", "other"
 _ENDPOINTS = {OPENAI: "gpt-5-mini", OPENROUTER: "openai/gpt-5-mini"}
 _OLLAMA_URL = "http://127.0.0.1:11434/v1"
 _RESETS = (
-    Choice(value="both", text="after a day of silence, and every morning at four"),
-    Choice(value="idle", text="after a day of silence"),
-    Choice(value="daily", text="every morning at four"),
-    Choice(value="none", text="never by itself; /new does it"),
+    MenuItem(value="both", text="after a day of silence, and every morning at four"),
+    MenuItem(value="idle", text="after a day of silence"),
+    MenuItem(value="daily", text="every morning at four"),
+    MenuItem(value="none", text="never by itself; /new does it"),
 )
 
 Step = Callable[[Answers], None]
@@ -69,18 +69,18 @@ def model(answers: Answers) -> None:
 def _choose_model(answers: Answers) -> None:
     loaded = answers.loaded
     found = ask_ollama()
-    now = [Choice(value=KEEP, text=f"as it is: {loaded.config.model.name}")] if loaded.config.model.name else []
-    detected = [Choice(value=OLLAMA, text=f"{found}, the Ollama on this machine; free")] if found else []
+    now = [MenuItem(value=KEEP, text=f"as it is: {loaded.config.model.name}")] if loaded.config.model.name else []
+    detected = [MenuItem(value=OLLAMA, text=f"{found}, the Ollama on this machine; free")] if found else []
     keys = [
-        Choice(value=url, text=f"{name} at {url.split('/')[2]}" + ("   (a key is set here)" if _has_key(url) else ""))
+        MenuItem(value=url, text=f"{name} at {url.split('/')[2]}" + ("   (a key is set here)" if _has_key(url) else ""))
         for url, name in _ENDPOINTS.items()
     ]
     choices = [
         *now,
         *detected,
         *keys,
-        Choice(value=OTHER, text="another endpoint that speaks the OpenAI API"),
-        Choice(value=PRACTICE, text="none yet: the built-in demo, offline, not a real AI"),
+        MenuItem(value=OTHER, text="another endpoint that speaks the OpenAI API"),
+        MenuItem(value=PRACTICE, text="none yet: the built-in demo, offline, not a real AI"),
     ]
     wanted = choose("Which model answers?", choices, default=choices[0].value)
     match wanted:
@@ -121,7 +121,7 @@ def _keep(answers: Answers, values: dict[str, str]) -> None:
 
 def platforms(answers: Answers) -> None:
     names = [name for name in OUR_OWN if is_built(name)]
-    choices = [Choice(value=name, text=manifest(name).title) for name in names]
+    choices = [MenuItem(value=name, text=manifest(name).title) for name in names]
     for name in choose_several("In which chats should it answer?", choices):
         click.echo()
         platform(answers, name)

@@ -13,7 +13,7 @@ class GoBack(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class MenuItem:
     value: str
     text: str
 
@@ -25,7 +25,7 @@ def ask(question: str, *, default: str = "", secret: bool = False) -> str:
     return session.prompt(shown, is_password=secret).strip() or default
 
 
-def choose(question: str, choices: Sequence[Choice], *, default: str) -> str:
+def choose(question: str, choices: Sequence[MenuItem], *, default: str) -> str:
     """The value of the choice whose number is typed. Raises as `ask`."""
     click.echo(question)
     for number, choice in enumerate(choices, 1):
@@ -39,7 +39,7 @@ def choose(question: str, choices: Sequence[Choice], *, default: str) -> str:
         click.echo(f"  Type a number from 1 to {len(choices)}.")
 
 
-def choose_several(question: str, choices: Sequence[Choice]) -> list[str]:
+def choose_several(question: str, choices: Sequence[MenuItem]) -> list[str]:
     """The values of the numbers that are typed; none for an empty line. Raises as `ask`."""
     click.echo(question)
     for number, choice in enumerate(choices, 1):
