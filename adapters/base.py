@@ -240,3 +240,18 @@ class ChecksSetup(Protocol):
     async def check(self) -> str:
         """Who we are on the platform, as a human would say it. Raises Unauthorized or TryLater."""
         ...
+
+
+@runtime_checkable
+class NotesSetup(Protocol):
+    def setup_notes(self) -> Sequence[str]:
+        """What is left to do on the platform, or good to know of its settings, a sentence each. Called after `check`."""
+        ...
+
+
+@runtime_checkable
+class LinksToChat(Protocol):
+    def chat_link(self, code: str) -> str:
+        """The address that opens a chat with the bot, in which the greeting and `code` are typed in already. Called after `check`;
+        empty before."""
+        ...

@@ -65,6 +65,11 @@ def everyone(conn: Connection) -> list[WorkerRow]:
     return [WorkerRow.from_row(row) for row in rows]
 
 
+def any_ready(conn: Connection, now: int) -> bool:
+    """Whether a gateway runs on this database."""
+    return any(row.state_at(now) is WorkerState.READY for row in everyone(conn))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRow:
     """What only one worker may do at a time, and who does it."""

@@ -16,7 +16,7 @@ MANIFEST = Manifest(
     setup_steps=(
         "Open discord.com/developers/applications → New Application, and choose a name.",
         "Bot → Privileged Gateway Intents: switch Message Content Intent on, and save.",
-        "Bot → Reset Token, and paste the token. Later: Installation → install link, for your server.",
+        "Bot → Reset Token, and paste the token.",
     ),
     chat_kinds=(ChatKind.DM, ChatKind.CHANNEL),
 )

@@ -21,6 +21,7 @@ from adapters.base import (
     Deliver,
     EditsMessages,
     FetchesMedia,
+    NotesSetup,
     OffersCommands,
     Pace,
     Reacts,
@@ -51,6 +52,14 @@ _MESSAGES = "/channels/{channel_id}/messages"
 _MESSAGE = "/channels/{channel_id}/messages/{message_id}"
 _REACTION = "/channels/{channel_id}/messages/{message_id}/reactions/{emoji}/@me"
 
+PERMISSIONS = discord.Permissions(
+    view_channel=True,
+    send_messages=True,
+    send_messages_in_threads=True,
+    read_message_history=True,
+    attach_files=True,
+    add_reactions=True,
+)
 log = structlog.get_logger(__name__)
 
 
@@ -64,6 +73,7 @@ class Discord(
     FetchesMedia,
     OffersCommands,
     ChecksSetup,
+    NotesSetup,
     ReportsLiveness,
     SendsOnce,
     CatchesUp,
@@ -81,6 +91,7 @@ class Discord(
         self._token = config.token.get_secret_value()
         self._rest = Rest(self._token)
         self._me: Me | None = None
+        self._application = 0
         self._last_success: float | None = None
         self._tell_success: Callable[[], None] = lambda: None
         self._seen: int | None = None
@@ -195,10 +206,17 @@ class Discord(
     async def check(self) -> str:
         client = await self._rest.client()
         about = as_object(await self._rest.call("GET", "/applications/@me"))
+        self._application = int(text(about, "id") or 0)
         flags = discord.ApplicationFlags._from_value(int(text(about, "flags") or 0))  # pyright: ignore[reportPrivateUsage]
         if not (flags.gateway_message_content or flags.gateway_message_content_limited):
             raise Unauthorized(NO_INTENT)
         return f"@{client.user.name if client.user else 'the bot'}"
+
+    def setup_notes(self) -> Sequence[str]:
+        link = discord.utils.oauth_url(
+            self._application, permissions=PERMISSIONS, scopes=("bot", "applications.commands")
+        )
+        return (f"Add it to your server: {link}",)
 
     async def close(self) -> None:
         await self._rest.close()

@@ -1,6 +1,7 @@
 """Slack. This file says what there is; the client library is imported by `adapter` and what it uses."""
 
 from adapters.registry import Manifest, Needed
+from adapters.slack.app_manifest import create_link
 from sessions.keys import Platform
 
 MANIFEST = Manifest(
@@ -19,8 +20,8 @@ MANIFEST = Manifest(
     webhook_mode="http",
     start="/hermes start",
     setup_steps=(
-        "Open api.slack.com/apps → Create New App → From a manifest, and paste docs/platforms/slack-manifest.yaml.",
+        f"Open this page, choose the workspace, and press Create: {create_link()}",
         "Basic Information → App-Level Tokens → Generate, with connections:write: that is app_token.",
-        "Install App: the Bot User OAuth Token is bot_token. Later: /invite @hermes in a channel.",
+        "Install App: the Bot User OAuth Token is bot_token.",
     ),
 )

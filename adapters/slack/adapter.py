@@ -22,6 +22,7 @@ from adapters.base import (
     EditsMessages,
     FetchesMedia,
     HomePage,
+    NotesSetup,
     Pace,
     ProbesChats,
     Reacts,
@@ -71,6 +72,7 @@ class Slack(
     FetchesMedia,
     ReceivesWebhooks,
     ChecksSetup,
+    NotesSetup,
     ReportsLiveness,
 ):
     """An event is acknowledged by a middleware of bolt, after it was delivered; there are no listeners behind it."""
@@ -174,6 +176,10 @@ class Slack(
     async def check(self) -> str:
         me = await self._identify()
         return f"@{self._names.known(me.user) or me.user} in {self._workspace}"
+
+    def setup_notes(self) -> Sequence[str]:
+        name = (self._names.known(self._me.user) if self._me else None) or "hermes"
+        return (f"In a channel where it should answer, type: /invite @{name}",)
 
     async def _identify(self) -> Me:
         data, headers = await self._web.ask_with_headers("auth.test")

@@ -35,6 +35,8 @@ from adapters.base import (
     Deliver,
     EditsMessages,
     FetchesMedia,
+    LinksToChat,
+    NotesSetup,
     OffersCommands,
     Pace,
     Reacts,
@@ -92,6 +94,8 @@ class Telegram(
     ReceivesWebhooks,
     OffersCommands,
     ChecksSetup,
+    LinksToChat,
+    NotesSetup,
     ReportsLiveness,
 ):
     platform: str = Platform.TELEGRAM
@@ -157,6 +161,14 @@ class Telegram(
     async def check(self) -> str:
         me = await self._identify()
         return f"@{me.username} ({me.full_name})"
+
+    def chat_link(self, code: str) -> str:
+        return f"https://t.me/{self._me.username}?start={code}" if self._me else ""
+
+    def setup_notes(self) -> Sequence[str]:
+        if self._me is None or self._me.can_read_all_group_messages:
+            return ()
+        return ("In groups it reads only mentions and replies (privacy mode). That is right for most.",)
 
     async def receive(self, headers: Mapping[str, str], body: bytes, deliver: Deliver) -> WebhookReply | None:
         given = next((value for name, value in headers.items() if name.lower() == SECRET_HEADER), "")

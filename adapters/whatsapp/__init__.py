@@ -24,6 +24,5 @@ MANIFEST = Manifest(
         "Open developers.facebook.com, make an app of type Business, and add the product WhatsApp.",
         "Make a system user with the permissions whatsapp_business_messaging and whatsapp_business_management, and a token for it.",
         "Copy the phone number id (WhatsApp, API setup) and the app secret (App settings, Basic); choose a verify token yourself.",
-        "After this, register the webhook with your public address: docs/platforms/whatsapp.md.",
     ),
 )

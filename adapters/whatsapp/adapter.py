@@ -18,6 +18,8 @@ from adapters.base import (
     ChecksSetup,
     Deliver,
     FetchesMedia,
+    LinksToChat,
+    NotesSetup,
     OffersCommands,
     Pace,
     ProbesChats,
@@ -59,6 +61,8 @@ class WhatsApp(
     AnswersHandshake,
     OffersCommands,
     ChecksSetup,
+    LinksToChat,
+    NotesSetup,
     ReportsLiveness,
 ):
     """WhatsApp shows typing below a message that it knows; so the last one of every chat is remembered."""
@@ -83,6 +87,7 @@ class WhatsApp(
         self._last_success: float | None = None
         self._tell_success: Callable[[], None] = lambda: None
         self._offered: Sequence[tuple[str, str]] = ()
+        self._dialled = ""
 
     async def run(self, deliver: Deliver) -> None:  # noqa: ARG002  # Meta calls us
         while True:
@@ -106,7 +111,17 @@ class WhatsApp(
             raise Unauthorized(
                 f"WhatsApp does not know the number with the id in platforms.whatsapp.phone_number_id. {error}"
             ) from None
-        return f"{found.get('display_phone_number', self._number)} ({found.get('verified_name', 'WhatsApp')})"
+        shown = str(found.get("display_phone_number", ""))
+        self._dialled = "".join(each for each in shown if each.isdecimal())
+        return f"{shown or self._number} ({found.get('verified_name', 'WhatsApp')})"
+
+    def chat_link(self, code: str) -> str:
+        return f"https://wa.me/{self._dialled}?text=%2Fstart%20{code}" if self._dialled else ""
+
+    def setup_notes(self) -> Sequence[str]:
+        return (
+            "At Meta, WhatsApp → Configuration: register this callback URL with the verify token, subscribe to messages.",
+        )
 
     def handshake(self, query: Mapping[str, str]) -> WebhookReply | None:
         wanted = self._config.verify_token.get_secret_value()

@@ -5,6 +5,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -27,6 +28,7 @@ from sessions.keys import SessionKey
 log = get_logger(__name__)
 
 PAUSE = 0.015
+_SSH_FIELDS = 4  # the client's address and port, and ours
 _Stamps = list[tuple[int, int] | None]
 STARTING = "No changes were made; the gateway was not started."
 
@@ -78,7 +80,8 @@ async def _serve(cli: Cli, loaded: Loaded, seen: _Stamps, guard: CrashGuard, *, 
         serving(app, guard) as served,
         running(app),
     ):
-        click.echo(_screen(app, served, await served.chats.lines(), new=new, on_terminal=on_terminal))
+        lines = await served.chats.lines()
+        click.echo(_screen(app, served, lines, tunnel=_tunnel(cli, served), new=new, on_terminal=on_terminal))
         process.tell_systemd("READY=1")
         log.info("daemon.started", home=str(cli.home), model=app.chosen.name, api=served.url)
         async with _beside(process.feed_watchdog()), _beside(_reload(cli, served, signals, seen)):
@@ -173,7 +176,17 @@ def _stamp(file: Path) -> tuple[int, int] | None:
     return stat.st_mtime_ns, stat.st_size
 
 
-def _screen(app: App, served: Serving, chats: Sequence[str], *, new: bool, on_terminal: bool) -> str:
+def _tunnel(cli: Cli, served: Serving) -> str:
+    """How the API is reached from the computer on which the person sits; "" where that is this one, or a tunnel is not needed."""
+    connection = cli.environ.get("SSH_CONNECTION", "").split()
+    at = urlsplit(served.url)
+    if len(connection) < _SSH_FIELDS or at.hostname not in {"127.0.0.1", "localhost", "::1"}:
+        return ""
+    user = cli.environ.get("USER") or cli.environ.get("LOGNAME") or "YOU"
+    return f"ssh -L {at.port}:127.0.0.1:{at.port} {user}@{connection[2]}"
+
+
+def _screen(app: App, served: Serving, chats: Sequence[str], *, tunnel: str, new: bool, on_terminal: bool) -> str:
     from importlib.metadata import version
 
     home = f"{app.home}      new, only you can read it" if new else str(app.home)
@@ -191,6 +204,7 @@ def _screen(app: App, served: Serving, chats: Sequence[str], *, new: bool, on_te
         *(["    a real model        hermes setup"] if app.chosen.provider == "practice" else []),
         *(["    Telegram, Slack, …  hermes setup"] if not chats else []),
         f'    from code           curl -H "Authorization: Bearer {key}" {served.url}/v1/models',
+        *([f"    from your computer  {tunnel}"] if tunnel else []),
         "    is all well?        hermes doctor",
         "",
         "  Ctrl-C stops an answer, twice stops hermes. Nothing is lost."

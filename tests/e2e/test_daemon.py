@@ -256,6 +256,7 @@ async def test_telegram_may_call_instead_of_being_asked(home: Path):
 
 def on_a_terminal(home: Path) -> "pexpect.spawn[str]":
     env = {**environ(home), "TERM": "dumb", "HERMES_API__PORT": "0", "HERMES_MODEL__PROVIDER": "practice"}
+    env |= {"SSH_CONNECTION": "198.51.100.7 52314 203.0.113.5 22", "USER": "ann"}
     return pexpect.spawn(HERMES, ["gateway"], env=env, encoding="utf-8", timeout=60, dimensions=(40, 160))
 
 
@@ -270,6 +271,7 @@ def test_on_a_terminal_typing_gets_an_answer_and_two_times_ctrl_c_ends_it(tmp_pa
         "Chats +none yet",
         "Try now",
         "just type below",
+        r"from your computer +ssh -L (\d+):127\.0\.0\.1:\1 ann@203\.0\.113\.5",
         "twice stops hermes. Nothing is lost.",
         "you ›",
     ):

@@ -13,7 +13,9 @@ import pexpect
 import pytest
 from click.testing import CliRunner, Result
 
+from adapters.testing.whatsapp import WhatsAppServer
 from gateway.cli.doctor.command import ASKING, CHECKS
+from gateway.cli.doctor.public_address import why_unreachable
 from gateway.cli.main import hermes as command
 from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
@@ -91,8 +93,9 @@ async def test_from_nothing_to_an_owner(tmp_path: Path):
         await talk.sees("no   ")
         await talk.types("Try again?", "y")
         await talk.types("token", server.token)
-        await talk.sees("ok   This is @hermes_bot")
+        await talk.sees("ok   This is @hermes_bot", "privacy mode", "Open https://t.me/hermes_bot?start=")
         code = await talk.code()
+        await talk.sees("█ ▄▄▄▄▄ █", "waiting")
         ann = server.user(7, "Ann")
         server.user_says(server.dm(ann), ann, f"/start {code}")
         await talk.sees("Hello Ann. You are the owner.")
@@ -111,6 +114,39 @@ async def test_from_nothing_to_an_owner(tmp_path: Path):
     values = {row["key"]: row["value"] for row in json.loads(shown.stdout)}
     assert values["session_reset.mode"] == "none"
     assert values["platforms.telegram.enabled"] is True
+
+
+async def test_a_platform_that_calls_us_is_told_where_and_the_way_in_is_tested(tmp_path: Path):
+    home, port = tmp_path / "home", free_port()
+    home.mkdir(mode=0o700)
+    assert hermes(home, "config", "init").exit_code == 0
+    async with WhatsAppServer() as server:
+        named = {"api_base": server.api_base, "phone_number_id": server.phone_number_id}
+        platform = {f"platforms.whatsapp.{key}": value for key, value in named.items()}
+        for key, value in {**platform, "api.port": str(port), "model.provider": "practice"}.items():
+            assert hermes(home, "config", "set", key, value).exit_code == 0
+        talk = Dialogue(home, "whatsapp")
+        await talk.types("access token", server.token)
+        await talk.types("phone number id", "")
+        await talk.types("app secret", server.app_secret)
+        await talk.types("verify token", server.verify_token)
+        await talk.types("Public address", f"http://127.0.0.1:{port}")
+        await talk.sees(
+            "ok   This is ", "callback URL", f"http://127.0.0.1:{port}/webhooks/whatsapp reaches this gateway"
+        )
+        await talk.sees(f"Open https://wa.me/{server.number}?text=")
+        code = await talk.code()
+        server.calls_back(f"http://127.0.0.1:{port}/webhooks/whatsapp")
+        ann = server.person("491700000001", "Ann")
+        server.says(server.dm(ann), ann, f"/start {code}")
+        await talk.sees("Hello Ann. You are the owner.")
+        assert await talk.ends() == 0
+
+
+async def test_what_a_platform_would_meet_at_the_public_address(tmp_path: Path):
+    assert await why_unreachable(f"http://127.0.0.1:{free_port()}/webhooks/slack") == "connection refused"
+    async with ModelServer(fast="ready") as other:
+        assert "something else answers there" in await why_unreachable(other.url)
 
 
 async def test_leaving_keeps_what_was_confirmed_and_the_second_run_shows_it(tmp_path: Path):

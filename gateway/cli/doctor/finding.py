@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config.load import Loaded
+from sessions import workers
 from sessions.db import Database
 
 RUNBOOK = "docs/runbook.md"
@@ -64,3 +65,7 @@ class Patient:
     loaded: Loaded | None
     database: Database | None
     now: int
+
+    @property
+    def is_running(self) -> bool:
+        return self.database is not None and self.database.read_now(workers.any_ready, self.now)

@@ -30,7 +30,7 @@ def daemon(patient: Patient) -> Iterator[Diagnosis]:
 
 
 def port(patient: Patient) -> Iterator[Diagnosis]:
-    if patient.loaded is None or _is_running(patient):
+    if patient.loaded is None or patient.is_running:
         return
     section = patient.loaded.config.api
     try:
@@ -40,11 +40,6 @@ def port(patient: Patient) -> Iterator[Diagnosis]:
     except OSError as error:
         what = f"The API cannot listen on {section.host}:{section.port}: {(error.strerror or str(error)).lower()}."
         yield problem("api.port", what, "Stop the other program, or: hermes config set api.port 8643")
-
-
-def _is_running(patient: Patient) -> bool:
-    rows = patient.database.read_now(workers.everyone) if patient.database is not None else []
-    return any(row.state_at(patient.now) is WorkerState.READY for row in rows)
 
 
 def service(_: Patient) -> Iterator[Diagnosis]:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from adapters.base import ChecksSetup, DeliveryError, TryLater, Unauthorized
 from adapters.registry import Unavailable, build, manifest
 from gateway.cli.doctor.finding import Diagnosis, Patient, note, problem, warning
+from gateway.cli.doctor.public_address import webhook_url, why_unreachable
 from gateway.config.daemon_settings import platform_sections
 from gateway.config.load import Loaded
 from gateway.config.model_choice import ChosenModel, ask_ollama, choose_model
@@ -94,12 +95,9 @@ async def _platform(patient: Patient, loaded: Loaded, name: str) -> AsyncIterato
         yield problem(f"{name}.setup", f"{title}: {error}", f"docs/platforms/{name}.md")
     finally:
         await adapter.close()
-    if manifest(name).is_called(section) and not loaded.config.api.public_url:
-        yield problem(
-            f"{name}.webhook",
-            f"{title} cannot call this gateway: api.public_url is empty.",
-            "hermes config set api.public_url https://…",
-        )
+    if manifest(name).is_called(section):
+        async for finding in _webhook(patient, loaded, name):
+            yield finding
     paired = patient.database.read_now(people.everybody) if patient.database is not None else []
     if not section.allowed_users and not any(person.platform == name for person in paired):
         yield warning(
@@ -107,3 +105,13 @@ async def _platform(patient: Patient, loaded: Loaded, name: str) -> AsyncIterato
             f"{title}: nobody may talk to the bot yet.",
             f"hermes setup {name}   shows a code; or   hermes pair approve CODE",
         )
+
+
+async def _webhook(patient: Patient, loaded: Loaded, name: str) -> AsyncIterator[Diagnosis]:
+    title = manifest(name).title
+    if not loaded.config.api.public_url:
+        what = f"{title} cannot call this gateway: api.public_url is empty."
+        yield problem(f"{name}.webhook", what, "hermes config set api.public_url https://…")
+    elif patient.is_running and (why := await why_unreachable(webhook_url(loaded, name))):
+        what = f"{title} would not reach this gateway at {webhook_url(loaded, name)}: {why}."
+        yield problem(f"{name}.webhook", what, "Look at the proxy in front of it: docs/how-to/behind-a-proxy.md")

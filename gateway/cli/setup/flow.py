@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 import click
 
 from adapters.registry import OUR_OWN, is_built, manifest
+from gateway.cli.doctor.public_address import webhook_url
 from gateway.cli.setup.answers import Answers
 from gateway.cli.setup.live_checks import NotWorking, call_model, who_is
-from gateway.cli.setup.ownership import offer_ownership
+from gateway.cli.setup.ownership import meet
 from gateway.cli.setup.questions import GoBack, MenuItem, ask, choose, choose_several, confirm
 from gateway.config.model_choice import OPENAI, OPENROUTER, ask_ollama
 from gateway.config.problems import BadConfig
@@ -141,17 +142,30 @@ def platform(answers: Answers, name: str) -> None:
                 values[f"platforms.{name}.{need.key}"] = _ask_key(found.title, need.key, getattr(section, need.key))
         values = {key: value for key, value in values.items() if value}
         try:
-            _keep(answers, {**values, f"platforms.{name}.enabled": "true"})
-            who = who_is(answers.loaded, name)
+            _keep(answers, {**values, f"platforms.{name}.enabled": "true", **_public_address(answers, name)})
+            bot = who_is(answers.loaded, name)
         except NotWorking as error:
             click.echo(f"  no   {error}")
         else:
-            click.echo(f"  ok   This is {who}." if who else "  ok   saved")
+            click.echo(f"  ok   This is {bot.name}." if bot.name else "  ok   saved")
             break
         if not confirm("Try again?", default=True):
             answers.keep({f"platforms.{name}.enabled": "false"})
             return
-    offer_ownership(answers, name)
+    for each in bot.notes:
+        click.echo(f"  note {each}")
+    if found.is_called(answers.loaded.config.platforms.by_name()[name]):
+        click.echo(f"  note The address to register: {webhook_url(answers.loaded, name)}")
+    meet(answers, name, bot)
+
+
+def _public_address(answers: Answers, name: str) -> dict[str, str]:
+    """Asked for where the platform calls us. It may stay empty: then the webhook does not work yet, and doctor says so."""
+    config = answers.loaded.config
+    if not manifest(name).is_called(config.platforms.by_name()[name]):
+        return {}
+    said = ask("  Public address of this machine, https://…", default=config.api.public_url)
+    return {"api.public_url": said} if said != config.api.public_url else {}
 
 
 def _ask_key(title: str, key: str, value: object) -> str:

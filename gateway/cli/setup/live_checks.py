@@ -1,11 +1,14 @@
 """Tests an answer at the moment when it is given."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from adapters.base import ChecksSetup, DeliveryError
+from adapters.base import ChecksSetup, DeliveryError, LinksToChat, NotesSetup
 from adapters.registry import Unavailable, build
 from gateway.agent.models.interface import ModelError, ModelRequest
 from gateway.agent.models.openai import OpenAIModel
+from gateway.cli.doctor.public_address import webhook_url
 from gateway.config.agent_settings import model_settings
 from gateway.config.load import Loaded
 from gateway.config.model_choice import ask_ollama, choose_model
@@ -38,20 +41,34 @@ async def _call(model: OpenAIModel) -> None:
         await model.aclose()
 
 
-def who_is(loaded: Loaded, platform: str) -> str:
-    """Who the bot is on this platform. Raises NotWorking."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bot:
+    """Who the bot is on a platform. `chat_link` makes the address that opens a chat with it and sends a code; None: there is no such address."""
+
+    name: str
+    notes: tuple[str, ...]
+    chat_link: Callable[[str], str] | None
+
+
+def who_is(loaded: Loaded, platform: str) -> Bot:
+    """Raises NotWorking."""
     section = loaded.config.platforms.by_name()[platform]
-    url = f"{loaded.config.api.public_url}/webhooks/{platform}" if loaded.config.api.public_url else ""
+    url = webhook_url(loaded, platform) if loaded.config.api.public_url else ""
     try:
         return asyncio.run(_who_is(platform, section, url))
     except (DeliveryError, Unavailable, TimeoutError, ValueError) as error:
         raise NotWorking(str(error) or "no answer within a minute") from error
 
 
-async def _who_is(platform: str, section: object, url: str) -> str:
+async def _who_is(platform: str, section: object, url: str) -> Bot:
     adapter = build(platform, section, webhook_url=url)  # type: ignore[arg-type]
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            return await adapter.check() if isinstance(adapter, ChecksSetup) else ""
+            name = await adapter.check() if isinstance(adapter, ChecksSetup) else ""
+        return Bot(
+            name=name,
+            notes=tuple(adapter.setup_notes()) if isinstance(adapter, NotesSetup) else (),
+            chat_link=adapter.chat_link if isinstance(adapter, LinksToChat) else None,
+        )
     finally:
         await adapter.close()

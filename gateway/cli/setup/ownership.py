@@ -1,5 +1,6 @@
 """How the first person becomes the owner of the bot on a platform: by a code, nobody types an id."""
 
+import asyncio
 import contextlib
 import subprocess
 import sys
@@ -10,7 +11,10 @@ import click
 from sqlalchemy import Connection
 
 from adapters.registry import manifest
+from gateway.cli.doctor.public_address import webhook_url, why_unreachable
 from gateway.cli.setup.answers import Answers
+from gateway.cli.setup.live_checks import Bot
+from gateway.cli.setup.qr_code import qr_code
 from gateway.config import database_url
 from sessions import people, workers
 from sessions.clock import now_ms
@@ -21,26 +25,52 @@ WAIT_SECONDS = 300.0
 _LOOK_SECONDS = 0.2
 
 
-def offer_ownership(answers: Answers, name: str) -> None:
-    """Shows a code and waits until somebody has sent it to the bot. Ctrl-C skips the waiting; the code is valid for a day."""
-    if answers.loaded.config.platforms.by_name()[name].allowed_users:
+def meet(answers: Answers, name: str, bot: Bot) -> None:
+    """With the gateway running: whether the platform would reach it, and who is the owner of the bot.
+
+    Shows a code and waits until somebody has sent it to the bot. Ctrl-C skips the waiting; the code is valid for a day.
+    """
+    section = answers.loaded.config.platforms.by_name()[name]
+    is_called = manifest(name).is_called(section)
+    if section.allowed_users and not is_called:
         return
     database = open_database(answers.home, database_url(answers.home, answers.environ))
     try:
-        if _owner(database, name) is not None:
+        has_owner = bool(section.allowed_users) or _owner(database, name) is not None
+        if has_owner and not is_called:
             return
         with _gateway_runs(answers, database, name) as runs:
             if not runs:
                 click.echo("  `hermes gateway run` shows a code; send it to the bot and you are its owner.")
                 return
-            code = database.write_now(people.owner_code, name, now_ms()).replace("-", "")
-            click.echo(
-                f"  Send the bot: {manifest(name).start} {code}   waiting … (Ctrl-C: later; the code is valid for a day)"
-            )
-            with contextlib.suppress(KeyboardInterrupt):
-                _wait(database, name)
+            if is_called:
+                _test_webhook(answers, name)
+            if not has_owner:
+                _offer_ownership(database, name, bot)
     finally:
         database.close()
+
+
+def _test_webhook(answers: Answers, name: str) -> None:
+    url = webhook_url(answers.loaded, name)
+    if why := asyncio.run(why_unreachable(url)):
+        click.echo(f"  no   {manifest(name).title} would not reach {url}: {why}.")
+        click.echo("       docs/how-to/behind-a-proxy.md says how; `hermes doctor` tests it again.")
+    else:
+        click.echo(f"  ok   {url} reaches this gateway.")
+
+
+def _offer_ownership(database: Database, name: str, bot: Bot) -> None:
+    code = database.write_now(people.owner_code, name, now_ms()).replace("-", "")
+    words = f"{manifest(name).start} {code}"
+    if bot.chat_link is not None and (link := bot.chat_link(code)):
+        click.echo(f"  Open {link}   or send the bot: {words}")
+        click.echo(qr_code(link))
+    else:
+        click.echo(f"  Send the bot: {words}")
+    click.echo("  waiting … (Ctrl-C: later; the code is valid for a day)")
+    with contextlib.suppress(KeyboardInterrupt):
+        _wait(database, name)
 
 
 def _owner(database: Database, name: str) -> str | None:
@@ -63,7 +93,7 @@ def _wait(database: Database, name: str) -> None:
 @contextlib.contextmanager
 def _gateway_runs(answers: Answers, database: Database, name: str) -> Generator[bool]:
     """A gateway that has connected to the platform: the one that runs, else one for as long as the block lasts. False: there is none."""
-    if _is_connected(database, name, seconds=0 if not _runs(database) else 15):
+    if _is_connected(database, name, seconds=15 if database.read_now(workers.any_ready, now_ms()) else 0):
         yield True
         return
     program = [sys.executable, "-m", "gateway.cli.main", "gateway", "run", "--home", str(answers.home)]
@@ -74,11 +104,6 @@ def _gateway_runs(answers: Answers, database: Database, name: str) -> Generator[
     finally:
         child.terminate()
         child.wait(timeout=40)
-
-
-def _runs(database: Database) -> bool:
-    now = now_ms()
-    return any(row.state_at(now) is WorkerState.READY for row in database.read_now(workers.everyone))
 
 
 def _is_connected(database: Database, name: str, *, seconds: float) -> bool:

@@ -59,7 +59,7 @@ def _model(answers: Answers) -> bool:
 
 def _platform(answers: Answers, name: str) -> bool:
     try:
-        click.echo(f"  ok   {manifest(name).title}: {who_is(answers.loaded, name) or 'saved'}")
+        click.echo(f"  ok   {manifest(name).title}: {who_is(answers.loaded, name).name or 'saved'}")
     except NotWorking as error:
         click.echo(f"  no   {manifest(name).title}: {error}")
         return False

@@ -1,12 +1,20 @@
 """The manifest that people paste asks for what the code uses, and for nothing else."""
 
+import json
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
 from adapters.slack import scopes
+from adapters.slack.app_manifest import create_link
 
 MANIFEST = yaml.safe_load((Path(__file__).parents[4] / "docs/platforms/slack-manifest.yaml").read_text())
+
+
+def test_the_page_that_setup_opens_has_the_same_manifest_filled_in() -> None:
+    filled_in = parse_qs(urlsplit(create_link()).query)["manifest_json"][0]
+    assert json.loads(filled_in) == MANIFEST
 
 
 def test_its_scopes_are_those_that_the_code_uses() -> None:
