@@ -11,6 +11,7 @@ from click.exceptions import Exit
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.error_messages import Failed, Wrong
 from gateway.cli.formatting import as_json, one_line
+from gateway.cli.service_view import service_sources, service_view
 from gateway.config.problems import CLOSING, BadConfig, counted, dotted, render_warning, report
 from gateway.config.sources import DOTENV, YAML, Sources
 from gateway.home import check_home, prepare_home
@@ -69,7 +70,7 @@ def check(cli: Cli, wants_json: bool, impact: bool) -> None:
     what = str(cli.home / YAML) if (cli.home / YAML).exists() else f"There is no {cli.home / YAML}; the defaults"
     verb = "is" if (cli.home / YAML).exists() else "are"
     click.echo(f"{what} {verb} good" + (f", {counted(len(loaded.warnings), 'warning')}." if loaded.warnings else "."))
-    if (service := _sources(cli).service).unit:
+    if (service := service_view(cli.home)).unit and "CREDENTIALS_DIRECTORY" not in cli.environ:
         unread = f" Not read, only root may: {', '.join(sorted(service.unreadable))}." if service.unreadable else ""
         click.echo(f"Checked with the environment and the credentials of {service.unit}.{unread}")
     if impact:
@@ -79,7 +80,7 @@ def check(cli: Cli, wants_json: bool, impact: bool) -> None:
 
 
 def _sources(cli: Cli) -> Sources:
-    return Sources.of(cli.home, cli.environ).as_the_service_sees_it(cli.home)
+    return service_sources(cli.home, cli.environ)
 
 
 def _loaded(cli: Cli, wants_json: bool) -> "Loaded":

@@ -133,8 +133,8 @@ def _act(cli: Cli, instance: str, verb: str, *, user: bool) -> None:
 
 def _check(cli: Cli, units: Units) -> None:
     """Raises BadConfig: a daemon that would not start again is not stopped."""
+    from gateway.cli.service_view import service_sources
     from gateway.config.load import load_sources
-    from gateway.config.sources import Sources
 
     home = units.home_of_service
-    load_sources(home, Sources.of(home, cli.environ).as_the_service_sees_it(home))
+    load_sources(home, service_sources(home, cli.environ))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path as File
 
-from gateway.config.sources import REFERENCE, Sources, lookup
+from gateway.config.sources import Sources, finder, without_references
 
 _VARIABLE = "HERMES_DATABASE__URL"
 _WRITTEN = re.compile(r"""\burl["']?:[ \t]*(?!["']{2}|#)\S""")
@@ -15,7 +15,7 @@ def database_url(home: File, environ: Mapping[str, str]) -> str:
     sources = Sources.of(home, environ)
     variables = sources.variables()
     written = variables[_VARIABLE] if _VARIABLE in variables else _from_yaml(sources.yaml)
-    return REFERENCE.sub(lambda match: lookup(sources, variables, match[1]) or "", written).replace("$${", "${")
+    return without_references(written, finder(sources))
 
 
 def _from_yaml(text: str) -> str:
@@ -25,7 +25,7 @@ def _from_yaml(text: str) -> str:
     from gateway.config.yaml_nodes import NotYaml, read_yaml
 
     try:
-        written = read_yaml(text, "").value(("database", "url"))
+        written = read_yaml(text).value(("database", "url"))
     except NotYaml:
         return ""
     return written if isinstance(written, str) else ""

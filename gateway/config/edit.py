@@ -8,15 +8,19 @@ from difflib import SequenceMatcher
 from pathlib import Path as File
 from typing import Any, cast
 
+import ruamel.yaml
+from pydantic import SecretStr
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
 from gateway.config.files import write_private
 from gateway.config.insertion import in_place
 from gateway.config.load import read, schema_of
 from gateway.config.problems import BadConfig, Path, Problem, SourcePlace, dotted, nearest, parse_path
 from gateway.config.schema_info import SchemaInfo, Takes, from_text
-from gateway.config.sources import DOTENV, REFERENCE, YAML, Sources, dotenv_parts
+from gateway.config.sources import DOTENV, REFERENCE, YAML, Sources, dotenv_bindings
 from gateway.config.yaml_nodes import Document, NotYaml, read_yaml
 
-_MEND = "`hermes config check` says what is wrong; mend that first"
 _OLD_YAML = re.compile(r"(?i)y|n|yes|no|on|off|[-+]?\d[\d:]*(\.\d*)?")
 _HEAD = "# yaml-language-server: $schema=./config.schema.json\n"
 
@@ -51,14 +55,15 @@ def edit(sources: Sources, key: str, value: str, *, check: bool = True) -> Edit:
     """`key` set to `value`. Raises BadConfig if there is no such key, or, with `check`, if the result could not be used."""
     path = parse_path(key)
     document = _readable(sources)
-    schema = schema_of(document, sources) if path[:1] != ("platforms",) else _schema_with(document, sources, path)
+    schema = schema_of(document, sources, also=map(str, path[1:2]))
     wanted = schema.takes(path)
     if not path or wanted is None or wanted.section is not None:
         raise BadConfig([_no_such_key(key, path, wanted, schema)])
-    plain_secret = wanted.secret and value and not REFERENCE.fullmatch(value)
-    made = _with_secret(sources, document, path, value) if plain_secret else None
-    variable, dotenv = made or (None, sources.dotenv)
-    yaml = _with_value(sources.yaml, path, f"${{{variable}}}" if variable else from_text(value, wanted))
+    variable, dotenv = None, sources.dotenv
+    if wanted.kind is SecretStr and value and not REFERENCE.fullmatch(value):
+        variable = _variable(document, path)
+        dotenv = _with_variable(sources.dotenv, variable, value)
+    yaml = _with_value(sources.yaml, document, path, f"${{{variable}}}" if variable else from_text(value, wanted))
     if check:
         read(replace(sources, yaml=yaml, dotenv=dotenv))
     return Edit(yaml=yaml, dotenv=dotenv, lines=_new_lines(sources.yaml, yaml), variable=variable)
@@ -72,16 +77,9 @@ def _readable(sources: Sources) -> Document:
         document = read_yaml(sources.yaml, YAML)
     except NotYaml as error:
         raise BadConfig([error.problem]) from None
-    if document.problems:
+    if document.problems or not isinstance(document.data, dict):
         read(sources)
     return document
-
-
-def _schema_with(document: Document, sources: Sources, path: Path) -> SchemaInfo:
-    """The platform that is about to be written for the first time is known, too."""
-    data = cast(dict[str, Any], document.data) if isinstance(document.data, dict) else {}
-    named: dict[str, Any] = {"platforms": dict.fromkeys(map(str, path[1:2])) | (data.get("platforms") or {})}
-    return schema_of(replace(document, data=named), sources)
 
 
 def _no_such_key(key: str, path: Path, wanted: Takes | None, schema: SchemaInfo) -> Problem:
@@ -97,15 +95,6 @@ def _no_such_key(key: str, path: Path, wanted: Takes | None, schema: SchemaInfo)
     )
 
 
-def _with_secret(sources: Sources, document: Document, path: Path, value: str) -> tuple[str, str]:
-    """The variable that holds the secret, and the `.env` with it."""
-    variable = _variable(document, path)
-    quoted = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    line = f"{variable}={quoted}"
-    others = "".join(part.text for part in dotenv_parts(sources.dotenv) if part.name != variable)
-    return variable, others + ("\n" if others and not others.endswith("\n") else "") + line + "\n"
-
-
 def _variable(document: Document, path: Path) -> str:
     """The one that the file names already, else one after the key: TELEGRAM_TOKEN, MODEL_API_KEY, API_KEYS_0_KEY."""
     written = document.value(path)
@@ -115,10 +104,15 @@ def _variable(document: Document, path: Path) -> str:
     return re.sub(r"\W", "_", "_".join(words)).upper()
 
 
-def _with_value(text: str, path: Path, value: Any) -> str:
-    import ruamel.yaml
-    from ruamel.yaml.comments import CommentedMap
+def _with_variable(dotenv: str, name: str, value: str) -> str:
+    """The `.env` with this variable and no older one of its name."""
+    quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+    others = "".join(binding.original.string for binding in dotenv_bindings(dotenv) if binding.key != name)
+    ending = "\n" if others and not others.endswith("\n") else ""
+    return f"{others}{ending}{name}='{quoted}'\n"
 
+
+def _with_value(text: str, document: Document, path: Path, value: Any) -> str:
     yaml = ruamel.yaml.YAML()
     yaml.preserve_quotes = True
     yaml.width = 100_000
@@ -127,9 +121,8 @@ def _with_value(text: str, path: Path, value: Any) -> str:
     try:
         root: Any = yaml.load(text)  # pyright: ignore[reportUnknownMemberType]
     except ruamel.yaml.YAMLError:
-        raise BadConfig(
-            [Problem(place=SourcePlace(source=YAML), path="", said="cannot be edited as it is", hint=_MEND)]
-        ) from None
+        hint = "`hermes config check` says what is wrong; mend that first"
+        raise _not_possible((), "cannot be edited as it is", hint) from None
     new_file = root is None
     root = CommentedMap() if new_file else root
     _put(root, path, _quoted(value))
@@ -137,22 +130,16 @@ def _with_value(text: str, path: Path, value: Any) -> str:
     yaml.dump(root, out)  # pyright: ignore[reportUnknownMemberType]
     if new_file:
         return (text or _HEAD) + out.getvalue()
-    return in_place(out.getvalue(), path, known=_known(text, path))
-
-
-def _known(text: str, path: Path) -> int:
-    """How many parts of the path are in the file."""
-    places = read_yaml(text, YAML).places
-    return next((end for end in range(len(path)) if path[: end + 1] not in places), len(path))
+    known = next((end for end in range(len(path)) if path[: end + 1] not in document.places), len(path))
+    return in_place(out.getvalue(), path, known=known)
 
 
 def _put(root: Any, path: Path, value: Any) -> None:
-    from ruamel.yaml.comments import CommentedMap
-
     around = root
     for end, part in enumerate(path):
         if not _has_room(around, part):
-            raise BadConfig([_no_item(path[: end + 1])])
+            hint = "write it into the file by hand"
+            raise _not_possible(path[: end + 1], "there is nothing of that kind to change", hint)
         if end == len(path) - 1:
             around[part] = value
             return
@@ -167,31 +154,23 @@ def _has_room(around: Any, part: str | int) -> bool:
     return isinstance(around, dict)
 
 
-def _no_item(path: Path) -> Problem:
-    hint = "write it into the file by hand"
-    return Problem(
-        place=SourcePlace(source=YAML), path=dotted(path), said="there is nothing of that kind to change", hint=hint
-    )
+def _not_possible(path: Path, said: str, hint: str) -> BadConfig:
+    return BadConfig([Problem(place=SourcePlace(source=YAML), path=dotted(path), said=said, hint=hint)])
 
 
 def _quoted(value: Any) -> Any:
     """Texts that YAML would read as something else, and ids in lists, get quotes."""
-    from ruamel.yaml.comments import CommentedSeq
-    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
-
     if isinstance(value, list):
         items: Any = CommentedSeq([_quoted(item) for item in cast(list[Any], value)])
         items.fa.set_flow_style()
         return items
-    if isinstance(value, str) and _needs_quotes(value):
-        return DoubleQuotedScalarString(value)
-    return value
+    return DoubleQuotedScalarString(value) if isinstance(value, str) and _needs_quotes(value) else value
 
 
 def _needs_quotes(text: str) -> bool:
     """The reader decides; and what older readers of YAML take for a switch or a time is quoted, too."""
     try:
-        found = read_yaml(f"key: {text}", "")
+        found = read_yaml(f"key: {text}")
     except NotYaml:
         return True
     return bool(found.problems) or found.data != {"key": text} or _OLD_YAML.fullmatch(text) is not None

@@ -14,7 +14,7 @@ def in_place(text: str, path: Path, *, known: int) -> str:
     """The text with the new lines of this key moved. `known`: how many parts of the path were there before."""
     if known == len(path):
         return text
-    keys = read_yaml(text, "").keys
+    keys = read_yaml(text).keys
     key, above = keys.get(path[: known + 1]), keys.get(path[:known])
     if key is None or (known and above is None):
         return text
@@ -53,6 +53,6 @@ def _indent(line: str) -> int:
 def _says_the_same(moved: str, text: str) -> bool:
     """What looks like a comment may be a line of a long text."""
     try:
-        return read_yaml(moved, "").data == read_yaml(text, "").data
+        return read_yaml(moved).data == read_yaml(text, "").data
     except NotYaml:
         return False

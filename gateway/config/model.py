@@ -10,20 +10,21 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints, create_model, field_validator
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from adapters.registry import OUR_OWN, manifest, of_others, section_model
 from adapters.section import NO_SECRET, Id, PlatformSection, Section, Url
 from gateway.agent.tools import BUILT, of_other_packages
-from gateway.config.schema_info import OneOf
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
 Scope = Literal["chat", "read", "admin"]
 ResetMode = Literal["idle", "daily", "both", "none"]
 _NO_CHAT = ("cli", "api", "thread", "job")
 PLANNED_TOOLS = ("memory", "session_search", "skill", "files", "schedule", "ask_human", "web_fetch", "process")
-ToolName = Annotated[str, OneOf(lambda: (*PLANNED_TOOLS, *of_other_packages()))]
-SourceName = Annotated[str, OneOf(lambda: (*OUR_OWN, *_NO_CHAT, *of_others()))]
+if TYPE_CHECKING:
+    ToolName = SourceName = str
+else:  # other packages bring names of their own
+    ToolName = Literal[(*PLANNED_TOOLS, *of_other_packages())]
+    SourceName = Literal[(*OUR_OWN, *_NO_CHAT, *of_others())]
 Positive = Annotated[int, Field(ge=1)]
 Minutes = Annotated[int, Field(ge=1, le=5_256_000)]
 Hour = Annotated[int, Field(ge=0, le=23)]
@@ -263,22 +264,8 @@ else:
     OurPlatforms = _platforms_model(OUR_OWN)
 
 
-class Config(Section, BaseSettings):
+class Config(Section):
     """The configuration of hermes-gateway."""
-
-    # How its keys are called in the environment. What is handed in is all there is: `overlay` reads the variables.
-    model_config = SettingsConfigDict(env_prefix="HERMES_", env_nested_delimiter="__", protected_namespaces=())
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003  # pydantic-settings' own signature
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
 
     model: ModelSection = ModelSection()
     """Who thinks."""

@@ -25,25 +25,19 @@ class SourcePlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Excerpt:
-    """The line of the file, secrets masked. `caret` counts from 0."""
-
-    line: int
-    text: str
-    caret: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """`said`: what is wrong, in words that follow the key's path. `hint`: what to write. Neither holds a secret."""
+    """`said`: what is wrong, in words that follow the key's path. `hint`: what to write. Neither holds a secret.
+
+    `also`: other places that it is about. `excerpt`: numbers and texts of lines of the file, the last is the one of `place`.
+    """
 
     place: SourcePlace
     path: str
     said: str
     hint: str
     suggestion: str | None = None
-    excerpts: tuple[Excerpt, ...] = ()
-    also: tuple[SourcePlace, ...] = ()  # other places that the problem is about
+    excerpt: tuple[tuple[int, str], ...] = ()
+    also: tuple[SourcePlace, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -61,9 +55,9 @@ class Problem:
         named = self.path and not self.place.source.startswith("environment")  # the variable's name says it
         subject = f"{self.path}: {self.said}" if named else self.said
         lines = [f"{bold}{self.place}{plain}{':' if not self.place.line else ' '} {subject}"]
-        lines += [f"{grey}{excerpt.line:5} |{plain} {excerpt.text}" for excerpt in self.excerpts]
-        if self.excerpts:
-            lines.append(f"{grey}      |{plain} {' ' * self.excerpts[-1].caret}^ {self.remedy}")
+        lines += [f"{grey}{number:5} |{plain} {text}" for number, text in self.excerpt]
+        if self.excerpt:
+            lines.append(f"{grey}      |{plain} {' ' * (self.place.column - 1)}^ {self.remedy}")
         elif self.remedy:
             lines.append(f"        {self.remedy}")
         return "\n".join(lines)

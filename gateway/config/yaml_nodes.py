@@ -4,7 +4,7 @@ ruamel.yaml composes the nodes. It reads YAML 1.2: `no` and `10:30` are texts, a
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from ruamel.yaml import YAML
@@ -18,23 +18,6 @@ _TAG = "tag:yaml.org,2002:"
 _TEXT = {_TAG + name for name in ("str", "timestamp", "value")}  # a date is meant as it is written
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """`places` of the values and `keys` of the keys, by path. `problems`: what is wrong, although the rest could be read."""
-
-    data: Any = None
-    places: dict[Path, SourcePlace] = field(default_factory=dict[Path, SourcePlace])
-    keys: dict[Path, SourcePlace] = field(default_factory=dict[Path, SourcePlace])
-    problems: list[Problem] = field(default_factory=list[Problem])
-
-    def value(self, path: Path) -> Any:
-        """None where nothing is written."""
-        found = self.data
-        for part in path if path in self.places else ():
-            found = found[part]
-        return found if path in self.places else None
-
-
 class NotYaml(Exception):
     """The text cannot be read at all."""
 
@@ -43,52 +26,33 @@ class NotYaml(Exception):
         self.problem = problem
 
 
-def read_yaml(text: str, source: str) -> Document:
-    """Raises NotYaml. Keys that are written twice and the like are in `problems`, and the rest is still read."""
-    reader = _Reader(source)
-    try:
-        node: Any = cast(Any, YAML(typ="rt", pure=True)).compose(text)
-        return reader.document(node)
-    except YAMLError as error:
-        raise NotYaml(_syntax_problem(error, text, source)) from None
-    except RecursionError:
-        raise NotYaml(
-            Problem(place=SourcePlace(source=source), path="", said="is nested too deeply", hint="")
-        ) from None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """`places` of the values and `keys` of the keys, by path. `problems`: what is wrong, although the rest could be read."""
 
+    data: Any
+    places: dict[Path, SourcePlace]
+    keys: dict[Path, SourcePlace]
+    problems: list[Problem]
 
-def _syntax_problem(error: YAMLError, text: str, source: str) -> Problem:
-    place, why = SourcePlace(source=source), str(error).partition("\n")[0]
-    if isinstance(error, MarkedYAMLError):
-        marked: Any = error  # its fields have no types
-        marks = [marked.problem_mark, marked.context_mark]
-        if "end of stream" in str(error):  # what is never closed begins at the context
-            marks.reverse()
-        mark = next((mark for mark in marks if mark is not None), None)
-        place = _place(source, mark) if mark is not None else place
-        why = str(marked.problem or marked.context or why)
-    elif (at := getattr(error, "position", None)) is not None:  # a character that YAML forbids
-        before = text[:at]
-        place = SourcePlace(source=source, line=before.count("\n") + 1, column=at - (before.rfind("\n") + 1) + 1)
-        why = str(getattr(error, "reason", why))
-    why = re.sub(r" '[^']*'", "", why.removeprefix("but "))  # what is named may be a password that begins with *
-    return Problem(place=place, path="", said=f"this is no YAML: {why}", hint=_syntax_hint(why, text, place))
+    def place(self, path: Path) -> SourcePlace:
+        """Where the value at `path` was written, or what is around it."""
+        return self.places[self._written(path)]
 
+    def key_place(self, path: Path) -> SourcePlace:
+        """The same for the key."""
+        found = self._written(path)
+        return self.keys.get(found) or self.places[found]
 
-def _syntax_hint(why: str, text: str, place: SourcePlace) -> str:
-    lines = text.splitlines()
-    line = lines[place.line - 1] if 0 < place.line <= len(lines) else ""
-    if "\t" in line[: place.column]:
-        return "YAML wants spaces here, not tabs"
-    if "mapping values are not allowed" in why:
-        return "a text with a colon needs quotes; or the line above ends too early"
-    if "another document" in why:
-        return "one document only: take out the line ---"
-    return "check quotes, brackets and the indentation here and on the line above"
+    def value(self, path: Path) -> Any:
+        """None where nothing is written."""
+        found = self.data
+        for part in path if path in self.places else ():
+            found = found[part]
+        return found if path in self.places else None
 
-
-def _place(source: str, mark: Any) -> SourcePlace:
-    return SourcePlace(source=source, line=mark.line + 1, column=mark.column + 1)
+    def _written(self, path: Path) -> Path:
+        return next(path[:end] for end in range(len(path), -1, -1) if path[:end] in self.places)
 
 
 class _Reader:
@@ -96,29 +60,44 @@ class _Reader:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._found = Document()
-        self._open: list[int] = []
+        self.places: dict[Path, SourcePlace] = {}
+        self.keys: dict[Path, SourcePlace] = {}
+        self.problems: list[Problem] = []
 
-    def document(self, node: Any) -> Document:
-        self._found.places[()] = SourcePlace(source=self._source, line=1, column=1)
-        data: Any = {} if node is None else self._value(node, ())
-        return Document(data=data, places=self._found.places, keys=self._found.keys, problems=self._found.problems)
-
-    def _value(self, node: Any, path: Path) -> Any:
-        self._found.places[path] = _place(self._source, node.start_mark)
-        if id(node) in self._open:
+    def value(self, node: Any, path: Path = (), around: tuple[int, ...] = ()) -> Any:
+        self.places[path] = self._place(node)
+        if id(node) in around:
             return self._problem(node, path, "contains itself", "write it out instead of the alias")
-        self._open.append(id(node))
-        try:
-            match node:
-                case MappingNode():
-                    return self._mapping(node, path)
-                case SequenceNode():
-                    return [self._value(child, (*path, at)) for at, child in enumerate(cast(list[Any], node.value))]
-                case _:
-                    return self._scalar(node, path)
-        finally:
-            self._open.pop()
+        around = (*around, id(node))
+        match node:
+            case MappingNode():
+                return self._mapping(node, path, around)
+            case SequenceNode():
+                items = enumerate(cast(list[Any], node.value))
+                return [self.value(child, (*path, at), around) for at, child in items]
+            case _:
+                return self._scalar(node, path)
+
+    def _mapping(self, node: Any, path: Path, around: tuple[int, ...]) -> dict[str, Any]:
+        entries: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        for key, value in cast(list[tuple[Any, Any]], node.value):
+            name, here = str(key.value), (*path, str(key.value))
+            if key.id != "scalar":
+                self._problem(key, path, "a key must be a word", "take the brackets away")
+                continue
+            if name == "<<" and not key.style:  # <<: *name  and  <<: [*one, *two], of which the first wins
+                for other in reversed(cast(list[Any], value.value) if isinstance(value, SequenceNode) else [value]):
+                    if isinstance(other, MappingNode):
+                        merged |= self._mapping(other, path, around)
+                    else:
+                        self._problem(other, path, "<< takes a mapping", "name the anchor of a mapping")
+                continue
+            if name in entries:
+                self._problem(key, here, TWICE, f"first on line {self.keys[here].line}; keep one")
+            self.keys[here] = self._place(key)
+            entries[name] = self.value(value, here, around)
+        return merged | entries
 
     def _scalar(self, node: Any, path: Path) -> Any:
         tag, text = str(node.tag), cast(str, node.value)
@@ -139,37 +118,51 @@ class _Reader:
         except ValueError:
             return text
 
-    def _mapping(self, node: Any, path: Path) -> dict[str, Any]:
-        entries: dict[str, Any] = {}
-        merged: dict[str, Any] = {}
-        for key, value in cast(list[tuple[Any, Any]], node.value):
-            if key.id != "scalar":
-                self._problem(key, path, "a key must be a word", "take the brackets away")
-            elif key.value == "<<" and not key.style:
-                merged |= self._merged(value, path)
-            else:
-                self._entry(entries, key, value, path)
-        return merged | entries
-
-    def _entry(self, entries: dict[str, Any], key: Any, value: Any, path: Path) -> None:
-        name = str(key.value)
-        here = (*path, name)
-        if name in entries:
-            self._problem(key, here, TWICE, f"first on line {self._found.keys[here].line}; keep one")
-        self._found.keys[here] = _place(self._source, key.start_mark)
-        entries[name] = self._value(value, here)
-
-    def _merged(self, value: Any, path: Path) -> dict[str, Any]:
-        """`<<: *name` and `<<: [*one, *two]`, of which the first wins."""
-        entries: dict[str, Any] = {}
-        sources = cast(list[Any], value.value) if isinstance(value, SequenceNode) else [value]
-        for source in reversed(sources):
-            if isinstance(source, MappingNode):
-                entries |= self._mapping(source, path)
-            else:
-                self._problem(source, path, "<< takes a mapping", "name the anchor of a mapping")
-        return entries
+    def _place(self, node: Any) -> SourcePlace:
+        return SourcePlace(source=self._source, line=node.start_mark.line + 1, column=node.start_mark.column + 1)
 
     def _problem(self, node: Any, path: Path, said: str, hint: str) -> None:
-        place = _place(self._source, node.start_mark)
-        self._found.problems.append(Problem(place=place, path=dotted(path), said=said, hint=hint))
+        self.problems.append(Problem(place=self._place(node), path=dotted(path), said=said, hint=hint))
+
+
+def read_yaml(text: str, source: str = "") -> Document:
+    """Raises NotYaml. Keys that are written twice and the like are in `problems`, and the rest is still read."""
+    reader = _Reader(source)
+    try:
+        node: Any = cast(Any, YAML(typ="rt", pure=True)).compose(text)
+        data: Any = {} if node is None else reader.value(node)
+    except YAMLError as error:
+        raise NotYaml(_syntax_problem(error, text, source)) from None
+    except RecursionError:
+        deep = Problem(place=SourcePlace(source=source), path="", said="is nested too deeply", hint="")
+        raise NotYaml(deep) from None
+    reader.places[()] = SourcePlace(source=source, line=1, column=1)
+    return Document(data=data, places=reader.places, keys=reader.keys, problems=reader.problems)
+
+
+def _syntax_problem(error: YAMLError, text: str, source: str) -> Problem:
+    marked: Any = error  # its fields have no types
+    line, column, why = 0, 0, str(error).partition("\n")[0]
+    if isinstance(error, MarkedYAMLError):
+        marks = [mark for mark in (marked.problem_mark, marked.context_mark) if mark is not None]
+        if marks:  # what is never closed begins at the context
+            mark = marks[-1 if "end of stream" in str(error) else 0]
+            line, column = mark.line + 1, mark.column + 1
+        why = str(marked.problem or marked.context or why)
+    elif (at := getattr(error, "position", None)) is not None:  # a character that YAML forbids
+        line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+        why = str(getattr(error, "reason", why))
+    why = re.sub(r" '[^']*'", "", why.removeprefix("but "))  # what is named may be a password that begins with *
+    place = SourcePlace(source=source, line=line, column=column)
+    return Problem(place=place, path="", said=f"this is no YAML: {why}", hint=_syntax_hint(why, text, place))
+
+
+def _syntax_hint(why: str, text: str, place: SourcePlace) -> str:
+    line = dict(enumerate(text.splitlines(), 1)).get(place.line, "")
+    if "\t" in line[: place.column]:
+        return "YAML wants spaces here, not tabs"
+    if "mapping values are not allowed" in why:
+        return "a text with a colon needs quotes; or the line above ends too early"
+    if "another document" in why:
+        return "one document only: take out the line ---"
+    return "check quotes, brackets and the indentation here and on the line above"

@@ -12,9 +12,9 @@ from gateway.cli.database_access import opened_if_there
 from gateway.cli.doctor import home_checks, machine_checks, service_checks
 from gateway.cli.doctor.finding import Diagnosis, Patient, Severity, problem, warning
 from gateway.cli.formatting import as_json, counted
+from gateway.cli.service_view import service_sources
 from gateway.config.load import Loaded, load_sources
 from gateway.config.problems import BadConfig
-from gateway.config.sources import Sources
 from gateway.home import BadHome
 from sessions.clock import now_ms
 from sessions.db import Database
@@ -101,7 +101,7 @@ def _unusable(error: Exception) -> Diagnosis:
 
 def _configuration(cli: Cli, findings: list[Diagnosis]) -> Loaded | None:
     try:
-        loaded = load_sources(cli.home, Sources.of(cli.home, cli.environ).as_the_service_sees_it(cli.home))
+        loaded = load_sources(cli.home, service_sources(cli.home, cli.environ))
     except BadConfig as bad:
         findings += [
             problem("config.invalid", each.headline, each.remedy or "hermes config check") for each in bad.problems

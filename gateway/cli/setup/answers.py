@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.cli.service_view import service_sources
 from gateway.config.edit import edit_all
 from gateway.config.files import example, schema, write_private
 from gateway.config.load import Loaded, load_sources
@@ -30,7 +31,7 @@ class Answers:
 
     @property
     def _sources(self) -> Sources:
-        return Sources.of(self.home, self.environ).as_the_service_sees_it(self.home)
+        return service_sources(self.home, self.environ)
 
     def keep(self, values: Mapping[str, str]) -> None:
         """All of them or none: secrets in .env, comments kept. Raises BadConfig when the result could not be used."""

@@ -1,5 +1,8 @@
 """What is in force, and where it comes from."""
 
+import subprocess
+import sys
+
 import pytest
 
 from gateway.config.model import Config
@@ -72,6 +75,23 @@ def test_a_reference_is_read_from_environment_dotenv_and_credentials(loaded, tmp
 
     assert voice.base_url == "https://environment.example/second"
     assert voice.api_key.get_secret_value() == "from systemd"
+
+
+def test_a_reference_in_a_variable_is_read_also_for_a_secret(loaded):
+    config = loaded(HERMES_MODEL__NAME="${A}", HERMES_MODEL__API_KEY="${B}", A="small", B="sesame").config
+
+    assert (config.model.name, config.model.api_key.get_secret_value()) == ("small", "sesame")
+
+
+def test_without_a_variable_its_library_is_not_loaded(home):
+    (home / "config.yaml").write_text("model: {name: m}\n")
+    code = (
+        "import sys, pathlib; from gateway.config.load import load;"
+        f"assert load(pathlib.Path({str(home)!r}), {{'HERMES_HOME': '/x'}}).config.model.name == 'm';"
+        "assert 'pydantic_settings' not in sys.modules"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""
 
 
 def test_a_reference_may_stand_for_a_number_or_a_switch(loaded):

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import service
+from gateway.cli import service_view as module
+from gateway.cli.service_view import service_sources, service_view
 from gateway.config.load import load_sources
 from gateway.config.problems import BadConfig
-from gateway.config.service import service_view
-from gateway.config.sources import Sources
 
 BOT = "platforms: {telegram: {enabled: true, token: '${TELEGRAM_TOKEN}', allowed_users: ['1']}}\n"
 
@@ -17,7 +16,7 @@ BOT = "platforms: {telegram: {enabled: true, token: '${TELEGRAM_TOKEN}', allowed
 def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "system"
     folder.mkdir()
-    monkeypatch.setattr(service, "UNIT_FOLDERS", (folder,))
+    monkeypatch.setattr(module, "UNIT_FOLDERS", (folder,))
     return folder
 
 
@@ -35,7 +34,7 @@ def unit(units: Path, home: Path, *lines: str, name: str = "hermes-gateway.servi
 
 
 def token(home: Path, **environ: str) -> str:
-    loaded = load_sources(home, Sources.of(home, environ).as_the_service_sees_it(home))
+    loaded = load_sources(home, service_sources(home, environ))
     return loaded.config.platforms.telegram.token.get_secret_value()
 
 

@@ -7,8 +7,10 @@ and `SetCredential=`.
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path as File
+
+from gateway.config.sources import Sources
 
 _NOT_READABLE = "credential_of_the_service_" + "x" * 32
 UNIT_FOLDERS = tuple(File(name) for name in ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system"))
@@ -26,6 +28,13 @@ class ServiceView:
     def credential(self, name: str) -> str | None:
         """The value; where this user may not read it, a text that stands for it, so that it does not count as missing."""
         return _NOT_READABLE if name in self.unreadable else self.credentials.get(name)
+
+
+def service_sources(home: File, environ: Mapping[str, str]) -> Sources:
+    """What the service of this home reads; where there is none, or in the service itself, what this process reads."""
+    sources = Sources.of(home, environ)
+    view = ServiceView() if "CREDENTIALS_DIRECTORY" in environ else service_view(home)
+    return replace(sources, environ=view.environ, credentials=view.credential) if view.unit else sources
 
 
 def service_view(home: File) -> ServiceView:
