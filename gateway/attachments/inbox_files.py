@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 _UNSAFE = re.compile(r"[^\w.() -]+")
@@ -28,8 +29,8 @@ def safe_name(name: str) -> str:
     return base.encode()[: _NAME_BYTES - len(kept.encode())].decode(errors="ignore") + kept
 
 
-def save_file(inbox: Path, name: str, data: bytes) -> Path:
-    """Saves the data with mode 0600. Raises OSError. Blocks."""
+def save_file(inbox: Path, name: str, data: bytes | Iterable[bytes]) -> Path:
+    """Saves the data, or its pieces, with mode 0600. Raises OSError. Blocks."""
     make_room(inbox)
     wanted = safe_name(name)
     stem, dot, ending = wanted.rpartition(".")
@@ -40,7 +41,7 @@ def save_file(inbox: Path, name: str, data: bytes) -> Path:
         except FileExistsError:
             continue
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
         return path
     raise OSError(f"there are too many files called {wanted}")
 

@@ -1,7 +1,7 @@
 """Pictures and files that came with a message, as parts that a model can look at."""
 
 import asyncio
-import base64
+import binascii
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from sessions.stored_files import StoredFile
 MAX_IMAGE = 5_000_000
 NEW, EARLIER = 10, 4
 """Of so many messages, and so many of each: of those that are being answered (an album has ten), and of those before."""
+_SLICE = 49_152
+"""Bytes that make 64 kB of base64."""
 _KINDS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
@@ -39,11 +41,11 @@ async def _part(file: StoredFile, limit: int | None) -> JSON | None:
         case "image_url" if file.url:
             return _picture(file.url, file)
         case "image_url" if file.path and (file.mime in _KINDS or file.part):
-            data = await asyncio.to_thread(_read, Path(file.path), limit)
-            return None if data is None else _picture(f"data:{file.mime};base64,{data}", file)
+            data = await asyncio.to_thread(_read, Path(file.path), file.mime, limit)
+            return None if data is None else _picture(data, file)
         case "file" if file.path:
-            data = await asyncio.to_thread(_read, Path(file.path), limit)
-            return None if data is None else _file(file.name, f"data:{file.mime};base64,{data}")
+            data = await asyncio.to_thread(_read, Path(file.path), file.mime, limit)
+            return None if data is None else {"type": "file", "file": {"filename": file.name, "file_data": data}}
         case _:
             return None
 
@@ -53,14 +55,14 @@ def _picture(url: str, file: StoredFile) -> JSON:
     return {"type": "image_url", "image_url": {"url": url, **detail}}
 
 
-def _file(name: str, data: str) -> JSON:
-    return {"type": "file", "file": {"filename": name, "file_data": data}}
-
-
-def _read(path: Path, limit: int | None) -> str | None:
+def _read(path: Path, mime: str, limit: int | None) -> str | None:
+    """A data: URL. In slices, as one look at 18 MB would hold Python's lock all the time."""
     try:
         if limit is not None and path.stat().st_size > limit:
             return None
-        return base64.b64encode(path.read_bytes()).decode()
+        with path.open("rb") as file:
+            slices = iter(lambda: file.read(_SLICE), b"")
+            encoded = [binascii.b2a_base64(data, newline=False).decode() for data in slices]
     except OSError:
         return None
+    return "".join([f"data:{mime};base64,", *encoded])

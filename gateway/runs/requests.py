@@ -36,7 +36,8 @@ class Requests:
     def __init__(self, house: Services, run_id: str) -> None:
         self._house = house
         self._run_id = run_id
-        self._built: Built | None = None
+        self.size = 0  # of the last one, in tokens; what it held is not kept: pictures are large
+        self._cut: Sequence[tuple[int, int]] = ()
         self._refused: ContextOverflow | None = None
         self._recalled: tuple[int, Sequence[Message]] | None = None
         self._most: int | None = None  # tokens of a prompt, once a larger one was refused
@@ -69,17 +70,16 @@ class Requests:
             exact=exact,
         )
         window = replace(self._house.window(wanted), most=self._most)
-        self._take(
-            prompt.build(
-                material,
-                self._house.tokens,
-                window=window,
-                model=wanted,
-                wanted_output=options.max_output_tokens,
-            )
+        built = prompt.build(
+            material,
+            self._house.tokens,
+            window=window,
+            model=wanted,
+            wanted_output=options.max_output_tokens,
         )
+        self._note(built)
         return replace(
-            self._last.request,
+            built.request,
             response_format=options.response_format,
             sampling=options.sampling,
             exact=exact and any(shown.get(each.id) for each in seen.history if each.run_id == self._run_id),
@@ -96,33 +96,21 @@ class Requests:
             self._recalled = (asked, found)
         return self._recalled[1]
 
-    def _take(self, built: Built) -> None:
-        if self._refused is not None and built.size >= self._last.size:
+    def _note(self, built: Built) -> None:
+        if self._refused is not None and built.size >= self.size:
             raise self._refused.for_good()
-        self._built, self._refused = built, None
-
-    @property
-    def _last(self) -> Built:
-        if self._built is None:
-            raise RuntimeError("build() comes first")
-        return self._built
-
-    @property
-    def size(self) -> int:
-        """Of the last one, in tokens."""
-        return self._built.size if self._built is not None else 0
+        self.size, self._cut, self._refused = built.size, built.cut, None
 
     def refused(self, error: ContextOverflow) -> None:
         """The endpoint counts otherwise than we estimate, so the next request is smaller in our own count."""
-        size = self._last.size
-        self._refused, self._most = error, size * 3 // 4 if error.limit and error.limit < size else size // 2
+        self._refused = error
+        self._most = self.size * 3 // 4 if error.limit and error.limit < self.size else self.size // 2
 
     def left_out(self, answer: Answer) -> str:
         """What to add to an answer for somebody who has sent more than could be read; empty if all was."""
-        cut = self._last.cut if self._built is not None else ()
-        if not cut or answer.text.strip() in {"", NO_REPLY}:
+        if not self._cut or answer.text.strip() in {"", NO_REPLY}:
             return ""
-        shown, whole = (sum(numbers) for numbers in zip(*cut, strict=True))
+        shown, whole = (sum(numbers) for numbers in zip(*self._cut, strict=True))
         return f"\n\n{say('limits.read_in_part', shown=f'{shown:,}', whole=f'{whole:,}')}"
 
     async def _skills(self, ns: str) -> Sequence[str]:

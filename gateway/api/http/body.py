@@ -3,7 +3,7 @@ complete."""
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from gateway.dispatch.fair_queue import FairPlaces
 _PIECE = 65_536
 _IN_MEMORY = 65_536
 """Larger bodies go to a file."""
-_BATCH = 262_144
+_BATCH = 1_048_576
 _SLOWEST = 65_536
 """Bytes a second, for bodies whose length is told."""
 
@@ -41,29 +41,38 @@ class Body:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._waiting = bytearray()
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
         self._file: IO[bytes] | None = None
         self.size = 0
 
     async def add(self, piece: bytes) -> None:
-        self._waiting += piece
+        self._waiting.append(piece)
+        self._waiting_bytes += len(piece)
         self.size += len(piece)
-        if len(self._waiting) > (_BATCH if self._file is not None else _IN_MEMORY):
+        if self._waiting_bytes > (_BATCH if self._file is not None else _IN_MEMORY):
             await asyncio.to_thread(self._write)
 
     def _write(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  # closed by `close`
-        self._file.write(self._waiting)
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  # closed by `close`
+        self._file.writelines(self._waiting)
         self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def pieces(self) -> Iterator[bytes]:
+        """The whole body, a little at a time. Blocks."""
+        if self._file is None:
+            yield from self._waiting
+            return
+        self._write()
+        self._file.seek(0)
+        while piece := self._file.read(_PIECE):
+            yield piece
 
     def read(self) -> bytes:
         """The whole body. Blocks where it is large."""
-        if self._file is None:
-            return bytes(self._waiting)
-        self._write()
-        self._file.seek(0)
-        return self._file.read()
+        return b"".join(self.pieces())
 
     def close(self) -> None:
         self._waiting.clear()

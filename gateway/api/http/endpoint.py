@@ -1,7 +1,6 @@
 """Endpoints as declarations: one declaration parses and validates the request, checks access, and writes the
 OpenAPI description."""
 
-import hashlib
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,14 +9,14 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from gateway.api.http.body import Body, BodyRules, arriving, require_json
-from gateway.api.http.errors import ApiError, invalid, not_found, unavailable
-from gateway.api.http.json_bounds import require_few_values, require_numbers
+from gateway.api.http.body import BodyRules, arriving, require_json
+from gateway.api.http.detached_files import DetachedFiles
+from gateway.api.http.errors import ApiError, not_found, unavailable
 from gateway.api.http.keys import NOBODY, CallerKey, Scope, still_valid
+from gateway.api.http.parsing import ReadBody, Sent, parsed, parsed_large, validated
 from gateway.api.http.server_state import ServerState
-from gateway.api.http.validation_errors import describe_error
 
 PARAMETERS = {
     "deployment_id": r"^dep_(main|[0-9a-f]{24})$",
@@ -53,26 +52,13 @@ class Access(StrEnum):
     HOOK = "hook"  # open, under any name: the platform proves who it is
 
 
-class Sent:
-    """Recognises a body that is sent again, without keeping it."""
-
-    def __init__(self, raw: bytes = b"") -> None:
-        self._hash = hashlib.sha256(raw)
-
-    def fingerprint(self, more: str = "") -> str:
-        """The same value for a body that is equal byte by byte. `more` is hashed with it."""
-        known = self._hash.copy()
-        known.update(more.encode())
-        return known.hexdigest()
-
-
 B = TypeVar("B", bound=BaseModel)
 Q = TypeVar("Q", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall(Generic[B, Q]):
-    """One validated request. `path` holds the ids of its address."""
+    """One validated request. `path` holds the ids of its address, `files` what was taken out of the body."""
 
     desk: ServerState
     request: web.Request
@@ -80,7 +66,8 @@ class ApiCall(Generic[B, Q]):
     path: Mapping[str, str]
     body: B
     query: Q
-    sent: "Sent"
+    sent: Sent
+    files: DetachedFiles
     scopes: tuple[Scope, ...] = ()
 
     def require_access(self) -> CallerKey:
@@ -132,10 +119,18 @@ class Endpoint:
 async def handle(endpoint: Endpoint, desk: ServerState, request: web.Request, key: CallerKey) -> web.StreamResponse:
     """Checks the request against the declaration, calls the endpoint, and writes its answer."""
     path = _path(request)
-    query = _validated(endpoint.query, dict(request.query))
-    async with _body(endpoint, desk, request, key) as (sent, body):
+    query = validated(endpoint.query, dict(request.query))
+    async with _body(endpoint, desk, request, key) as read:
         call = ApiCall(
-            desk=desk, request=request, key=key, path=path, body=body, query=query, sent=sent, scopes=endpoint.scopes
+            desk=desk,
+            request=request,
+            key=key,
+            path=path,
+            body=read.body,
+            query=query,
+            sent=read.sent,
+            files=read.files,
+            scopes=endpoint.scopes,
         )
         result = await endpoint.run(call)
         if isinstance(result, EndpointAnswer) or not result.prepared:
@@ -147,17 +142,16 @@ async def handle(endpoint: Endpoint, desk: ServerState, request: web.Request, ke
     return web.Response(status=result.status, body=text, content_type=kind, headers=dict(result.headers))
 
 
-_Read = tuple[Sent, BaseModel]
-
-
 @asynccontextmanager
-async def _body(endpoint: Endpoint, desk: ServerState, request: web.Request, key: CallerKey) -> AsyncGenerator[_Read]:
+async def _body(
+    endpoint: Endpoint, desk: ServerState, request: web.Request, key: CallerKey
+) -> AsyncGenerator[ReadBody]:
     """The body as Python data. Only a few calls may hold a large one at the same time."""
     model = endpoint.body
     if model is None:
-        yield Sent(), NoFields()
+        yield ReadBody(body=NoFields())
     elif not (request.body_exists or needs_body(model)):
-        yield Sent(), model()
+        yield ReadBody(body=model())
     else:
         require_json(request)
         async with AsyncExitStack() as call:
@@ -171,18 +165,20 @@ async def _received(
     request: web.Request,
     key: CallerKey,
     call: AsyncExitStack,
-) -> _Read:
+) -> ReadBody:
     bounds = desk.api.bounds
     limit = bounds.large_body_bytes if endpoint.large else bounds.body_bytes
     async with arriving(request, body_rules(desk, key.name, limit)) as body:
         if body.size <= _LARGE:
-            return _parsed(model, body)
+            return parsed(model, body)
         try:
             await call.enter_async_context(desk.large.held(key.name, body.size, desk.api.pauses.body))
         except TimeoutError:
             raise unavailable("Too many large bodies are worked on.", code="too_much_at_once") from None
         call.callback(desk.give_back_memory)
-        return await desk.parse(_parsed, model, body)  # the loop goes on meanwhile
+        files = DetachedFiles(desk.api.home)
+        call.callback(files.close)
+        return await desk.parse(parsed_large, model, body, files)  # the loop goes on meanwhile
 
 
 def body_rules(desk: ServerState, caller: str, limit: int) -> BodyRules:
@@ -208,22 +204,3 @@ def _path(request: web.Request) -> Mapping[str, str]:
         if name in PARAMETERS and re.fullmatch(PARAMETERS[name], value) is None:
             raise not_found(name.removesuffix("_id"))
     return dict(request.match_info)
-
-
-def _parsed(model: type[BaseModel], body: Body) -> _Read:
-    raw = body.read()
-    require_few_values(raw)
-    require_numbers(raw)
-    return Sent(raw), _validated(model, raw)
-
-
-def _validated(model: type[BaseModel], sent: bytes | Mapping[str, str]) -> BaseModel:
-    """A body is JSON and means what it says; a query has only texts. Raises ApiError."""
-    try:
-        if isinstance(sent, bytes):
-            return model.model_validate_json(sent)
-        return model.model_validate(sent, strict=False)
-    except ValidationError as error:
-        raise describe_error(error, sent) from None
-    except RecursionError:
-        raise invalid("The body is nested too deeply.", code="bad_body") from None

@@ -1,10 +1,11 @@
-"""Files in a request: base64, a data: URL, or an http address."""
+"""Files in a request: base64, a data: URL, or an http address. In the place of long base64 there is a token, see `detached_files`."""
 
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, WithJsonSchema
+from pydantic import AfterValidator, ValidationInfo, WithJsonSchema
 
+from gateway.api.http.detached_files import DetachedFiles
 from gateway.attachments.safe_fetch import LONGEST_ADDRESS
 
 _SLICE = 65_536
@@ -35,6 +36,11 @@ def split(text: str) -> tuple[str | None, str]:
     return (found["mime"], text[found.end() :]) if found else (None, text)
 
 
+def _is_contents(text: str, info: ValidationInfo) -> bool:
+    known = info.context.claim(text) if isinstance(info.context, DetachedFiles) else None
+    return _is_base64(text) if known is None else known
+
+
 def _is_base64(text: str) -> bool:
     """In slices: one look at 24 MB would hold Python's lock all the time."""
     body = max(0, len(text) - 4)
@@ -42,26 +48,26 @@ def _is_base64(text: str) -> bool:
     return len(text) % 4 == 0 and all(slices) and _BASE64.fullmatch(text, body) is not None
 
 
-def _base64(text: str) -> str:
-    if not _is_base64(text):
+def _base64(text: str, info: ValidationInfo) -> str:
+    if not _is_contents(text, info):
         raise ValueError("this is not base64")
     return text
 
 
-def _data(text: str) -> str:
+def _data(text: str, info: ValidationInfo) -> str:
     found = _DATA.match(text)
-    if found is None or not _is_base64(text[found.end() :]):
+    if found is None or not _is_contents(text[found.end() :], info):
         raise ValueError("this is not a data: URL in base64")
     return text
 
 
-def _contents(text: str) -> str:
-    return _data(text) if is_data(text) else _base64(text)
+def _contents(text: str, info: ValidationInfo) -> str:
+    return _data(text, info) if is_data(text) else _base64(text, info)
 
 
-def _url(text: str) -> str:
+def _url(text: str, info: ValidationInfo) -> str:
     if is_data(text):
-        return _data(text)
+        return _data(text, info)
     if len(text) > LONGEST_ADDRESS or _ADDRESS.fullmatch(text) is None:
         raise ValueError(f"give an http or https address of at most {LONGEST_ADDRESS:,} characters, or a data: URL")
     return text

@@ -5,7 +5,7 @@ import binascii
 import mimetypes
 import re
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from pydantic import BaseModel
 
 from gateway.agent.models.interface import JSON
+from gateway.api.http.detached_files import DetachedFiles
 from gateway.api.http.endpoint import ApiCall
 from gateway.api.http.errors import ApiError, invalid, too_large
 from gateway.api.http.file_schemas import is_data, split
@@ -27,7 +28,7 @@ from sessions.messages import AttachmentKind
 from sessions.stored_files import StoredFile
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_SLICE = 262_144
+_SLICE = 65_536
 _UNKNOWN = "application/octet-stream"
 
 
@@ -60,6 +61,7 @@ class UploadedFiles:
         self._inbox = inbox
         self._api = call.desk.api
         self._sent: BaseModel = call.body
+        self._detached = call.files
         self._written: list[Path] = []
         self._count = 0
         self.unwanted = False
@@ -77,22 +79,34 @@ class UploadedFiles:
         if "://" in upload.source[:8]:
             return self._by_address(upload), ""
         promised, encoded = split(upload.source) if is_data(upload.source) else (None, upload.source)
-        data = await asyncio.to_thread(_decoded, encoded, self._api.bounds.attachment_bytes)
-        mime = detect_type(data[:256]) or promised or upload.mime or _UNKNOWN
+        head, size, pieces = await asyncio.to_thread(self._contents, encoded)
+        mime = detect_type(head) or promised or upload.mime or _UNKNOWN
         name = upload.name or f"{secrets.token_hex(4)}{mimetypes.guess_extension(mime) or ''}"
-        path = await asyncio.to_thread(save_file, self._inbox, name, data)
+        path = await asyncio.to_thread(save_file, self._inbox, name, pieces)
         self._written.append(path)
         kind = AttachmentKind.IMAGE if mime in _PICTURES else AttachmentKind.FILE
         file = StoredFile(
             kind=kind,
             name=path.name,
             mime=mime,
-            size=len(data),
+            size=size,
             path=str(path),
             part=upload.part,
             detail=upload.detail,
         )
-        return file, "" if kind is AttachmentKind.IMAGE else describe_file(kind, path, mime, len(data))
+        return file, "" if kind is AttachmentKind.IMAGE else describe_file(kind, path, mime, size)
+
+    def _contents(self, encoded: str) -> tuple[bytes, int, Iterable[bytes]]:
+        """The first bytes, their number, and all of them. Raises ApiError."""
+        limit, detached = self._api.bounds.attachment_bytes, self._detached.get(encoded)
+        size = len(encoded) // 4 * 3 - encoded[-2:].count("=") if detached is None else detached.size
+        if size > limit:
+            raise too_large(f"A file may have {limit:,} bytes.")
+        if detached is not None:
+            return next(self._detached.pieces(detached, 256), b""), size, self._detached.pieces(detached)
+        slices = (encoded[at : at + _SLICE] for at in range(0, len(encoded), _SLICE))
+        data = [binascii.a2b_base64(letters) for letters in slices]  # as a whole it would hold Python's lock
+        return b"".join(data[:1])[:256], size, data
 
     def _by_address(self, upload: Upload) -> StoredFile:
         """Pictures are left for the model to look at; of other files the agent wants to have the contents."""
@@ -130,15 +144,6 @@ def _name_in(address: str) -> str:
     return unquote(re.split(r"[?#]", address, maxsplit=1)[0].rpartition("/")[2]) or "file"
 
 
-def _decoded(encoded: str, limit: int) -> bytes:
-    if len(encoded) // 4 * 3 - encoded[-2:].count("=") > limit:
-        raise too_large(f"A file may have {limit:,} bytes.")
-    slices = (
-        encoded[at : at + _SLICE] for at in range(0, len(encoded), _SLICE)
-    )  # as a whole it would hold Python's lock
-    return b"".join(map(binascii.a2b_base64, slices))
-
-
 def of_part(part: JSON) -> Upload | None:
     """The file in one content part of a message."""
     match part:
@@ -152,18 +157,19 @@ def of_part(part: JSON) -> Upload | None:
             return None
 
 
-async def embedded(api: ApiServices, messages: Sequence[JSON]) -> Sequence[JSON]:
-    """Replaces addresses of files by their contents: models do not follow such addresses."""
+async def embedded(call: ApiCall[Any, Any], messages: Sequence[JSON]) -> Sequence[JSON]:
+    """With the contents of all files: models do not follow addresses, and know none of our tokens."""
     found: list[JSON] = []
     for message in messages:
         content: Any = message.get("content")
         if isinstance(content, list):
-            content = [await _embedded(api, part) for part in cast(list[JSON], content)]
+            content = [await _embedded(call, part) for part in cast(list[JSON], content)]
         found.append({**message, "content": content} if content is not None else message)
     return found
 
 
-async def _embedded(api: ApiServices, part: JSON) -> JSON:
+async def _embedded(call: ApiCall[Any, Any], part: JSON) -> JSON:
+    api = call.desk.api
     match part:
         case {"type": "file", "file": {"file_url": str(url), **more}} if not more.get("file_data"):
             return await _fetched(api, url, str(more.get("filename") or _name_in(url)))
@@ -174,7 +180,16 @@ async def _embedded(api: ApiServices, part: JSON) -> JSON:
                 raise invalid(str(error), code="bad_url", param="image_url") from None
             return part
         case _:
-            return part
+            return await asyncio.to_thread(attached, call.files, part)
+
+
+def attached(files: DetachedFiles, part: JSON) -> JSON:
+    """A part of a message with its file instead of the token that stands for it. Blocks."""
+    kind: Any = part.get(part["type"])
+    if not isinstance(kind, dict):
+        return part
+    fields = cast(JSON, kind).items()
+    return {**part, part["type"]: {name: files.whole(it) if isinstance(it, str) else it for name, it in fields}}
 
 
 async def _fetched(api: ApiServices, url: str, name: str) -> JSON:

@@ -81,7 +81,7 @@ def _refused(error: ModelRefused | ModelUnreachable | ContextOverflow | InputToo
 async def call_without_session(call: ApiCall[Any, Any], question: AgentCall) -> AsyncGenerator[StatelessExchange]:
     """Nobody else will ever read the answer, so the work ends with the block or the connection, whichever is first."""
     connection = connection_of(call.request)
-    whole = replace(question, messages=await embedded(call.desk.api, question.messages))
+    whole = replace(question, messages=await embedded(call, question.messages))
     exchange = StatelessExchange(call.desk, whole, f"key:{call.key.name}")
     forget = connection.when_lost(exchange.task.cancel)
     try:

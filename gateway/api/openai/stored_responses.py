@@ -13,8 +13,10 @@ from sqlalchemy import Connection
 from gateway.agent.models.interface import JSON
 from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
 from gateway.api.http.errors import ApiError
+from gateway.api.http.file_schemas import is_data
 from gateway.api.http.idempotency import RECOGNISED, RequestMark, Retry, mark, run_once
 from gateway.api.http.keys import Scope
+from gateway.api.http.uploads import of_part
 from gateway.api.openai.exchange import AgentCall, Exchange
 from gateway.api.openai.response_answers import empty, failed, whole
 from gateway.api.openai.response_schemas import Conversation, Deleted, NewConversation, ResponseAnswer, ResponseRequest
@@ -25,9 +27,6 @@ from sessions.errors import NotFound
 from sessions.keys import SessionKey
 from sessions.responses import Kept, KeptKind
 from sessions.runs.outcomes import of_call, standing
-
-_MOST_KEPT_CHARACTERS = 262_144
-"""Of one text or picture before an answer; what is longer is not kept beside it."""
 
 
 def name_of(marked: RequestMark) -> str:
@@ -128,9 +127,11 @@ def _kept(message: JSON) -> JSON:
 
 
 def _kept_part(part: JSON) -> JSON:
-    if part["type"] == "text" or len(str(part)) <= _MOST_KEPT_CHARACTERS:
+    """Addresses of files are kept, their contents are not."""
+    upload = of_part(part)
+    if upload is None or not is_data(upload.source):
         return part
-    return {"type": "text", "text": "[a file that was too large to be kept]"}
+    return {"type": "text", "text": "[a file that was sent earlier]"}
 
 
 async def _as_it_is(call: ApiCall[Any, Any], kept: Kept) -> Kept:
