@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -44,7 +44,6 @@ from gateway.scheduler.jobs import Jobs
 from gateway.scheduler.resets import EVERY_SECONDS as RESETS_SECONDS
 from gateway.scheduler.resets import Resets
 from gateway.scheduler.ticks import ticking
-from sessions.messages import Inbound
 
 log = get_logger(__name__)
 
@@ -94,66 +93,21 @@ class Serving:
 @contextlib.asynccontextmanager
 async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[Serving]:
     """Platforms and HTTP while the block lasts. `guard` may hold the platforms back for some minutes."""
-    settings, watch = app.settings, DatabaseWatch(app.database)
-
-    async def noted(inbound: Inbound, run_id: str) -> None:
-        await chats.noted(inbound, run_id)
-
-    intake = Intake(
-        app.database,
-        lambda name: access_rules(settings.config, name),
-        bounds=lambda: intake_limits(settings.config),
-        timezone=app.house.timezone,
-        default_model=lambda: app.chosen.name,
-        noted=noted,
-        accepted=lambda platform: app.metrics.message(platform, "in"),
-        clock=app.house.clock,
-        opening=app.house.resets.opening,
-    )
-    chats = PlatformSupervisor(
-        database=app.database,
-        intake=intake,
-        live=app.house.live,
-        metrics=app.metrics,
-        timezone=app.house.timezone,
-        standstills=app.house.standstills,
-        clock=app.house.clock,
-    )
+    watch, reloads = DatabaseWatch(app.database), ReloadStatus()
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(intake.close)
-        transcriber = await stack.enter_async_context(_transcriber(settings.config))
-        app.files.settle = AttachmentDownloader(
-            chats.adapters, limit=lambda: settings.config.limits.attachment_bytes, transcriber=lambda: transcriber
-        ).settle
-        stack.push_async_callback(chats.close)
+        chats = await _chats(app, stack)
         for work in (
             chats.look_for_changes(),
             app.metrics.watch_loop(),
             send_reminders(app.database, app.house.timezone, clock=app.house.clock),
             watch.run(),
         ):
-            stack.callback(asyncio.create_task(work).cancel)
+            _run_until_closed(stack, work)
         url, hint = await stack.enter_async_context(_http(app, chats, watch))  # where its port is taken, nothing begins
         await _start_platforms(app, chats, guard, stack)
-        resets = Resets(app.database, app.house.resets, clock=app.house.clock)
-        jobs = Jobs(
-            app.database,
-            platforms=lambda: platform_sections(settings.config),
-            clock=app.house.clock,
-            fired=app.metrics.job_slot,
-        )
-        ticks = {"resets": (RESETS_SECONDS, resets.tick), "jobs": (JOBS_SECONDS, jobs.tick)}
-        await stack.enter_async_context(ticking(ticks))
-        reloads = ReloadStatus()
-        told = OwnerAlerts(
-            app.database,
-            app.metrics.recent_calls,
-            platforms=lambda: platform_sections(settings.config),
-            silent=chats.silent_since,
-            refused=lambda: len(reloads.last_refused.problems) if reloads.last_refused else 0,
-            clock=app.house.clock,
-        )
-        stack.callback(asyncio.create_task(told.run()).cancel)
+        resets, jobs = await _start_ticks(app, stack)
+        alerts = _owner_alerts(app, chats, reloads)
+        _run_until_closed(stack, alerts.run())
 
         def report() -> dict[str, Any]:
             return {
@@ -163,11 +117,70 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
                 "memory_bytes": resident_bytes(),
                 "parts": {"database": watch.part(), **chats.states()},
                 "config": reloads.part(),
-                "alerts": [in_words(alert) for alert in told.current],
+                "alerts": [in_words(alert) for alert in alerts.current],
             }
 
         await stack.enter_async_context(Heartbeat(database=app.database, describe=report).beating())
         yield Serving(app=app, chats=chats, resets=resets, jobs=jobs, url=url, key_hint=hint, reloads=reloads)
+
+
+def _run_until_closed(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
+    stack.callback(asyncio.create_task(work).cancel)
+
+
+async def _chats(app: App, stack: contextlib.AsyncExitStack) -> PlatformSupervisor:
+    """The platforms, none of which runs yet, and what fetches the files that come from them."""
+    settings, house = app.settings, app.house
+    intake = Intake(
+        app.database,
+        lambda name: access_rules(settings.config, name),
+        bounds=lambda: intake_limits(settings.config),
+        timezone=house.timezone,
+        default_model=lambda: app.chosen.name,
+        clock=house.clock,
+        opening=house.resets.opening,
+    )
+    stack.callback(intake.close)
+    chats = PlatformSupervisor(
+        database=app.database,
+        intake=intake,
+        live=house.live,
+        metrics=app.metrics,
+        timezone=house.timezone,
+        standstills=house.standstills,
+        clock=house.clock,
+    )
+    transcriber = await stack.enter_async_context(_transcriber(settings.config))
+    app.files.settle = AttachmentDownloader(
+        chats.adapters, limit=lambda: settings.config.limits.attachment_bytes, transcriber=lambda: transcriber
+    ).settle
+    stack.push_async_callback(chats.close)
+    return chats
+
+
+async def _start_ticks(app: App, stack: contextlib.AsyncExitStack) -> tuple[Resets, Jobs]:
+    """What looks at the clock: sessions that are due for a reset, jobs whose time has come."""
+    resets = Resets(app.database, app.house.resets, clock=app.house.clock)
+    jobs = Jobs(
+        app.database,
+        platforms=lambda: platform_sections(app.settings.config),
+        clock=app.house.clock,
+        fired=app.metrics.job_slot,
+    )
+    ticks = {"resets": (RESETS_SECONDS, resets.tick), "jobs": (JOBS_SECONDS, jobs.tick)}
+    await stack.enter_async_context(ticking(ticks))
+    return resets, jobs
+
+
+def _owner_alerts(app: App, chats: PlatformSupervisor, reloads: ReloadStatus) -> OwnerAlerts:
+    return OwnerAlerts(
+        app.database,
+        app.metrics.recent_calls,
+        platforms=lambda: platform_sections(app.settings.config),
+        silent=chats.silent_since,
+        refused=lambda: len(reloads.last_refused.problems) if reloads.last_refused else 0,
+        clock=app.house.clock,
+    )
 
 
 async def _start_platforms(
@@ -190,10 +203,10 @@ async def _start_platforms(
     stack.callback(app.database.listen(guard.hear))
     if guard.held_until is not None:
         chats.hold(list(platform_sections(app.settings.config)), guard.why)
-        stack.callback(asyncio.create_task(follow_later(guard)).cancel)
+        _run_until_closed(stack, follow_later(guard))
     else:
         await follow()
-        stack.callback(asyncio.create_task(guard.watch()).cancel)
+        _run_until_closed(stack, guard.watch())
 
 
 @contextlib.asynccontextmanager

@@ -132,7 +132,7 @@ def _newest(conn: Connection, key: str) -> str | None:
 
 def _import(conn: Connection, key: str, owner: str, history: Sequence[NewMessage], now: int) -> None:
     """A new session that begins with these messages."""
-    session = open_session(conn, key, Opening(), now)
+    session = open_session(conn, SessionKey.parse(key), Opening(), now)
     store.append(conn, session.id, [replace(message, run_id=owner) for message in history], now)
 
 

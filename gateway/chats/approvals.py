@@ -88,7 +88,7 @@ def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: Chat) -> 
         return False
     asked, here = (aliases.first_address(conn, address) for address in (run.route.address, inbound.address))
     whose = SessionKey.parse(run.session_key).user_id
-    is_theirs = whose is None or whose == SessionKey.parse(chat.session_key).user_id
+    is_theirs = whose is None or whose == chat.key.user_id
     return (asked.platform, asked.chat_id) == (here.platform, here.chat_id) and is_theirs
 
 

@@ -1,8 +1,9 @@
 """Takes in the events of the chat platforms: permission, command, answer or message; in one transaction, before
 they are acknowledged."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from sqlalchemy import Connection
 
@@ -20,7 +21,7 @@ from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.inbox import NewInbox
 from sessions.inbox_body import InboxMessage
-from sessions.keys import Address, ChatKind
+from sessions.keys import Address, ChatKind, SessionKey
 from sessions.messages import Inbound, InboundKind
 from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Route, RunStatus
@@ -40,15 +41,26 @@ class IntakeLimits:
     queue_per_chat: int = 100
 
 
-Noted = Callable[[Inbound, str], Awaitable[None]]
+class IntakeOutcome(StrEnum):
+    """What became of an event."""
+
+    IGNORED = "ignored"  # its sender has no access, or it changes nothing
+    STRANGER = "stranger"  # its sender may be paired
+    CHAT_CHANGED = "chat_changed"  # it says something of the chat: an id, a message taken back, that we joined
+    TAKEN = "taken"  # a message, a command, a tap, an edit
+    JOINED = "joined"  # a message for a run that was at work already
 
 
-async def _nothing(_: Inbound, __: str) -> None:
-    pass
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeResult:
+    """`run_id`: the run that the message joined."""
+
+    outcome: IntakeOutcome
+    run_id: str | None = None
 
 
 class Intake:
-    """`deliver` is what adapters call. `noted` hears of messages that joined a run that was at work already, with the run's id."""
+    """Takes in the events of all platforms."""
 
     def __init__(
         self,
@@ -58,8 +70,6 @@ class Intake:
         bounds: Callable[[], IntakeLimits] = IntakeLimits,
         timezone: str = "UTC",
         default_model: Callable[[], str] = str,
-        noted: Noted = _nothing,
-        accepted: Callable[[str], None] = lambda _: None,
         clock: Clock = now_ms,
         opening: Callable[[str], Opening] = lambda _: Opening(),
     ) -> None:
@@ -68,8 +78,6 @@ class Intake:
         self._bounds = bounds
         self._timezone = timezone
         self._default_model = default_model
-        self._noted = noted
-        self._accepted = accepted
         self._clock = clock
         self._opening = opening
         self._wordings = EditFilter()
@@ -94,9 +102,9 @@ class Intake:
             paired = self._paired = await self._database.read(_paired)
         return Access(self._rules(platform), paired.get(platform, Paired()))
 
-    async def deliver(self, inbound: Inbound) -> None:
-        """Returns when everything that must be kept is committed. Raises StateError when it could not be: do not
-        acknowledge then."""
+    async def deliver(self, inbound: Inbound) -> IntakeResult:
+        """Returns what became of the event, when everything that must be kept is committed. Raises StateError when it could not
+        be: do not acknowledge then."""
         inbound = _as_meant(printable(inbound))
         access = await self.access(inbound.address.platform)
         inbound = await self._placed(inbound, access)
@@ -104,26 +112,25 @@ class Intake:
         if inbound.kind in CHANGES:
             has_access = verdict not in {AccessDecision.IGNORED, AccessDecision.STRANGER}
             await self._changes.take(inbound, access, has_access=has_access)
-            return
+            return IntakeResult(outcome=IntakeOutcome.CHAT_CHANGED)
         match inbound.kind:
             case _ if verdict is AccessDecision.IGNORED:
                 log.debug("message.refused", dedup_key=inbound.dedup_key)
-                return
+                return IntakeResult(outcome=IntakeOutcome.IGNORED)
             case _ if verdict is AccessDecision.STRANGER:
                 await self._database.write(self._stranger, inbound, access.rules.pair_strangers)
-                return
+                return IntakeResult(outcome=IntakeOutcome.STRANGER)
             case InboundKind.JOINED:
                 await self._database.write(self._hello, inbound, access)
-                return
+                return IntakeResult(outcome=IntakeOutcome.CHAT_CHANGED)
             case _ if self._wordings.is_unchanged(inbound):
-                return
+                return IntakeResult(outcome=IntakeOutcome.IGNORED)
             case _:
                 pass
         joined = await self._database.write(self._take, inbound, access, verdict)
         self._wordings.note(inbound)
-        self._accepted(inbound.address.platform)
-        if joined is not None:
-            await self._noted(inbound, joined)
+        outcome = IntakeOutcome.TAKEN if joined is None else IntakeOutcome.JOINED
+        return IntakeResult(outcome=outcome, run_id=joined)
 
     async def _placed(self, inbound: Inbound, access: Access) -> Inbound:
         """The message with what only the database knows: who the sender is, and whether we speak in its thread."""
@@ -154,9 +161,8 @@ class Intake:
     def _take(self, conn: Connection, inbound: Inbound, access: Access, verdict: AccessDecision) -> str | None:
         """Takes one event in. Returns the id of the run that was active already and that the message joined."""
         first = first_known(conn, inbound)
-        key = str(access.key(first.address, first.sender))
-        chat = self._chat(inbound, key)
-        if verdict is AccessDecision.OVERHEARD or (not inbound.mentioned and _waits(conn, key)):
+        chat = self._chat(inbound, access.key(first.address, first.sender))
+        if verdict is AccessDecision.OVERHEARD or (not inbound.mentioned and _waits(conn, chat.session_key)):
             self._overhear(conn, inbound, chat)
             return None
         if inbound.kind is InboundKind.TAP:
@@ -171,14 +177,14 @@ class Intake:
             return None
         return self._message(conn, inbound, chat, allowed=verdict is AccessDecision.ALLOWED)
 
-    def _chat(self, inbound: Inbound, key: str) -> Chat:
+    def _chat(self, inbound: Inbound, key: SessionKey) -> Chat:
         return Chat(
-            session_key=key,
+            key=key,
             now=self._clock(),
             user=inbound.sender.name or inbound.sender.id,
             route=Route(address=inbound.address, reply_to=inbound.message_id),
             opening=replace(
-                self._opening(key),
+                self._opening(str(key)),
                 user_id=inbound.sender.id,
                 wait_ms=MORE_MS if inbound.album or inbound.cut_off else 0,
             ),

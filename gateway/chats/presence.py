@@ -367,13 +367,13 @@ class Presence:
         await self.clear(run_id)
         await self._take_off(shown)
 
-    async def noted(self, inbound: Inbound, run_id: str) -> None:
-        """The message is read and will be taken into account."""
+    def mark_read(self, inbound: Inbound, run_id: str) -> None:
+        """Puts a reaction on a message that joined this run while it was at work."""
         shown = self._shown.get(run_id)
         if shown is not None:
-            self._beside(self._note(shown, inbound))
+            self._beside(self._mark_read(shown, inbound))
 
-    async def _note(self, shown: ShownRun, inbound: Inbound) -> None:
+    async def _mark_read(self, shown: ShownRun, inbound: Inbound) -> None:
         while not self._pacer.turn_now(inbound.address):
             if shown.stage is not Stage.GROWING:
                 return

@@ -24,7 +24,7 @@ from adapters.base import (
 from gateway.chats.catching_up import let_catch_up, note_seen
 from gateway.chats.delivery import Delivery
 from gateway.chats.home_page import home_page
-from gateway.chats.intake import Intake
+from gateway.chats.intake import Intake, IntakeOutcome, IntakeResult
 from gateway.chats.presence import Presence
 from gateway.chats.rate_limit import RateLimiter
 from gateway.commands import MENU
@@ -228,7 +228,7 @@ class PlatformRunner:
         """Called by the adapter. An event that raises an unexpected error is left out: the platform would send it
         again and again, before all others."""
         try:
-            await self._intake.deliver(inbound)
+            self._note_outcome(inbound, await self._intake.deliver(inbound))
         except StateError:
             raise
         except Exception:  # one event that cannot be taken must not come back for ever and hold up the others
@@ -237,6 +237,12 @@ class PlatformRunner:
             self._run_beside(self._answer_tap(inbound.tap_id))
         if inbound.kind is InboundKind.HOME and isinstance(self.adapter, ShowsHome):
             self._run_beside(self._show_home(self.adapter, inbound.sender))
+
+    def _note_outcome(self, inbound: Inbound, result: IntakeResult) -> None:
+        if result.outcome in {IntakeOutcome.TAKEN, IntakeOutcome.JOINED}:
+            self._metrics.message(self.name, "in")
+        if result.run_id is not None:
+            self.presence.mark_read(inbound, result.run_id)
 
     def _run_beside(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

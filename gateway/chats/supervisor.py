@@ -16,7 +16,6 @@ from sessions import people
 from sessions.clock import Clock, iso, now_ms
 from sessions.db import Database
 from sessions.errors import Invalid
-from sessions.messages import Inbound
 
 MEET_SECONDS = 2.0
 LOOK_SECONDS = 1.0
@@ -117,11 +116,6 @@ class PlatformSupervisor:
             self._intake.forget_people()
             for platform in self.running.values():
                 platform.delivery.wake()
-
-    async def noted(self, inbound: Inbound, run_id: str) -> None:
-        """A message joined a run that was at work already."""
-        if (platform := self.running.get(inbound.address.platform)) is not None:
-            await platform.presence.noted(inbound, run_id)
 
     # --- for people and programs that ask ---
 

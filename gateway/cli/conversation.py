@@ -96,7 +96,7 @@ class Conversation:
             return None
         went: list[str] = []
         chat = Chat(
-            session_key=self.key,
+            key=SessionKey.parse(self.key),
             now=now_ms(),
             user="you",
             opening=self._opening,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from sessions import store
+from sessions.keys import SessionKey
 from sessions.records import Route, Session, Source
 from sessions.runs import Opening
 
@@ -19,7 +20,7 @@ class Chat:
     """Where a command was given, and by whom. `of_source`: the terminal, where every session has a key of its own, so that all of them
     are those of this place; `moved` hears the key of the one that is gone back to."""
 
-    session_key: str
+    key: SessionKey
     now: int
     user: str = ""
     route: Route | None = None
@@ -28,6 +29,11 @@ class Chat:
     default_model: str = ""
     of_source: Source | None = None
     moved: Callable[[str], None] = lambda _: None
+
+    @property
+    def session_key(self) -> str:
+        """The key as it is stored."""
+        return str(self.key)
 
 
 Function = Callable[[Connection, Chat, str], str]

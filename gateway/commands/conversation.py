@@ -87,7 +87,7 @@ def _chosen(conn: Connection, here: list[Session], earlier: list[Session], wante
 def title(conn: Connection, chat: Chat, text: str) -> str:
     if not text:
         return say("command.usage", usage="/title TEXT")
-    session = runs.open_session(conn, chat.session_key, chat.opening, chat.now)
+    session = runs.open_session(conn, chat.key, chat.opening, chat.now)
     return say("session.titled", title=store.rename(conn, session.id, text))
 
 

@@ -8,7 +8,6 @@ from gateway.texts import say
 from sessions import jobs
 from sessions.errors import Invalid, NotFound
 from sessions.jobs import Job
-from sessions.keys import SessionKey
 
 LISTED = 20
 _ACTIONS = ("pause", "resume", "run", "delete")
@@ -48,4 +47,4 @@ def _act(conn: Connection, chat: Chat, found: list[Job], argument: str) -> str:
 
 def _origin(conn: Connection, chat: Chat) -> str:
     session = current(conn, chat)
-    return session.ns if session else chat.opening.ns or SessionKey.parse(chat.session_key).namespace
+    return session.ns if session else chat.opening.ns or chat.key.namespace

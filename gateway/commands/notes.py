@@ -11,7 +11,6 @@ from gateway.texts import say
 from sessions import memory, store
 from sessions.db.query import stems
 from sessions.errors import NotFound
-from sessions.keys import SessionKey
 from sessions.records import Message, Observation, Source
 
 LISTED = 50
@@ -99,4 +98,4 @@ def forget(conn: Connection, chat: Chat, number: str) -> str:
 def namespace_of(conn: Connection, chat: Chat) -> str:
     """Looking at it opens no session."""
     session = current(conn, chat)
-    return session.ns if session else chat.opening.ns or SessionKey.parse(chat.session_key).namespace
+    return session.ns if session else chat.opening.ns or chat.key.namespace

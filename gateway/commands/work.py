@@ -9,7 +9,7 @@ from gateway.commands.base import Chat, current, label
 from gateway.texts import say
 from gateway.texts.times import span, when
 from sessions import asks, runs, store, workers
-from sessions.keys import OWNER_NAMESPACE, SessionKey
+from sessions.keys import OWNER_NAMESPACE
 from sessions.policy import next_reset
 from sessions.records import AskKind, Run, RunStatus, Session
 from sessions.workers import WorkerState
@@ -41,7 +41,7 @@ def status(conn: Connection, chat: Chat, _: str) -> str:
 
 def _for_the_owner(conn: Connection, chat: Chat) -> Iterator[str]:
     """What is wrong with the gateway; others are not told."""
-    if SessionKey.parse(chat.session_key).namespace != OWNER_NAMESPACE:
+    if chat.key.namespace != OWNER_NAMESPACE:
         return
     for row in workers.everyone(conn):
         if row.state_at(chat.now) is WorkerState.READY:
@@ -93,7 +93,7 @@ def model(conn: Connection, chat: Chat, name: str) -> str:
     if not name:
         session = current(conn, chat)
         return say("model.current", name=(session and session.chosen_model) or chat.default_model)
-    session = runs.open_session(conn, chat.session_key, chat.opening, chat.now)
+    session = runs.open_session(conn, chat.key, chat.opening, chat.now)
     chosen = None if name in {"default", chat.default_model} else name
     store.choose_model(conn, session.id, chosen)
     if chosen and chat.default_model == PRACTICE:

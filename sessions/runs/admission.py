@@ -22,21 +22,20 @@ def source_of(key: SessionKey) -> str:
     return Source.API if key.scope == "response" else key.platform or key.scope
 
 
-def open_session(conn: Connection, session_key: str, opening: Opening, now: int) -> Session:
+def open_session(conn: Connection, key: SessionKey, opening: Opening, now: int) -> Session:
     """The active session of this key, or a new one."""
+    session_key = str(key)
     inbox.serialize(conn, session_key)  # two at once must not both open one
     found = store.active(conn, session_key)
     if found is not None:
         return found
-    key = SessionKey.parse(session_key)
-    source = source_of(key)
     former = store.last_ended(conn, session_key)
     was_reset = former is not None and former.end_reason in {EndReason.IDLE, EndReason.DAILY}
     return store.start(
         conn,
         key,
         now,
-        source=source,
+        source=source_of(key),
         session_id=_id_in(conn, key),
         user_id=opening.user_id,
         model=opening.model,
@@ -68,7 +67,7 @@ def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accep
     if current is not None:
         return Accepted(fresh=True, run_id=current.id, joined=True, status=current.status)
     wait = max(opening.wait_ms, resets.before_message(conn, new.session_key, opening, now, now))
-    session = open_session(conn, new.session_key, opening, now)
+    session = open_session(conn, SessionKey.parse(new.session_key), opening, now)
     opening = replace(opening, wait_ms=wait)
     options = opening.options.over(new.options)
     begun = start(conn, session, opening, new.route, options, now, run_id=starts)

@@ -10,6 +10,7 @@ from sessions.db.engine import record_touch
 from sessions.db.schema import RUN_RUNNING, runs
 from sessions.db.sql import param
 from sessions.inbox import InboxKind, InboxMode, InboxRow
+from sessions.keys import SessionKey
 from sessions.records import Run, RunKind, RunStatus
 from sessions.runs.admission import open_session, start
 from sessions.runs.queries import active, find, is_time
@@ -87,7 +88,7 @@ def _start_for_oldest(conn: Connection, session_key: str, opening: Opening, now:
     wait = 0 if kind is RunKind.JOB else resets.before_message(conn, session_key, opening, first.created_at, now)
     if kind is RunKind.JOB and (job := jobs.opening_of(conn, first.dedup_key)) is not None:
         opening = replace(opening, ns=job.ns, deployment=job.deployment, thread_id=job.thread_id)
-    session = open_session(conn, session_key, opening, now)
+    session = open_session(conn, SessionKey.parse(session_key), opening, now)
     opening = replace(opening, kind=kind, wait_ms=wait)
     run = start(conn, session, opening, first.route, opening.options.over(first.body.options), now)
     inbox.assign(conn, first.id, run.id)

@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from gateway.chats.access import AccessRules
-from gateway.chats.intake import Intake, IntakeLimits
+from gateway.chats.intake import Intake, IntakeLimits, IntakeOutcome, IntakeResult
 from sessions import asks, outbox, runs
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform, Sender
@@ -32,7 +32,7 @@ class Door:
         self.database = database
         self.clock = clock
         self.rules = rules
-        self.noted: list[str] = []
+        self.outcomes: list[IntakeOutcome] = []
         self.model = "big"
         self.number = 0
         self.intake = Intake(
@@ -40,12 +40,8 @@ class Door:
             lambda _: self.rules,
             bounds=lambda: IntakeLimits(**bounds),
             default_model=lambda: self.model,
-            noted=self._note,
             clock=clock,
         )
-
-    async def _note(self, inbound: Inbound, _: str) -> None:
-        self.noted.append(inbound.text)
 
     async def comes(
         self,
@@ -68,8 +64,13 @@ class Door:
             **more,
         }
         inbound = Inbound(**event)
-        await self.intake.deliver(inbound)
+        await self.deliver(inbound)
         return inbound
+
+    async def deliver(self, inbound: Inbound) -> IntakeResult:
+        result = await self.intake.deliver(inbound)
+        self.outcomes.append(result.outcome)
+        return result
 
     def rows(self, sql: str) -> list[Any]:
         def read(conn: Connection) -> list[Any]:
@@ -135,9 +136,9 @@ async def tap(door: Door, data: str, kind: ChatKind = DM, user: str = "7", *, tw
     sender = Sender(id=user, name=NAMES[user])
     key = f"tap:{door.number}"
     inbound = Inbound(dedup_key=key, address=address, sender=sender, message_id="55", text=data, kind=TAP)
-    await door.intake.deliver(inbound)
+    await door.deliver(inbound)
     if twice:
-        await door.intake.deliver(inbound)
+        await door.deliver(inbound)
 
 
 def _text(row: OutRow) -> str:

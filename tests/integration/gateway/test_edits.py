@@ -16,9 +16,9 @@ async def test_an_edit_that_changes_nothing_is_none(door: Door):
     await door.comes("Monday")
     before = door.rows("SELECT count(*) FROM inbox")
     renewed = (replace(PHOTO, ref="another"),)
-    await door.intake.deliver(replace(said, kind=EDIT, dedup_key="preview", attachments=renewed))
+    await door.deliver(replace(said, kind=EDIT, dedup_key="preview", attachments=renewed))
     await door.comes("/stop")
-    await door.intake.deliver(replace(said, kind=EDIT, dedup_key="preview again"))
+    await door.deliver(replace(said, kind=EDIT, dedup_key="preview again"))
     assert door.sent() == [say("run.stopped")]
     assert [count + 1 for count in before] == door.rows("SELECT count(*) FROM inbox")
 
@@ -26,10 +26,10 @@ async def test_an_edit_that_changes_nothing_is_none(door: Door):
 async def test_that_an_edit_came_late_is_not_said_while_a_run_is_there(door: Door):
     said = await door.comes("hello")
     door.waits(DM_KEY, AskKind.QUESTION)
-    await door.intake.deliver(replace(said, text="good day", kind=EDIT, dedup_key="waiting"))
+    await door.deliver(replace(said, text="good day", kind=EDIT, dedup_key="waiting"))
     assert say("limits.edited_late") not in door.sent()
     await door.comes("/stop")
-    await door.intake.deliver(replace(said, text="good evening", kind=EDIT, dedup_key="late"))
+    await door.deliver(replace(said, text="good evening", kind=EDIT, dedup_key="late"))
     assert door.sent()[-1] == say("limits.edited_late")
 
 
@@ -37,7 +37,7 @@ async def test_a_mention_that_is_added_after_it_was_taken_along_is_a_message(doo
     heard = await door.comes("what is 2+2", GROUP, user="8", mentioned=False)
     await door.comes("hi", GROUP)
     for _ in range(2):
-        await door.intake.deliver(replace(heard, kind=EDIT, dedup_key="added", mentioned=True))
+        await door.deliver(replace(heard, kind=EDIT, dedup_key="added", mentioned=True))
     assert door.rows("SELECT count(*) FROM inbox") == [2]
     assert "[Bob] what is 2+2" in door.rows("SELECT body FROM inbox ORDER BY id")[-1]
 
@@ -45,7 +45,7 @@ async def test_a_mention_that_is_added_after_it_was_taken_along_is_a_message(doo
 async def test_an_edit_without_a_mention_after_it_was_taken_along_says_nothing_new(door: Door):
     heard = await door.comes("lunch at one", GROUP, user="8", mentioned=False)
     await door.comes("hi", GROUP)
-    await door.intake.deliver(replace(heard, text="lunch at two", kind=EDIT, dedup_key="edit"))
+    await door.deliver(replace(heard, text="lunch at two", kind=EDIT, dedup_key="edit"))
     await door.comes("when", GROUP)
     assert "lunch" not in door.rows("SELECT body FROM inbox ORDER BY id")[-1]
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from gateway.chats.access import AccessRules
+from gateway.chats.intake import IntakeOutcome
 from gateway.texts import say
 from sessions import people
 from sessions.db import Database
@@ -20,7 +21,16 @@ async def test_a_double_is_taken_once_and_a_command_executed_once(door: Door):
         await door.comes("hello again", dedup_key="third")
     assert door.sent() == [say("session.new")]
     assert len(door.keys()) == 2
-    assert door.noted == []
+    assert IntakeOutcome.JOINED not in door.outcomes
+
+
+async def test_what_became_of_each_event_is_said(quick: Door):
+    await quick.comes("hello")
+    await quick.comes("and one thing more")
+    await quick.comes("/status")
+    await quick.comes("hello", user="66")
+    await quick.comes("hello", GROUP, user="66", chat="-200")
+    assert quick.outcomes == ["taken", "joined", "taken", "stranger", "ignored"]
 
 
 async def test_strangers_leave_nothing_but_one_code(door: Door):
@@ -70,7 +80,7 @@ async def test_an_edit_counts_while_it_is_unread_and_once(door: Door):
 
 
 async def edit(door: Door, original: Inbound, new: str, key: str = "edit") -> None:
-    await door.intake.deliver(replace(original, text=new, kind=EDIT, dedup_key=key))
+    await door.deliver(replace(original, text=new, kind=EDIT, dedup_key=key))
 
 
 async def test_an_edit_redelivered_after_it_was_read_changes_nothing(quick: Door):
@@ -122,9 +132,9 @@ async def test_what_was_overheard_comes_along_once_even_when_the_mention_is_doub
 async def test_a_mention_that_is_added_by_an_edit_counts_once(door: Door):
     heard = await door.comes("what is for lunch", GROUP, user="8", mentioned=False)
     later = replace(heard, text="what is for lunch today", kind=EDIT, dedup_key="edit")
-    await door.intake.deliver(later)
-    await door.intake.deliver(replace(later, mentioned=True, dedup_key="added"))
-    await door.intake.deliver(replace(later, mentioned=True, dedup_key="added"))
+    await door.deliver(later)
+    await door.deliver(replace(later, mentioned=True, dedup_key="added"))
+    await door.deliver(replace(later, mentioned=True, dedup_key="added"))
     (body,) = door.rows("SELECT body FROM inbox")
     assert body.count("[Bob] what is for lunch today") == 1
     assert door.rows("SELECT count(*) FROM overheard") == [0]
@@ -165,7 +175,7 @@ async def test_a_group_that_became_a_supergroup_is_the_same_group(door: Door):
             text="-100200",
             kind=MOVED,
         )
-        await door.intake.deliver(moved)
+        await door.deliver(moved)
     number = door.waits(GROUP_KEY, AskKind.QUESTION)
     await door.comes("blue", GROUP, user="8", chat="-100200")
     assert door.answer(number) == "[Bob] blue"

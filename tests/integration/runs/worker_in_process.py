@@ -27,7 +27,7 @@ from sessions.db import Database, open_database
 from sessions.db.schema import inbox, outbox
 from sessions.inbox import InboxMode, NewInbox
 from sessions.inbox_body import InboxMessage
-from sessions.keys import Address, ChatKind, Platform
+from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.records import Ask, Message, OutState, Role, Route, Run, RunStatus
 from sessions.runs import Accepted, Opening
 from sessions.topics import Touch
@@ -102,7 +102,7 @@ class Desk:
     async def command(self, text: str, *, key: str = KEY, route: Route | None = DM) -> str:
         parsed = parse(text)
         assert parsed is not None
-        chat = Chat(session_key=key, now=self.now(), user="Ann", route=route, default_model="fake-model")
+        chat = Chat(key=SessionKey.parse(key), now=self.now(), user="Ann", route=route, default_model="fake-model")
         return await self.database.write(execute, chat, parsed)
 
     async def messages(self, key: str = KEY) -> list[Message]:

@@ -15,7 +15,7 @@ from sessions.db.schema import inbox, outbox
 from sessions.errors import Invalid, NotFound
 from sessions.jobs import Job, JobState, Slot, SlotOutcome, SlotStatus
 from sessions.jobs.firing import BACKOFF_MS
-from sessions.keys import Address, ChatKind, Platform
+from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.records import Role, Route, Run
 from sessions.runs import ModelAnswer, Opening
 from tests.conftest import HandClock
@@ -208,7 +208,7 @@ async def test_failures_rest_longer_each_time_and_the_owner_hears_of_the_third(h
 
 def _talked(conn: Connection, now: int) -> None:
     """The owner has talked with the bot, so it is known where they are."""
-    session = runs.open_session(conn, "agent:main:telegram:dm", Opening(), now)
+    session = runs.open_session(conn, SessionKey.parse("agent:main:telegram:dm"), Opening(), now)
     run = runs.start_again(conn, session, Opening(), DM, now)
     runs.stop(conn, run.id, now)
 

@@ -74,7 +74,7 @@ def hear(conn: Connection, number: int) -> None:
 
 
 def open_it(conn: Connection, number: int) -> str:
-    return runs.open_session(conn, f"{KEY}{number}", Opening(), 1_750_000_000_000).id
+    return runs.open_session(conn, SessionKey.parse(f"{KEY}{number}"), Opening(), 1_750_000_000_000).id
 
 
 def admit(conn: Connection, number: int) -> str:

@@ -44,7 +44,7 @@ class House:
         now = self.clock() if moment is None else moment
 
         def write(conn: Connection) -> str:
-            session = store.active(conn, key) or runs.open_session(conn, key, Opening(), now)
+            session = store.active(conn, key) or runs.open_session(conn, SessionKey.parse(key), Opening(), now)
             store.append(conn, session.id, [NewMessage(role=Role.USER, content="hello")], now)
             store.append(conn, session.id, [NewMessage(role=Role.ASSISTANT, content="yes")], now)
             return session.id

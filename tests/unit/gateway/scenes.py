@@ -133,7 +133,7 @@ class Scene:
 
     async def hears(self, message_id: str) -> None:
         inbound = Inbound(dedup_key="k", address=self.address, sender=Sender(id="7"), message_id=message_id)
-        await self.presence.noted(inbound, "r")
+        self.presence.mark_read(inbound, "r")
 
     async def delivers(self) -> str | None:
         """The answer, as the delivery sends it. Returns the preview that it took the place of."""

@@ -25,7 +25,7 @@ class Room:
         self.database, self.clock, self.count = database, clock, 0
 
     def chat(self, key: str = KEY) -> Chat:
-        return Chat(session_key=key, now=self.clock(), user="Ann", default_model="big", timezone="UTC")
+        return Chat(key=SessionKey.parse(key), now=self.clock(), user="Ann", default_model="big", timezone="UTC")
 
     def send(self, text: str, key: str = KEY) -> str:
         parsed = parse(text)
