@@ -10,8 +10,9 @@ ARGS ?=
 run: $(VENV)/.run
 	@$(BIN)/hermes gateway run $(ARGS)
 
+# More workers than the two cores have: half of the time tests wait for each other's processes.
 test: $(VENV)/.dev
-	@$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+	@$(BIN)/pytest -n 4 --dist worksteal $(ARGS)
 
 check: $(VENV)/.dev
 	@$(BIN)/ruff format --check .

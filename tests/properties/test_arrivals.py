@@ -317,6 +317,6 @@ def outcomes_of(conn: Connection) -> dict[str, str | None]:
 
 
 Arrivals.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestArrivals = Arrivals.TestCase

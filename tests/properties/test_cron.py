@@ -116,7 +116,7 @@ def expressions(count: int) -> Iterator[tuple[str, str, str]]:
 
 def test_the_next_times_are_those_of_cron_minute_by_minute():
     compared = 0
-    for expr, zone, day in expressions(360):
+    for expr, zone, day in expressions(120):
         try:
             moments = CronMoments.of(normalized(expr), zone)
         except Invalid:
@@ -131,7 +131,7 @@ def test_the_next_times_are_those_of_cron_minute_by_minute():
         for each in expected[:3]:
             assert moments.at_or_before(each * MINUTE + 30_000, 0) == each * MINUTE
         compared += 1
-    assert compared > 300
+    assert compared > 100
 
 
 @pytest.mark.parametrize(

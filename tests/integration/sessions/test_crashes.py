@@ -68,7 +68,7 @@ def _crash_often(home: Path, times: int, every: int) -> None:
 
 
 def test_nothing_acknowledged_is_missing_after_kill_9(home: Path) -> None:
-    _crash_often(home, 25, every=5)
+    _crash_often(home, 8, every=4)
 
 
 @pytest.mark.chaos
