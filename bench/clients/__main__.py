@@ -1,6 +1,6 @@
 """Client libraries of others against a real `hermes gateway run` with the practice model: a table of what works.
 
-Each is installed on demand into a folder of its own below ~/.cache/hermes-clients (or HERMES_CLIENTS). Names as arguments choose some.
+The snippets of docs that need such a library are run as they stand, too. Each is installed on demand into a folder of its own below ~/.cache/hermes-clients (or HERMES_CLIENTS). Names as arguments choose some.
 """
 
 import os
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.clients.snippets import Snippet, snippets
 from tests.machine import free_port
 
 HERE = Path(__file__).parent
@@ -26,7 +27,8 @@ CACHE = Path(os.environ.get("HERMES_CLIENTS", Path.home() / ".cache" / "hermes-c
 class Client:
     name: str
     packages: tuple[str, ...]
-    script: str
+    script: str = ""
+    snippet: Snippet | None = None
 
     @property
     def folder(self) -> Path:
@@ -34,7 +36,7 @@ class Client:
 
     @property
     def is_node(self) -> bool:
-        return self.script.endswith(".mjs")
+        return self.snippet.is_node if self.snippet is not None else self.script.endswith(".mjs")
 
 
 CLIENTS = (
@@ -50,6 +52,11 @@ CLIENTS = (
     Client(name="llm", packages=("llm",), script="check_llm.py"),
     Client(name="instructor", packages=("instructor",), script="check_instructor.py"),
     Client(name="ai-sdk (npm)", packages=("ai", "@ai-sdk/openai"), script="check_ai_sdk.mjs"),
+)
+
+SNIPPETS = tuple(
+    Client(name=f"{each.packages[0].partition('[')[0]} in {each.page}", packages=each.packages, snippet=each)
+    for each in snippets()
 )
 
 
@@ -92,7 +99,10 @@ def check(client: Client, url: str, key: str) -> tuple[str, str, str]:
     if problem:
         return client.name, "", problem
     environ = {**os.environ, "HERMES_URL": url, "HERMES_KEY": key}
-    if client.is_node:
+    if client.snippet is not None:
+        command = client.snippet.prepare(client.folder / "snippet", url, key)
+        environ |= {"HERMES_URL": f"{url}/v1", "LLM_USER_PATH": str(client.folder / "snippet")}
+    elif client.is_node:
         scripts = client.folder / "scripts"
         shutil.copytree(HERE / "node", scripts, dirs_exist_ok=True)  # modules are looked for from where the script lies
         command = ["node", str(scripts / client.script)]
@@ -102,8 +112,9 @@ def check(client: Client, url: str, key: str) -> tuple[str, str, str]:
         ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=180, check=False)
     except subprocess.TimeoutExpired:
         return client.name, version(client), "does not: no end after 180 s"
-    lines = ended.stderr.strip().splitlines() or [""]
-    return client.name, version(client), "works" if ended.returncode == 0 else f"does not: {lines[-1][:160]}"
+    lines = ended.stderr.strip().splitlines() or ["it printed nothing"]
+    works = ended.returncode == 0 and (client.snippet is None or bool(ended.stdout.strip()))
+    return client.name, version(client), "works" if works else f"does not: {lines[-1][:160]}"
 
 
 @contextmanager
@@ -134,11 +145,11 @@ def _until_ready(url: str) -> None:
 
 
 def main() -> None:
-    chosen = [client for client in CLIENTS if not sys.argv[1:] or client.name.split()[0] in sys.argv[1:]]
+    chosen = [client for client in (*CLIENTS, *SNIPPETS) if not sys.argv[1:] or client.name.split()[0] in sys.argv[1:]]
     with gateway() as (url, key), ThreadPoolExecutor(2) as threads:
         rows = list(threads.map(lambda client: check(client, url, key), chosen))
     for name, which, result in [("client", "version", "result"), *rows]:
-        print(f"{name:<26}{which:<12}{result}")
+        print(f"{name:<44}{which:<12}{result}")
     sys.exit(any(result != "works" for _, _, result in rows))
 
 
