@@ -8,7 +8,8 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
 _SNIPPET = re.compile(
-    r"<!-- needs(?P<npm> npm)?: (?P<packages>[^\n]+) -->\n```(?P<language>\w+)\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL
+    r"<!-- needs(?P<npm> npm)?: (?P<packages>[^\n]+) -->\n```(?P<language>\w+)\n(?P<code>.*?)^```",
+    re.MULTILINE | re.DOTALL,
 )
 _NAMES = {"python": "snippet.py", "js": "snippet.mjs", "yaml": "extra-openai-models.yaml"}
 

@@ -24,6 +24,8 @@ from gateway.config import database_url
 from gateway.home import check_home
 from sessions import meta
 from sessions.clock import iso, now_ms
+from sessions.db import open_database
+from sessions.moved_home import rename_home
 
 MANIFEST = "backup.json"
 _BEFORE = ("config.yaml", "config.schema.json", ".env", "api_key", "sessions")
@@ -79,7 +81,8 @@ def _written(path: Path, *, packed: bool) -> Generator[tarfile.TarFile]:
 
 
 def _save(home: Path, archive: tarfile.TarFile, folder: Path, *, on_server: bool, at: int) -> int:
-    facts = {"program": "hermes-gateway", "version": version("hermes-gateway"), "created_at": iso(at)}
+    program = {"program": "hermes-gateway", "version": version("hermes-gateway")}
+    facts = {**program, "created_at": iso(at), "home": str(home.resolve())}
     _add_text(archive, MANIFEST, json.dumps(facts))
     count = 0
     with click.progressbar(length=_size(home), label="Saving", file=sys.stderr) as progress:
@@ -152,7 +155,8 @@ def restore(cli: Cli, file: Path, yes: bool) -> None:
     cli.home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cli.home.parent, prefix=".hermes-restore-") as folder:
         found = Path(folder) / "home"
-        _unpack(file, found)
+        was_in = _unpack(file, found)
+        _rename_home(found, was_in, cli.home)
         if not cli.home.exists() or not any(cli.home.iterdir()):
             aside = None
             cli.home.rmdir() if cli.home.exists() else None
@@ -183,8 +187,19 @@ def _free_name(home: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def _unpack(file: Path, home: Path) -> None:
-    """Raises Failed for what is no whole backup of ours. Nothing leaves the folder, whatever the names in the file."""
+def _rename_home(found: Path, was_in: str, home: Path) -> None:
+    """Attachments are stored with their whole path. A database on a server is not in the backup: its home keeps its place."""
+    if not was_in or not (found / DATABASE).exists() or Path(was_in) == home.resolve():
+        return
+    database = open_database(found)
+    try:
+        database.write_now(rename_home, Path(was_in), home.resolve())
+    finally:
+        database.close()
+
+
+def _unpack(file: Path, home: Path) -> str:
+    """Returns where the home was. Raises Failed for what is no whole backup of ours. Nothing leaves the folder, whatever the names in the file."""
     from sessions.db.sqlite_check import quick_check
 
     home.mkdir(mode=0o700)
@@ -205,3 +220,4 @@ def _unpack(file: Path, home: Path) -> None:
             (Path(folder) / name).chmod(0o600)
     if (home / DATABASE).exists():
         quick_check(home / DATABASE)
+    return str(facts.get("home", ""))

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sqlite3
 import tarfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ def exported(home: Path, to: Path) -> dict[str, list[tuple[str, str]]]:
     return {one["session_key"]: [(m["role"], m["content"]) for m in one["messages"]] for one in found}
 
 
+def stored(home: Path) -> list[dict[str, Any]]:
+    with closing(sqlite3.connect(home / "state.db")) as conn:
+        rows = conn.execute("SELECT attachments FROM messages WHERE attachments IS NOT NULL").fetchall()
+    return [file for (row,) in rows for file in json.loads(row)]
+
+
 async def started(home: Path) -> Daemon:
     home.mkdir(mode=0o700, exist_ok=True)
     port = free_port()
@@ -36,8 +43,12 @@ async def started(home: Path) -> Daemon:
     return daemon
 
 
-async def say(daemon: Daemon, session: str, text: str) -> Any:
-    body = {"model": "hermes", "messages": [{"role": "user", "content": text}]}
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+
+async def say(daemon: Daemon, session: str, text: str, *parts: Any) -> Any:
+    content = [{"type": "text", "text": text}, *parts] if parts else text
+    body = {"model": "hermes", "messages": [{"role": "user", "content": content}]}
     return await daemon.post("/v1/chat/completions", body, X_Hermes_Session_Id=session)
 
 
@@ -53,6 +64,7 @@ async def test_a_backup_under_load_is_whole_and_goes_on_elsewhere(tmp_path: Path
     (here / "skills" / "tea" / "SKILL.md").write_text("Boil water.")
     try:
         await say(daemon, "before", "this was said before")
+        await say(daemon, "before", f"look, it is in {here}/workspace", PICTURE)
         talking = [asyncio.create_task(chatter(daemon, f"busy{number}")) for number in range(4)]
         await say(daemon, "beside", "so much is being said")
         assert (await asyncio.to_thread(hermes, here, "backup", str(file))).exit_code == 0
@@ -67,6 +79,9 @@ async def test_a_backup_under_load_is_whole_and_goes_on_elsewhere(tmp_path: Path
     assert restored.exit_code == 0, restored.output
     assert (there / "skills" / "tea" / "SKILL.md").read_text() == "Boil water."
     assert there.stat().st_mode & 0o777 == 0o700
+    assert [Path(each["path"]).is_relative_to(there) and Path(each["path"]).exists() for each in stored(there)] == [
+        True
+    ]
     old, new = exported(here, tmp_path / "old.jsonl"), exported(there, tmp_path / "new.jsonl")
     assert new["agent:main:api:local:before"] == old["agent:main:api:local:before"]
     for key, messages in new.items():
