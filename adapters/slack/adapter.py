@@ -37,6 +37,7 @@ from adapters.base import (
     WebhookReply,
 )
 from adapters.payload import Json, part, text
+from adapters.slack.askers import Askers, mention
 from adapters.slack.config import SlackConfig
 from adapters.slack.errors import REJECTED, Refused, scope_words
 from adapters.slack.home import view
@@ -101,7 +102,8 @@ class Slack(
         self._socket = Socket(self._app, self._opens, config.app_token.get_secret_value())
         secret = config.signing_secret.get_secret_value()
         self._verifier = SignatureVerifier(secret) if secret else None
-        self._live = LiveAnswers(self._web)
+        self._askers = Askers(clock)
+        self._live = LiveAnswers(self._web, self._askers)
         self._statuses = Statuses(self._web)
         self._names = Names(self._web)
         self._me: Me | None = None
@@ -244,7 +246,7 @@ class Slack(
             inbound = await self._names.in_dm(inbound)
         inbound = await self._names.filled_in(inbound)
         if inbound.kind is InboundKind.MESSAGE:
-            self._live.asked_by(inbound.address, inbound.sender.id)
+            self._askers.asked(inbound.address, inbound.sender.id)
         await self._deliver(inbound)
 
     # --- out ---
@@ -258,8 +260,13 @@ class Slack(
             return Receipt(message_id=await self._send_file(address, piece))
         if "respond_to" in piece and await self._respond(piece):
             return Receipt(message_id="")
+        words, blocks = piece["text"], piece["blocks"]
+        if (user := self._askers.who_waited(address)) is not None:
+            words, blocks = f"<@{user}> {words}", [mention(user), *blocks]
         try:
-            return Receipt(message_id=await self._post(address, piece["text"], piece["blocks"]))
+            sent = await self._post(address, words, blocks)
+            self._askers.answered(address)
+            return Receipt(message_id=sent)
         except Refused as refusal:
             if refusal.error not in _BLOCKS_REFUSED:
                 raise
@@ -310,13 +317,14 @@ class Slack(
         return await self._live.show(address, draft_id, text)
 
     async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:
-        if "filename" in piece:
+        if "filename" in piece or self._askers.who_waited(address) is not None:  # an edit would notify nobody
             return None
         await self._live.settle(address, draft_id)
         try:
             await self.edit(address, draft_id, piece)
         except Undeliverable:
             return None
+        self._askers.answered(address)
         return Receipt(message_id=draft_id)
 
     async def erase_draft(self, address: Address, draft_id: str) -> None:

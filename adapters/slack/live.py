@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from adapters.base import TryLater
+from adapters.slack.askers import Askers
 from adapters.slack.errors import Refused
 from adapters.slack.render import nobody_pinged, render_draft
 from adapters.slack.web import SlackWeb
@@ -13,7 +14,7 @@ from sessions.keys import Address, ChatKind
 
 _MOST = 11_000
 """Characters of a stream; what is longer is shown when it is whole."""
-_ASKERS = 2_000
+_EDITED = 2_000
 _NOT_HERE = {
     "unknown_method",
     "method_not_supported_for_channel_type",
@@ -32,21 +33,13 @@ class _Stream:
 
 
 class LiveAnswers:
-    """`asked_by` remembers whom a stream in a channel is for: Slack wants to know."""
-
-    def __init__(self, web: SlackWeb) -> None:
+    def __init__(self, web: SlackWeb, askers: Askers) -> None:
         self._web = web
+        self._askers = askers
         self._streams: dict[str, _Stream] = {}
         self._edited: OrderedDict[str, None] = OrderedDict()
-        self._askers: OrderedDict[tuple[str, str | None], str] = OrderedDict()
         self._has_streams = True
         self.team = ""
-
-    def asked_by(self, address: Address, user: str) -> None:
-        self._askers[(address.chat_id, address.thread_id)] = user
-        self._askers.move_to_end((address.chat_id, address.thread_id))
-        if len(self._askers) > _ASKERS:
-            self._askers.popitem(last=False)
 
     async def show(self, address: Address, draft_id: str | None, text: str) -> str:
         """Shows or changes the preview; its id."""
@@ -70,11 +63,11 @@ class LiveAnswers:
             with suppress(Refused):  # it is no stream, or was ended before
                 await self._web.call("chat.stopStream", channel=address.chat_id, ts=draft_id)
         self._edited[draft_id] = None
-        if len(self._edited) > _ASKERS:
+        if len(self._edited) > _EDITED:
             self._edited.popitem(last=False)
 
     async def _begin(self, address: Address, text: str, shown: str) -> str:
-        asker = self._askers.get((address.chat_id, address.thread_id))
+        asker = self._askers.who_asked(address)
         can_stream = address.thread_id is not None and (asker or address.kind is ChatKind.DM) and len(shown) < _MOST
         if self._has_streams and can_stream and address.thread_id is not None:
             try:

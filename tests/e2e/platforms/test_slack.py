@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 from sqlalchemy import text
 
+from adapters.slack import askers
 from gateway.chats import runner
 from gateway.chats.runner import PlatformState
 from gateway.config.load import load
@@ -80,6 +81,26 @@ async def test_a_mention_comes_as_two_events_and_is_answered_once(home: Path, dr
         assert len(driver.said_by_bot(group)) == 2
         runs = await s.app.database.read(lambda conn: conn.execute(text("SELECT count(*) FROM runs")).scalar_one())
         assert runs == 2
+
+
+async def test_who_has_waited_long_in_a_channel_is_mentioned_once(
+    home: Path, driver: SlackDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(askers, "LONG_SECONDS", -1)  # every answer is late
+    gate = Gate()
+    async with answering(home, driver, Reply(chunks=("Here ", "you are."), between=gate), "Again.", "And more.") as s:
+        group = driver.group()
+        root = driver.says(group, driver.mention("fetch it"))
+        await s.until(lambda: driver.server.called("chat.startStream"))
+        gate.open.set()
+        await s.until(lambda: driver.server.called("chat.delete"))
+        assert [said for said in driver.texts(group) if "Here you are." in said] == driver.texts(group)
+        (posted,) = driver.server.called("chat.postMessage")
+        assert posted["text"] == "<@U7> Here you are."
+        assert posted["blocks"][0]["text"]["text"] == "<@U7>"
+        monkeypatch.setattr(askers, "LONG_SECONDS", 300)
+        driver.says(group, driver.mention("and again"), thread=root)
+        assert "<@U7>" not in (await s.answers(group, 2))[-1]
 
 
 async def test_in_a_thread_that_it_is_in_no_mention_is_needed(home: Path, driver: SlackDriver) -> None:
