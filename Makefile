@@ -52,7 +52,7 @@ pictures: $(VENV)/.dev
 	@PYTHONPATH=. $(BIN)/python docs/pictures.py
 
 lock: $(VENV)/.dev
-	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 --all-extras pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 --extra all pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 --all-extras --group dev pyproject.toml -o requirements-dev.lock
 
 clean:

@@ -5,9 +5,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import discord
+import structlog
 
 from adapters.discord.errors import translated
 from adapters.discord.rest import new_client
+
+log = structlog.get_logger(__name__)
 
 Work = Callable[[], Awaitable[None]]
 
@@ -16,11 +19,28 @@ def wanted_intents() -> discord.Intents:
     return discord.Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=True)
 
 
+def skip_unreadable(client: discord.Client) -> None:
+    """An event that the library cannot read is left out. By itself the library would end the connection for it."""
+    parsers: dict[str, Callable[[Any], None]] = client._connection.parsers  # pyright: ignore[reportPrivateUsage]
+
+    def guarded(name: str, parse: Callable[[Any], None]) -> Callable[[Any], None]:
+        def parse_or_skip(data: Any) -> None:
+            try:
+                parse(data)
+            except Exception as error:  # noqa: BLE001  # whatever is wrong with one event, the next ones are to be heard
+                log.warning("discord.event_skipped", event_name=name, reason=type(error).__name__)
+
+        return parse_or_skip
+
+    parsers.update({name: guarded(name, parse) for name, parse in parsers.items()})
+
+
 class Listener:
     """One connection, as long as it lasts. The library resumes it by itself; after an invalid session it begins anew (`ready`)."""
 
     def __init__(self, token: str, *, alive: Callable[[], None]) -> None:
         self.client = new_client(wanted_intents())
+        skip_unreadable(self.client)
         self.queue: asyncio.Queue[Work] = asyncio.Queue()
         self.ready = asyncio.Event()
         self._token = token

@@ -114,7 +114,7 @@ class Rest:
 
 def _form(body: Any, file: tuple[str, bytes]) -> list[dict[str, Any]]:
     name, data = file
-    described: Json = {**(body or {}), "attachments": [{"id": 0, "filename": name}]}
+    described: Json = {**(body or {}), "attachments": [{"id": "0", "filename": name}]}
     payload = {"name": "payload_json", "value": json.dumps(described), "content_type": "application/json"}
     content = {"name": "files[0]", "value": data, "filename": name, "content_type": "application/octet-stream"}
     return [payload, content]

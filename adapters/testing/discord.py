@@ -130,6 +130,7 @@ class DiscordServer(DiscordApi):
 
     def poison(self) -> None:
         self.dispatch("SOMETHING_NEW", {"a": [1]})
+        self.dispatch("MESSAGE_CREATE", {"id": self.next_id()})
         self.dispatch("MESSAGE_CREATE", {**self.wire(self.general(), self.unsent()), "type": 99, "attachments": []})
 
     async def drop(self, code: int = 4000) -> None:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from adapters.testing.discord_rules import command_problems, message_problems
 from adapters.testing.people import Person, Room, Said, SentFile
+from adapters.testing.published_schemas import schema_problems
 from adapters.testing.wire import Json, WireServer
 
 APPLICATION = "900000000000000001"
@@ -217,7 +218,8 @@ class DiscordApi(WireServer):
         room = self._room(request)
         if room is None:
             return _refusal(404, 10003, "Unknown Channel")
-        if refused := self._problems(message_problems(body, has_file=file is not None)):
+        found = [*message_problems(body, has_file=file is not None), *schema_problems("discord", _POST, body)]
+        if refused := self._problems(found):
             return refused
         key = (room.id, str(body.get("nonce")))
         if body.get("enforce_nonce") and key in self._nonces and self.clock() - self._nonces[key][0] < NONCE_SECONDS:
@@ -246,7 +248,7 @@ class DiscordApi(WireServer):
         found = self._said(request)
         if found is None:
             return _refusal(404, 10008, "Unknown Message")
-        if refused := self._problems(message_problems(body, edit=True)):
+        if refused := self._problems([*message_problems(body, edit=True), *schema_problems("discord", _PATCH, body)]):
             return refused
         room, said = found
         said.texts.append(body["content"])
@@ -292,7 +294,7 @@ class DiscordApi(WireServer):
 
     def _commands(self, request: web.Request, body: Any, _: Any) -> web.Response:
         if request.method == "PUT":
-            if refused := self._problems(command_problems(body)):
+            if refused := self._problems([*command_problems(body), *schema_problems("discord", _OFFER, body)]):
                 return refused
             self.offered = body
         return _json(self.offered)
@@ -301,6 +303,8 @@ class DiscordApi(WireServer):
         number = request.match_info["interaction"]
         if number not in self.interactions or number in self.acknowledged:
             return _refusal(404, 10062, "Unknown interaction")
+        if refused := self._problems(schema_problems("discord", _CALLBACK, body)):
+            return refused
         self.acknowledged[number] = body["type"]
         about = {"id": number, "type": 2, "response_message_loading": True, "response_message_ephemeral": True}
         return _json({"interaction": about}) if request.query.get("with_response") else web.Response(status=204)
@@ -309,7 +313,7 @@ class DiscordApi(WireServer):
         number = request.match_info["token"].removeprefix("token-")
         if number not in self.acknowledged:
             return _refusal(404, 10015, "Unknown Webhook")
-        if refused := self._problems(message_problems(body)):
+        if refused := self._problems([*message_problems(body), *schema_problems("discord", _RESPOND, body)]):
             return refused
         room, person = self.interactions[number]
         said = self.keep(room, self.bot, body["content"], only_for=person.id)
@@ -327,6 +331,12 @@ class DiscordApi(WireServer):
         return await self.answer(request, "download", act)
 
 
+_POST, _PATCH = "POST /channels/{channel}/messages", "PATCH /channels/{channel}/messages/{message}"
+_OFFER, _CALLBACK = (
+    "PUT /applications/{application}/commands",
+    "POST /interactions/{interaction}/{token}/callback",
+)
+_RESPOND = "PATCH /webhooks/{webhook}/{token}/messages/{message}"
 _CHANNEL, _MESSAGE = "/channels/{channel}", "/channels/{channel}/messages/{message}"
 _ROUTES = (
     ("GET", "/users/@me", "me"),

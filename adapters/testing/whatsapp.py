@@ -24,7 +24,7 @@ import aiohttp
 from aiohttp import web
 
 from adapters.testing.people import Person, Room, Said, SentFile
-from adapters.testing.whatsapp_rules import problems
+from adapters.testing.whatsapp_rules import command_problems, problems
 from adapters.testing.wire import Json, WireServer
 
 DAY = 24 * 3600.0
@@ -319,8 +319,7 @@ class WhatsAppServer(WireServer):
 
         async def act() -> web.StreamResponse:
             self.menu = body["commands"]
-            if any(len(one["command_name"]) > 32 or len(one["command_description"]) > 256 for one in self.menu):
-                self.violations.append("a command is too long")
+            self.violations += command_problems(body)
             return web.json_response({"success": True})
 
         return await self._authorized(request, "menu", act)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from adapters.testing.published_schemas import schema_problems
+
 Json = dict[str, Any]
 
 _HEAD = {"messaging_product", "recipient_type", "to", "recipient", "type", "context"}
@@ -11,7 +13,14 @@ _MEDIA = {"image", "document", "audio", "video"}
 
 
 def problems(body: Json) -> list[str]:
-    return list(_read(body) if "status" in body else _message(body))
+    if "status" in body:
+        return list(_read(body))
+    dated = {"to": body["recipient"], **body} if "recipient" in body else body  # younger than the published schemas
+    return [*_message(body), *schema_problems("whatsapp", "POST messages", dated)]
+
+
+def command_problems(body: Json) -> list[str]:
+    return schema_problems("whatsapp", "POST conversational_automation", body)
 
 
 def _read(body: Json) -> Iterator[str]:

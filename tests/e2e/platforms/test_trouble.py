@@ -27,6 +27,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_doubled_and_unparseable_events(home: Path, driver: Driver) -> None:
     async with scene(home, driver) as s:
         dm = driver.dm()
+        await s.until(lambda: s.serving.chats.states()[driver.name]["state"] == "connected")
+        up_since = s.serving.chats.states()[driver.name]["since"]
         s.says("hello one")
         driver.double()
         driver.poison()
@@ -36,6 +38,7 @@ async def test_doubled_and_unparseable_events(home: Path, driver: Driver) -> Non
         await s.answer_to("hello three")
         whole = "\n".join(driver.texts(dm))
         assert [whole.count(f"hello {n}") for n in ("one", "two", "three")] == [1, 1, 1]
+        assert s.serving.chats.states()[driver.name]["since"] == up_since  # the connection went on
 
 
 async def test_reordered_events(home: Path, driver: Driver) -> None:

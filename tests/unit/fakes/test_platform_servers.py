@@ -67,17 +67,18 @@ async def test_meta_refuses_what_breaks_its_rules(http: aiohttp.ClientSession) -
     async with WhatsAppServer() as server:
         server.dm(server.person("491", "Ann"))
         url = f"{server.api_base}/{server.phone_number_id}/messages"
-        head = {"messaging_product": "whatsapp", "to": "491"}
+        head = {"messaging_product": "whatsapp", "recipient_type": "individual", "to": "491"}
         for wrong in (
             {**head, "type": "text", "text": {"body": "x" * 4097}},
             {**head, "type": "text", "text": {"body": " "}},
             {**head, "recipient": "DE.1", "type": "text", "text": {"body": "x"}},
             {**head, "type": "text", "text": {"body": "x"}, "invented": 1},
             {**head, "type": "carrier_pigeon"},
+            {"messaging_product": "whatsapp", "to": "491", "type": "text", "text": {"body": "x"}},
         ):
             async with http.post(url, json=wrong, headers={"Authorization": f"Bearer {server.token}"}) as answer:
                 assert (answer.status, (await answer.json())["error"]["code"]) == (400, 100)
-        assert len(server.violations) >= 5
+        assert len(server.violations) >= 6
         async with http.post(url, json=head) as answer:
             assert (answer.status, (await answer.json())["error"]["code"]) == (401, 190)
 
@@ -88,7 +89,8 @@ async def test_meta_holds_back_after_a_day_and_limits_a_pair(http: aiohttp.Clien
         ann = server.person("491", "Ann")
         server.says(server.dm(ann), ann, "hello")
         url = f"{server.api_base}/{server.phone_number_id}/messages"
-        body = {"messaging_product": "whatsapp", "to": "491", "type": "text", "text": {"body": "x"}}
+        text = {"type": "text", "text": {"body": "x"}}
+        body = {"messaging_product": "whatsapp", "recipient_type": "individual", "to": "491", **text}
         headers = {"Authorization": f"Bearer {server.token}"}
         codes = []
         for _ in range(46):
@@ -222,7 +224,9 @@ async def test_discord_remembers_a_nonce_for_some_minutes(http: aiohttp.ClientSe
         assert (await post(content="x" * 2001))[0] == 400
         assert (await post(content="hi", allowed_mentions={"parse": ["everyone"]}))[0] == 400
         assert (await post(content="```\nopen"))[0] == 400
-        assert len(server.violations) == 3
+        assert (await post(content="hi", attachments=[{"id": 0, "filename": "a.md"}]))[0] == 400
+        assert len(server.violations) == 4
+        assert "$.attachments[0].id: 0 is not of type 'string'" in server.violations[-1]
 
 
 async def test_discord_tells_what_was_said_after_a_message(http: aiohttp.ClientSession) -> None:
