@@ -1,0 +1,74 @@
+"""The tables, for SQLAlchemy Core. Migrations create them; a test holds both against each other."""
+
+from sessions.db.schema.base import metadata
+from sessions.db.schema.job_tables import JOB_DUE, JOB_FAILING, job_slots, jobs
+from sessions.db.schema.memory_tables import folds, forgotten, memory_state, message_search, observations
+from sessions.db.schema.people_tables import aliases, deployments, pairings, people
+from sessions.db.schema.process_tables import leases, workers
+from sessions.db.schema.run_tables import (
+    OUT_OPEN,
+    RUN_ACTIVE,
+    RUN_FAREWELL,
+    RUN_RUNNING,
+    RUN_SHOWN,
+    asks,
+    events,
+    outbox,
+    runs,
+    spending,
+)
+from sessions.db.schema.session_tables import (
+    MESSAGE_OPEN,
+    SESSION_OPEN,
+    inbox,
+    messages,
+    meta,
+    overheard,
+    responses,
+    sessions,
+)
+
+__all__ = [
+    "APPLICATION_ID",
+    "HEAD",
+    "JOB_DUE",
+    "JOB_FAILING",
+    "MESSAGE_OPEN",
+    "OUT_OPEN",
+    "RUN_ACTIVE",
+    "RUN_FAREWELL",
+    "RUN_RUNNING",
+    "RUN_SHOWN",
+    "SESSION_OPEN",
+    "aliases",
+    "asks",
+    "deployments",
+    "events",
+    "folds",
+    "forgotten",
+    "inbox",
+    "job_slots",
+    "jobs",
+    "leases",
+    "memory_state",
+    "message_search",
+    "messages",
+    "meta",
+    "metadata",
+    "observations",
+    "outbox",
+    "overheard",
+    "pairings",
+    "people",
+    "responses",
+    "runs",
+    "sessions",
+    "spending",
+    "workers",
+]
+
+HEAD = "0008"
+"""The newest migration. Opening a database at HEAD imports no alembic."""
+
+APPLICATION_ID = 0x48524D47
+"""`PRAGMA application_id` of our SQLite files, since other programs use the same names for their homes."""
