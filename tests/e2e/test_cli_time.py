@@ -10,6 +10,7 @@ from gateway.cli.main import hermes
 from sessions import runs, store
 from sessions.clock import now_ms
 from sessions.db import open_database
+from sessions.keys import SessionKey
 from sessions.records import NewMessage, Role
 from sessions.runs import Opening
 
@@ -31,7 +32,7 @@ def talked(home: Path) -> Path:
     database = open_database(home)
     for key, ago in ((KEY, 18 * HOUR), ("agent:main:telegram:dm", 5 * HOUR), ("agent:main:telegram:dm:8", 2 * HOUR)):
         now = now_ms() - ago
-        session = database.write_now(runs.open_session, key, Opening(), now)
+        session = database.write_now(runs.open_session, SessionKey.parse(key), Opening(), now)
         said = NewMessage(role=Role.USER, content="deploys, as always", sender="Dana")
         database.write_now(store.append, session.id, [said], now)
     database.close()

@@ -11,7 +11,7 @@ from sessions.db.schema import inbox as inbox_table
 from sessions.errors import Busy, LeaseLost
 from sessions.inbox import InboxMode, NewInbox
 from sessions.inbox_body import InboxBody, InboxMessage
-from sessions.keys import Address, ChatKind, Platform
+from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.messages import Button
 from sessions.outbox_body import OutboxBody
 from sessions.records import AskKind, EndReason, Message, MessageState, Role, Route, Run, RunStatus, StopReason
@@ -328,9 +328,9 @@ def test_roles_of_a_whole_run(house: House) -> None:
 def test_a_key_of_the_terminal_opens_a_second_session_after_the_first_has_ended(database: Database) -> None:
     own_id = "20250305_091523_a1b2c3d4"
     key = f"agent:main:cli:{own_id}"
-    first = database.write_now(runs.open_session, key, Opening(), NOW)
+    first = database.write_now(runs.open_session, SessionKey.parse(key), Opening(), NOW)
     database.write_now(store.end, first.id, EndReason.USER, NOW)
-    second = database.write_now(runs.open_session, key, Opening(), NOW)
+    second = database.write_now(runs.open_session, SessionKey.parse(key), Opening(), NOW)
     assert first.id == own_id
     assert second.id != own_id
-    assert database.write_now(runs.open_session, key, Opening(), NOW) == second
+    assert database.write_now(runs.open_session, SessionKey.parse(key), Opening(), NOW) == second
