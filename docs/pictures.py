@@ -33,6 +33,7 @@ def terminal(home: Path, arguments: list[str], script: Callable[[pexpect.spawn],
     """What stands on the screen after the script, as lines."""
     environ = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     environ |= {"HOME": str(home), "HERMES_HOME": str(home / ".hermes"), "TERM": "xterm-256color", "NO_COLOR": "1"}
+    environ["PATH"] = f"{Path(HERMES).parent}{os.pathsep}{os.environ['PATH']}"
     environ |= {"COLUMNS": str(WIDTH), "LINES": str(HEIGHT)}
     environ["PROMPT_TOOLKIT_NO_CPR"] = "1"  # nobody answers where the cursor is
     child = pexpect.spawn(HERMES, arguments, env=environ, dimensions=(HEIGHT, WIDTH), encoding="utf-8", timeout=60)

@@ -1,5 +1,8 @@
 """What every command knows."""
 
+import os
+import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,3 +17,12 @@ class Cli:
 
 
 pass_cli = click.make_pass_decorator(Cli)
+
+
+def program() -> str:
+    """How this shell calls us: `hermes` if it finds that, else by the path of the script."""
+    script = Path(sys.argv[0])
+    if script.name != "hermes" or shutil.which("hermes") is not None:
+        return "hermes"
+    near = os.path.relpath(script)
+    return str(script) if near.startswith("..") else near

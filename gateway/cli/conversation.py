@@ -11,6 +11,7 @@ import click
 from sqlalchemy import Connection
 
 from gateway.app import App
+from gateway.cli.context import program
 from gateway.commands import Chat, Parsed, execute, find, parse
 from gateway.commands.base import label
 from gateway.runs.live_events import LiveEvent
@@ -173,7 +174,7 @@ async def leaving(conversation: Conversation, *, to_stderr: bool = False) -> Asy
     finally:
         session = await conversation.session()
         if session is not None:
-            click.echo(f"\nSession {session.id}\nResume  hermes -r {session.id}", err=to_stderr)
+            click.echo(f"\nSession {session.id}\nResume  {program()} -r {session.id}", err=to_stderr)
 
 
 def _earlier(conn: Connection, key: str) -> list[tuple[str, str]]:

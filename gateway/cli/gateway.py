@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from pathlib import Path
@@ -12,13 +13,13 @@ import click
 from gateway.app import App, open_app, running
 from gateway.chats.crash_guard import CrashGuard
 from gateway.cli import process
-from gateway.cli.context import Cli, pass_cli
+from gateway.cli.context import Cli, pass_cli, program
 from gateway.config.load import Loaded, load
 from gateway.config.problems import BadConfig, render_warning
 from gateway.daemon import Serving, serving
 from gateway.home import prepare_home
 from gateway.observe import heap, logging
-from gateway.observe.logging import get_logger
+from gateway.observe.logging import get_logger, is_journal
 from sessions import ids
 from sessions.clock import now_ms
 from sessions.db.upgrade_apart import upgrade_apart
@@ -190,7 +191,6 @@ def _screen(app: App, served: Serving, chats: Sequence[str], *, tunnel: str, new
     from importlib.metadata import version
 
     home = f"{app.home}      new, only you can read it" if new else str(app.home)
-    key = "YOUR_KEY" if app.settings.config.api.keys else f"$(cat {app.home}/api_key)"
     lines = [
         f"  hermes {version('hermes-gateway')}  is running",
         "",
@@ -199,17 +199,25 @@ def _screen(app: App, served: Serving, chats: Sequence[str], *, tunnel: str, new
         f"  API      {served.url}  {served.key_hint}",
         *[f"  {'Chats' if i == 0 else '     '}    {line}" for i, line in enumerate(chats or ["none yet"])],
         "",
+    ]
+    if not is_journal(sys.stdout, os.environ):  # nobody is there to try anything
+        lines += _what_to_try(app, served, with_chats=bool(chats), tunnel=tunnel, on_terminal=on_terminal)
+    return "\n".join(lines)
+
+
+def _what_to_try(app: App, served: Serving, *, with_chats: bool, tunnel: str, on_terminal: bool) -> list[str]:
+    key = "YOUR_KEY" if app.settings.config.api.keys else f"$(cat {app.home}/api_key)"
+    return [
         "  Try now",
         *(["    say something       just type below; /help shows the commands"] if on_terminal else []),
-        *(["    a real model        hermes setup"] if app.chosen.provider == "practice" else []),
-        *(["    Telegram, Slack, …  hermes setup"] if not chats else []),
+        *([f"    a real model        {program()} setup"] if app.chosen.provider == "practice" else []),
+        *([f"    Telegram, Slack, …  {program()} setup"] if not with_chats else []),
         f'    from code           curl -H "Authorization: Bearer {key}" {served.url}/v1/models',
         *([f"    from your computer  {tunnel}"] if tunnel else []),
-        "    is all well?        hermes doctor",
+        f"    is all well?        {program()} doctor",
         "",
         "  Ctrl-C stops an answer, twice stops hermes. Nothing is lost."
         if on_terminal
         else "  Ctrl-C stops hermes. Nothing is lost.",
         "",
     ]
-    return "\n".join(lines)

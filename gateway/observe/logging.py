@@ -71,7 +71,7 @@ def configure(
 
     Libraries log from WARNING on. Where standard error is the journal, each line begins with its priority and has no time of its own.
     """
-    journal = _is_journal(sys.stderr, os.environ)
+    journal = is_journal(sys.stderr, os.environ)
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -101,7 +101,7 @@ def configure(
         logging.getLogger(name).setLevel(level.upper())
 
 
-def _is_journal(stream: Any, environ: Mapping[str, str]) -> bool:
+def is_journal(stream: Any, environ: Mapping[str, str]) -> bool:
     """Whether the stream is the one that systemd connected to its journal."""
     try:
         stat = os.fstat(stream.fileno())

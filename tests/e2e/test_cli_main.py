@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from gateway.cli.context import program
 from gateway.cli.lazy_commands import Later, LazyGroup
 from gateway.cli.main import COMMANDS, Root, hermes
 from gateway.home import BadHome
@@ -308,6 +309,33 @@ def test_an_interrupt_from_outside(tmp_path):
     out, said = waiting.communicate(timeout=60)
 
     assert (waiting.returncode, out, said) == (130, b"", b"")
+
+
+@pytest.mark.parametrize(("before", "ended"), [("SIG_DFL", -signal.SIGINT), ("SIG_IGN", 0)])
+def test_an_interrupt_while_its_modules_are_loaded(before, ended):
+    """A shell has it ignored for what runs in the background. Else Python sets its own handler, as here where `before` is the system's."""
+    code = "import gateway.cli.start, os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    began = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, getattr(signal, before)),
+    )
+    assert (began.returncode, began.stderr) == (ended, b"")
+
+
+def test_it_is_called_as_this_shell_calls_it(tmp_path, monkeypatch):
+    script = tmp_path / "bin" / "hermes"
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert program() == "bin/hermes"
+    monkeypatch.chdir("/")
+    assert program() == str(script).lstrip("/")
+    script.parent.mkdir()
+    script.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert program() == "hermes"
 
 
 def test_a_reader_that_had_enough(tmp_path):

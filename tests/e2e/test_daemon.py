@@ -160,6 +160,22 @@ async def test_its_life_start_screen_key_second_start_reload_and_clean_end(tmp_p
         assert "Traceback" not in daemon.said
 
 
+async def test_in_the_journal_nobody_is_told_what_to_try(home: Path, tmp_path: Path):
+    configure(home)
+    with (tmp_path / "journal").open("w+b") as journal:
+        stat = os.fstat(journal.fileno())
+        where = {**environ(home), "JOURNAL_STREAM": f"{stat.st_dev}:{stat.st_ino}"}
+        command = [HERMES, "gateway", "run"]
+        process = await asyncio.create_subprocess_exec(*command, env=where, stdout=journal, stderr=journal)
+        async with asyncio.timeout(60):
+            while "daemon.started" not in (said := (tmp_path / "journal").read_text()):
+                await asyncio.sleep(0.02)
+        process.terminate()
+        await process.wait()
+    assert "Chats    none yet" in said
+    assert "Try now" not in said
+
+
 async def test_a_port_that_is_taken_is_told_before_anything_else_begins(home: Path):
     async with TelegramServer() as server:
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -282,7 +298,7 @@ def test_on_a_terminal_typing_gets_an_answer_and_two_times_ctrl_c_ends_it(tmp_pa
     while child.sendcontrol("c") and child.expect([pexpect.EOF, "Ctrl-C once more leaves", "Stopped"]):
         pass  # twice, and once more each time that the machine was too slow for that to be twice
     said = child.before or ""
-    assert re.search(r"Session (\S+)\s+Resume  hermes -r \1", said)
+    assert re.search(r"Session (\S+)\s+Resume  \S*hermes -r \1", said)
     child.wait()
     assert not (home / "gateway.pid").exists()
     assert child.exitstatus == 0

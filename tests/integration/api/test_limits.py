@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.integration.api.serving import CHATTER, OWNER, gateway
 from tests.integration.api.test_connections import connected, said
 
 CHAT = "/v1/chat/completions"
+UNITS = Path(__file__).parents[3] / "systemd"
 
 
 def request(path: str, key: str = "", body: bytes = b"", length: int | None = None, *more: str) -> bytes:
@@ -98,6 +100,13 @@ async def test_who_has_no_key_does_not_stay_long(home: Path) -> None:
             assert await reader.read() == b""
         assert (await gw.ask("GET", "/v1/models"))[0] == 200
         writer.close()
+
+
+@pytest.mark.parametrize("unit", sorted(UNITS.rglob("*gateway*.service")), ids=lambda unit: unit.parent.name)
+def test_the_units_allow_more_files_than_connections(unit: Path) -> None:
+    found = re.search(r"^LimitNOFILE=(\d+)$", unit.read_text(), re.MULTILINE)
+    assert found is not None
+    assert int(found[1]) > 2 * ConnectionShares().total
 
 
 class Wire:

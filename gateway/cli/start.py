@@ -1,0 +1,14 @@
+"""Where `hermes` begins: Ctrl-C ends it without a traceback from the first moment on, also while its modules are being loaded."""
+
+import signal
+
+_USUAL = signal.getsignal(signal.SIGINT)
+if _USUAL is signal.default_int_handler:  # a shell may have it ignored, for what runs in the background
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def main() -> None:
+    from gateway.cli.main import main as run
+
+    signal.signal(signal.SIGINT, _USUAL)
+    run()
