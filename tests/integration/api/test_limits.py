@@ -102,7 +102,7 @@ async def test_who_has_no_key_does_not_stay_long(home: Path) -> None:
         writer.close()
 
 
-@pytest.mark.parametrize("unit", sorted(UNITS.rglob("*gateway*.service")), ids=lambda unit: unit.parent.name)
+@pytest.mark.parametrize("unit", sorted(UNITS.rglob("hermes-gateway.service")), ids=lambda unit: unit.parent.name)
 def test_the_units_allow_more_files_than_connections(unit: Path) -> None:
     found = re.search(r"^LimitNOFILE=(\d+)$", unit.read_text(), re.MULTILINE)
     assert found is not None
