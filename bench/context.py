@@ -41,6 +41,12 @@ CHAT = "long"
 KEY = f"agent:main:telegram:dm:{CHAT}"
 LOOKS = (10, 100, 1_000, 10_000)
 FACTS = 200
+MEASURED = 60
+"""So many turns before each look are timed."""
+YOUNG = (4, 10)
+"""The turns of young conversations that are timed."""
+Cost = tuple[float, float]
+"""CPU seconds of this process, and seconds."""
 _PLANTED = re.compile(r"Note well: the (?P<what>\w+ \w+) (?P<how>of|for) (?P<who>\w+) is (?P<value>[\w-]+)\.")
 _WHAT = (
     "door code",
@@ -163,25 +169,52 @@ def model() -> Iterator[str]:
 
 @dataclass
 class Grown:
-    """Prompt tokens as the model counts them, and CPU seconds, of each turn; characters of the transcript before each."""
+    """Of each turn the prompt tokens as the model counts them; characters of the transcript before each. `costs`: CPU and wall seconds of
+    the turns before each look, and of turns of young conversations between them, so that both meet the same machine."""
 
     prompts: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
     replay: list[int] = field(default_factory=list)
+    costs: dict[int, tuple[list[Cost], list[Cost]]] = field(default_factory=dict)
 
 
-async def talk(app: App, desk: Desk, count: int, facts: Sequence[Planted]) -> Grown:
-    grown, size = Grown(), 0
-    for text, _ in turns(count, facts):
-        cpu = time.process_time()
-        await desk.say(CHAT, text)
-        grown.seconds.append(time.process_time() - cpu)
+async def talk(app: App, desk: Desk, count: int, facts: Sequence[Planted], looks: Sequence[int]) -> Grown:
+    grown, size, young = Grown(), 0, _Young(desk)
+    for number, (text, _) in enumerate(turns(count, facts), 1):
+        cost = await _timed(desk, CHAT, text)
         grown.prompts.append(await app.database.read(_last_prompt))
         size += len(text.encode()) + 60
         grown.replay.append(size // 4 + grown.prompts[0])
-        if len(grown.prompts) % 20 == 0:
+        if number % 20 == 0:
             await settled(app)
+        look = next((each for each in looks if each - MEASURED < number <= each), None)
+        if look is not None and number >= YOUNG[0]:
+            ours, beside = grown.costs.setdefault(look, ([], []))
+            ours.append(cost)
+            beside.append(await young.turn(text))
     return grown
+
+
+async def _timed(desk: Desk, chat: str, text: str) -> Cost:
+    cpu, wall = time.process_time(), time.perf_counter()
+    await desk.say(chat, text)
+    return time.process_time() - cpu, time.perf_counter() - wall
+
+
+@dataclass
+class _Young:
+    """Conversations that begin anew after ten turns."""
+
+    desk: Desk
+    number: int = 0
+    turns: int = YOUNG[1]
+
+    async def turn(self, text: str) -> Cost:
+        if self.turns == YOUNG[1]:
+            self.number, self.turns = self.number + 1, YOUNG[0] - 1
+            for _ in range(self.turns):
+                await self.desk.say(f"young-{self.number}", text[:400])
+        self.turns += 1
+        return await _timed(self.desk, f"young-{self.number}", text)
 
 
 def _last_prompt(conn: Connection) -> int:
@@ -230,7 +263,7 @@ async def measure(
             async with desk.open():
                 for _ in range(5):
                     await desk.say("warm")
-                grown = await talk(app, desk, count, facts)
+                grown = await talk(app, desk, count, facts, looks)
                 in_prompt, either = await lasting(app, facts)
                 found = await app.database.read(_facts_about, KEY)
     return _table(grown, [look for look in looks if look <= count], len(facts), in_prompt, either, found)
@@ -269,17 +302,16 @@ def _table(
             "",
         )
     bound = max(grown.prompts) / max(grown.prompts[: looks[-2]])
-    flat = statistics.median(grown.seconds[-40:]) / statistics.median(grown.seconds[2:30])
     saved = sum(grown.replay) / sum(grown.prompts)
     table.row(f"largest at {looks[-1]:,} : at {looks[-2]:,}", "", "", bound, "<= 1.3")
     table.row("all prompts together: replay : ours", "", "", saved, "")
-    table.row(
-        f"CPU of a turn, around {count:,} : around 10",
-        f"{statistics.median(grown.seconds[-40:]) * 1e3:.1f} ms",
-        f"{statistics.median(grown.seconds[2:30]) * 1e3:.1f} ms",
-        flat,
-        "<= 1.2",
-    )
+    flat = 0.0
+    for kind, name in enumerate(("CPU", "time")):
+        for look, costs in grown.costs.items():
+            late, early = (statistics.median(cost[kind] for cost in some) * 1e3 for some in costs)
+            flat = late / early if name == "CPU" else flat
+            beside = f"{early:.1f} ms"
+            table.row(f"{name} of a turn around {look:,}, beside 10", f"{late:.1f} ms", beside, late / early, "<= 1.2")
     table.row(f"of {facts} planted facts in the prompt", f"{100 * in_prompt / facts:.1f} %", "", None, "")
     table.row("  or in the first three hits", f"{100 * either / facts:.1f} %", "", None, ">= 95 %")
     table.row("parts of the conversation, messages folded", f"{found[0]}, {found[1]:,}", "", None, "")

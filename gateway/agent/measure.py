@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from gateway.agent.models.interface import JSON
-from gateway.agent.tokens import Tokens
+from gateway.agent.tokens import Tokens, estimate
 from sessions.records import Message, Role
 
 MESSAGE_OVERHEAD = 4
@@ -23,9 +23,10 @@ class Measure:
         self.model = model
         self.parts = parts
         self._tokens = tokens
+        self._factor = tokens.factor(model)
 
     def text(self, text: str) -> int:
-        return self._tokens.text(text, self.model)
+        return estimate(text, self._factor)
 
     def tools(self, tools: Sequence[JSON]) -> int:
         return sum(map(self.tool, tools))

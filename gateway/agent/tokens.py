@@ -22,6 +22,8 @@ class Tokens:
         self._factors: dict[str, float] = {}
         self._tools: Sequence[Message] = ()
         self._size_of_tools = 0
+        self._messages: Sequence[Message] = ()
+        self._size_of_messages = 0
 
     def learn(self, model: str, estimated: int, counted: int) -> None:
         """The endpoint counted `counted` for what `text()` and its like, without a model, estimate as `estimated`.
@@ -39,12 +41,13 @@ class Tokens:
         return self._tokens(_size(text), model)
 
     def messages(self, messages: Sequence[Message], model: str = "") -> int:
-        return self._tokens(sum(_message_size(message) for message in messages), model)
+        if not _are_same(messages, self._messages):  # an answer is measured against the request that was just made
+            self._messages = tuple(messages)
+            self._size_of_messages = sum(map(_message_size, messages))
+        return self._tokens(self._size_of_messages, model)
 
     def tools(self, tools: Sequence[Message], model: str = "") -> int:
-        if len(tools) != len(self._tools) or any(
-            map(is_not, tools, self._tools)
-        ):  # nearly always they are the last ones
+        if not _are_same(tools, self._tools):  # nearly always they are the last ones
             self._tools = tuple(tools)
             self._size_of_tools = sum(_size(json.dumps(tool, ensure_ascii=False)) for tool in tools)
         return self._tokens(self._size_of_tools, model)
@@ -62,7 +65,20 @@ class Tokens:
         return start.rstrip() + marker
 
     def _tokens(self, size: int, model: str) -> int:
-        return -int(-size * self.factor(model) // BYTES_PER_TOKEN)
+        return _rounded_up(size * self.factor(model))
+
+
+def estimate(text: str, factor: float) -> int:
+    """What `Tokens.text` gives for a model of this factor."""
+    return _rounded_up((len(text) if text.isascii() else len(_encode(text))) * factor)
+
+
+def _rounded_up(size: float) -> int:
+    return -int(-size // BYTES_PER_TOKEN)
+
+
+def _are_same(some: Sequence[Message], others: Sequence[Message]) -> bool:
+    return len(some) == len(others) and not any(map(is_not, some, others))
 
 
 def _encode(text: str) -> bytes:

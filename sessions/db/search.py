@@ -213,15 +213,40 @@ def best(
     least: int = 2,
 ) -> list[Hit]:
     """The best hits of a parsed query in this scope. `least`: how many of its words count, however common they are."""
-    found = _index(conn).find(conn, query, scope.ns, source, max(limit, sum(_PAGES)), cut_off, least)
-    chosen: list[int] = []
+    found = best_messages(conn, query, scope, limit=limit, source=source, cut_off=cut_off, least=least)
+    of_sessions = list({message.session_id for message in found})
+    rows = conn.execute(_SESSIONS, {"ids": of_sessions}).mappings() if found else ()
+    by_session = {row["id"]: Session.from_row(row) for row in rows}
+    return [Hit(message=each, session=by_session[each.session_id]) for each in found if each.session_id in by_session]
+
+
+def best_messages(
+    conn: Connection,
+    query: Query,
+    scope: Scope,
+    *,
+    limit: int,
+    source: str | None = None,
+    cut_off: int | None = None,
+    least: int = 2,
+) -> list[Message]:
+    """The same without their sessions. With `least` 0 it takes no longer in a long past."""
+    found = _index(conn).find(
+        conn, query, scope.ns, source, limit + sum(_PAGES if least else _PAGES[:2]), cut_off, least
+    )
+    chosen: list[Message] = []
     for size in (limit, *_PAGES):
         page, found = found[:size], found[size:]
-        facts = {row[0]: row for row in conn.execute(_FACTS, {"ids": page})} if page else {}
-        chosen += [number for number in page if number in facts and scope.takes(*facts[number])]
+        rows = {row["id"]: row for row in conn.execute(_MESSAGES, {"ids": page}).mappings()} if page else {}
+        there = (rows[number] for number in page if number in rows)
+        chosen += [
+            Message.from_row(row)
+            for row in there
+            if scope.takes(row["id"], row["run_id"], row["session_key"], row["session_id"])
+        ]
         if len(chosen) >= limit or not found:
             break
-    return _hits(conn, chosen[:limit])
+    return chosen[:limit]
 
 
 def notes(conn: Connection, query: Query, ns: str, *, limit: int) -> list[int]:
@@ -229,23 +254,12 @@ def notes(conn: Connection, query: Query, ns: str, *, limit: int) -> list[int]:
     return _index(conn).find_notes(conn, query.terms(), namespace_token(ns), limit)
 
 
-_FACTS = (
-    select(messages.c.id, messages.c.run_id, sessions.c.session_key, sessions.c.id)
+_MESSAGES = (
+    select(messages, sessions.c.session_key)
     .join(sessions, sessions.c.id == messages.c.session_id)
     .where(messages.c.id.in_(bindparam("ids", expanding=True)))
 )
-_MESSAGES = select(messages).where(messages.c.id.in_(bindparam("ids", expanding=True)))
 _SESSIONS = select(sessions).where(sessions.c.id.in_(bindparam("ids", expanding=True)))
-
-
-def _hits(conn: Connection, message_ids: Sequence[int]) -> list[Hit]:
-    rows = conn.execute(_MESSAGES, {"ids": list(message_ids)}).mappings()
-    by_id = {row["id"]: Message.from_row(row) for row in rows}
-    of_sessions = list({message.session_id for message in by_id.values()})
-    session_rows = conn.execute(_SESSIONS, {"ids": of_sessions}).mappings()
-    by_session = {row["id"]: Session.from_row(row) for row in session_rows}
-    found = [by_id[i] for i in message_ids if i in by_id]
-    return [Hit(message=each, session=by_session[each.session_id]) for each in found if each.session_id in by_session]
 
 
 def _index(conn: Connection):  # noqa: ANN202  # one of two modules with the same four functions

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, delete, text
 
 from sessions.db.index_entry import Entry
 from sessions.db.query import Both, Either, Node, Query, Term, Without, namespace_token, words
-from sessions.db.ranking import Place, ranked, ranked_notes
+from sessions.db.ranking import COUNTED, Counts, Place, Weighed, ranked
 from sessions.db.schema import message_search
 
 _ADD = text(
@@ -62,7 +62,7 @@ def find(
         conditions.append("m.id < :cut_off")
     if not terms:
         return _newest(conn, conditions, parameters)
-    found = ranked(conn, _Places(ns), terms, None if conditions else limit, literal=query.literal, least=least)
+    found = ranked(_Lookup(conn, ns), terms, None if conditions else limit, literal=query.literal, least=least)
     return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
 
 
@@ -70,7 +70,7 @@ _FROM = "message_search i JOIN messages m ON m.id = i.message_id JOIN sessions s
 
 
 def find_notes(conn: Connection, terms: Sequence[Term], ns: str, limit: int) -> list[int]:
-    return ranked_notes(conn, _Places(ns), terms, limit)
+    return _Lookup(conn, ns).best_notes(terms, limit)
 
 
 def _allowed(conn: Connection, found: list[int], conditions: list[str], parameters: dict[str, object]) -> list[int]:
@@ -87,28 +87,82 @@ def _newest(conn: Connection, conditions: list[str], parameters: dict[str, objec
     return list(conn.scalars(text(sql), parameters))
 
 
-class _Places:
-    """See `ranking.Places`."""
+_Part = tuple[str, tuple[object, ...]]
+"""SQL with its parameters."""
 
-    number = "CAST(%s AS double precision)"
-    sources = (
-        "SELECT CAST(j.value AS bigint) AS id, n.score FROM noted n JOIN observations o ON o.id = n.id,"
-        " jsonb_array_elements_text(CAST(o.src AS jsonb)) j(value)"
-    )
 
-    def __init__(self, ns: str | None) -> None:
+class _Lookup:
+    """See `ranking.Lookup`."""
+
+    def __init__(self, conn: Connection, ns: str | None) -> None:
+        self._conn = conn
         self._wall = "" if ns is None else " AND ns = %s"
         self._of: tuple[object, ...] = () if ns is None else (ns,)
-        self.everything = (f"SELECT count(*) FROM message_search WHERE true{self._wall}", self._of)  # noqa: S608  # our own words
 
-    def holders(self, place: Place, *terms: Term) -> tuple[str, tuple[object, ...]]:
+    def count(self, terms: Sequence[Term], most: int | None) -> Counts:
+        """Other places than the text are looked at as a whole first: each word there costs a plan of its own."""
+        everything = f"SELECT message_id FROM message_search WHERE true{self._wall}", self._of  # noqa: S608  # our own words
+        counts = [_counted(*everything, None if most is None else COUNTED)]
+        counts += [_counted(*self._holders(Place.TEXT, term), most) for term in terms]
+        elsewhere = [Place.SENDER, Place.NOTE, Place.ASKED]  # words of messages stand near others, as a rule
+        counts += [_exists(*self._holders(place, *terms)) for place in elsewhere]
+        sql = " UNION ALL ".join(
+            f"SELECT {number} AS term, ({one}) AS found" for number, (one, _) in enumerate(counts)
+        )  # our own words
+        rows = self._conn.exec_driver_sql(sql, _values(counts)).all()
+        total, *found = [row[1] for row in sorted(rows, key=lambda row: row[0])]
+        there = zip(elsewhere, found[len(terms) :], strict=True)
+        return Counts(
+            messages=total, holders=found[: len(terms)], empty=frozenset(place for place, any_of in there if not any_of)
+        )
+
+    def best(self, wanted: Sequence[Weighed], limit: int) -> list[int]:
+        said, noted = [
+            [self._scored(each) for each in wanted if (each.place in {Place.NOTE, Place.ASKED}) is of_notes]
+            for of_notes in (False, True)
+        ]
+        tables, together = "", " UNION ALL ".join(sql for sql, _ in said)
+        if noted:
+            notes = " UNION ALL ".join(sql for sql, _ in noted)
+            tables = f"WITH noted AS (SELECT id, sum(score) AS score FROM ({notes}) a GROUP BY id)"  # noqa: S608  # our own words
+            together += f" UNION ALL {_OF_NOTES}"
+        sql = f"{tables} SELECT id FROM ({together}) hits GROUP BY id ORDER BY sum(score) DESC, id DESC LIMIT {limit}"  # noqa: S608  # the same
+        return list(self._conn.exec_driver_sql(sql, _values([*noted, *said])).scalars())
+
+    def best_notes(self, terms: Sequence[Term], limit: int) -> list[int]:
+        parts = [self._holders(place, term) for place in (Place.NOTE, Place.ASKED) for term in terms]
+        sql = " UNION ALL ".join(one for one, _ in parts)
+        sql = f"SELECT id FROM ({sql}) f GROUP BY id ORDER BY count(*) DESC, id DESC LIMIT {limit}"  # noqa: S608  # our own words
+        return list(self._conn.exec_driver_sql(sql, _values(parts)).scalars())
+
+    def _scored(self, each: Weighed) -> _Part:
+        sql, values = self._holders(each.place, each.term)
+        return f"SELECT id, CAST(%s AS double precision) AS score FROM ({sql}) e", (each.score, *values)  # noqa: S608  # our own words
+
+    def _holders(self, place: Place, *terms: Term) -> _Part:
+        """The ids of what holds one of these words there."""
         together = " & " if place is Place.NEAR else " <-> "  # neighbours' words stand there once each, in no order
         wanted = (" | ".join(f"({_phrase(term, _WEIGHTS[place], together)})" for term in terms), *self._of)
-        if place in {Place.NOTE, Place.ASKED}:
-            return f"{_NOTES}{self._wall}", wanted
-        return f"{_MESSAGES}{self._wall}", wanted
+        return f"{_NOTES if place in {Place.NOTE, Place.ASKED} else _MESSAGES}{self._wall}", wanted
 
 
+def _values(parts: Sequence[_Part]) -> tuple[object, ...]:
+    return tuple(value for _, values in parts for value in values)
+
+
+def _exists(sql: str, values: tuple[object, ...]) -> _Part:
+    return f"SELECT CASE WHEN EXISTS ({sql}) THEN 1 ELSE 0 END", values  # our own words
+
+
+def _counted(sql: str, values: tuple[object, ...], most: int | None) -> _Part:
+    end = "" if most is None else f" LIMIT {most}"
+    return f"SELECT count(*) FROM ({sql}{end}) d", values  # noqa: S608  # our own words
+
+
+_OF_NOTES = (
+    "SELECT CAST(j.value AS bigint) AS id, max(n.score) AS score FROM noted n JOIN observations o ON o.id = n.id,"
+    " jsonb_array_elements_text(CAST(o.src AS jsonb)) j(value) GROUP BY 1"
+)
 _WEIGHTS = {Place.SENDER: "A", Place.TEXT: "B", Place.NEAR: "C", Place.NOTE: "B", Place.ASKED: "C"}
 _MESSAGES = "SELECT message_id AS id FROM message_search WHERE stems @@ to_tsquery('hermes', %s)"
 _NOTES = "SELECT observation_id AS id FROM observation_search WHERE stems @@ to_tsquery('hermes', %s)"

@@ -2,6 +2,9 @@
 
 `messages_fts` knows each message's own words, stemmed, with their positions, and its speaker's name; `messages_near` its
 neighbours' content words; `messages_words` its content words as they were written, for `prefix*`.
+
+`messages_near` also holds the content words of message, neighbours and speaker's name once more, each made one with its namespace: to
+look such a word up costs as much as it has holders there, however much was said there and elsewhere, and no other namespace can answer.
 """
 
 import json
@@ -10,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import Connection, text
 
 from sessions.db.index_entry import Entry
-from sessions.db.query import Both, Either, Node, Query, Term, Without, namespace_token, words
-from sessions.db.ranking import Place, ranked, ranked_notes
+from sessions.db.query import Both, Either, Node, Query, Term, Without, is_stop_word, namespace_token, words
+from sessions.db.ranking import COUNTED, Counts, Place, Weighed, ranked
+from sessions.db.scoped_words import Mark, scoped, start_of
 
 _ADD = (
     "INSERT INTO messages_fts(rowid, ns, sender, text) VALUES (?, ?, ?, ?)",
@@ -25,12 +29,15 @@ _REMOVE = (
 )
 _TABLES = ("messages_fts", "messages_near", "messages_words", "observations_fts")
 _MERGE_PAGES = 500
-FEW = 1_000
-"""So many holders of a word are looked at one by one."""
-MANY = 1_000
-"""Among fewer messages it is quickest to walk through those of the namespace."""
 _SPEAKER = "\ue000"
 """Begins each word of a speaker's name, so that looking for it does not walk through all messages that contain the word."""
+_MARKS = {
+    Place.TEXT: Mark.OWN,
+    Place.NEAR: Mark.NEAR,
+    Place.SENDER: Mark.SENDER,
+    Place.NOTE: Mark.NOTE,
+    Place.ASKED: Mark.ASKED,
+}
 
 
 def add(conn: Connection, entries: Sequence[Entry]) -> None:
@@ -47,12 +54,17 @@ def _run(conn: Connection, statements: tuple[str, str, str], entries: Sequence[E
         return
     own, near, written = statements
     conn.exec_driver_sql(own, [(e.message_id, e.ns, _as_speaker(words(e.sender)), e.text) for e in entries])
-    conn.exec_driver_sql(near, [(e.message_id, f"{e.ns} {e.ctx}") for e in entries])
+    conn.exec_driver_sql(near, [(e.message_id, _near(e)) for e in entries])
     conn.exec_driver_sql(written, [(e.message_id, f"{e.ns} {e.words}") for e in entries])
 
 
 def _as_speaker(of: Iterable[str]) -> str:
     return " ".join(_SPEAKER + word for word in of)
+
+
+def _near(entry: Entry) -> str:
+    own, near = scoped(entry.ns, Mark.OWN, entry.words), scoped(entry.ns, Mark.NEAR, entry.ctx)
+    return " ".join((entry.ns, entry.ctx, own, near, scoped(entry.ns, Mark.SENDER, " ".join(words(entry.sender)))))
 
 
 def erase_step(conn: Connection) -> bool:
@@ -95,15 +107,12 @@ def find(
         conditions.append("m.id < :cut_off")
     if not terms:
         return _newest(conn, conditions, parameters)
-    few = _few(conn, terms) if ns is not None else frozenset[Term]()
-    found = ranked(
-        conn, _Places(token, ns, few), terms, None if conditions else limit, literal=query.literal, least=least
-    )
+    found = ranked(_Lookup(conn, token), terms, None if conditions else limit, literal=query.literal, least=least)
     return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
 
 
 def find_notes(conn: Connection, terms: Sequence[Term], ns: str, limit: int) -> list[int]:
-    return ranked_notes(conn, _Places(ns), terms, limit)
+    return _Lookup(conn, ns).best_notes(terms, limit)
 
 
 def _allowed(conn: Connection, found: list[int], conditions: list[str], parameters: dict[str, object]) -> list[int]:
@@ -114,72 +123,85 @@ def _allowed(conn: Connection, found: list[int], conditions: list[str], paramete
     return list(conn.scalars(text(sql), {**parameters, "found": json.dumps(found)}))
 
 
-def _few(conn: Connection, terms: Sequence[Term]) -> frozenset[Term]:
-    """The words that few messages hold, in all namespaces together; none while there are not many messages. Stop words, which are not
-    among the words of neighbours, are never of them."""
-    if (conn.exec_driver_sql("SELECT max(id) FROM messages").scalar() or 0) < MANY:
-        return frozenset()
-    counted = f"(SELECT count(*) FROM ({_FTS.format('messages_near')} LIMIT {FEW + 1}))"  # noqa: S608  # our own words
-    sql = " UNION ALL ".join(
-        f"SELECT {place} WHERE {counted} BETWEEN 1 AND {FEW}" for place in range(len(terms))
-    )  # our own words
-    found: list[int] = list(conn.exec_driver_sql(sql, tuple(_together(term.words) for term in terms)).scalars())
-    return frozenset(terms[place] for place in found)
-
-
-class _Places:
-    """See `ranking.Places`. Words of `few` are looked up first and then checked for their namespace, which costs as much as they have
-    holders; for others the index walks through all messages of the namespace."""
-
-    number = "?"
-    sources = "SELECT CAST(j.value AS INTEGER) AS id, n.score FROM noted n JOIN observations o ON o.id = n.id, json_each(o.src) j"
-
-    def __init__(self, ns: str | None, plain_ns: str | None = None, few: frozenset[Term] = frozenset()) -> None:
-        self._plain_ns, self._few = plain_ns, few
-        self._wall = "" if ns is None else f'ns : "{ns}" AND '
-        self._near = () if ns is None else (ns,)
-        self.everything = (
-            ("SELECT count(*) FROM messages", ())
-            if ns is None
-            else ("SELECT count(*) FROM messages_near WHERE messages_near MATCH ?", (f'"{ns}"',))
-        )
-
-    def holders(self, place: Place, *terms: Term) -> tuple[str, tuple[object, ...]]:
-        match place:
-            case Place.TEXT if self._few.issuperset(terms):
-                return _OF_NAMESPACE.format("messages_fts"), (f"text : {_any(map(_quoted, terms))}", self._plain_ns)
-            case Place.NEAR if self._few.issuperset(terms):
-                return _OF_NAMESPACE.format("messages_near"), (
-                    _any(_together(term.words) for term in terms),
-                    self._plain_ns,
-                )
-            case Place.TEXT:
-                return _FTS.format("messages_fts"), (f"{self._wall}text : {_any(map(_quoted, terms))}",)
-            case Place.SENDER:
-                named = (f'"{_as_speaker(term.words)}"' for term in terms)
-                return _FTS.format("messages_fts"), (f"{self._wall}sender : {_any(named)}",)
-            case Place.NEAR:
-                near = (_together((*self._near, *term.words)) for term in terms)
-                return _FTS.format("messages_near"), (_any(near),)
-            case Place.NOTE:
-                return _FTS.format("observations_fts"), (f"{self._wall}text : {_any(map(_quoted, terms))}",)
-            case Place.ASKED:
-                return _FTS.format("observations_fts"), (f"{self._wall}asked : {_any(map(_quoted, terms))}",)
-
-
-def _any(of: Iterable[str]) -> str:
-    return f"({' OR '.join(of)})"
-
-
-def _together(of: Iterable[str]) -> str:
-    return " AND ".join(f'"{word}"' for word in of)
-
-
-_FTS = "SELECT rowid AS id FROM {0} WHERE {0} MATCH ?"
-_OF_NAMESPACE = (
-    "SELECT m.id AS id FROM {0} CROSS JOIN messages m ON m.id = {0}.rowid CROSS JOIN sessions s ON s.id = m.session_id"
-    " WHERE {0} MATCH ? AND s.ns = ?"
+_COUNTED = (
+    "SELECT key, (SELECT count(*) FROM (SELECT 1 FROM {0} WHERE {0} MATCH value LIMIT :most)) FROM json_each(:{0})"
 )
+_COUNT = text(f"{_COUNTED.format('messages_near')} UNION ALL {_COUNTED.format('messages_fts')}")
+_ALL_OF_NAMESPACE = text("SELECT count(*) FROM (SELECT 1 FROM messages_near WHERE messages_near MATCH :ns LIMIT :most)")
+_SCORES = "{0}_scores(query, score) AS MATERIALIZED (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:{0}))"
+_SCORED = "SELECT {0}.rowid AS id, score FROM {0}_scores CROSS JOIN {0} WHERE {0} MATCH query"
+_SEARCHED = ("messages_near", "messages_fts", "observations_fts")
+_BEST = text(
+    f"WITH {', '.join(map(_SCORES.format, _SEARCHED))},"  # noqa: S608  # our own words
+    f" noted AS (SELECT id, sum(score) AS score FROM ({_SCORED.format('observations_fts')}) GROUP BY id)"
+    " SELECT id FROM ("
+    f"{_SCORED.format('messages_near')} UNION ALL {_SCORED.format('messages_fts')} UNION ALL"
+    " SELECT CAST(j.value AS INTEGER) AS id, max(n.score) AS score"
+    " FROM noted n JOIN observations o ON o.id = n.id, json_each(o.src) j GROUP BY 1"
+    ") hits GROUP BY id ORDER BY sum(score) DESC, id DESC LIMIT :most"
+)
+_BEST_NOTES = text(
+    "SELECT observations_fts.rowid AS id FROM json_each(:queries) CROSS JOIN observations_fts WHERE observations_fts MATCH value"
+    " GROUP BY 1 ORDER BY count(*) DESC, 1 DESC LIMIT :most"
+)
+
+
+class _Lookup:
+    """See `ranking.Lookup`. The statements are always the same ones, whatever is looked up, so that they are prepared only once."""
+
+    def __init__(self, conn: Connection, ns: str | None) -> None:
+        self._conn, self._ns = conn, ns
+
+    def count(self, terms: Sequence[Term], most: int | None) -> Counts:
+        queries: dict[str, dict[int, str]] = {"messages_near": {}, "messages_fts": {}}
+        for place, term in enumerate(terms):
+            table, query = self._query(Place.TEXT, term)
+            queries[table][place] = query
+        values = {table: json.dumps(some) for table, some in queries.items()}
+        found = self._conn.execute(_COUNT, {**values, "most": -1 if most is None else most})
+        holders = {int(key): number for key, number in found}
+        total = self._count_all(-1 if most is None else COUNTED)
+        return Counts(messages=total, holders=[holders[place] for place in range(len(terms))])
+
+    def _count_all(self, most: int) -> int:
+        if self._ns is None:
+            return self._conn.exec_driver_sql("SELECT count(*) FROM messages").scalar_one()
+        return self._conn.execute(_ALL_OF_NAMESPACE, {"ns": f'"{self._ns}"', "most": most}).scalar_one()
+
+    def best(self, wanted: Sequence[Weighed], limit: int) -> list[int]:
+        queries: dict[str, list[tuple[str, float]]] = {table: [] for table in _SEARCHED}
+        for each in wanted:
+            table, query = self._query(each.place, each.term)
+            queries[table].append((query, each.score))
+        values = {table: json.dumps(some) for table, some in queries.items()}
+        return list(self._conn.execute(_BEST, {**values, "most": limit}).scalars().all())
+
+    def best_notes(self, terms: Sequence[Term], limit: int) -> list[int]:
+        queries = [self._query(place, term)[1] for place in (Place.NOTE, Place.ASKED) for term in terms]
+        return list(self._conn.scalars(_BEST_NOTES, {"queries": json.dumps(queries), "most": limit}))
+
+    def _query(self, place: Place, term: Term) -> tuple[str, str]:
+        """The table that knows the word in this place, and what to ask it."""
+        match place:
+            case Place.NOTE | Place.ASKED:
+                return "observations_fts", _together(term.words, start_of(self._ns or "", _MARKS[place]))
+            case _ if self._ns is not None and (place is not Place.TEXT or _is_content_word(term)):
+                return "messages_near", _together(term.words, start_of(self._ns, _MARKS[place]))
+            case Place.TEXT:
+                wall = "" if self._ns is None else f'ns : "{self._ns}" AND '
+                return "messages_fts", f"{wall}text : {_quoted(term)}"
+            case Place.SENDER:
+                return "messages_fts", f'sender : "{_as_speaker(term.words)}"'
+            case Place.NEAR:
+                return "messages_near", _together(term.words)
+
+
+def _is_content_word(term: Term) -> bool:
+    return len(term.words) == 1 and not is_stop_word(term.words[0])
+
+
+def _together(of: Iterable[str], start: str = "") -> str:
+    return " AND ".join(f'"{start}{word}"' for word in of)
 
 
 def _newest(conn: Connection, conditions: list[str], parameters: dict[str, object]) -> list[int]:

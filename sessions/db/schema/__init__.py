@@ -67,7 +67,7 @@ __all__ = [
     "workers",
 ]
 
-HEAD = "0008"
+HEAD = "0009"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47

@@ -1,9 +1,6 @@
 """Folds and digests, the index of observations, what was forgotten; a search index without tool results, whose neighbours differ."""
 
 from alembic import op
-from sqlalchemy import text
-
-from sessions.db import note_index
 
 revision = "0004"
 down_revision = "0003"
@@ -59,10 +56,9 @@ CREATE INDEX observation_search_ns ON observation_search (ns)""",
 
 
 def upgrade() -> None:
-    """Ended sessions count as folded: to summarise years of them would cost more than anybody expects of an upgrade."""
+    """Ended sessions count as folded: to summarise years of them would cost more than anybody expects of an upgrade. 0009 fills the index
+    of observations."""
     conn = op.get_bind()
     dialect = conn.dialect.name
     for statement in (_TABLES.replace("{row_id}", _ROW_ID[dialect]) + ";" + _SEARCH[dialect]).split(";\n"):
         conn.exec_driver_sql(statement)
-    for row in conn.execute(text("SELECT id, ns, text, cause FROM observations")).all():
-        note_index.add(conn, row.id, row.ns, (row.text, row.cause or ""))

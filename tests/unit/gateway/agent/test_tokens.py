@@ -69,3 +69,12 @@ def test_clip_never_exceeds_its_budget(text, budget, counted):
 
 def test_a_lone_surrogate_is_counted_and_clipped():
     assert Tokens().clip("\ud800" * 100, 5)
+
+
+def test_messages_are_measured_anew_when_one_is_another():
+    tokens = Tokens()
+    first, second = {"role": "user", "content": "a" * 400}, {"role": "user", "content": "b" * 800}
+    assert tokens.messages([first]) == 104
+    assert tokens.messages([first]) == 104
+    assert tokens.messages([second]) == 204
+    assert tokens.messages([first, second]) == 308
