@@ -6,11 +6,10 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -20,8 +19,6 @@ from telegram import (
     BotCommandScope,
     BotCommandScopeAllPrivateChats,
     BotCommandScopeChat,
-    InputFile,
-    Message,
     ReactionTypeEmoji,
     Update,
     User,
@@ -44,14 +41,14 @@ from adapters.base import (
     ReportsLiveness,
     ShowsDrafts,
     ShowsTyping,
-    TryLater,
     Unauthorized,
     Undeliverable,
     WebhookReply,
 )
 from adapters.telegram.config import TelegramConfig
-from adapters.telegram.errors import Moved, Refused, Translation
+from adapters.telegram.errors import Refused, Translation
 from adapters.telegram.normalize import normalize
+from adapters.telegram.outgoing import OutgoingCalls
 from adapters.telegram.polling import Poll, update_id
 from adapters.telegram.render import render, render_draft, reply_parameters
 from adapters.telegram.transport import Connections
@@ -70,15 +67,7 @@ ALLOWED_UPDATES = [
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105  # a header's name
 _WEBHOOK_CHECK = 60.0
 _ALBUMS = 100
-_FORMATTING = (
-    "parse entities",
-    "entity_",
-    "entities_too",
-)  # in Telegram's words about text whose formatting it refuses
-_NO_PICTURE = ("photo_", "image_", "voice_")  # about what it does not take as a picture or a voice message
 _NO_EMPTY_DRAFT = ("text is empty", "text_empty", "text must be non-empty", "method not found")
-_EDITABLE = {"entities", "reply_markup", "link_preview_options"}
-_NOT_FOR_TELEGRAM = {"method", "text", "path", "content", "filename"}
 
 log = structlog.get_logger(__name__)
 
@@ -123,6 +112,7 @@ class Telegram(
             self._bot = Bot(
                 config.token.get_secret_value(), f"{base}/bot", f"{base}/file/bot", self._calls, self._polls
             )
+        self._out = OutgoingCalls(self._bot, self._translation)
         self._poll = Poll(
             self._bot.base_url,
             self._polls,
@@ -134,7 +124,6 @@ class Telegram(
         self._me: User | None = None
         self._last_success: float | None = None
         self._tell_success: Callable[[], None] = lambda: None
-        self._supergroups: dict[str, str] = {}
         self._offered: set[str] = set()
         self._shows_thinking = True
         self._albums: deque[str] = deque(maxlen=_ALBUMS)
@@ -188,38 +177,22 @@ class Telegram(
         return render(outbound)
 
     async def send(self, address: Address, piece: Piece) -> Receipt:
-        """A second call follows only where Telegram refused how it is sent, and so has taken nothing."""
-        try:
-            message = await self._send(address, piece)
-        except Refused as refusal:
-            simpler = _simpler(piece, refusal)
-            if simpler is None:
-                raise
-            log.warning("telegram.sent_plain", reason=str(refusal))
-            message = await self._send(address, simpler)
-        return Receipt(message_id=str(message.message_id))
+        return await self._out.send(address, piece)
 
     async def edit(self, address: Address, message_id: str, piece: Piece) -> None:
-        try:
-            await self._edit(address, message_id, piece)
-        except Refused as refusal:
-            if "not modified" in refusal.reason:
-                return
-            if not _is_formatting(refusal):
-                raise
-            await self._edit(address, message_id, _plain(piece))
+        await self._out.edit(address, message_id, piece)
 
     async def typing(self, address: Address) -> None:
         """In a DM an empty draft, which is shown as thinking; where Telegram does not know that, and elsewhere, as typing."""
         if address.kind is ChatKind.DM and self._shows_thinking:
             try:
-                await self._draft_in_dm(address, {"text": "", "entities": []})
+                await self._out.draft_in_dm(address, {"text": "", "entities": []})
             except Refused as refusal:  # which may be about this chat alone
                 self._shows_thinking = not _is_about_thinking(refusal)
             else:
                 return
-        with self._calling(address):
-            await self._bot.send_chat_action(**self._to(address), action=ChatAction.TYPING)
+        with self._out.calling(address):
+            await self._bot.send_chat_action(**self._out.to(address), action=ChatAction.TYPING)
 
     async def draft(
         self,
@@ -232,7 +205,7 @@ class Telegram(
     ) -> str | None:
         piece = await off_the_loop(text, render_draft, text)
         if address.kind is ChatKind.DM:
-            await self._draft_in_dm(address, piece)
+            await self._out.draft_in_dm(address, piece)
             return None
         if draft_id:
             await self.edit(address, draft_id, piece)
@@ -249,24 +222,14 @@ class Telegram(
             return None
         return Receipt(message_id=draft_id)
 
-    async def _draft_in_dm(self, address: Address, piece: Piece) -> None:
-        """The one draft of this chat, which the next message takes away; so nothing is left of one that arrived unheard."""
-        try:
-            with self._calling(address):
-                await self._bot.send_message_draft(
-                    **self._to(address), draft_id=1, text=piece["text"], api_kwargs={"entities": piece["entities"]}
-                )
-        except TryLater as error:
-            raise TryLater(str(error), after=error.after) from None
-
     async def erase_draft(self, address: Address, draft_id: str) -> None:
-        with suppress(Refused), self._calling(address):  # refused: somebody has already deleted it
-            await self._bot.delete_message(self._chat_id(address), int(draft_id))
+        with suppress(Refused), self._out.calling(address):  # refused: somebody has already deleted it
+            await self._bot.delete_message(self._out.chat_id(address), int(draft_id))
 
     async def react(self, address: Address, message_id: str, emoji: str | None) -> None:
         reaction = [ReactionTypeEmoji(emoji)] if emoji else []
-        with self._calling(address):
-            await self._bot.set_message_reaction(self._chat_id(address), int(message_id), reaction)
+        with self._out.calling(address):
+            await self._bot.set_message_reaction(self._out.chat_id(address), int(message_id), reaction)
 
     async def answer_tap(self, tap_id: str, text: str = "") -> None:
         with self._translation():
@@ -343,81 +306,14 @@ class Telegram(
             log.warning("telegram.update_skipped", update_id=update_id(item), reason=type(error).__name__)
             return []
 
-    async def _send(self, address: Address, piece: Piece) -> Message:
-        to = self._to(address)
-        to["api_kwargs"] = {key: value for key, value in piece.items() if key not in _NOT_FOR_TELEGRAM}
-        file = await _upload(piece) if piece["method"] != "sendMessage" else None
-        with self._calling(address):
-            match piece["method"]:
-                case "sendMessage":
-                    return await self._bot.send_message(text=piece["text"], **to)
-                case "sendDocument" if file:
-                    return await self._bot.send_document(document=file, **to)
-                case "sendPhoto" if file:
-                    return await self._bot.send_photo(photo=file, **to)
-                case "sendVoice" if file:
-                    return await self._bot.send_voice(voice=file, **to)
-                case method:
-                    raise Undeliverable(f"No way to send a piece of kind {method!r} to Telegram.")
-
-    async def _edit(self, address: Address, message_id: str, piece: Piece) -> None:
-        extra = {key: value for key, value in piece.items() if key in _EDITABLE}
-        with self._calling(address):
-            await self._bot.edit_message_text(
-                piece["text"], chat_id=self._chat_id(address), message_id=int(message_id), api_kwargs=extra
-            )
-
-    @contextmanager
-    def _calling(self, address: Address) -> Generator[None]:
-        try:
-            with self._translation():
-                yield
-        except Moved as moved:
-            self._supergroups[address.chat_id] = moved.chat_id
-            raise
-
-    def _to(self, address: Address) -> dict[str, Any]:
-        thread = int(address.thread_id) if address.thread_id is not None else None
-        return {"chat_id": self._chat_id(address), "message_thread_id": thread}
-
-    def _chat_id(self, address: Address) -> int:
-        return int(self._supergroups.get(address.chat_id, address.chat_id))
-
     def _note_success(self) -> None:
         self._last_success = self._clock()
         self._tell_success()
-
-
-async def _upload(piece: Piece) -> InputFile:
-    if "content" in piece:
-        return InputFile(piece["content"].encode(), filename=piece["filename"])
-    try:
-        data = await asyncio.to_thread(Path(piece["path"]).read_bytes)
-    except OSError as error:
-        raise Undeliverable(f"The file {piece['filename']} cannot be read: {error.strerror}.") from error
-    return InputFile(data, filename=piece["filename"])
 
 
 def _scope(user_id: str) -> BotCommandScope:
     return BotCommandScopeAllPrivateChats() if user_id == "*" else BotCommandScopeChat(int(user_id))
 
 
-def _is_formatting(refusal: Refused) -> bool:
-    return any(words in refusal.reason for words in _FORMATTING)
-
-
 def _is_about_thinking(refusal: Refused) -> bool:
     return refusal.reason.startswith("not found") or any(words in refusal.reason for words in _NO_EMPTY_DRAFT)
-
-
-def _simpler(piece: Piece, refusal: Refused) -> Piece | None:
-    """The same without its formatting, or as a mere file."""
-    if _is_formatting(refusal):
-        return _plain(piece)
-    if piece["method"] in {"sendPhoto", "sendVoice"} and any(words in refusal.reason for words in _NO_PICTURE):
-        return {**piece, "method": "sendDocument"}
-    return None
-
-
-def _plain(piece: Piece) -> Piece:
-    return {key: value for key, value in piece.items() if key not in {"entities", "caption_entities"}}

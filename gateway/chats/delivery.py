@@ -4,33 +4,28 @@ them or they are given up."""
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection
 
 from adapters.base import (
     Adapter,
-    EditsMessages,
-    SendsOnce,
-    ShowsDrafts,
     TryLater,
     Unauthorized,
     Undeliverable,
 )
-from adapters.text import off_the_loop
 from gateway.chats import undelivered
 from gateway.chats.closed_cards import CardEdit, edit_of
 from gateway.chats.rate_limit import RateLimiter
 from gateway.chats.reachability import Probes
+from gateway.chats.row_sender import Previews, RowSender, Sent, is_edit
 from gateway.observe.logging import get_logger
 from gateway.observe.standstill import Standstills
 from sessions import leases, outbox, runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.errors import StateError
-from sessions.keys import Address, ChatKind
-from sessions.messages import Outbound, Piece
+from sessions.messages import Piece
 from sessions.outbox_body import OutboxBody
 from sessions.records import OutRow
 from sessions.topics import Topic, Touch, ids_of
@@ -47,32 +42,6 @@ _GRACE_SECONDS = 10
 _UNAUTHORIZED_SECONDS = 30
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sent:
-    message_id: str
-    was_preview: bool = False
-
-
-class Previews(Protocol):
-    """The previews of running answers. The final message may replace one."""
-
-    async def take(self, run_id: str, reply_to: str | None) -> str | None:
-        """The preview that the final message should replace, or None: send a new message."""
-        ...
-
-    def became(self, run_id: str) -> None:
-        """Notes that the preview has become the final message."""
-        ...
-
-    async def clear(self, run_id: str) -> None:
-        """Removes the preview of a run whose answer was sent, or never will be."""
-        ...
-
-    def stopped(self, run_ids: Sequence[str]) -> None:
-        """Notes that these runs end without an answer."""
-        ...
 
 
 async def _nobody() -> str | None:
@@ -99,7 +68,6 @@ class Delivery:
         """`sent` is told of each message that has arrived. `owner_key` names the conversation in which the owner is told of those that
         never will."""
         self._database = database
-        self._adapter = adapter
         self._platform = str(adapter.platform)
         self._pacer = pacer
         self._previews = previews
@@ -111,6 +79,7 @@ class Delivery:
         self._claims = 0
         self._busy: dict[str, int] = {}  # chats, and how many claims there had been when each last asked for its next
         self._probes = Probes(adapter)
+        self._rows = RowSender(database, adapter, previews)
         self._owner_key = owner_key
         self._put_in = False  # this process put something in since the last claim
         self._wake = asyncio.Event()
@@ -211,26 +180,7 @@ class Delivery:
         (outbox.editing if edits else outbox.sending)(conn, row.id)
         return row, content
 
-    async def _rendered(self, row: OutRow) -> Sequence[Piece]:
-        """Renders the row, before the transaction: rendering inside it would hold up every other writer."""
-        body = row.body
-        if not isinstance(body, OutboxBody) or body.closes is not None:
-            return ()
-        reply_to = row.address.reply_to if await self._database.read(_quotes, row) else None
-        wanted = body.outbound(row.address.address, reply_to=reply_to, respond_to=row.address.respond_to)
-        return await off_the_loop(body.text, self._render, wanted)
-
-    def _render(self, wanted: Outbound) -> Sequence[Piece]:
-        """The pieces of a message. Markdown that shows nothing, such as a link definition, is sent as it stands.
-        Raises Undeliverable."""
-        pieces = self._adapter.render(wanted)
-        if not pieces and wanted.text.strip():
-            pieces = self._adapter.render(replace(wanted, text=f"```\n{wanted.text.replace('```', '` ` `')}\n```"))
-        if not pieces:
-            raise Undeliverable("there is nothing in it that could be sent")
-        return pieces
-
-    def _done(self, conn: Connection, row: OutRow, sent: _Sent) -> OutRow | None:
+    def _done(self, conn: Connection, row: OutRow, sent: Sent) -> OutRow | None:
         """Marks the row as sent and claims the next row of the chat."""
         now = self._clock()
         outbox.sent(conn, row.id, sent.message_id, now)
@@ -275,11 +225,11 @@ class Delivery:
         return await _to_the_end(self._attempt(row, draft))
 
     async def _attempt(self, row: OutRow, draft: str | None) -> OutRow | None:
-        edits = draft is not None or _is_edit(row)
+        edits = draft is not None or is_edit(row)
         try:
-            row, content = await self._database.write(self._prepare, row, await self._rendered(row), edits=edits)
+            row, content = await self._database.write(self._prepare, row, await self._rows.rendered(row), edits=edits)
             await self._pacer.gate()
-            sent = await self._call(row, content, draft)
+            sent = await self._rows.send(row, content, draft)
         except TryLater as error:
             await self._put_off(row, error, edits=edits)
         except Unauthorized as error:
@@ -327,7 +277,7 @@ class Delivery:
             log.info("platform.sending", platform=self._platform)
         self.trouble = None
 
-    async def _succeeded(self, row: OutRow, sent: _Sent) -> OutRow | None:
+    async def _succeeded(self, row: OutRow, sent: Sent) -> OutRow | None:
         self._works()
         self._probes.forget(row)
         self._busy[row.chat] = self._claims
@@ -337,33 +287,6 @@ class Delivery:
         if row.run_id is not None:
             await self._previews.clear(row.run_id)
         return more
-
-    async def _call(self, row: OutRow, content: Piece | CardEdit, draft: str | None) -> _Sent | None:
-        """Sends the row, or finishes its preview. None: the preview cannot become this message, which must be sent."""
-        address = row.address.address
-        if isinstance(content, CardEdit):
-            return await self._edit(content, address)
-        if draft is not None and isinstance(self._adapter, ShowsDrafts):
-            receipt = await self._adapter.finish_draft(address, draft, content)
-            if receipt is None:
-                return None
-            self._previews.became(row.run_id or "")
-            return _Sent(message_id=receipt.message_id, was_preview=True)
-        if isinstance(self._adapter, SendsOnce):
-            receipt = await self._adapter.send_once(address, content, row.dedup_key)
-        else:
-            receipt = await self._adapter.send(address, content)
-        return _Sent(message_id=receipt.message_id)
-
-    async def _edit(self, card: CardEdit, address: Address) -> _Sent:
-        """Edits a card that is closed. A card that is gone or cannot be edited is left as it is."""
-        if card.message_id and isinstance(self._adapter, EditsMessages):
-            pieces = self._render(Outbound(address=address, text=card.text))
-            try:
-                await self._adapter.edit(address, card.message_id, pieces[min(card.part, len(pieces)) - 1])
-            except Undeliverable as error:
-                log.debug("card.left", error=str(error))
-        return _Sent(message_id=card.message_id)
 
     async def _put_off(self, row: OutRow, error: TryLater, *, edits: bool = False) -> None:
         in_doubt = error.ambiguous and not edits
@@ -402,13 +325,3 @@ async def _to_the_end(work: Coroutine[None, None, T]) -> T:
         await asyncio.wait([task], timeout=_GRACE_SECONDS)
         task.cancel()
         raise
-
-
-def _is_edit(row: OutRow) -> bool:
-    return isinstance(row.body, OutboxBody) and row.body.closes is not None
-
-
-def _quotes(conn: Connection, row: OutRow) -> bool:
-    """Whether the message quotes the one that it answers: always in groups; in a DM only if something came in
-    between."""
-    return row.address.address.kind is not ChatKind.DM or outbox.came_between(conn, row)

@@ -1,0 +1,134 @@
+"""Calls that put something into a chat: sending, editing, the draft in a DM. What Telegram refuses for its formatting goes out plain."""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+from telegram import Bot, InputFile, Message
+
+from adapters.base import TryLater, Undeliverable
+from adapters.telegram.errors import Moved, Refused, Translation
+from sessions.keys import Address
+from sessions.messages import Piece, Receipt
+
+_FORMATTING = (
+    "parse entities",
+    "entity_",
+    "entities_too",
+)  # in Telegram's words about text whose formatting it refuses
+_NO_PICTURE = ("photo_", "image_", "voice_")  # about what it does not take as a picture or a voice message
+_EDITABLE = {"entities", "reply_markup", "link_preview_options"}
+_NOT_FOR_TELEGRAM = {"method", "text", "path", "content", "filename"}
+
+log = structlog.get_logger(__name__)
+
+
+class OutgoingCalls:
+    """One bot's calls to its chats. A group that became a supergroup is called by its new id from then on."""
+
+    def __init__(self, bot: Bot, translation: Translation) -> None:
+        self._bot = bot
+        self._translation = translation
+        self._supergroups: dict[str, str] = {}
+
+    async def send(self, address: Address, piece: Piece) -> Receipt:
+        """A second call follows only where Telegram refused how it is sent, and so has taken nothing."""
+        try:
+            message = await self._send(address, piece)
+        except Refused as refusal:
+            simpler = _simpler(piece, refusal)
+            if simpler is None:
+                raise
+            log.warning("telegram.sent_plain", reason=str(refusal))
+            message = await self._send(address, simpler)
+        return Receipt(message_id=str(message.message_id))
+
+    async def edit(self, address: Address, message_id: str, piece: Piece) -> None:
+        try:
+            await self._edit(address, message_id, piece)
+        except Refused as refusal:
+            if "not modified" in refusal.reason:
+                return
+            if not _is_formatting(refusal):
+                raise
+            await self._edit(address, message_id, _plain(piece))
+
+    async def draft_in_dm(self, address: Address, piece: Piece) -> None:
+        """The one draft of this chat, which the next message takes away; so nothing is left of one that arrived unheard."""
+        try:
+            with self.calling(address):
+                await self._bot.send_message_draft(
+                    **self.to(address), draft_id=1, text=piece["text"], api_kwargs={"entities": piece["entities"]}
+                )
+        except TryLater as error:
+            raise TryLater(str(error), after=error.after) from None
+
+    async def _send(self, address: Address, piece: Piece) -> Message:
+        to = self.to(address)
+        to["api_kwargs"] = {key: value for key, value in piece.items() if key not in _NOT_FOR_TELEGRAM}
+        file = await _upload(piece) if piece["method"] != "sendMessage" else None
+        with self.calling(address):
+            match piece["method"]:
+                case "sendMessage":
+                    return await self._bot.send_message(text=piece["text"], **to)
+                case "sendDocument" if file:
+                    return await self._bot.send_document(document=file, **to)
+                case "sendPhoto" if file:
+                    return await self._bot.send_photo(photo=file, **to)
+                case "sendVoice" if file:
+                    return await self._bot.send_voice(voice=file, **to)
+                case method:
+                    raise Undeliverable(f"No way to send a piece of kind {method!r} to Telegram.")
+
+    async def _edit(self, address: Address, message_id: str, piece: Piece) -> None:
+        extra = {key: value for key, value in piece.items() if key in _EDITABLE}
+        with self.calling(address):
+            await self._bot.edit_message_text(
+                piece["text"], chat_id=self.chat_id(address), message_id=int(message_id), api_kwargs=extra
+            )
+
+    @contextmanager
+    def calling(self, address: Address) -> Generator[None]:
+        try:
+            with self._translation():
+                yield
+        except Moved as moved:
+            self._supergroups[address.chat_id] = moved.chat_id
+            raise
+
+    def to(self, address: Address) -> dict[str, Any]:
+        thread = int(address.thread_id) if address.thread_id is not None else None
+        return {"chat_id": self.chat_id(address), "message_thread_id": thread}
+
+    def chat_id(self, address: Address) -> int:
+        return int(self._supergroups.get(address.chat_id, address.chat_id))
+
+
+async def _upload(piece: Piece) -> InputFile:
+    if "content" in piece:
+        return InputFile(piece["content"].encode(), filename=piece["filename"])
+    try:
+        data = await asyncio.to_thread(Path(piece["path"]).read_bytes)
+    except OSError as error:
+        raise Undeliverable(f"The file {piece['filename']} cannot be read: {error.strerror}.") from error
+    return InputFile(data, filename=piece["filename"])
+
+
+def _is_formatting(refusal: Refused) -> bool:
+    return any(words in refusal.reason for words in _FORMATTING)
+
+
+def _simpler(piece: Piece, refusal: Refused) -> Piece | None:
+    """The same without its formatting, or as a mere file."""
+    if _is_formatting(refusal):
+        return _plain(piece)
+    if piece["method"] in {"sendPhoto", "sendVoice"} and any(words in refusal.reason for words in _NO_PICTURE):
+        return {**piece, "method": "sendDocument"}
+    return None
+
+
+def _plain(piece: Piece) -> Piece:
+    return {key: value for key, value in piece.items() if key not in {"entities", "caption_entities"}}
