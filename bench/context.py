@@ -24,9 +24,9 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from bench.corpus import texts
-from bench.gateway import NAME, Desk
+from bench.gateway import NAME, SessionDesk
 from bench.recall import find
-from bench.table import Table
+from bench.table import ResultTable
 from gateway.app import App, open_app, running
 from gateway.config.load import load
 from gateway.observe import logging
@@ -177,7 +177,7 @@ class Grown:
     costs: dict[int, tuple[list[Cost], list[Cost]]] = field(default_factory=dict)
 
 
-async def talk(app: App, desk: Desk, count: int, facts: Sequence[Planted], looks: Sequence[int]) -> Grown:
+async def talk(app: App, desk: SessionDesk, count: int, facts: Sequence[Planted], looks: Sequence[int]) -> Grown:
     grown, size, young = Grown(), 0, _Young(desk)
     for number, (text, _) in enumerate(turns(count, facts), 1):
         cost = await _timed(desk, CHAT, text)
@@ -194,7 +194,7 @@ async def talk(app: App, desk: Desk, count: int, facts: Sequence[Planted], looks
     return grown
 
 
-async def _timed(desk: Desk, chat: str, text: str) -> Cost:
+async def _timed(desk: SessionDesk, chat: str, text: str) -> Cost:
     cpu, wall = time.process_time(), time.perf_counter()
     await desk.say(chat, text)
     return time.process_time() - cpu, time.perf_counter() - wall
@@ -204,7 +204,7 @@ async def _timed(desk: Desk, chat: str, text: str) -> Cost:
 class _Young:
     """Conversations that begin anew after ten turns."""
 
-    desk: Desk
+    desk: SessionDesk
     number: int = 0
     turns: int = YOUNG[1]
 
@@ -253,13 +253,13 @@ def _prompt_text(conn: Connection, question: str) -> str:
 
 async def measure(
     home: Path, count: int, planted_facts: int, *, looks: Sequence[int] = LOOKS
-) -> tuple[Table, dict[str, float]]:
+) -> tuple[ResultTable, dict[str, float]]:
     facts = planted(planted_facts)
     with model() as url:
         section = {"provider": "openai", "base_url": url, "name": NAME, "api_key": "none", "context_window": 128_000}
         (home / "config.yaml").write_text(json.dumps({"model": section}))
         async with open_app(home, load(home, {})) as app, running(app):
-            desk = Desk(app)
+            desk = SessionDesk(app)
             async with desk.open():
                 for _ in range(5):
                     await desk.say("warm")
@@ -286,9 +286,9 @@ def _facts_about(conn: Connection, key: str) -> tuple[int, int]:
 
 def _table(
     grown: Grown, looks: Sequence[int], facts: int, in_prompt: int, either: int, found: tuple[int, int]
-) -> tuple[Table, dict[str, float]]:
+) -> tuple[ResultTable, dict[str, float]]:
     count = looks[-1]
-    table = Table(
+    table = ResultTable(
         f"one conversation of {count:,} turns, a fake model and scripted folds; prompts in tokens as the model counts them"
     )
     for look in looks:

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 from sqlalchemy import Connection
 
-from bench.table import Table
+from bench.table import ResultTable
 from gateway.app import App, open_app, running
 from gateway.config.load import load
 from gateway.observe import logging
@@ -62,7 +62,7 @@ def model_server() -> Iterator[str]:
 
 
 @dataclass
-class Desk:
+class SessionDesk:
     """`say` returns when the run of the message is over, with the seconds that this took."""
 
     app: App
@@ -173,7 +173,7 @@ def seconds_of(*command: str) -> float:
     return min(once() for _ in range(3))
 
 
-async def cost_of_turns(desk: Desk, last: int) -> tuple[float, float]:
+async def cost_of_turns(desk: SessionDesk, last: int) -> tuple[float, float]:
     """Median CPU seconds of a turn around the 10th and around the last of one long conversation."""
     cost: list[float] = []
     for _ in range(last + 10):
@@ -183,7 +183,7 @@ async def cost_of_turns(desk: Desk, last: int) -> tuple[float, float]:
     return statistics.median(cost[2:20]), statistics.median(cost[-20:])
 
 
-async def under_load(table: Table, desk: Desk, url: str, count: int) -> None:
+async def under_load(table: ResultTable, desk: SessionDesk, url: str, count: int) -> None:
     idle = megabytes()
     lag = Lag()
     watch = asyncio.create_task(lag.watch())
@@ -208,7 +208,7 @@ def add_old_conversations(conn: Connection, first: int) -> None:
         store.end(conn, session.id, EndReason.IDLE, number)
 
 
-async def beside_a_gigabyte(table: Table, desk: Desk, count: int) -> None:
+async def beside_a_gigabyte(table: ResultTable, desk: SessionDesk, count: int) -> None:
     """The same load in a house with a long past."""
     for first in range(0, 1_000, 10):
         await desk.app.database.write(add_old_conversations, first)
@@ -223,15 +223,15 @@ async def beside_a_gigabyte(table: Table, desk: Desk, count: int) -> None:
     table.row("longest stall of the event loop on 1 GB", f"{lag.worst * 1e3:.0f} ms", "", None, "<= 20 ms")
 
 
-async def one_by_one(table: Table, desk: Desk, turns: int) -> None:
+async def one_by_one(table: ResultTable, desk: SessionDesk, turns: int) -> None:
     took = [await desk.say(f"single-{number}") for number in range(200)]
     table.row("one message at a time, p50", f"{statistics.median(took) * 1e3:.1f} ms", "", None, "<= 10 ms")
     tenth, late = await cost_of_turns(desk, turns)
     table.row(f"turn {turns}", f"{late * 1e3:.1f} ms", f"turn 10 {tenth * 1e3:.1f} ms", late / tenth, "<= 1.2")
 
 
-async def measure(count: int, turns: int, home: Path, *, big: bool) -> Table:
-    table = Table(
+async def measure(count: int, turns: int, home: Path, *, big: bool) -> ResultTable:
+    table = ResultTable(
         f"gateway: {count:,} messages from admission to outbox, {SESSIONS} sessions, a model that answers at once"
     )
     with model_server() as url:
@@ -239,7 +239,7 @@ async def measure(count: int, turns: int, home: Path, *, big: bool) -> Table:
         (home / "config.yaml").write_text(json.dumps({"model": model, "limits": {"parallel_runs": SESSIONS}}))
         start_once(home)
         async with open_app(home, load(home, {})) as app, running(app):
-            desk = Desk(app)
+            desk = SessionDesk(app)
             async with desk.open():
                 await asyncio.sleep(2)  # the client library is loaded in the background
                 first = await desk.say("first")

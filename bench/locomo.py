@@ -13,7 +13,7 @@ _DIALOG = re.compile(r"D(\d+):(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Utterance:
     id: str
     speaker: str
     text: str
@@ -27,22 +27,22 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class LocomoConversation:
     """`observations`: LoCoMo's own annotations, with the messages that they are from."""
 
     name: str
-    sessions: Sequence[Sequence[Said]]
+    sessions: Sequence[Sequence[Utterance]]
     questions: Sequence[Question]
     observations: Sequence[tuple[str, Sequence[str]]]
 
 
-def conversations(path: Path) -> Iterator[Conversation]:
+def conversations(path: Path) -> Iterator[LocomoConversation]:
     """Questions without evidence, and those that have no answer, are left out."""
     for item in json.loads(path.read_text()):
         talk = item["conversation"]
         names = sorted((key for key in talk if re.fullmatch(r"session_\d+", key)), key=lambda key: int(key[8:]))
         sessions = [_session(talk, name) for name in names if talk[name]]
-        yield Conversation(
+        yield LocomoConversation(
             name=str(item["sample_id"]),
             sessions=sessions,
             questions=[
@@ -54,10 +54,12 @@ def conversations(path: Path) -> Iterator[Conversation]:
         )
 
 
-def _session(talk: dict[str, Any], name: str) -> list[Said]:
+def _session(talk: dict[str, Any], name: str) -> list[Utterance]:
     began = datetime.strptime(talk[f"{name}_date_time"], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
     at = int(began.timestamp() * 1000)
-    return [Said(turn["dia_id"], turn["speaker"], _text(turn), at + i * 60_000) for i, turn in enumerate(talk[name])]
+    return [
+        Utterance(turn["dia_id"], turn["speaker"], _text(turn), at + i * 60_000) for i, turn in enumerate(talk[name])
+    ]
 
 
 def _text(turn: dict[str, Any]) -> str:

@@ -15,8 +15,8 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from bench.facts import FACTS, Fact, Way, ordinary_chat
-from bench.locomo import Conversation, conversations
-from bench.table import Table
+from bench.locomo import LocomoConversation, conversations
+from bench.table import ResultTable
 from gateway.agent import prompt
 from gateway.agent.memory import recall
 from gateway.agent.prompt import Material
@@ -35,7 +35,7 @@ START = 1_750_000_000_000
 
 
 @dataclass
-class Place:
+class IndexedConversation:
     """One conversation in a store: its key, and the id of each message."""
 
     database: Database
@@ -69,9 +69,11 @@ class Place:
         self.database.write_now(write)
 
 
-def put(database: Database, key: str, sessions: Sequence[Sequence[tuple[str, str | None, Role, str, int]]]) -> Place:
+def put(
+    database: Database, key: str, sessions: Sequence[Sequence[tuple[str, str | None, Role, str, int]]]
+) -> IndexedConversation:
     """Every session but the last is ended. A message: its name, who said it, the role, the text, the time."""
-    place = Place(database, key, {})
+    place = IndexedConversation(database, key, {})
 
     def write(conn: Connection, some: Sequence[tuple[str, str | None, Role, str, int]], *, last: bool) -> str:
         session = store.start(conn, SessionKey.parse(key), some[0][4], source="telegram")
@@ -143,7 +145,7 @@ def find(conn: Connection, key: str, question: str, limit: int) -> Sequence[sear
     """As recall searches for what somebody wrote: quotation marks in a question are no operators."""
     query = any_of_its_words(question, recall.TERMS)
     assert query is not None
-    return search.best(conn, query, search.Scope(ns=key), limit=limit)
+    return search.best(conn, query, search.SearchScope(ns=key), limit=limit)
 
 
 # --- LoCoMo -----------------------------------------------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ class Score:
     parts: tuple[int, int, int] = (0, 0, 0)
 
 
-def locomo(path: Path, folder: Path) -> Table:
+def locomo(path: Path, folder: Path) -> ResultTable:
     score, took = Score(), list[float]()
     for number, conversation in enumerate(conversations(path)):
         home = folder / str(number)
@@ -166,7 +168,7 @@ def locomo(path: Path, folder: Path) -> Table:
         database = open_database(home)
         _ask(_put(database, conversation), conversation, score, took)
         database.close()
-    table = Table(f"LoCoMo: {score.asked:,} questions with evidence; observations are its own annotations")
+    table = ResultTable(f"LoCoMo: {score.asked:,} questions with evidence; observations are its own annotations")
     for name, found, aim in (
         (f"any evidence in the first {HITS} hits", score.hit, 80),
         (f"its session among the first {SESSIONS}, ranked by first hit", score.session, 86),
@@ -190,7 +192,7 @@ def locomo(path: Path, folder: Path) -> Table:
     return table
 
 
-def _put(database: Database, conversation: Conversation) -> Place:
+def _put(database: Database, conversation: LocomoConversation) -> IndexedConversation:
     first = conversation.sessions[0][0].speaker
     sessions = [
         [(m.id, m.speaker, Role.USER if m.speaker == first else Role.ASSISTANT, m.text, m.at) for m in some]
@@ -208,7 +210,7 @@ def _put(database: Database, conversation: Conversation) -> Place:
     return place
 
 
-def _ask(place: Place, conversation: Conversation, score: Score, took: list[float]) -> None:
+def _ask(place: IndexedConversation, conversation: LocomoConversation, score: Score, took: list[float]) -> None:
     texts = {text: {place.ids[s] for s in sources if s in place.ids} for text, sources in conversation.observations}
     for question in conversation.questions:
         evidence = {place.ids[one] for one in question.evidence if one in place.ids}
@@ -263,13 +265,15 @@ def facts_found(database: Database, messages: int, facts: Sequence[Fact] = FACTS
     return found
 
 
-def ordinary(folder: Path) -> Table:
+def ordinary(folder: Path) -> ResultTable:
     home = folder / "facts"
     home.mkdir()
     database = open_database(home)
     found = facts_found(database, 3_000)
     database.close()
-    table = Table("60 facts in 3,000 messages of ordinary chat, notes written by hand; found in the first three hits")
+    table = ResultTable(
+        "60 facts in 3,000 messages of ordinary chat, notes written by hand; found in the first three hits"
+    )
     for way, number in found.items():
         table.row(
             f"asked with {way.value}",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench.corpus import texts
-from bench.table import Table
+from bench.table import ResultTable
 from sessions import store
 from sessions.db import Database, open_database, search
 from sessions.keys import SessionKey
@@ -67,7 +67,7 @@ def plain_fts(path: Path, corpus: list[str]) -> float:
         return len(corpus) / (time.perf_counter() - began)
 
 
-class Run:
+class StoreRun:
     """64 writers, the index behind them, and a watch on the event loop."""
 
     def __init__(self, database: Database, corpus: list[str]) -> None:
@@ -150,7 +150,7 @@ def timed(work: Callable[[], object], times: int) -> list[float]:
     return took
 
 
-def search_figures(table: Table, database: Database, plain: Path) -> None:
+def search_figures(table: ResultTable, database: Database, plain: Path) -> None:
     ours = statistics.median(timed(lambda: database.read_now(search.search, "deploy"), 15))
     with bare(plain) as conn:
         query = "SELECT rowid FROM f WHERE f MATCH '\"deploy\"' ORDER BY rank LIMIT 10"
@@ -177,15 +177,15 @@ def on_disk(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.glob("state.db*"))
 
 
-async def measure(count: int, folder: Path) -> Table:
+async def measure(count: int, folder: Path) -> ResultTable:
     corpus = list(texts(count))
     size = sum(len(text.encode()) for text in corpus)
-    table = Table(f"store: {count:,} messages, {size / 2**20:.0f} MB of text, {WRITERS} writers")
+    table = ResultTable(f"store: {count:,} messages, {size / 2**20:.0f} MB of text, {WRITERS} writers")
     durable = bare_rows(folder / "bare1.db", corpus[: count // 10], 1)
     grouped = bare_rows(folder / "bare64.db", corpus, WRITERS)
     plain = plain_fts(folder / "plain.db", corpus)
     database = open_database(folder)
-    run = Run(database, corpus)
+    run = StoreRun(database, corpus)
     seconds = await run.write_all()
     rate = count / seconds
     table.row("journal", f"{rate:,.0f}/s", f"bare sqlite3 {durable:,.0f}/s", rate / durable, ">= 10,000/s, >= 0.8")

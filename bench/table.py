@@ -1,7 +1,7 @@
 """A small table: what was measured, what it stands beside, the ratio, and the aim."""
 
 
-class Table:
+class ResultTable:
     def __init__(self, title: str) -> None:
         self.title = title
         self.rows: list[tuple[str, str, str, str, str]] = []

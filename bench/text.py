@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from adapters.text.markdown import parse
-from bench.table import Table
+from bench.table import ResultTable
 from sessions.keys import Address, ChatKind, Platform
 from sessions.messages import Outbound
 
@@ -36,7 +36,7 @@ def platforms() -> list[Platform]:
 
 
 def main() -> None:
-    table = Table("text (CPU of one answer)")
+    table = ResultTable("text (CPU of one answer)")
     for kind, text in TEXTS.items():
         parsed = milliseconds(lambda text=text: parse(text[:2_000]))
         table.row(f"2,000 characters, {kind}: parsed", f"{parsed:.1f} ms", "", None, "<= 5 ms")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, insert, select, update
 
-from bench.table import Table
+from bench.table import ResultTable
 from gateway.observe import logging
 from gateway.runs.reset_policies import ResetPolicies
 from gateway.scheduler.jobs import Jobs
@@ -83,7 +83,7 @@ def main() -> None:
         database = open_database(Path(folder))
         database.write_now(fill, now)
         database.write_now(make_jobs, now)
-        table = Table(f"time: one tick, {SESSIONS:,} open sessions, {JOBS:,} jobs")
+        table = ResultTable(f"time: one tick, {SESSIONS:,} open sessions, {JOBS:,} jobs")
         for name, value, aim in asyncio.run(measure(database, now)):
             table.row(name, f"{value:.1f} ms", "", None, aim)
         database.close()

@@ -20,7 +20,7 @@ import yaml
 from sqlalchemy import Connection, text
 
 from adapters.testing.telegram import TelegramServer
-from bench.table import Table
+from bench.table import ResultTable
 from gateway.app import App, open_app, running
 from gateway.config.load import load
 from gateway.daemon import serving
@@ -140,7 +140,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         Path(home).chmod(0o700)
         found = asyncio.run(walks(Path(home)))
-    table = Table("From the wire to the answer (beside: at commit 03bc2fc)")
+    table = ResultTable("From the wire to the answer (beside: at commit 03bc2fc)")
     for name, functions in found.items():
         files, before = len({file for file, _ in functions}), BEFORE[name]
         table.row(f"{name}: files", str(files), str(before[0]), files / before[0], "")

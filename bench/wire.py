@@ -21,7 +21,7 @@ from adapters.testing.discord import DiscordServer
 from adapters.testing.slack import SlackServer
 from adapters.testing.telegram import TelegramServer
 from adapters.testing.whatsapp import WhatsAppServer
-from bench.table import Table
+from bench.table import ResultTable
 
 ROUNDS = 300
 USERS = 200
@@ -58,7 +58,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class Client:
+class WireClient:
     def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
         self._http = http
         self._url = f"{url}/chat/completions"
@@ -84,7 +84,7 @@ class Client:
             return first
 
 
-async def over_http(table: Table, direct: Client, gateway: Client, pid: int) -> None:
+async def over_http(table: ResultTable, direct: WireClient, gateway: WireClient, pid: int) -> None:
     for _ in range(20):
         await gateway.ask("warm")
     before = cpu_seconds(pid)
@@ -101,7 +101,7 @@ async def over_http(table: Table, direct: Client, gateway: Client, pid: int) -> 
     table.row("HTTP: first token, p50", f"{ours:.1f} ms", f"model {bare:.1f} ms", ours - bare, "difference <= 10 ms")
 
 
-async def repeat(client: Client, session: str, times: int) -> None:
+async def repeat(client: WireClient, session: str, times: int) -> None:
     for _ in range(times):
         await client.ask(session)
 
@@ -149,7 +149,7 @@ class Platforms:
         return sum(server.is_bots(said) for said in server.visible(room))
 
 
-async def over_platforms(table: Table, servers: Platforms, pid: int) -> None:
+async def over_platforms(table: ResultTable, servers: Platforms, pid: int) -> None:
     """The same messages on every platform, one after the other; then once more, as the first of each pays for what is loaded."""
     spent: dict[str, float] = {}
     for name in (*servers.talk, *servers.talk):
@@ -183,8 +183,8 @@ async def connected(
         yield daemon, http
 
 
-async def measure(home: Path) -> Table:
-    table = Table("through the doors")
+async def measure(home: Path) -> ResultTable:
+    table = ResultTable("through the doors")
     port = free_port()
     servers = Platforms()
     async with (
@@ -208,7 +208,7 @@ async def measure(home: Path) -> Table:
             table.row("idle, all four platforms, first start", f"{resident_mb(daemon.pid):.0f} MB", "", None, AIM_IDLE)
         async with connected(home, servers, url) as (daemon, http):
             table.row("idle, all four platforms, second start", f"{resident_mb(daemon.pid):.0f} MB", "", None, AIM_IDLE)
-            await over_http(table, Client(http, model_url), Client(http, f"{url}/v1"), daemon.pid)
+            await over_http(table, WireClient(http, model_url), WireClient(http, f"{url}/v1"), daemon.pid)
             await over_platforms(table, servers, daemon.pid)
     return table
 

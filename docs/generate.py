@@ -97,7 +97,7 @@ def _about(command: click.Command) -> Iterator[str]:
 
 
 def http() -> str:
-    from gateway.api.http.endpoint import Access
+    from gateway.api.http.endpoint import EndpointAccess
     from gateway.api.http.server import ENDPOINTS
 
     lines = [
@@ -109,9 +109,9 @@ def http() -> str:
     lines += ["| call | scope | what |", "|---|---|---|"]
     for endpoint in ENDPOINTS:
         scope = ", ".join(endpoint.scopes) or {
-            Access.OPEN: "open",
-            Access.HERE: "open on loopback",
-            Access.HOOK: "signed",
+            EndpointAccess.OPEN: "open",
+            EndpointAccess.HERE: "open on loopback",
+            EndpointAccess.HOOK: "signed",
         }.get(endpoint.door, "key")
         lines.append(f"| `{endpoint.method} {endpoint.path}` | {scope} | {endpoint.summary} |")
     return "\n".join([*lines, ""])

@@ -33,10 +33,10 @@ from adapters.base import (
     Undeliverable,
 )
 from adapters.discord.config import DiscordConfig
-from adapters.discord.errors import NO_INTENT, Refused, translated
+from adapters.discord.errors import NO_INTENT, DiscordRefusal, translated
 from adapters.discord.history import missed
 from adapters.discord.listener import Listener
-from adapters.discord.normalize import Me, interaction, message
+from adapters.discord.normalize import DiscordBot, interaction, message
 from adapters.discord.render import render, render_draft, reply
 from adapters.discord.rest import Rest, point_at, without
 from adapters.payload import as_object, parts, text
@@ -90,7 +90,7 @@ class Discord(
         self._clock = clock
         self._token = config.token.get_secret_value()
         self._rest = Rest(self._token)
-        self._me: Me | None = None
+        self._me: DiscordBot | None = None
         self._application = 0
         self._last_success: float | None = None
         self._tell_success: Callable[[], None] = lambda: None
@@ -107,7 +107,7 @@ class Discord(
         listener = Listener(self._token, alive=self._note_success)
 
         user = (await self._rest.client()).user
-        self._me = Me(id=user.id if user is not None else 0)
+        self._me = DiscordBot(id=user.id if user is not None else 0)
 
         async def begun() -> None:  # what is said from here on waits until everything before it was delivered
             await listener.ready.wait()
@@ -236,7 +236,7 @@ class Discord(
         body = {**without(piece, *_OURS), "allowed_mentions": _NO_MENTIONS}
         file = await _file(piece)
         if "respond_to" in piece and file is None:
-            with suppress(Refused):  # it was too long ago, so that everybody hears it
+            with suppress(DiscordRefusal):  # it was too long ago, so that everybody hears it
                 return await self._respond(piece, body)
         once = {"nonce": nonce, "enforce_nonce": True} if nonce else {}
         ids = {"channel_id": address.chat_id}
@@ -294,7 +294,7 @@ class Discord(
         return Receipt(message_id=draft_id)
 
     async def erase_draft(self, address: Address, draft_id: str) -> None:
-        with suppress(Refused):  # somebody has already deleted it
+        with suppress(DiscordRefusal):  # somebody has already deleted it
             await self._rest.call("DELETE", _MESSAGE, _ids(address, draft_id))
 
     async def react(self, address: Address, message_id: str, emoji: str | None) -> None:

@@ -20,7 +20,7 @@ NO_INTENT = (
 _NEVER_WRITTEN = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
 
 
-class Refused(Undeliverable):
+class DiscordRefusal(Undeliverable):
     """Discord refuses this call as it is. `code` is its own number for why, `status` that of HTTP."""
 
     def __init__(self, status: int, code: int, said: str) -> None:
@@ -67,7 +67,7 @@ def _answered(error: discord.HTTPException) -> DeliveryError:
         return TryLater("Discord asks to wait.", after=_seconds(error) or 5.0)
     if error.status >= 500:
         return TryLater(f"Discord has an outage ({error.status}).")
-    return Refused(error.status, error.code, (error.text or "no reason given").splitlines()[0][:200])
+    return DiscordRefusal(error.status, error.code, (error.text or "no reason given").splitlines()[0][:200])
 
 
 def _closed(code: int | None) -> DeliveryError:

@@ -9,7 +9,7 @@ import structlog
 from discord.utils import time_snowflake
 
 from adapters.base import DeliveryError
-from adapters.discord.errors import Refused, translated
+from adapters.discord.errors import DiscordRefusal, translated
 from sessions.keys import Address, ChatKind, Sender
 
 _PER_CHAT = 500
@@ -62,5 +62,5 @@ async def _since(channel: Any, after: discord.Object) -> AsyncIterator[discord.M
         with translated():
             async for said in channel.history(limit=_PER_CHAT, after=after, oldest_first=True):
                 yield said
-    except Refused as error:  # it may not read there, or the chat is gone
+    except DiscordRefusal as error:  # it may not read there, or the chat is gone
         log.debug("discord.no_history", channel=channel.id, error=str(error))

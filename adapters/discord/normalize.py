@@ -19,11 +19,11 @@ _CHANNEL = re.compile(r"<#(\d+)>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Me:
+class DiscordBot:
     id: int
 
 
-def message(said: discord.Message, me: Me, kind: InboundKind = InboundKind.MESSAGE) -> Inbound | None:
+def message(said: discord.Message, me: DiscordBot, kind: InboundKind = InboundKind.MESSAGE) -> Inbound | None:
     """None for what no person said: other bots, webhooks, ourselves, service messages."""
     author = said.author
     if author.bot or said.webhook_id is not None or author.id == me.id or said.type not in _SAID:
@@ -103,7 +103,7 @@ def _names_our_role(said: discord.Message) -> bool:
     return role is not None and role in said.role_mentions
 
 
-def _text(said: discord.Message, me: Me) -> str:
+def _text(said: discord.Message, me: DiscordBot) -> str:
     """As people read it, without our own mention."""
     text = re.sub(rf"\s*<@!?{me.id}>", "", said.content)
     role = said.guild.self_role if said.guild is not None else None
@@ -119,7 +119,7 @@ def _text(said: discord.Message, me: Me) -> str:
     return _CHANNEL.sub(lambda found: f"#{channels.get(found[1], found[1])}", text)
 
 
-def _quote(said: discord.Message, me: Me) -> Quote | None:
+def _quote(said: discord.Message, me: DiscordBot) -> Quote | None:
     reference = said.reference
     if reference is None or reference.message_id is None or said.type is not discord.MessageType.reply:
         return None

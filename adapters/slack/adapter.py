@@ -39,10 +39,10 @@ from adapters.base import (
 from adapters.payload import Json, part, text
 from adapters.slack.askers import Askers, mention
 from adapters.slack.config import SlackConfig
-from adapters.slack.errors import REJECTED, Refused, scope_words
+from adapters.slack.errors import REJECTED, SlackRefusal, scope_words
 from adapters.slack.home import view
 from adapters.slack.live import LiveAnswers
-from adapters.slack.normalize import Me, normalize
+from adapters.slack.normalize import SlackBot, normalize
 from adapters.slack.people import Names
 from adapters.slack.render import render
 from adapters.slack.scopes import NEEDED
@@ -106,7 +106,7 @@ class Slack(
         self._live = LiveAnswers(self._web, self._askers)
         self._statuses = Statuses(self._web)
         self._names = Names(self._web)
-        self._me: Me | None = None
+        self._me: SlackBot | None = None
         self._workspace = "Slack"
         self._deliver: Deliver | None = None
         self._revoked = asyncio.Event()
@@ -183,13 +183,13 @@ class Slack(
         name = (self._names.known(self._me.user) if self._me else None) or "hermes"
         return (f"In a channel where it should answer, type: /invite @{name}",)
 
-    async def _identify(self) -> Me:
+    async def _identify(self) -> SlackBot:
         data, headers = await self._web.ask_with_headers("auth.test")
         granted = {scope.strip() for scope in headers.get("x-oauth-scopes", "").split(",")} - {""}
         if granted and (missing := sorted(NEEDED - granted)):
             raise Unauthorized(scope_words(missing))
         self._workspace = text(data, "team") or "Slack"
-        self._me = Me(team=text(data, "team_id"), user=text(data, "user_id"), bot=text(data, "bot_id"))
+        self._me = SlackBot(team=text(data, "team_id"), user=text(data, "user_id"), bot=text(data, "bot_id"))
         self._names.learn(self._me.user, text(data, "user"))
         self._live.team = self._me.team
         return self._me
@@ -267,7 +267,7 @@ class Slack(
             sent = await self._post(address, words, blocks)
             self._askers.answered(address)
             return Receipt(message_id=sent)
-        except Refused as refusal:
+        except SlackRefusal as refusal:
             if refusal.error not in _BLOCKS_REFUSED:
                 raise
             log.warning("slack.sent_plain", reason=refusal.error)
@@ -331,7 +331,7 @@ class Slack(
         await self._live.settle(address, draft_id)
         try:
             await self._web.call("chat.delete", channel=address.chat_id, ts=draft_id)
-        except Refused:  # somebody has already deleted it
+        except SlackRefusal:  # somebody has already deleted it
             return
 
     async def status(self, address: Address, activity: Activity, text: str = "") -> None:
@@ -345,7 +345,7 @@ class Slack(
         method = "reactions.add" if emoji else "reactions.remove"
         try:
             await self._web.ask(method, channel=address.chat_id, timestamp=message_id, name=name)
-        except Refused as refusal:
+        except SlackRefusal as refusal:
             if refusal.error not in _ALREADY:
                 raise
 

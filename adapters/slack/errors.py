@@ -35,7 +35,7 @@ REJECTED = (
 )
 
 
-class Refused(Undeliverable):
+class SlackRefusal(Undeliverable):
     """Slack refuses this call as it is. `error` is its own word for why."""
 
     def __init__(self, error: str) -> None:
@@ -71,11 +71,11 @@ def _translate(error: SlackApiError) -> DeliveryError:
     if status >= 500 or said in _OUTAGE:
         return TryLater(f"Slack has an outage ({said or status}).", after=_seconds(headers.get("Retry-After")))
     if said:
-        return Refused(said)
+        return SlackRefusal(said)
     return TryLater(f"Slack gave an answer that cannot be read ({status}).", ambiguous=True)
 
 
-class MissingScope(Refused):
+class MissingScope(SlackRefusal):
     """The app lacks a permission. That is said once for all, when the setup is checked."""
 
     def __init__(self, needed: str) -> None:

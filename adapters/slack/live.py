@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from adapters.base import TryLater
 from adapters.slack.askers import Askers
-from adapters.slack.errors import Refused
+from adapters.slack.errors import SlackRefusal
 from adapters.slack.render import nobody_pinged, render_draft
 from adapters.slack.web import SlackWeb
 from adapters.text import off_the_loop
@@ -60,7 +60,7 @@ class LiveAnswers:
             return
         self._streams.pop(draft_id, None)
         if self._has_streams and address.thread_id is not None:
-            with suppress(Refused):  # it is no stream, or was ended before
+            with suppress(SlackRefusal):  # it is no stream, or was ended before
                 await self._web.call("chat.stopStream", channel=address.chat_id, ts=draft_id)
         self._edited[draft_id] = None
         if len(self._edited) > _EDITED:
@@ -79,7 +79,7 @@ class LiveAnswers:
                     recipient_user_id=asker,
                     recipient_team_id=self.team or None,
                 )
-            except Refused as refusal:
+            except SlackRefusal as refusal:
                 self._has_streams = refusal.error not in _NOT_HERE
             else:
                 ts = str(started["ts"])
@@ -107,7 +107,7 @@ class LiveAnswers:
             if error.ambiguous:  # nobody knows what stands there; the next one writes it anew
                 self._streams.pop(draft_id, None)
             raise
-        except Refused:
+        except SlackRefusal:
             self._streams.pop(draft_id, None)
             raise
         self._streams[draft_id] = replace(stream, written=stream.written + more)

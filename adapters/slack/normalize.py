@@ -17,7 +17,7 @@ _FOR_ALL = re.compile(r"<!(?:here|channel|everyone|subteam)\b[^>]*>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Me:
+class SlackBot:
     """Who we are in this workspace."""
 
     team: str
@@ -26,7 +26,7 @@ class Me:
     app: str = ""
 
 
-def normalize(body: Json, me: Me) -> list[Inbound]:
+def normalize(body: Json, me: SlackBot) -> list[Inbound]:
     """Empty for everything that nobody said: edits by unfurling, other bots, ourselves, events that we do not know."""
     match body.get("type"):
         case "event_callback":
@@ -39,7 +39,7 @@ def normalize(body: Json, me: Me) -> list[Inbound]:
             return []
 
 
-def _event(event: Json, team: str, me: Me) -> Iterator[Inbound]:
+def _event(event: Json, team: str, me: SlackBot) -> Iterator[Inbound]:
     match event.get("type"):
         case "message" | "app_mention":
             yield from _message(event, team, me)
@@ -62,7 +62,7 @@ def _event(event: Json, team: str, me: Me) -> Iterator[Inbound]:
             return
 
 
-def _message(event: Json, team: str, me: Me) -> Iterator[Inbound]:
+def _message(event: Json, team: str, me: SlackBot) -> Iterator[Inbound]:
     match text(event, "subtype"):
         case "message_changed":
             yield from _changed(event, team, me)
@@ -76,7 +76,7 @@ def _message(event: Json, team: str, me: Me) -> Iterator[Inbound]:
             return
 
 
-def _said(message: Json, event: Json, team: str, me: Me) -> Inbound | None:
+def _said(message: Json, event: Json, team: str, me: SlackBot) -> Inbound | None:
     user, ts, channel = text(message, "user"), text(message, "ts"), text(event, "channel")
     if not user or not ts or not channel or message.get("bot_id") or user == me.user or message.get("hidden"):
         return None
@@ -102,7 +102,7 @@ def _said(message: Json, event: Json, team: str, me: Me) -> Inbound | None:
     )
 
 
-def _changed(event: Json, team: str, me: Me) -> Iterator[Inbound]:
+def _changed(event: Json, team: str, me: SlackBot) -> Iterator[Inbound]:
     """Slack also calls it a change when a link gets its preview, or a thread its first reply."""
     message, before = part(event, "message"), part(event, "previous_message")
     if not part(message, "edited") or text(message, "text") == text(before, "text"):
@@ -114,7 +114,7 @@ def _changed(event: Json, team: str, me: Me) -> Iterator[Inbound]:
     yield replace(said, kind=InboundKind.EDIT, dedup_key=f"{said.dedup_key}:{edited}")
 
 
-def _deleted(event: Json, team: str, me: Me) -> Iterator[Inbound]:
+def _deleted(event: Json, team: str, me: SlackBot) -> Iterator[Inbound]:
     before = dict(part(event, "previous_message"))
     before.setdefault("ts", text(event, "deleted_ts"))
     said = _said(before, event, team, me)
@@ -139,7 +139,7 @@ def _stopped(event: Json, team: str) -> Iterator[Inbound]:
     )
 
 
-def _taps(body: Json, me: Me) -> Iterator[Inbound]:
+def _taps(body: Json, me: SlackBot) -> Iterator[Inbound]:
     user, container = part(body, "user"), part(body, "container")
     sender = Sender(id=text(user, "id"), name=text(user, "username") or text(user, "name"))
     channel = text(part(body, "channel"), "id") or text(container, "channel_id")
@@ -165,7 +165,7 @@ def _taps(body: Json, me: Me) -> Iterator[Inbound]:
         )
 
 
-def _command(body: Json, me: Me) -> Inbound:
+def _command(body: Json, me: SlackBot) -> Inbound:
     """`/hermes new` is /new; alone it asks for help."""
     user, channel = text(body, "user_id"), text(body, "channel_id")
     given = text(body, "text").strip().removeprefix("/") or "help"

@@ -12,7 +12,7 @@ from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from adapters.base import DeliveryError, TryLater, Unauthorized
-from adapters.slack.errors import Refused
+from adapters.slack.errors import SlackRefusal
 from adapters.slack.web import SlackWeb
 
 PING_SECONDS = 5.0
@@ -54,7 +54,7 @@ class Socket:
 
         def failed(error: DeliveryError) -> None:
             self._failures += 1
-            if not over.done() and (isinstance(error, Unauthorized | Refused) or self._failures >= _TRIES):
+            if not over.done() and (isinstance(error, Unauthorized | SlackRefusal) or self._failures >= _TRIES):
                 over.set_exception(_in_words(error))
 
         async def heard(_: Any) -> None:
@@ -92,7 +92,7 @@ def _in_words(error: DeliveryError) -> DeliveryError:
             "Slack does not accept the app-level token. Make one with connections:write (api.slack.com/apps → Basic Information → "
             "App-Level Tokens) and set platforms.slack.app_token."
         )
-    if isinstance(error, Refused):
+    if isinstance(error, SlackRefusal):
         return Unauthorized(
             f"Slack opens no socket for this app: {error.error}. Switch Socket Mode on in the app's settings."
         )

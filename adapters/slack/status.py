@@ -1,7 +1,7 @@
 """What stands beside a chat while the agent works: agent sessions where the workspace has them, the assistant's status elsewhere."""
 
 from adapters.base import Activity
-from adapters.slack.errors import Refused
+from adapters.slack.errors import SlackRefusal
 from adapters.slack.web import SlackWeb
 from sessions.keys import Address
 
@@ -31,7 +31,7 @@ class Statuses:
                 thread_ts=address.thread_id,
                 status=_SESSION[activity],
             )
-        except Refused as refusal:
+        except SlackRefusal as refusal:
             self._has_sessions = refusal.error not in _GONE_FOR_GOOD
             return False
         return True
@@ -41,5 +41,5 @@ class Statuses:
             await self._web.call(
                 "assistant.threads.setStatus", channel_id=address.chat_id, thread_ts=thread, status=text
             )
-        except Refused as refusal:
+        except SlackRefusal as refusal:
             self._has_status = refusal.error not in _GONE_FOR_GOOD

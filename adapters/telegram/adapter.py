@@ -46,7 +46,7 @@ from adapters.base import (
     WebhookReply,
 )
 from adapters.telegram.config import TelegramConfig
-from adapters.telegram.errors import Refused, Translation
+from adapters.telegram.errors import TelegramRefusal, Translation
 from adapters.telegram.normalize import normalize
 from adapters.telegram.outgoing import OutgoingCalls
 from adapters.telegram.polling import Poll, update_id
@@ -187,7 +187,7 @@ class Telegram(
         if address.kind is ChatKind.DM and self._shows_thinking:
             try:
                 await self._out.draft_in_dm(address, {"text": "", "entities": []})
-            except Refused as refusal:  # which may be about this chat alone
+            except TelegramRefusal as refusal:  # which may be about this chat alone
                 self._shows_thinking = not _is_about_thinking(refusal)
             else:
                 return
@@ -223,7 +223,7 @@ class Telegram(
         return Receipt(message_id=draft_id)
 
     async def erase_draft(self, address: Address, draft_id: str) -> None:
-        with suppress(Refused), self._out.calling(address):  # refused: somebody has already deleted it
+        with suppress(TelegramRefusal), self._out.calling(address):  # refused: somebody has already deleted it
             await self._bot.delete_message(self._out.chat_id(address), int(draft_id))
 
     async def react(self, address: Address, message_id: str, emoji: str | None) -> None:
@@ -252,10 +252,10 @@ class Telegram(
         with self._translation():
             await self._bot.delete_my_commands()
         for user_id in sorted(self._offered - ids):
-            with suppress(Refused), self._translation():
+            with suppress(TelegramRefusal), self._translation():
                 await self._bot.delete_my_commands(scope=_scope(user_id))
         for user_id in sorted(ids):
-            with suppress(Refused), self._translation():
+            with suppress(TelegramRefusal), self._translation():
                 await self._bot.set_my_commands(menu, scope=_scope(user_id))
         self._offered = ids
 
@@ -263,7 +263,7 @@ class Telegram(
         try:
             with self._translation():
                 self._me = await self._bot.get_me()
-        except Refused:
+        except TelegramRefusal:
             raise Unauthorized(
                 "Telegram does not know this bot (404). Check platforms.telegram.token and api_base."
             ) from None
@@ -315,5 +315,5 @@ def _scope(user_id: str) -> BotCommandScope:
     return BotCommandScopeAllPrivateChats() if user_id == "*" else BotCommandScopeChat(int(user_id))
 
 
-def _is_about_thinking(refusal: Refused) -> bool:
+def _is_about_thinking(refusal: TelegramRefusal) -> bool:
     return refusal.reason.startswith("not found") or any(words in refusal.reason for words in _NO_EMPTY_DRAFT)

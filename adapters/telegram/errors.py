@@ -22,7 +22,7 @@ from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
 from adapters.telegram.transport import NeverSent
 
 
-class Refused(Undeliverable):
+class TelegramRefusal(Undeliverable):
     """Telegram refuses this call as it is. `reason` is its own description."""
 
     def __init__(self, message: str, reason: str) -> None:
@@ -70,13 +70,13 @@ class Translation:
                     "Telegram does not accept the token. Get the present one from @BotFather and set platforms.telegram.token."
                 )
             case Forbidden() | BadRequest() | EndPointNotFound() | InvalidToken():
-                return Refused(f"Telegram refuses this: {said}", said)
+                return TelegramRefusal(f"Telegram refuses this: {said}", said)
             case Conflict():
                 return Contested(
                     "Another program receives this bot's messages (409). Stop it, or give one of the two a token of its own."
                 )
             case NetworkError() if "too large" in said.lower():  # 413
-                return Refused("The file is larger than Telegram takes.", said)
+                return TelegramRefusal("The file is larger than Telegram takes.", said)
             case NetworkError():
                 return self._unreachable(error, said)
             case _:

@@ -10,7 +10,7 @@ import structlog
 from telegram import Bot, InputFile, Message
 
 from adapters.base import TryLater, Undeliverable
-from adapters.telegram.errors import Moved, Refused, Translation
+from adapters.telegram.errors import Moved, TelegramRefusal, Translation
 from sessions.keys import Address
 from sessions.messages import Piece, Receipt
 
@@ -38,7 +38,7 @@ class OutgoingCalls:
         """A second call follows only where Telegram refused how it is sent, and so has taken nothing."""
         try:
             message = await self._send(address, piece)
-        except Refused as refusal:
+        except TelegramRefusal as refusal:
             simpler = _simpler(piece, refusal)
             if simpler is None:
                 raise
@@ -49,7 +49,7 @@ class OutgoingCalls:
     async def edit(self, address: Address, message_id: str, piece: Piece) -> None:
         try:
             await self._edit(address, message_id, piece)
-        except Refused as refusal:
+        except TelegramRefusal as refusal:
             if "not modified" in refusal.reason:
                 return
             if not _is_formatting(refusal):
@@ -117,11 +117,11 @@ async def _upload(piece: Piece) -> InputFile:
     return InputFile(data, filename=piece["filename"])
 
 
-def _is_formatting(refusal: Refused) -> bool:
+def _is_formatting(refusal: TelegramRefusal) -> bool:
     return any(words in refusal.reason for words in _FORMATTING)
 
 
-def _simpler(piece: Piece, refusal: Refused) -> Piece | None:
+def _simpler(piece: Piece, refusal: TelegramRefusal) -> Piece | None:
     """The same without its formatting, or as a mere file."""
     if _is_formatting(refusal):
         return _plain(piece)

@@ -20,7 +20,7 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from adapters.testing.discord_api import APPLICATION, CONTENT_INTENT, DiscordApi
-from adapters.testing.people import Person, Room, Said, SentFile
+from adapters.testing.people import FakePerson, Room, Said, SentFile
 from adapters.testing.wire import Json
 
 _DISPATCH, _HEARTBEAT, _IDENTIFY, _RESUME, _RECONNECT, _INVALID, _HELLO, _ACK = 0, 1, 2, 6, 7, 9, 10, 11
@@ -57,7 +57,7 @@ class DiscordServer(DiscordApi):
     def says(
         self,
         room: Room,
-        person: Person,
+        person: FakePerson,
         text: str = "",
         *,
         reply_to: Said | None = None,
@@ -84,18 +84,18 @@ class DiscordServer(DiscordApi):
         guild = {} if room.kind == "dm" else {"guild_id": self.guild}
         self.dispatch("MESSAGE_DELETE", {"id": message.id, "channel_id": room.id, **guild})
 
-    def taps(self, room: Room, person: Person, message: Said, label: str) -> str:
+    def taps(self, room: Room, person: FakePerson, message: Said, label: str) -> str:
         """Returns the id of the interaction."""
         data = next(data for shown, data in message.buttons if shown == label)
         body = {"type": 3, "data": {"custom_id": data, "component_type": 2}, "message": self.wire(room, message)}
         return self._interacts(room, person, body)
 
-    def commands(self, room: Room, person: Person, name: str, argument: str = "") -> str:
+    def commands(self, room: Room, person: FakePerson, name: str, argument: str = "") -> str:
         options = [{"name": "text", "type": 3, "value": argument}] if argument else []
         data = {"id": "1", "name": name, "type": 1, "options": options}
         return self._interacts(room, person, {"type": 2, "data": data})
 
-    def _interacts(self, room: Room, person: Person, body: Json) -> str:
+    def _interacts(self, room: Room, person: FakePerson, body: Json) -> str:
         number = self.next_id()
         self.interactions[number] = (room, person)
         user = self.user(person)

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from adapters.testing.discord_rules import command_problems, message_problems
-from adapters.testing.people import Person, Room, Said, SentFile
+from adapters.testing.people import FakePerson, Room, Said, SentFile
 from adapters.testing.published_schemas import schema_problems
 from adapters.testing.wire import Json, WireServer
 
@@ -28,11 +28,11 @@ class DiscordApi(WireServer):
         self.intents = intents
         self.token = "MTk4.test.token"  # noqa: S105  # of a fake
         self.revoked = False
-        self.bot = Person(APPLICATION, "hermes", is_bot=True)
-        self.people: dict[str, Person] = {self.bot.id: self.bot}
+        self.bot = FakePerson(APPLICATION, "hermes", is_bot=True)
+        self.people: dict[str, FakePerson] = {self.bot.id: self.bot}
         self.guild = "800000000000000001"
         self.rooms: dict[str, Room] = {}
-        self.interactions: dict[str, tuple[Room, Person]] = {}
+        self.interactions: dict[str, tuple[Room, FakePerson]] = {}
         self.acknowledged: dict[str, int] = {}
         self.offered: list[Json] = []
         self.extras: dict[str, Json] = {}
@@ -61,10 +61,10 @@ class DiscordApi(WireServer):
     def stamp(self) -> str:
         return datetime.fromtimestamp(self.clock(), UTC).isoformat()
 
-    def person(self, user_id: str, name: str, *, is_bot: bool = False) -> Person:
-        return self.people.setdefault(user_id, Person(user_id, name, is_bot=is_bot))
+    def person(self, user_id: str, name: str, *, is_bot: bool = False) -> FakePerson:
+        return self.people.setdefault(user_id, FakePerson(user_id, name, is_bot=is_bot))
 
-    def dm(self, person: Person) -> Room:
+    def dm(self, person: FakePerson) -> Room:
         number = str(700_000_000_000_000_000 + int(person.id))
         return self.rooms.setdefault(number, Room(number, "dm", person.name, person))
 
@@ -81,7 +81,7 @@ class DiscordApi(WireServer):
     def unsent(self) -> Said:
         return Said(self.next_id(), self.person("98", "Nobody"), ["?"])
 
-    def keep(self, room: Room, author: Person, text: str, **more: Any) -> Said:
+    def keep(self, room: Room, author: FakePerson, text: str, **more: Any) -> Said:
         said = Said(self.next_id(), author, [text], **more)
         room.messages[said.id] = said
         return said
@@ -96,11 +96,11 @@ class DiscordApi(WireServer):
 
     # --- at the wire ---
 
-    def user(self, person: Person) -> Json:
+    def user(self, person: FakePerson) -> Json:
         about = {"id": person.id, "username": person.name.lower(), "global_name": person.name, "discriminator": "0"}
         return {**about, "avatar": None, "bot": person.is_bot}
 
-    def member(self, person: Person) -> Json:
+    def member(self, person: FakePerson) -> Json:
         about: Json = {"user": self.user(person), "roles": [], "joined_at": "2026-01-01T00:00:00+00:00"}
         return {**about, "deaf": False, "mute": False, "flags": 0, "permissions": "8"}
 

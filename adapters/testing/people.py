@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(slots=True, eq=False)
-class Person:
+class FakePerson:
     id: str
     name: str
     is_bot: bool = False
@@ -25,7 +25,7 @@ class Said:
     """A message as people see it. `texts`: every text it ever had; `body`: its present form at the wire."""
 
     id: str
-    author: Person
+    author: FakePerson
     texts: list[str]
     thread: str | None = None
     reply_to: str | None = None
@@ -52,7 +52,7 @@ class Room:
     id: str
     kind: str
     title: str = ""
-    with_: Person | None = None
+    with_: FakePerson | None = None
     bot_is_in: bool = True
     messages: dict[str, Said] = field(default_factory=dict[str, Said])
     typing: int = 0

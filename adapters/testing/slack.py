@@ -24,7 +24,7 @@ from urllib.parse import urlencode
 import aiohttp
 from aiohttp import WSMsgType, web
 
-from adapters.testing.people import Person, Room, Said, SentFile
+from adapters.testing.people import FakePerson, Room, Said, SentFile
 from adapters.testing.slack_api import SlackApi
 from adapters.testing.wire import Json
 
@@ -73,7 +73,7 @@ class SlackServer(SlackApi):
     def says(
         self,
         room: Room,
-        person: Person,
+        person: FakePerson,
         text: str = "",
         *,
         thread: Said | None = None,
@@ -112,7 +112,7 @@ class SlackServer(SlackApi):
         before = dict(message.body)
         self.event(self._about(room, "message_deleted", deleted_ts=message.id, previous_message=before))
 
-    def taps(self, room: Room, person: Person, message: Said, label: str) -> None:
+    def taps(self, room: Room, person: FakePerson, message: Said, label: str) -> None:
         blocks: list[Json] = message.body.get("blocks") or []
         keys: list[Json] = [key for block in blocks if block["type"] == "actions" for key in block["elements"]]
         pressed = next(key for key in keys if key["text"]["text"] == label)
@@ -120,11 +120,11 @@ class SlackServer(SlackApi):
         container = {"type": "message", "message_ts": message.id, "channel_id": room.id, **thread}
         self._acts(person, pressed, container=container, channel={"id": room.id, "name": room.title})
 
-    def taps_home(self, person: Person, data: str) -> None:
+    def taps_home(self, person: FakePerson, data: str) -> None:
         pressed = {"type": "button", "action_id": f"home:{data}", "value": data}
         self._acts(person, pressed, container={"type": "view", "view_id": "V1"})
 
-    def commands(self, room: Room, person: Person, text: str) -> None:
+    def commands(self, room: Room, person: FakePerson, text: str) -> None:
         number = next(self.numbers)
         self.push(
             "slash_commands",
@@ -141,15 +141,15 @@ class SlackServer(SlackApi):
             },
         )
 
-    def opens_home(self, person: Person) -> None:
+    def opens_home(self, person: FakePerson) -> None:
         self.event({"type": "app_home_opened", "user": person.id, "tab": "home", "channel": f"D{person.id}"})
 
-    def presses_stop(self, room: Room, person: Person, thread: str | None = None) -> None:
+    def presses_stop(self, room: Room, person: FakePerson, thread: str | None = None) -> None:
         """The button beside the status of an agent's session."""
         at = {"channel": room.id, "event_ts": self.stamp(), **({"thread_ts": thread} if thread else {})}
         self.event({"type": "agent_session_stopped", "user": person.id, **at})
 
-    def adds(self, room: Room, person: Person) -> None:
+    def adds(self, room: Room, person: FakePerson) -> None:
         room.bot_is_in = True
         self.event({"type": "member_joined_channel", "user": self.bot.id, "channel": room.id, "inviter": person.id})
 
@@ -272,7 +272,7 @@ class SlackServer(SlackApi):
             self._sockets.remove(socket)
         return socket
 
-    def _acts(self, person: Person, pressed: Json, **where: Any) -> None:
+    def _acts(self, person: FakePerson, pressed: Json, **where: Any) -> None:
         action = {**pressed, "block_id": "b1", "action_ts": self.stamp()}
         user = {"id": person.id, "username": person.name, "team_id": self.team}
         self.push(

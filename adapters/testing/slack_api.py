@@ -7,12 +7,12 @@ from typing import Any
 
 from aiohttp import web
 
-from adapters.testing.people import Person, Room, Said, SentFile
+from adapters.testing.people import FakePerson, Room, Said, SentFile
 from adapters.testing.slack_rules import SCOPES, problems
 from adapters.testing.wire import Json, WireServer
 
 
-class SlackRefusal(Exception):
+class SlackCallRefused(Exception):
     """Slack's answer with `ok: false`."""
 
 
@@ -25,8 +25,8 @@ class SlackApi(WireServer):
         self.token = self.bot_token
         self.signing_secret = "slack-signing-secret"  # noqa: S105
         self.team = "T1"
-        self.bot = Person("UBOT", "hermes", is_bot=True)
-        self.people: dict[str, Person] = {self.bot.id: self.bot}
+        self.bot = FakePerson("UBOT", "hermes", is_bot=True)
+        self.people: dict[str, FakePerson] = {self.bot.id: self.bot}
         self.rooms: dict[str, Room] = {}
         self.files: dict[str, SentFile] = {}
         self.statuses: dict[tuple[str, str | None], str] = {}
@@ -50,10 +50,10 @@ class SlackApi(WireServer):
 
     # --- the workspace ---
 
-    def person(self, user_id: str, name: str) -> Person:
-        return self.people.setdefault(user_id, Person(user_id, name))
+    def person(self, user_id: str, name: str) -> FakePerson:
+        return self.people.setdefault(user_id, FakePerson(user_id, name))
 
-    def dm(self, person: Person) -> Room:
+    def dm(self, person: FakePerson) -> Room:
         return self.rooms.setdefault(f"D{person.id}", Room(f"D{person.id}", "im", person.name, person))
 
     def channel(self, channel_id: str = "C1", title: str = "general") -> Room:
@@ -77,7 +77,7 @@ class SlackApi(WireServer):
     def stamp(self) -> str:
         return f"{int(self.clock())}.{next(self.numbers):06d}"
 
-    def keep(self, room: Room, author: Person, text: str, **more: Any) -> Said:
+    def keep(self, room: Room, author: FakePerson, text: str, **more: Any) -> Said:
         said = Said(self.stamp(), author, [text], **more)
         room.messages[said.id] = said
         return said
@@ -99,7 +99,7 @@ class SlackApi(WireServer):
         async def act() -> web.StreamResponse:
             try:
                 found = self._run(method, body, authorization)
-            except SlackRefusal as refusal:
+            except SlackCallRefused as refusal:
                 needed = {"needed": SCOPES.get(method, ""), "provided": self.scopes}
                 return web.json_response({"ok": False, "error": str(refusal), **needed})
             return web.json_response({"ok": True, **found}, headers={"x-oauth-scopes": self.scopes})
@@ -109,16 +109,16 @@ class SlackApi(WireServer):
     def _run(self, method: str, body: Json, authorization: str) -> Json:
         wanted = self.app_token if method == "apps.connections.open" else self.bot_token
         if self.revoked or authorization != f"Bearer {wanted}":
-            raise SlackRefusal("token_revoked" if self.revoked else "invalid_auth")
+            raise SlackCallRefused("token_revoked" if self.revoked else "invalid_auth")
         handler = getattr(self, f"_{method.replace('.', '_')}", None)
         if handler is None or method in self.missing:
-            raise SlackRefusal("unknown_method")
+            raise SlackCallRefused("unknown_method")
         if SCOPES.get(method, "") not in {"", *self.scopes.split(",")}:
-            raise SlackRefusal("missing_scope")
+            raise SlackCallRefused("missing_scope")
         self.calls.append((method, body))
         if found := problems(method, body):
             self.violations += found
-            raise SlackRefusal("invalid_arguments")
+            raise SlackCallRefused("invalid_arguments")
         return handler(body)
 
     def _auth_test(self, _: Json) -> Json:
@@ -132,20 +132,20 @@ class SlackApi(WireServer):
             return self.dm(self.people[channel])
         room = self.rooms.get(channel)
         if room is None or not room.bot_is_in:
-            raise SlackRefusal("channel_not_found" if room is None else "not_in_channel")
+            raise SlackCallRefused("channel_not_found" if room is None else "not_in_channel")
         return room
 
     def _said(self, body: Json, key: str = "ts") -> Said:
         said = self._room(body["channel"]).messages.get(body[key])
         if said is None or said.deleted:
-            raise SlackRefusal("message_not_found")
+            raise SlackCallRefused("message_not_found")
         return said
 
     def _chat_postMessage(self, body: Json) -> Json:  # noqa: N802
         room = self._room(body["channel"])
         thread = body.get("thread_ts")
         if thread and thread not in room.messages:
-            raise SlackRefusal("thread_not_found")
+            raise SlackCallRefused("thread_not_found")
         said = self.keep(room, self.bot, _shown(body), thread=thread)
         said.buttons, said.body = _buttons(body), body
         return {"channel": room.id, "ts": said.id}
@@ -153,7 +153,7 @@ class SlackApi(WireServer):
     def _chat_update(self, body: Json) -> Json:
         said = self._said(body)
         if said.id in self.streaming:
-            raise SlackRefusal("streaming_state_conflict")
+            raise SlackCallRefused("streaming_state_conflict")
         said.texts.append(_shown(body))
         said.buttons, said.body = _buttons(body), body
         return {"channel": body["channel"], "ts": said.id}
@@ -165,7 +165,7 @@ class SlackApi(WireServer):
     def _chat_startStream(self, body: Json) -> Json:  # noqa: N802
         room = self._room(body["channel"])
         if room.kind != "im" and not (body.get("recipient_user_id") and body.get("recipient_team_id")):
-            raise SlackRefusal("missing_recipient_user_id")
+            raise SlackCallRefused("missing_recipient_user_id")
         said = self.keep(room, self.bot, body.get("markdown_text", ""), thread=body["thread_ts"])
         self.streaming.add(said.id)
         return {"channel": room.id, "ts": said.id}
@@ -173,14 +173,14 @@ class SlackApi(WireServer):
     def _chat_appendStream(self, body: Json) -> Json:  # noqa: N802
         said = self._said(body)
         if said.id not in self.streaming:
-            raise SlackRefusal("message_not_in_streaming_state")
+            raise SlackCallRefused("message_not_in_streaming_state")
         said.texts.append(said.text + body["markdown_text"])
         return {}
 
     def _chat_stopStream(self, body: Json) -> Json:  # noqa: N802
         said = self._said(body)
         if said.id not in self.streaming:
-            raise SlackRefusal("message_not_in_streaming_state")
+            raise SlackCallRefused("message_not_in_streaming_state")
         self.streaming.discard(said.id)
         return {}
 
@@ -197,21 +197,21 @@ class SlackApi(WireServer):
     def _reactions_add(self, body: Json) -> Json:
         said = self._said(body, "timestamp")
         if said.reaction:
-            raise SlackRefusal("already_reacted")
+            raise SlackCallRefused("already_reacted")
         said.reaction = body["name"]
         return {}
 
     def _reactions_remove(self, body: Json) -> Json:
         said = self._said(body, "timestamp")
         if not said.reaction:
-            raise SlackRefusal("no_reaction")
+            raise SlackCallRefused("no_reaction")
         said.reaction = None
         return {}
 
     def _users_info(self, body: Json) -> Json:
         person = self.people.get(body["user"])
         if person is None:
-            raise SlackRefusal("user_not_found")
+            raise SlackCallRefused("user_not_found")
         profile = {"display_name": person.name, "real_name": person.name}
         return {"user": {"id": person.id, "name": person.name.lower(), "is_bot": person.is_bot, "profile": profile}}
 

@@ -10,13 +10,13 @@ from aiohttp import web
 Json = dict[str, Any]
 
 
-class Refused(Exception):
+class TelegramCallRefused(Exception):
     def __init__(self, status: int, description: str, **parameters: int) -> None:
         super().__init__(description)
         self.status, self.description, self.parameters = status, description, parameters
 
 
-class Upload(bytes):
+class TelegramUpload(bytes):
     filename = ""
 
     @classmethod
@@ -46,11 +46,11 @@ async def parameters(request: web.Request) -> Json:
     if request.content_type == "application/json":
         return params | await request.json()
     for name, value in (await request.post()).items():
-        params[name] = Upload.of(value) if isinstance(value, web.FileField) else value
+        params[name] = TelegramUpload.of(value) if isinstance(value, web.FileField) else value
     return params
 
 
-def refusal(refused: Refused) -> web.Response:
+def refusal(refused: TelegramCallRefused) -> web.Response:
     body: Json = {"ok": False, "error_code": refused.status, "description": refused.description}
     if refused.parameters:
         body["parameters"] = refused.parameters

@@ -31,7 +31,7 @@ class User:
 
 
 @dataclass(slots=True, eq=False)
-class Message:
+class TelegramMessage:
     """`body` is its present form at the wire; `texts` every text it ever had."""
 
     id: int
@@ -69,11 +69,11 @@ class Message:
 
 
 @dataclass(slots=True, eq=False)
-class Chat:
+class TelegramChat:
     id: int
     type: str
     title: str
-    messages: dict[int, Message] = field(default_factory=dict)
+    messages: dict[int, TelegramMessage] = field(default_factory=dict)
     topics: dict[int, Json] = field(default_factory=dict)
     drafts: list[str] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
@@ -94,7 +94,7 @@ class World:
     def __init__(self, bot: User, clock: Callable[[], float]) -> None:
         self.bot = bot
         self.clock = clock
-        self.chats: dict[int, Chat] = {}
+        self.chats: dict[int, TelegramChat] = {}
         self.files: dict[str, bytes] = {}
         self.pending: list[Json] = []
         self.news = asyncio.Event()
@@ -105,22 +105,22 @@ class World:
     def user(self, user_id: int, name: str, username: str = "", *, is_bot: bool = False) -> User:
         return User(user_id, name, username, is_bot)
 
-    def dm(self, user: User) -> Chat:
-        return self.chats.setdefault(user.id, Chat(user.id, "private", user.name))
+    def dm(self, user: User) -> TelegramChat:
+        return self.chats.setdefault(user.id, TelegramChat(user.id, "private", user.name))
 
     def group(
         self, chat_id: int = -1001, title: str = "Group", *, topics: Sequence[int] = (), kind: str = "supergroup"
-    ) -> Chat:
-        chat = self.chats.setdefault(chat_id, Chat(chat_id, kind, title))
+    ) -> TelegramChat:
+        chat = self.chats.setdefault(chat_id, TelegramChat(chat_id, kind, title))
         for topic in topics:
             created = {"message_id": topic, "chat": chat.wire(), "date": self._now(), "from": self.bot.wire()}
             chat.topics[topic] = {**created, "forum_topic_created": {"name": f"Topic {topic}", "icon_color": 7322096}}
         return chat
 
-    def channel(self, chat_id: int = -1009, title: str = "News") -> Chat:
-        return self.chats.setdefault(chat_id, Chat(chat_id, "channel", title))
+    def channel(self, chat_id: int = -1009, title: str = "News") -> TelegramChat:
+        return self.chats.setdefault(chat_id, TelegramChat(chat_id, "channel", title))
 
-    def chat(self, chat_id: int | str) -> list[Message]:
+    def chat(self, chat_id: int | str) -> list[TelegramMessage]:
         """What users of this chat see: every message that is not deleted."""
         return [message for message in self.chats[int(chat_id)].messages.values() if not message.deleted]
 
@@ -132,34 +132,34 @@ class World:
         """The same as `user`, in the words of the other fakes."""
         return self.user(int(user_id), name)
 
-    def says(self, room: Chat, person: User, text: str = "", **more: Any) -> Message:
+    def says(self, room: TelegramChat, person: User, text: str = "", **more: Any) -> TelegramMessage:
         """The same as `user_says`, in the words of the other fakes."""
         return self.user_says(room, person, text, **more)
 
-    def tap(self, room: Chat, person: User, message: Message, label: str) -> str:  # noqa: ARG002  # the message knows its chat
+    def tap(self, room: TelegramChat, person: User, message: TelegramMessage, label: str) -> str:  # noqa: ARG002  # the message knows its chat
         """The same as `taps`, in the words of the other fakes."""
         return self.taps(person, message, label)
 
-    def visible(self, room: Chat) -> list[Message]:
+    def visible(self, room: TelegramChat) -> list[TelegramMessage]:
         return self.chat(room.id)
 
     @staticmethod
-    def is_bots(message: Message) -> bool:
+    def is_bots(message: TelegramMessage) -> bool:
         return message.from_bot
 
     def user_says(
         self,
-        chat: Chat,
+        chat: TelegramChat,
         user: User,
         text: str = "",
         *,
-        reply_to: Message | None = None,
+        reply_to: TelegramMessage | None = None,
         topic: int | None = None,
         document: tuple[str, bytes, str] | None = None,
         voice: bytes | None = None,
         photo: bytes | None = None,
         **more: Any,
-    ) -> Message:
+    ) -> TelegramMessage:
         """`more` goes into the message as it stands, for everything that has no parameter here."""
         media = self._media(document, voice, photo)
         marks = auto_entities(text)
@@ -171,12 +171,12 @@ class World:
         self.update(**{"channel_post" if chat.type == "channel" else "message": message.body})
         return message
 
-    def edits(self, chat: Chat, message: Message, text: str) -> None:
+    def edits(self, chat: TelegramChat, message: TelegramMessage, text: str) -> None:
         message.texts.append(text)
         message.body = {**message.body, "text": text, "entities": auto_entities(text), "edit_date": self._now()}
         self.update(**{"edited_channel_post" if chat.type == "channel" else "edited_message": message.body})
 
-    def taps(self, user: User, message: Message, label: str) -> str:
+    def taps(self, user: User, message: TelegramMessage, label: str) -> str:
         """Returns the id under which the bot has to acknowledge it."""
         tap_id = str(next(self._numbers) + 5_000_000_000)
         self.taps_open[tap_id] = None
@@ -190,24 +190,24 @@ class World:
         self.update(callback_query=query)
         return tap_id
 
-    def adds(self, user: User, chat: Chat) -> None:
+    def adds(self, user: User, chat: TelegramChat) -> None:
         """The bot is a member of this chat now."""
         chat.bot_is_out = False
         self._becomes(chat, user, "left", "member")
 
-    def kick(self, chat: Chat, user: User | None = None) -> None:
+    def kick(self, chat: TelegramChat, user: User | None = None) -> None:
         """It was removed from a group, or blocked in a DM."""
         chat.bot_is_out = True
         self._becomes(chat, user or self.user(chat.id if chat.type == "private" else 1, "Admin"), "member", "kicked")
 
-    def _becomes(self, chat: Chat, user: User, before: str, after: str) -> None:
+    def _becomes(self, chat: TelegramChat, user: User, before: str, after: str) -> None:
         old, new = ({"status": status, "user": self.bot.wire()} for status in (before, after))
         if after == "kicked":
             new["until_date"] = 0
         change = {"chat": chat.wire(), "from": user.wire(), "date": self._now()}
         self.update(my_chat_member={**change, "old_chat_member": old, "new_chat_member": new})
 
-    def migrate(self, chat: Chat, new_id: int) -> Chat:
+    def migrate(self, chat: TelegramChat, new_id: int) -> TelegramChat:
         """The group becomes a supergroup: a service message in each, and the old one takes nothing any more."""
         new = self.group(new_id, chat.title)
         chat.moved_to = new_id
@@ -234,15 +234,15 @@ class World:
 
     def post(
         self,
-        chat: Chat,
+        chat: TelegramChat,
         sender: User,
         body: Json,
         *,
         text: str = "",
-        reply_to: Message | None = None,
+        reply_to: TelegramMessage | None = None,
         topic: int | None = None,
         **state: Any,
-    ) -> Message:
+    ) -> TelegramMessage:
         number = next(self._numbers)
         head: Json = {"message_id": number, "chat": chat.wire(), "date": self._now()}
         head |= {"sender_chat": chat.wire()} if chat.type == "channel" else {"from": sender.wire()}
@@ -252,7 +252,7 @@ class World:
             head["reply_to_message"] = {key: value for key, value in reply_to.body.items() if key != "reply_to_message"}
             if topic is None and chat.type == "supergroup":
                 head["message_thread_id"] = reply_to.id  # so does Telegram, although it is no topic
-        message = Message(number, {**head, **body}, sender is self.bot, [text], **state)
+        message = TelegramMessage(number, {**head, **body}, sender is self.bot, [text], **state)
         chat.messages[number] = message
         return message
 

@@ -23,7 +23,7 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
-from adapters.testing.people import Person, Room, Said, SentFile
+from adapters.testing.people import FakePerson, Room, Said, SentFile
 from adapters.testing.whatsapp_rules import command_problems, problems
 from adapters.testing.wire import Json, WireServer
 
@@ -43,7 +43,7 @@ class WhatsAppServer(WireServer):
         self.clock = clock
         self.check_floods = check_floods
         self.retry = retry
-        self.bot = Person(self.number, "Hermes", is_bot=True)
+        self.bot = FakePerson(self.number, "Hermes", is_bot=True)
         self.rooms: dict[str, Room] = {}
         self.media: dict[str, SentFile] = {}
         self.menu: list[Json] = []
@@ -86,13 +86,13 @@ class WhatsAppServer(WireServer):
 
     # --- people ---
 
-    def person(self, number: str, name: str, *, scoped: str = "") -> Person:
+    def person(self, number: str, name: str, *, scoped: str = "") -> FakePerson:
         """`scoped`: Meta also tells this business-scoped id of the person; with no number it tells nothing else."""
-        person = Person(number or scoped, name)
+        person = FakePerson(number or scoped, name)
         self._scoped[person.id] = scoped
         return person
 
-    def dm(self, person: Person) -> Room:
+    def dm(self, person: FakePerson) -> Room:
         return self.rooms.setdefault(person.id, Room(person.id, "individual", person.name, person))
 
     def group(self, group_id: str = "Y2FwaV9ncm91cDox", title: str = "Group") -> Room:
@@ -101,7 +101,7 @@ class WhatsAppServer(WireServer):
     def says(
         self,
         room: Room,
-        person: Person,
+        person: FakePerson,
         text: str = "",
         *,
         reply_to: Said | None = None,
@@ -116,19 +116,19 @@ class WhatsAppServer(WireServer):
         self._event(room, person, {"id": said.id, **body, **more})
         return said
 
-    def taps(self, room: Room, person: Person, message: Said, label: str) -> None:
+    def taps(self, room: Room, person: FakePerson, message: Said, label: str) -> None:
         data = next(data for shown, data in message.buttons if shown == label)
         reply = {"type": "button_reply", "button_reply": {"id": data, "title": label}}
         context = {"from": self.number, "id": message.id}
         self._event(room, person, {"id": self._name(), "type": "interactive", "interactive": reply, "context": context})
 
-    def edits(self, room: Room, person: Person, message: Said, text: str) -> None:
+    def edits(self, room: Room, person: FakePerson, message: Said, text: str) -> None:
         message.texts.append(text)
         changed = {"type": "text", "text": {"body": text}}
         edit = {"original_message_id": message.id, "message": changed}
         self._event(room, person, {"id": self._name(), "type": "edit", "edit": edit})
 
-    def deletes(self, room: Room, person: Person, message: Said) -> None:
+    def deletes(self, room: Room, person: FakePerson, message: Said) -> None:
         message.deleted = True
         revoke = {"original_message_id": message.id}
         self._event(room, person, {"id": self._name(), "type": "revoke", "revoke": revoke})
@@ -141,7 +141,7 @@ class WhatsAppServer(WireServer):
         await self.until(lambda: len(self.answers(room)) >= count, timeout)
         return self.answers(room)
 
-    def quiet_for(self, person: Person, seconds: float) -> None:
+    def quiet_for(self, person: FakePerson, seconds: float) -> None:
         """The person's last message was so long ago."""
         self._heard[person.id] = self.clock() - seconds
 
@@ -208,7 +208,7 @@ class WhatsAppServer(WireServer):
         except (aiohttp.ClientError, TimeoutError):
             return False
 
-    def _event(self, room: Room, person: Person, message: Json) -> None:
+    def _event(self, room: Room, person: FakePerson, message: Json) -> None:
         self._heard[room.id] = self.clock()
         scoped = self._scoped.get(person.id, "")
         contact: Json = {"profile": {"name": person.name}}
@@ -360,7 +360,7 @@ class WhatsAppServer(WireServer):
         self.media[media] = file
         return media
 
-    def _keep(self, room: Room, author: Person, text: str, **more: Any) -> Said:
+    def _keep(self, room: Room, author: FakePerson, text: str, **more: Any) -> Said:
         said = Said(self._name(), author, [text], **more)
         room.messages[said.id] = said
         return said

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from adapters.testing.people import Person, Room, Said
+from adapters.testing.people import FakePerson, Room, Said
 
 Json = dict[str, Any]
 LARGEST_BODY = 60_000_000
@@ -31,7 +31,7 @@ class WireFault:
 class WireServer:
     """What a platform is to a test: `bot` is who answers. `async with` starts it; `url` is where it listens then. What is wrong with a call is recorded in `violations`."""
 
-    bot: Person
+    bot: FakePerson
 
     def __init__(self) -> None:
         self.url = ""
@@ -58,11 +58,11 @@ class WireServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def taps(self, room: Room, person: Person, message: Said, label: str) -> object:
+    def taps(self, room: Room, person: FakePerson, message: Said, label: str) -> object:
         """The person taps this button of the bot's message."""
         raise NotImplementedError
 
-    def tap(self, room: Room, person: Person, message: Said, label: str) -> object:
+    def tap(self, room: Room, person: FakePerson, message: Said, label: str) -> object:
         """The same under a name that all fakes have."""
         return self.taps(room, person, message, label)
 

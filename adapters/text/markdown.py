@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from adapters.text.blocks import Block, Fence, Heading, Paragraph, Rule, Table
-from adapters.text.spans import Line, Span, Style
+from adapters.text.spans import Span, SpanBuilder, Style
 
 PARSED_CHARS = 30_000  # what follows is plain text: nobody reads it formatted, and parsing time stays bounded
 _NESTING = 20  # the parser drops the inside of what is nested deeper, so such text is not parsed at all
@@ -141,14 +141,14 @@ class _TokenReader:
 
 def _inline(tokens: Sequence[Token]) -> tuple[str, tuple[Span, ...]]:
     """The text inside of a block, and what is marked in it."""
-    line = Line()
+    line = SpanBuilder()
     opened: list[tuple[int, str]] = []
     for token in tokens:
         _take(token, line, opened)
     return line.read()
 
 
-def _take(token: Token, line: Line, opened: list[tuple[int, str]]) -> None:
+def _take(token: Token, line: SpanBuilder, opened: list[tuple[int, str]]) -> None:
     kind, _, edge = token.type.rpartition("_")
     match kind, edge:
         case "strong" | "em" | "s" | "link", "open":

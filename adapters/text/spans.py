@@ -38,7 +38,7 @@ def cut_spans(spans: Sequence[Span], start: int, end: int) -> tuple[Span, ...]:
     )
 
 
-class Line:
+class SpanBuilder:
     """Text and spans of one block, while they are being read."""
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ from adapters.base import (
 from adapters.payload import parts
 from adapters.whatsapp.client import CloudApi
 from adapters.whatsapp.config import WhatsAppConfig
-from adapters.whatsapp.errors import Refused
+from adapters.whatsapp.errors import WhatsAppRefusal
 from adapters.whatsapp.normalize import events, normalize
 from adapters.whatsapp.render import render
 from sessions.keys import Address, ChatKind, Platform, Sender, whatsapp_id
@@ -107,7 +107,7 @@ class WhatsApp(
     async def check(self) -> str:
         try:
             found = await self._api.get(self._number, fields="display_phone_number,verified_name")
-        except Refused as error:
+        except WhatsAppRefusal as error:
             raise Unauthorized(
                 f"WhatsApp does not know the number with the id in platforms.whatsapp.phone_number_id. {error}"
             ) from None
@@ -175,7 +175,7 @@ class WhatsApp(
         message = await self._message(address, piece)
         try:
             answer = await self._api.post(f"{self._number}/messages", message)
-        except Refused as refusal:
+        except WhatsAppRefusal as refusal:
             simpler = _simpler(message) if refusal.code in _TEXT_REFUSED else None
             if simpler is None:
                 raise
@@ -239,7 +239,7 @@ class WhatsApp(
         menu = [{"command_name": name, "command_description": about} for name, about in commands]
         try:
             await self._api.post(f"{self._number}/conversational_automation", {"commands": menu})
-        except (Refused, Unauthorized) as error:  # the menu needs a permission that messages do not need
+        except (WhatsAppRefusal, Unauthorized) as error:  # the menu needs a permission that messages do not need
             log.info("whatsapp.no_menu", reason=str(error))
         self._offered = commands
 

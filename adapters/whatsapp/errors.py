@@ -18,7 +18,7 @@ _LATER_KNOWN = {
 }
 
 
-class Refused(Undeliverable):
+class WhatsAppRefusal(Undeliverable):
     """The Cloud API refuses this call as it is."""
 
     def __init__(self, message: str, code: int) -> None:
@@ -54,7 +54,7 @@ def _known(status: int, code: int, error: Json, retry_after: str | None) -> Deli
         return TryLater("WhatsApp asks to wait.", after=_seconds(retry_after) or _WAIT[code])
     if code in _OUTAGE or status >= 500:
         return TryLater(f"WhatsApp has an outage ({code}).", after=_seconds(retry_after))
-    return Refused(_LATER_KNOWN.get(code) or f"WhatsApp refuses this: {_said(error)} ({code})", code)
+    return WhatsAppRefusal(_LATER_KNOWN.get(code) or f"WhatsApp refuses this: {_said(error)} ({code})", code)
 
 
 def failed_words(error: Json) -> str:

@@ -24,7 +24,7 @@ CACHE = Path(os.environ.get("HERMES_CLIENTS", Path.home() / ".cache" / "hermes-c
 
 
 @dataclass(frozen=True, kw_only=True)
-class Client:
+class ClientLibrary:
     name: str
     packages: tuple[str, ...]
     script: str = ""
@@ -40,27 +40,27 @@ class Client:
 
 
 CLIENTS = (
-    Client(name="openai", packages=("openai",), script="check_openai.py"),
-    Client(name="openai (npm)", packages=("openai",), script="check_openai.mjs"),
-    Client(name="langchain-openai", packages=("langchain-openai",), script="check_langchain.py"),
-    Client(
+    ClientLibrary(name="openai", packages=("openai",), script="check_openai.py"),
+    ClientLibrary(name="openai (npm)", packages=("openai",), script="check_openai.mjs"),
+    ClientLibrary(name="langchain-openai", packages=("langchain-openai",), script="check_langchain.py"),
+    ClientLibrary(
         name="@langchain/openai (npm)", packages=("@langchain/openai", "@langchain/core"), script="check_langchain.mjs"
     ),
-    Client(name="pydantic-ai", packages=("pydantic-ai-slim[openai]",), script="check_pydantic_ai.py"),
-    Client(name="openai-agents", packages=("openai-agents",), script="check_openai_agents.py"),
-    Client(name="litellm", packages=("litellm", "mcp"), script="check_litellm.py"),
-    Client(name="llm", packages=("llm",), script="check_llm.py"),
-    Client(name="instructor", packages=("instructor",), script="check_instructor.py"),
-    Client(name="ai-sdk (npm)", packages=("ai", "@ai-sdk/openai"), script="check_ai_sdk.mjs"),
+    ClientLibrary(name="pydantic-ai", packages=("pydantic-ai-slim[openai]",), script="check_pydantic_ai.py"),
+    ClientLibrary(name="openai-agents", packages=("openai-agents",), script="check_openai_agents.py"),
+    ClientLibrary(name="litellm", packages=("litellm", "mcp"), script="check_litellm.py"),
+    ClientLibrary(name="llm", packages=("llm",), script="check_llm.py"),
+    ClientLibrary(name="instructor", packages=("instructor",), script="check_instructor.py"),
+    ClientLibrary(name="ai-sdk (npm)", packages=("ai", "@ai-sdk/openai"), script="check_ai_sdk.mjs"),
 )
 
 SNIPPETS = tuple(
-    Client(name=f"{each.packages[0].partition('[')[0]} in {each.page}", packages=each.packages, snippet=each)
+    ClientLibrary(name=f"{each.packages[0].partition('[')[0]} in {each.page}", packages=each.packages, snippet=each)
     for each in snippets()
 )
 
 
-def install(client: Client) -> str:
+def install(client: ClientLibrary) -> str:
     """Into its own folder, once. Returns what went wrong."""
     done = client.folder / ".installed"
     if done.exists():
@@ -83,7 +83,7 @@ def install(client: Client) -> str:
     return ""
 
 
-def version(client: Client) -> str:
+def version(client: ClientLibrary) -> str:
     package = client.packages[0].partition("[")[0]
     if client.is_node:
         path = client.folder / "node_modules" / package / "package.json"
@@ -94,7 +94,7 @@ def version(client: Client) -> str:
     ).stdout.strip()
 
 
-def check(client: Client, url: str, key: str) -> tuple[str, str, str]:
+def check(client: ClientLibrary, url: str, key: str) -> tuple[str, str, str]:
     problem = install(client)
     if problem:
         return client.name, "", problem

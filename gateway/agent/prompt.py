@@ -16,7 +16,7 @@ from gateway.agent.system_prompt import core, newest_lines, whole_sentences
 from gateway.agent.tokens import Tokens
 from gateway.agent.transcript import as_turns, timed, valid
 from gateway.agent.window import NEW_MESSAGE_RESERVE, Shares, Window, fair_shares, shares
-from sessions.memory import Line, choose
+from sessions.memory import PromptNote, choose
 from sessions.records import Message, Role
 
 BESIDE = 64  # headings of the system prompt and the line about older messages
@@ -39,7 +39,7 @@ class Material:
     history: Sequence[Message]
     message_count: int
     run_id: str
-    notes: Sequence[Line] = ()
+    notes: Sequence[PromptNote] = ()
     digest: str = ""
     skills: Sequence[str] = ()
     folded_to: int = 0
@@ -63,7 +63,7 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _PromptPlan:
     """`kept_whole`: ids of messages that are not to be cut. `limits`: tokens of each other new message of a user."""
 
     tools: Sequence[JSON]
@@ -95,7 +95,7 @@ def build(
     return Built(request=request, size=size, cut=cut.cuts_of(own))
 
 
-def _context(material: Material, plan: _Plan, measure: Measure, shown: Sequence[Message]) -> str:
+def _context(material: Material, plan: _PromptPlan, measure: Measure, shown: Sequence[Message]) -> str:
     """What stands between the time and the new message: how much is missing above, and what a search has found of it."""
     start = shown[0].id if shown else 0
     gap = sum(material.folded_to < message.id < start for message in material.history if message.role is not Role.TOOL)
@@ -121,7 +121,7 @@ def _divide(material: Material) -> tuple[list[Message], list[Message]]:
     return list(history[:first]), list(history[first:])
 
 
-def _plan(material: Material, own: Sequence[Message], measure: Measure, window: Window) -> _Plan:
+def _plan(material: Material, own: Sequence[Message], measure: Measure, window: Window) -> _PromptPlan:
     given = _given(own, material.run_id) if material.exact else []
     new = measure.together(given)
     callers = measure.tools(material.callers_tools)
@@ -143,7 +143,7 @@ def _plan(material: Material, own: Sequence[Message], measure: Measure, window: 
         most = max(LEAST_MESSAGE, min(window.size // 2, left - left // 8))
         limits = dict(zip((each.id for each in users), fair_shares(costs, most), strict=True))
         left -= max(sum(limits.values()), min(NEW_MESSAGE_RESERVE, left // 4))
-    return _Plan(
+    return _PromptPlan(
         tools=[*tools, *material.callers_tools],
         core=said,
         shares=shares(left, window),
@@ -181,7 +181,7 @@ def _fits_small(tools: Sequence[JSON], beside: int, material: Material, measure:
     return measure.tools(tools) + said <= max(window.fixed, said + window.fixed // 3)
 
 
-def _system(material: Material, plan: _Plan, measure: Measure) -> str:
+def _system(material: Material, plan: _PromptPlan, measure: Measure) -> str:
     blocks = [plan.core]
     if skills := newest_lines(material.skills, plan.shares.skills, measure.text):
         blocks.append("Skills that are saved here; view one before you use it:\n" + "\n".join(skills))
@@ -194,7 +194,7 @@ def _system(material: Material, plan: _Plan, measure: Measure) -> str:
 
 
 class _Cutter:
-    def __init__(self, measure: Measure, plan: _Plan) -> None:
+    def __init__(self, measure: Measure, plan: _PromptPlan) -> None:
         self._measure = measure
         self._plan = plan
         self._shares = plan.shares

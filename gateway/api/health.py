@@ -10,9 +10,9 @@ from pydantic import ConfigDict
 
 from gateway.api.http.body import arriving
 from gateway.api.http.endpoint import (
-    Access,
     ApiCall,
     Endpoint,
+    EndpointAccess,
     EndpointAnswer,
     NoFields,
     RequestModel,
@@ -111,7 +111,7 @@ ENDPOINTS = (
         run=healthz,
         summary="Whether the process answers",
         tag="Operations",
-        door=Access.OPEN,
+        door=EndpointAccess.OPEN,
         answers={200: HealthAnswer},
     ),
     Endpoint(
@@ -120,7 +120,7 @@ ENDPOINTS = (
         run=readyz,
         summary="Whether every part has come up",
         tag="Operations",
-        door=Access.OPEN,
+        door=EndpointAccess.OPEN,
         answers={200: ReadyState, 503: ReadyState},
     ),
     Endpoint(
@@ -138,7 +138,7 @@ ENDPOINTS = (
         run=openapi,
         summary="This description",
         tag="Operations",
-        door=Access.HERE,
+        door=EndpointAccess.HERE,
         answers={200: "application/json"},
     ),
     Endpoint(
@@ -147,7 +147,7 @@ ENDPOINTS = (
         run=docs,
         summary="The same, to read",
         tag="Operations",
-        door=Access.HERE,
+        door=EndpointAccess.HERE,
         answers={200: "text/html"},
     ),
     Endpoint(
@@ -156,7 +156,7 @@ ENDPOINTS = (
         run=webhook,
         summary="Where a platform delivers; it signs what it sends",
         tag="Operations",
-        door=Access.HOOK,
+        door=EndpointAccess.HOOK,
         answers={200: None},
         refusals=(413, 415),
     ),
@@ -167,7 +167,7 @@ ENDPOINTS = (
         query=HandshakeQuery,
         summary="What a platform asks when the webhook is registered",
         tag="Operations",
-        door=Access.HOOK,
+        door=EndpointAccess.HOOK,
         answers={200: "text/plain"},
     ),
 )

@@ -42,7 +42,7 @@ class AccessDecision(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ChatAccess:
     rules: AccessRules
     paired: Paired = field(default_factory=Paired)
 

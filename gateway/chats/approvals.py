@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from gateway.commands import Chat
+from gateway.commands import CommandContext
 from gateway.observe.logging import get_logger
 from gateway.runs.replies import as_asked
 from gateway.texts import say
@@ -30,7 +30,7 @@ class WaitingQuestion:
     answered: bool
 
 
-def waiting_for(conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool) -> WaitingQuestion | None:
+def waiting_for(conn: Connection, inbound: Inbound, chat: CommandContext, *, allowed: bool) -> WaitingQuestion | None:
     """The question that this conversation waits with, or None. A message answers it if it comes from the chat and
     topic where the question was asked, in a group as a reply to the question or with a mention, and from somebody
     who may answer."""
@@ -49,7 +49,7 @@ def _replies_to_another(conn: Connection, inbound: Inbound, run: Run, ask: Ask) 
     return inbound.quote.message_id not in runs.card_names(conn, run, ask)
 
 
-def tell_held_up(conn: Connection, inbound: Inbound, chat: Chat, waiting: WaitingQuestion) -> None:
+def tell_held_up(conn: Connection, inbound: Inbound, chat: CommandContext, waiting: WaitingQuestion) -> None:
     """Tells the sender that the message is kept until the question is answered. Repeats the question where it was
     asked."""
     run, ask = waiting.run, waiting.ask
@@ -61,7 +61,7 @@ def tell_held_up(conn: Connection, inbound: Inbound, chat: Chat, waiting: Waitin
         outbox.put(conn, chat.route, body, chat.now, dedup_key=key, session_key=chat.session_key)
 
 
-def decide(conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool) -> str:
+def decide(conn: Connection, inbound: Inbound, chat: CommandContext, *, allowed: bool) -> str:
     """Records the decision of a tap, once. Returns the reply; empty when the edited card says enough. `allowed`:
     this person may approve."""
     _, _, rest = inbound.text.partition(":")
@@ -80,7 +80,7 @@ def decide(conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool) -> 
     return _too_late(ask, chat)
 
 
-def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: Chat) -> bool:
+def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: CommandContext) -> bool:
     """Checks that the question belongs to this chat, and to this person where everybody has a session: the data of
     a button can be forged."""
     run = runs.get(conn, ask.run_id)
@@ -92,7 +92,7 @@ def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: Chat) -> 
     return (asked.platform, asked.chat_id) == (here.platform, here.chat_id) and is_theirs
 
 
-def _too_late(ask: Ask, chat: Chat) -> str:
+def _too_late(ask: Ask, chat: CommandContext) -> str:
     """The reply when somebody else has decided already, or the run has ended."""
     if ask.answered_at is None or not ask.answered_by:
         return say("ask.nothing")

@@ -5,7 +5,7 @@ import asyncio
 from sqlalchemy import Connection
 
 from adapters.base import CatchesUp
-from gateway.chats.access import ANYBODY, Access
+from gateway.chats.access import ANYBODY, ChatAccess
 from sessions import outbox, positions
 from sessions.clock import now_ms
 from sessions.db import Database
@@ -18,7 +18,7 @@ REMEMBERED_MS = 30 * 24 * 3_600_000
 """Chats in which nothing was sent for so long are not looked at."""
 
 
-async def let_catch_up(database: Database, platform: str, adapter: CatchesUp, access: Access) -> None:
+async def let_catch_up(database: Database, platform: str, adapter: CatchesUp, access: ChatAccess) -> None:
     """Tells the adapter where it was left off, and where people may have written since."""
     since, chats = await database.write(_left_off, platform)
     users = sorted((access.rules.allowed_users | access.paired.users) - {ANYBODY})

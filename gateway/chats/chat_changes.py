@@ -5,7 +5,7 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from gateway.chats import undelivered
-from gateway.chats.access import Access
+from gateway.chats.access import ChatAccess
 from gateway.observe.logging import get_logger
 from sessions import aliases, inbox, outbox, overheard, people, store
 from sessions.clock import Clock
@@ -27,7 +27,7 @@ class ChatChanges:
         self._clock = clock
         self._joined: dict[tuple[str, str, str], None] = {}
 
-    async def take(self, inbound: Inbound, access: Access, *, has_access: bool) -> None:
+    async def take(self, inbound: Inbound, access: ChatAccess, *, has_access: bool) -> None:
         match inbound.kind:
             case InboundKind.MOVED:
                 await self._database.write(_move, inbound)
@@ -57,7 +57,7 @@ class ChatChanges:
         dead = await self._database.write(outbox.give_up_chat, address.platform, address.chat_id, why)
         log.info("chat.left", platform=address.platform, chat=address.chat_id, undelivered=dead)
 
-    def _failed(self, conn: Connection, inbound: Inbound, access: Access) -> None:
+    def _failed(self, conn: Connection, inbound: Inbound, access: ChatAccess) -> None:
         """A message that the platform had accepted did not arrive: it becomes undelivered, and the owner is told."""
         row = outbox.failed_later(conn, inbound.address.platform, inbound.message_id, inbound.text)
         if row is not None:
@@ -94,7 +94,7 @@ def _is_known(conn: Connection, platform: str, user_id: str) -> bool:
     return bool(store.recent(conn, key=key, limit=1)) or people.is_paired(conn, platform, user_id)
 
 
-def _taken_back(conn: Connection, inbound: Inbound, access: Access) -> None:
+def _taken_back(conn: Connection, inbound: Inbound, access: ChatAccess) -> None:
     """A message that nobody has read yet is forgotten; what was read stays said."""
     first = first_known(conn, inbound)
     key = str(access.key(first.address, first.sender))

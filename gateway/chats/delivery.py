@@ -18,7 +18,7 @@ from gateway.chats import undelivered
 from gateway.chats.closed_cards import CardEdit, edit_of
 from gateway.chats.rate_limit import RateLimiter
 from gateway.chats.reachability import Probes
-from gateway.chats.row_sender import Previews, RowSender, Sent, is_edit
+from gateway.chats.row_sender import Previews, RowSender, SentRow, is_edit
 from gateway.observe.logging import get_logger
 from gateway.observe.standstill import Standstills
 from sessions import leases, outbox, runs
@@ -180,7 +180,7 @@ class Delivery:
         (outbox.editing if edits else outbox.sending)(conn, row.id)
         return row, content
 
-    def _done(self, conn: Connection, row: OutRow, sent: Sent) -> OutRow | None:
+    def _done(self, conn: Connection, row: OutRow, sent: SentRow) -> OutRow | None:
         """Marks the row as sent and claims the next row of the chat."""
         now = self._clock()
         outbox.sent(conn, row.id, sent.message_id, now)
@@ -277,7 +277,7 @@ class Delivery:
             log.info("platform.sending", platform=self._platform)
         self.trouble = None
 
-    async def _succeeded(self, row: OutRow, sent: Sent) -> OutRow | None:
+    async def _succeeded(self, row: OutRow, sent: SentRow) -> OutRow | None:
         self._works()
         self._probes.forget(row)
         self._busy[row.chat] = self._claims

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection
 
 from adapters.base import HomePage
-from gateway.chats.access import ANYBODY, Access
+from gateway.chats.access import ANYBODY, ChatAccess
 from gateway.commands.base import label
 from gateway.runs.replies import approval_card, as_asked, question_card
 from gateway.texts import say
@@ -16,7 +16,7 @@ from sessions.records import Ask, AskKind, RunStatus
 SHOWN = 5
 
 
-def home_page(conn: Connection, platform: str, user: Sender, access: Access, timezone: str, now: int) -> HomePage:
+def home_page(conn: Connection, platform: str, user: Sender, access: ChatAccess, timezone: str, now: int) -> HomePage:
     """For somebody without access, the page says no more than that."""
     if not access.is_allowed(user):
         return HomePage(about=say("home.about"), access=say("home.no_access"))
@@ -30,7 +30,7 @@ def home_page(conn: Connection, platform: str, user: Sender, access: Access, tim
     return HomePage(about=say("home.about"), access=_who(access), sessions=sessions, questions=_waiting(conn, key))
 
 
-def _who(access: Access) -> str:
+def _who(access: ChatAccess) -> str:
     users = access.rules.allowed_users | access.paired.users
     if ANYBODY in users:
         return say("home.anybody")

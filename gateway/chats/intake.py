@@ -8,12 +8,12 @@ from enum import StrEnum
 from sqlalchemy import Connection
 
 from gateway.chats import pairing
-from gateway.chats.access import Access, AccessDecision, AccessRules, Paired
+from gateway.chats.access import AccessDecision, AccessRules, ChatAccess, Paired
 from gateway.chats.approvals import decide, tell_held_up, waiting_for
 from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
 from gateway.chats.edit_filter import EditFilter
 from gateway.chats.message_text import escape_speaker_marks, inbox_message, message_text, printable, shortened
-from gateway.commands import Chat, Command, Parsed, execute, find, parse
+from gateway.commands import Command, CommandContext, Parsed, execute, find, parse
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from sessions import aliases, inbox, outbox, overheard, people, runs
@@ -96,11 +96,11 @@ class Intake:
         """Reads paired people again at the next event: another process may have approved somebody."""
         self._paired = None
 
-    async def access(self, platform: str) -> Access:
+    async def access(self, platform: str) -> ChatAccess:
         paired = self._paired
         if paired is None:
             paired = self._paired = await self._database.read(_paired)
-        return Access(self._rules(platform), paired.get(platform, Paired()))
+        return ChatAccess(self._rules(platform), paired.get(platform, Paired()))
 
     async def deliver(self, inbound: Inbound) -> IntakeResult:
         """Returns what became of the event, when everything that must be kept is committed. Raises StateError when it could not
@@ -132,7 +132,7 @@ class Intake:
         outcome = IntakeOutcome.TAKEN if joined is None else IntakeOutcome.JOINED
         return IntakeResult(outcome=outcome, run_id=joined)
 
-    async def _placed(self, inbound: Inbound, access: Access) -> Inbound:
+    async def _placed(self, inbound: Inbound, access: ChatAccess) -> Inbound:
         """The message with what only the database knows: who the sender is, and whether we speak in its thread."""
         if inbound.same_as:
             await self._changes.join(inbound)
@@ -140,7 +140,7 @@ class Intake:
             return replace(inbound, mentioned=await self._database.read(_answered_in_thread, inbound, access))
         return inbound
 
-    async def _judge(self, inbound: Inbound, access: Access) -> AccessDecision:
+    async def _judge(self, inbound: Inbound, access: ChatAccess) -> AccessDecision:
         verdict = access.judge(inbound)
         if verdict in {AccessDecision.IGNORED, AccessDecision.STRANGER}:
             verdict = access.judge(await self._database.read(first_known, inbound))
@@ -150,7 +150,7 @@ class Intake:
 
     # --- one transaction each; they may run more than once ---
 
-    def _hello(self, conn: Connection, inbound: Inbound, access: Access) -> None:
+    def _hello(self, conn: Connection, inbound: Inbound, access: ChatAccess) -> None:
         """Says one line when we come into a group for the first time."""
         first = first_known(conn, inbound)
         key = str(access.key(first.address, first.sender))
@@ -158,7 +158,7 @@ class Intake:
         route = Route(address=inbound.address)
         outbox.put(conn, route, hello, self._clock(), dedup_key=_hello_key(first.address), session_key=key)
 
-    def _take(self, conn: Connection, inbound: Inbound, access: Access, verdict: AccessDecision) -> str | None:
+    def _take(self, conn: Connection, inbound: Inbound, access: ChatAccess, verdict: AccessDecision) -> str | None:
         """Takes one event in. Returns the id of the run that was active already and that the message joined."""
         first = first_known(conn, inbound)
         chat = self._chat(inbound, access.key(first.address, first.sender))
@@ -177,8 +177,8 @@ class Intake:
             return None
         return self._message(conn, inbound, chat, allowed=verdict is AccessDecision.ALLOWED)
 
-    def _chat(self, inbound: Inbound, key: SessionKey) -> Chat:
-        return Chat(
+    def _chat(self, inbound: Inbound, key: SessionKey) -> CommandContext:
+        return CommandContext(
             key=key,
             now=self._clock(),
             user=inbound.sender.name or inbound.sender.id,
@@ -192,7 +192,7 @@ class Intake:
             default_model=self._default_model(),
         )
 
-    def _message(self, conn: Connection, inbound: Inbound, chat: Chat, *, allowed: bool = True) -> str | None:
+    def _message(self, conn: Connection, inbound: Inbound, chat: CommandContext, *, allowed: bool = True) -> str | None:
         if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
             self._refuse(conn, inbound, chat, refusal)
             return None
@@ -217,14 +217,16 @@ class Intake:
             return say("limits.queue_full", count=count)
         return None
 
-    def _refuse(self, conn: Connection, inbound: Inbound, chat: Chat, refusal: str) -> None:
+    def _refuse(self, conn: Connection, inbound: Inbound, chat: CommandContext, refusal: str) -> None:
         """Replies with a refusal, at most once a minute for each conversation: a flood of messages must not become
         a flood of replies."""
         if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
             key = f"refused:{chat.session_key}:{chat.now // _MINUTE_MS}"
             self._put(conn, chat, OutboxBody(text=refusal), key)
 
-    def _command(self, conn: Connection, inbound: Inbound, chat: Chat, parsed: Parsed, *, allowed: bool) -> None:
+    def _command(
+        self, conn: Connection, inbound: Inbound, chat: CommandContext, parsed: Parsed, *, allowed: bool
+    ) -> None:
         if not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
             return
         command = find(parsed.name)
@@ -238,11 +240,11 @@ class Intake:
                 key = f"{inbound.dedup_key}:words"
                 self._message(conn, replace(inbound, text=parsed.argument, dedup_key=key), chat)
 
-    def _is_for_allowed(self, conn: Connection, chat: Chat, command: Command, argument: str) -> bool:
+    def _is_for_allowed(self, conn: Connection, chat: CommandContext, command: Command, argument: str) -> bool:
         at_work = runs.active(conn, chat.session_key) is not None
         return command.is_for_allowed(argument, at_work=at_work)
 
-    def _started(self, conn: Connection, inbound: Inbound, chat: Chat, code: str) -> None:
+    def _started(self, conn: Connection, inbound: Inbound, chat: CommandContext, code: str) -> None:
         """Answers /start, which clients send by themselves: a greeting in a DM, one line once in a group."""
         if inbound.address.kind is ChatKind.DM:
             self._reply(
@@ -252,27 +254,27 @@ class Intake:
             first = aliases.first_address(conn, inbound.address)
             self._put(conn, chat, OutboxBody(text=say("people.group_hello")), _hello_key(first))
 
-    def _once(self, conn: Connection, inbound: Inbound, chat: Chat, answer: str) -> None:
+    def _once(self, conn: Connection, inbound: Inbound, chat: CommandContext, answer: str) -> None:
         if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
             self._reply(conn, inbound, chat, answer)
 
-    def _reply(self, conn: Connection, inbound: Inbound, chat: Chat, answer: str) -> None:
+    def _reply(self, conn: Connection, inbound: Inbound, chat: CommandContext, answer: str) -> None:
         if answer:
             route = replace(chat.route, respond_to=inbound.respond_to) if chat.route is not None else None
             self._put(conn, replace(chat, route=route), OutboxBody(text=answer), f"reply:{inbound.dedup_key}")
 
-    def _put(self, conn: Connection, chat: Chat, out: OutboxBody, key: str) -> None:
+    def _put(self, conn: Connection, chat: CommandContext, out: OutboxBody, key: str) -> None:
         if chat.route is not None:
             outbox.put(conn, chat.route, out, chat.now, dedup_key=key, session_key=chat.session_key)
 
-    def _overhear(self, conn: Connection, inbound: Inbound, chat: Chat) -> None:
+    def _overhear(self, conn: Connection, inbound: Inbound, chat: CommandContext) -> None:
         said = escape_speaker_marks(shortened(message_text(inbound), overheard.MAX_CHARACTERS))
         if inbound.kind is InboundKind.EDIT:
             overheard.amend(conn, chat.session_key, inbound.message_id, said)
         elif inbound.kind is InboundKind.MESSAGE and inbound.text:
             overheard.hear(conn, chat.session_key, inbound.message_id, chat.user, said, chat.now)
 
-    def _edited(self, conn: Connection, inbound: Inbound, chat: Chat) -> None:
+    def _edited(self, conn: Connection, inbound: Inbound, chat: CommandContext) -> None:
         """An edit of an unread message changes it. Of one that is being worked on, the agent is told. Of an
         answered one, the sender is told, in a DM."""
         if inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
@@ -334,7 +336,7 @@ def _paired(conn: Connection) -> dict[str, Paired]:
     return found
 
 
-def _answered_in_thread(conn: Connection, inbound: Inbound, access: Access) -> bool:
+def _answered_in_thread(conn: Connection, inbound: Inbound, access: ChatAccess) -> bool:
     first = first_known(conn, inbound)
     return runs.answered_in(conn, str(access.key(first.address, first.sender)), inbound.address)
 
@@ -345,7 +347,7 @@ def _waits(conn: Connection, session_key: str) -> bool:
     return active is not None and active.status is RunStatus.WAITING
 
 
-def _messages(conn: Connection, inbound: Inbound, chat: Chat, answered: Ask | None) -> list[InboxMessage]:
+def _messages(conn: Connection, inbound: Inbound, chat: CommandContext, answered: Ask | None) -> list[InboxMessage]:
     """What a message adds to the journal. The answer to an approval is the bare text, so that "yes" stays "yes" when it
     is a reply."""
     if answered is not None and answered.kind is AskKind.APPROVAL and not inbound.forwarded_from:
@@ -355,7 +357,7 @@ def _messages(conn: Connection, inbound: Inbound, chat: Chat, answered: Ask | No
     return [*_earlier(conn, inbound, chat), inbox_message(inbound)]
 
 
-def _earlier(conn: Connection, inbound: Inbound, chat: Chat) -> list[InboxMessage]:
+def _earlier(conn: Connection, inbound: Inbound, chat: CommandContext) -> list[InboxMessage]:
     """What was overheard since the last message. Nothing for a repeated event, which would consume it."""
     if inbound.address.kind is ChatKind.DM or inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
         return []
@@ -364,7 +366,7 @@ def _earlier(conn: Connection, inbound: Inbound, chat: Chat) -> list[InboxMessag
 
 
 def _accept(
-    conn: Connection, chat: Chat, dedup_key: str, messages: list[InboxMessage], *, answers: bool = True
+    conn: Connection, chat: CommandContext, dedup_key: str, messages: list[InboxMessage], *, answers: bool = True
 ) -> Accepted:
     key, route = chat.session_key, chat.route
     new = NewInbox(dedup_key=dedup_key, session_key=key, messages=messages, route=route, answers=answers)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from adapters.base import Activity, Adapter, DeliveryError, Reacts, ShowsDrafts, ShowsStatus, ShowsTyping, TryLater
 from gateway.chats.rate_limit import RateLimiter
-from gateway.chats.shown_run import Preview, ShownRun, Stage, Status, Words
+from gateway.chats.shown_run import Preview, ShownRun, Stage, Status, WrittenText
 from gateway.observe.logging import get_logger
 from gateway.runs.live_events import LiveEvent, LiveEvents
 from gateway.texts import say
@@ -108,7 +108,7 @@ class Presence:
             case "afresh":
                 shown.words.text = ""
             case "tool":
-                shown.words = Words(tool=moment.text)
+                shown.words = WrittenText(tool=moment.text)
             case "tool_done":
                 shown.words.tool = ""
             case "ended":

@@ -21,7 +21,7 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentRow:
     """A message that has arrived. `was_preview`: it took the place of the preview of its run."""
 
     message_id: str
@@ -75,7 +75,7 @@ class RowSender:
             raise Undeliverable("there is nothing in it that could be sent")
         return pieces
 
-    async def send(self, row: OutRow, content: Piece | CardEdit, draft: str | None) -> Sent | None:
+    async def send(self, row: OutRow, content: Piece | CardEdit, draft: str | None) -> SentRow | None:
         """Sends the row, or finishes its preview. None: the preview cannot become this message, which must be sent."""
         address = row.address.address
         if isinstance(content, CardEdit):
@@ -85,14 +85,14 @@ class RowSender:
             if receipt is None:
                 return None
             self._previews.became(row.run_id or "")
-            return Sent(message_id=receipt.message_id, was_preview=True)
+            return SentRow(message_id=receipt.message_id, was_preview=True)
         if isinstance(self._adapter, SendsOnce):
             receipt = await self._adapter.send_once(address, content, row.dedup_key)
         else:
             receipt = await self._adapter.send(address, content)
-        return Sent(message_id=receipt.message_id)
+        return SentRow(message_id=receipt.message_id)
 
-    async def _edit(self, card: CardEdit, address: Address) -> Sent:
+    async def _edit(self, card: CardEdit, address: Address) -> SentRow:
         """Edits a card that is closed. A card that is gone or cannot be edited is left as it is."""
         if card.message_id and isinstance(self._adapter, EditsMessages):
             pieces = self._render(Outbound(address=address, text=card.text))
@@ -100,7 +100,7 @@ class RowSender:
                 await self._adapter.edit(address, card.message_id, pieces[min(card.part, len(pieces)) - 1])
             except Undeliverable as error:
                 log.debug("card.left", error=str(error))
-        return Sent(message_id=card.message_id)
+        return SentRow(message_id=card.message_id)
 
 
 def is_edit(row: OutRow) -> bool:

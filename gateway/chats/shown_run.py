@@ -35,7 +35,7 @@ class Status:
 
 
 @dataclass(slots=True)
-class Words:
+class WrittenText:
     """What the agent has written in this step, or the tool that it uses."""
 
     text: str = ""
@@ -60,7 +60,7 @@ class ShownRun:
     route: Route
     began: float
     stage: Stage = Stage.GROWING
-    words: Words = field(default_factory=Words)
+    words: WrittenText = field(default_factory=WrittenText)
     heading: str = ""  # what stands above the words
     preview: Preview | None = None
     status: Status | None = None  # None: nothing stands beside the chat

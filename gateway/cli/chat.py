@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from gateway.app import App, open_app, running
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.conversation import Conversation, RunOutcome, leaving, why_it_failed
+from gateway.cli.conversation import RunOutcome, TerminalConversation, leaving, why_it_failed
 from gateway.cli.error_messages import Wrong
 from gateway.commands.base import label, last_words
 from gateway.config.load import load
@@ -88,7 +88,7 @@ async def _chat(cli: Cli, question: str | None, newest: bool, resume: str | None
     async with open_app(cli.home, loaded, mine=wanted.__contains__, pause=PAUSE if sys.stdout.isatty() else 0) as app:
         key, resumed = await app.database.write(_choose, newest, resume)
         wanted.append(str(key))
-        conversation = Conversation(app, key, moved=wanted.append)
+        conversation = TerminalConversation(app, key, moved=wanted.append)
         unfinished = await conversation.active()
         async with leaving(conversation, to_stderr=question is not None and not sys.stdout.isatty()), running(app):
             if question is None:
@@ -116,7 +116,7 @@ def _choose(conn: Connection, newest: bool, resume: str | None) -> tuple[Session
 
 
 @asynccontextmanager
-async def _interruptible(app: App, conversation: Conversation) -> AsyncGenerator[None]:
+async def _interruptible(app: App, conversation: TerminalConversation) -> AsyncGenerator[None]:
     """Ctrl-C ends the answer; what was done so far is kept."""
     try:
         yield
@@ -126,7 +126,7 @@ async def _interruptible(app: App, conversation: Conversation) -> AsyncGenerator
         raise
 
 
-async def _ask_once(conversation: Conversation, question: str) -> int:
+async def _ask_once(conversation: TerminalConversation, question: str) -> int:
     from gateway.cli.preview import previewing
     from gateway.cli.screen import Screen
 
@@ -142,7 +142,7 @@ async def _ask_once(conversation: Conversation, question: str) -> int:
             screen.flush()
 
 
-async def _exchange(conversation: Conversation, text: str, show: Callable[[RunOutcome], None]) -> int:
+async def _exchange(conversation: TerminalConversation, text: str, show: Callable[[RunOutcome], None]) -> int:
     """Say it and show what comes of it; a command may set the agent to work, too. Returns the exit code."""
     reply = await conversation.command(text)
     if reply is not None and reply.text:
@@ -166,7 +166,7 @@ def _print(outcome: RunOutcome) -> None:
 
 
 async def _talk(
-    app: App, conversation: Conversation, home: Path, resumed: Session | None, unfinished: Run | None
+    app: App, conversation: TerminalConversation, home: Path, resumed: Session | None, unfinished: Run | None
 ) -> int:
     """`unfinished`: what a crash has left; it may be over before the terminal is up."""
     from gateway.cli.screen import Screen

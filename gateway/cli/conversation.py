@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from gateway.app import App
 from gateway.cli.context import program
-from gateway.commands import Chat, Parsed, execute, find, parse
+from gateway.commands import CommandContext, Parsed, execute, find, parse
 from gateway.commands.base import label
 from gateway.runs.live_events import LiveEvent
 from gateway.texts import say
@@ -30,7 +30,7 @@ _NO_MORE_ASKS = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class CommandReply:
     """What a command said and did: `works` is the run that it set to work, `ended` the one that it ended."""
 
     text: str
@@ -68,7 +68,7 @@ class RunChanges:
         self._changed.clear()
 
 
-class Conversation:
+class TerminalConversation:
     """`moved` hears the key of another session when the person goes back to that one."""
 
     def __init__(self, app: App, key: SessionKey, moved: Callable[[str], None] = lambda _: None) -> None:
@@ -90,13 +90,13 @@ class Conversation:
         accepted = await self.app.database.write(_say, self._opening, self.key, secrets.token_hex(8), text)
         return accepted.run_id or ""
 
-    async def command(self, text: str) -> Reply | None:
+    async def command(self, text: str) -> CommandReply | None:
         """The house's answer; None for text that is meant for the agent."""
         parsed = parse(text)
         if parsed is None:
             return None
         went: list[str] = []
-        chat = Chat(
+        chat = CommandContext(
             key=SessionKey.parse(self.key),
             now=now_ms(),
             user="you",
@@ -167,7 +167,7 @@ class Conversation:
 
 
 @contextlib.asynccontextmanager
-async def leaving(conversation: Conversation, *, to_stderr: bool = False) -> AsyncGenerator[None]:
+async def leaving(conversation: TerminalConversation, *, to_stderr: bool = False) -> AsyncGenerator[None]:
     """Afterwards, say which session this was and how to come back."""
     try:
         yield
@@ -208,7 +208,7 @@ def _chosen(conn: Connection, key: str, text: str) -> str:
     return numbered.get(text.strip(), text)
 
 
-def _obey(conn: Connection, chat: Chat, parsed: Parsed) -> Reply:
+def _obey(conn: Connection, chat: CommandContext, parsed: Parsed) -> CommandReply:
     before = runs.active(conn, chat.session_key)
     text = execute(conn, chat, parsed)
     command = find(parsed.name)
@@ -217,7 +217,7 @@ def _obey(conn: Connection, chat: Chat, parsed: Parsed) -> Reply:
     after = runs.active(conn, chat.session_key)
     same = before is not None and after is not None and before.id == after.id
     changed = after is not None and not (same and before and before.status is after.status)
-    return Reply(
+    return CommandReply(
         text=text,
         works=after.id if after and changed and after.status is RunStatus.RUNNING else None,
         ended=before.id if before and not same else None,

@@ -128,13 +128,13 @@ async def _console(cli: Cli, app: App) -> None:
 
 
 async def _talk(cli: Cli, app: App) -> None:
-    from gateway.cli.conversation import Conversation, leaving
+    from gateway.cli.conversation import TerminalConversation, leaving
     from gateway.cli.screen import Screen
     from gateway.cli.terminal import Terminal
 
     key = SessionKey.cli(ids.session_id(now_ms()))
     app.dispatch.also(str(key))
-    conversation, screen = Conversation(app, key, moved=app.dispatch.also), Screen()
+    conversation, screen = TerminalConversation(app, key, moved=app.dispatch.also), Screen()
     if (waits := await conversation.waits()) is not None:
         screen.dim(waits)
     async with leaving(conversation):

@@ -36,7 +36,7 @@ SHOWN = 3
 def status(cli: Cli, wants_json: bool) -> None:
     """How the running daemon is. Ends with 1 when none runs."""
     with opened_if_there(cli) as database:
-        found = database.read_now(_look, _rules(cli)) if database is not None else _Found()
+        found = database.read_now(_look, _rules(cli)) if database is not None else _HomeState()
     now = now_ms()
     if wants_json:
         click.echo(as_json(_facts(found, now)))
@@ -47,7 +47,7 @@ def status(cli: Cli, wants_json: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _HomeState:
     """`jobs`, `resets`: those that come next, the first in front."""
 
     workers: Sequence[WorkerRow] = ()
@@ -70,8 +70,8 @@ def _rules(cli: Cli) -> ResetRules | None:
         return None
 
 
-def _look(conn: Connection, rules: ResetRules | None) -> _Found:
-    return _Found(
+def _look(conn: Connection, rules: ResetRules | None) -> _HomeState:
+    return _HomeState(
         workers=workers.everyone(conn),
         leases=workers.held_leases(conn, now_ms()),
         numbers=gauges.look(conn),
@@ -81,7 +81,7 @@ def _look(conn: Connection, rules: ResetRules | None) -> _Found:
     )
 
 
-def _facts(found: _Found, now: int) -> dict[str, Any]:
+def _facts(found: _HomeState, now: int) -> dict[str, Any]:
     numbers = found.numbers
     return {
         "running": found.is_running(now),
@@ -119,7 +119,7 @@ def _facts(found: _Found, now: int) -> dict[str, Any]:
     }
 
 
-def _lines(cli: Cli, found: _Found, now: int) -> Iterator[str]:
+def _lines(cli: Cli, found: _HomeState, now: int) -> Iterator[str]:
     numbers = found.numbers
     if not found.workers:
         yield f"No gateway runs on {cli.home}. `hermes gateway run` starts one."

@@ -14,7 +14,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import StdoutProxy
 
 from gateway.cli.completion import CommandCompleter
-from gateway.cli.conversation import Conversation
+from gateway.cli.conversation import TerminalConversation
 from gateway.cli.error_messages import sentence
 from gateway.cli.screen import Screen
 from gateway.texts import say
@@ -29,7 +29,7 @@ PROMPT = "you › "
 class Terminal:
     """`run` until the user leaves. `started` is called once the prompt is up."""
 
-    def __init__(self, conversation: Conversation, home: Path, screen: Screen) -> None:
+    def __init__(self, conversation: TerminalConversation, home: Path, screen: Screen) -> None:
         self._conversation = conversation
         self._screen = screen
         self._working_since: float | None = None

@@ -16,7 +16,7 @@ _LABEL = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chat:
+class CommandContext:
     """Where a command was given, and by whom. `of_source`: the terminal, where every session has a key of its own, so that all of them
     are those of this place; `moved` hears the key of the one that is gone back to."""
 
@@ -36,7 +36,7 @@ class Chat:
         return str(self.key)
 
 
-Function = Callable[[Connection, Chat, str], str]
+Function = Callable[[Connection, CommandContext, str], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,5 +86,5 @@ def _words(conn: Connection, session: Session, *, newest: bool) -> str:
     return text if len(text) <= _LABEL else text[: _LABEL - 1].rstrip() + "…"
 
 
-def current(conn: Connection, chat: Chat) -> Session | None:
+def current(conn: Connection, chat: CommandContext) -> Session | None:
     return store.active(conn, chat.session_key)

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection
 
-from gateway.commands.base import Chat, current, label, last_words
+from gateway.commands.base import CommandContext, current, label, last_words
 from gateway.texts import say
 from gateway.texts.times import when
 from sessions import runs, store
@@ -13,7 +13,7 @@ LISTED = 8
 MOST_UNDONE = 100
 
 
-def new(conn: Connection, chat: Chat, _: str) -> str:
+def new(conn: Connection, chat: CommandContext, _: str) -> str:
     _end_run(conn, chat)
     session = current(conn, chat)
     if session is not None:
@@ -23,14 +23,14 @@ def new(conn: Connection, chat: Chat, _: str) -> str:
     return say("session.new")
 
 
-def sessions(conn: Connection, chat: Chat, _: str) -> str:
+def sessions(conn: Connection, chat: CommandContext, _: str) -> str:
     found = _here(conn, chat)[:LISTED]
     if not found:
         return say("session.resume_none")
     return "\n".join(_line(conn, chat, number, session) for number, session in enumerate(found, 1))
 
 
-def _line(conn: Connection, chat: Chat, number: int, session: Session) -> str:
+def _line(conn: Connection, chat: CommandContext, number: int, session: Session) -> str:
     here = " (this one)" if _is_current(chat, session) else ""
     return f"{number}. {label(conn, session)}, {when(_last(session), chat.now, chat.timezone)}{here}"
 
@@ -39,7 +39,7 @@ def _last(session: Session) -> int:
     return session.last_user_at or session.started_at
 
 
-def _here(conn: Connection, chat: Chat) -> list[Session]:
+def _here(conn: Connection, chat: CommandContext) -> list[Session]:
     """Newest first; what has not been said a word in is not worth going back to."""
     if chat.of_source is None:
         return store.recent(conn, key=chat.session_key, limit=100)
@@ -47,11 +47,11 @@ def _here(conn: Connection, chat: Chat) -> list[Session]:
     return [session for session in found if session.message_count]
 
 
-def _is_current(chat: Chat, session: Session) -> bool:
+def _is_current(chat: CommandContext, session: Session) -> bool:
     return session.session_key == chat.session_key and session.ended_at is None
 
 
-def resume(conn: Connection, chat: Chat, wanted: str) -> str:
+def resume(conn: Connection, chat: CommandContext, wanted: str) -> str:
     """Finds the session by its number in the list of /sessions, its id, a prefix of its id, or its title."""
     here = _here(conn, chat)
     earlier = [session for session in here if not _is_current(chat, session)]
@@ -84,14 +84,14 @@ def _chosen(conn: Connection, here: list[Session], earlier: list[Session], wante
     return (by_id or by_title or [None])[0]
 
 
-def title(conn: Connection, chat: Chat, text: str) -> str:
+def title(conn: Connection, chat: CommandContext, text: str) -> str:
     if not text:
         return say("command.usage", usage="/title TEXT")
     session = runs.open_session(conn, chat.key, chat.opening, chat.now)
     return say("session.titled", title=store.rename(conn, session.id, text))
 
 
-def undo(conn: Connection, chat: Chat, number: str) -> str:
+def undo(conn: Connection, chat: CommandContext, number: str) -> str:
     """Takes back the last exchange, or the last so many as there are."""
     if number and not (number.isdecimal() and 0 < int(number) <= MOST_UNDONE):
         return say("command.usage", usage="/undo or /undo 3")
@@ -110,7 +110,7 @@ def undo(conn: Connection, chat: Chat, number: str) -> str:
             return say("run.undone_many", count=taken)
 
 
-def retry(conn: Connection, chat: Chat, _: str) -> str:
+def retry(conn: Connection, chat: CommandContext, _: str) -> str:
     """Answers the last message again. The command itself says nothing: the answer follows."""
     active = runs.active(conn, chat.session_key)
     session = current(conn, chat)
@@ -126,7 +126,7 @@ def retry(conn: Connection, chat: Chat, _: str) -> str:
     return ""
 
 
-def _end_run(conn: Connection, chat: Chat) -> None:
+def _end_run(conn: Connection, chat: CommandContext) -> None:
     active = runs.active(conn, chat.session_key)
     if active is not None:
         runs.stop(conn, active.id, chat.now)

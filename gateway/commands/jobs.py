@@ -3,7 +3,7 @@
 from sqlalchemy import Connection
 
 from gateway.agent.tools.schedule import line_of
-from gateway.commands.base import Chat, current
+from gateway.commands.base import CommandContext, current
 from gateway.texts import say
 from sessions import jobs
 from sessions.errors import Invalid, NotFound
@@ -13,7 +13,7 @@ LISTED = 20
 _ACTIONS = ("pause", "resume", "run", "delete")
 
 
-def show(conn: Connection, chat: Chat, argument: str) -> str:
+def show(conn: Connection, chat: CommandContext, argument: str) -> str:
     """The jobs of this chat, or (`pause ID` and the like) what is done with one."""
     found = jobs.listing(conn, ns=_origin(conn, chat))
     if argument:
@@ -23,7 +23,7 @@ def show(conn: Connection, chat: Chat, argument: str) -> str:
     return "\n".join([*(f"- {line_of(job, chat.timezone)}" for job in found[:LISTED]), "", say("job.how")])
 
 
-def _act(conn: Connection, chat: Chat, found: list[Job], argument: str) -> str:
+def _act(conn: Connection, chat: CommandContext, found: list[Job], argument: str) -> str:
     action, _, wanted = argument.partition(" ")
     if action not in _ACTIONS or not wanted.strip():
         return say("command.usage", usage="/jobs pause|resume|run|delete ID")
@@ -45,6 +45,6 @@ def _act(conn: Connection, chat: Chat, found: list[Job], argument: str) -> str:
     return say(f"job.did_{action}", name=job.name)
 
 
-def _origin(conn: Connection, chat: Chat) -> str:
+def _origin(conn: Connection, chat: CommandContext) -> str:
     session = current(conn, chat)
     return session.ns if session else chat.opening.ns or chat.key.namespace

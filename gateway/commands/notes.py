@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Connection
 
 from gateway.agent.memory.checks import sentences_of
-from gateway.commands.base import Chat, current
+from gateway.commands.base import CommandContext, current
 from gateway.texts import say
 from sessions import memory, store
 from sessions.db.query import stems
@@ -18,7 +18,7 @@ LONGEST_QUOTE = 120
 _DIGITS = 18
 
 
-def notes(conn: Connection, chat: Chat, _: str) -> str:
+def notes(conn: Connection, chat: CommandContext, _: str) -> str:
     """Each note with its number, since when it is known, and from which words."""
     ns = namespace_of(conn, chat)
     everything = memory.open_notes(conn, ns)
@@ -32,7 +32,7 @@ def notes(conn: Connection, chat: Chat, _: str) -> str:
     return "\n".join([*lines, "", say("memory.how_to_forget")])
 
 
-def _line(conn: Connection, chat: Chat, note: Observation, before: Observation | None) -> str:
+def _line(conn: Connection, chat: CommandContext, note: Observation, before: Observation | None) -> str:
     text = f"{note.text}, because {note.cause}" if note.cause else note.text
     facts = [*([say("memory.since", when=note.happened)] if note.happened else ()), _origin(conn, chat, note)]
     if before is not None:
@@ -40,7 +40,7 @@ def _line(conn: Connection, chat: Chat, note: Observation, before: Observation |
     return say("memory.line", number=note.id, text=text, since="; ".join(facts))
 
 
-def _origin(conn: Connection, chat: Chat, note: Observation) -> str:
+def _origin(conn: Connection, chat: CommandContext, note: Observation) -> str:
     """When and where it was said, and in which words, unless they are those of the note."""
     source = next(iter(store.messages_of(conn, note.src[-1:])), None)
     day = _day(source.created_at if source else note.said_at, chat)
@@ -76,14 +76,14 @@ def _place(source: str) -> str:
             return say("memory.on_platform", platform="WhatsApp" if source == Source.WHATSAPP else source.title())
 
 
-def _day(moment: int, chat: Chat) -> str:
+def _day(moment: int, chat: CommandContext) -> str:
     zone = ZoneInfo(chat.timezone)
     then = datetime.fromtimestamp(moment / 1000, UTC).astimezone(zone)
     now = datetime.fromtimestamp(chat.now / 1000, UTC).astimezone(zone)
     return f"{then.day} {then:%b}" if then.year == now.year else f"{then.day} {then:%b} {then.year}"
 
 
-def forget(conn: Connection, chat: Chat, number: str) -> str:
+def forget(conn: Connection, chat: CommandContext, number: str) -> str:
     """Removes the note with this number everywhere."""
     digits = number.removeprefix("o")
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > _DIGITS:
@@ -95,7 +95,7 @@ def forget(conn: Connection, chat: Chat, number: str) -> str:
     return say("memory.forgotten", number=digits)
 
 
-def namespace_of(conn: Connection, chat: Chat) -> str:
+def namespace_of(conn: Connection, chat: CommandContext) -> str:
     """Looking at it opens no session."""
     session = current(conn, chat)
     return session.ns if session else chat.opening.ns or chat.key.namespace

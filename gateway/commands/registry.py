@@ -5,12 +5,12 @@ import difflib
 from sqlalchemy import Connection
 
 from gateway.commands import conversation, jobs, notes, work
-from gateway.commands.base import Chat, Command, Parsed
+from gateway.commands.base import Command, CommandContext, Parsed
 from gateway.texts import say
 from sessions import inbox
 
 
-def _help(_: Connection, __: Chat, ___: str) -> str:
+def _help(_: Connection, __: CommandContext, ___: str) -> str:
     return "\n".join(
         f"/{command.name}{' ' + command.usage if command.usage else ''} – {command.about}" for command in COMMANDS
     )
@@ -84,7 +84,7 @@ def find(name: str) -> Command | None:
     return _BY_NAME.get(name)
 
 
-def execute(conn: Connection, chat: Chat, parsed: Parsed) -> str:
+def execute(conn: Connection, chat: CommandContext, parsed: Parsed) -> str:
     """Runs the command. Returns its reply; empty when its effect is reply enough. An unknown name gets a hint."""
     command = find(parsed.name)
     if command is None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sqlalchemy import Connection
 
 from gateway.agent.models.practice import NAME as PRACTICE
-from gateway.commands.base import Chat, current, label
+from gateway.commands.base import CommandContext, current, label
 from gateway.texts import say
 from gateway.texts.times import span, when
 from sessions import asks, runs, store, workers
@@ -15,14 +15,14 @@ from sessions.records import AskKind, Run, RunStatus, Session
 from sessions.workers import WorkerState
 
 
-def stop(conn: Connection, chat: Chat, _: str) -> str:
+def stop(conn: Connection, chat: CommandContext, _: str) -> str:
     active = runs.active(conn, chat.session_key)
     if active is None or not runs.stop(conn, active.id, chat.now):
         return say("run.nothing_to_stop")
     return say("run.stopped")
 
 
-def status(conn: Connection, chat: Chat, _: str) -> str:
+def status(conn: Connection, chat: CommandContext, _: str) -> str:
     active = runs.active(conn, chat.session_key)
     if active is not None:
         return _busy(conn, chat, active)
@@ -39,7 +39,7 @@ def status(conn: Connection, chat: Chat, _: str) -> str:
     return "\n".join([ready, *_for_the_owner(conn, chat)])
 
 
-def _for_the_owner(conn: Connection, chat: Chat) -> Iterator[str]:
+def _for_the_owner(conn: Connection, chat: CommandContext) -> Iterator[str]:
     """What is wrong with the gateway; others are not told."""
     if chat.key.namespace != OWNER_NAMESPACE:
         return
@@ -48,7 +48,7 @@ def _for_the_owner(conn: Connection, chat: Chat) -> Iterator[str]:
             yield from row.report.get("alerts", ())
 
 
-def _next_reset(chat: Chat, session: Session) -> str | None:
+def _next_reset(chat: CommandContext, session: Session) -> str | None:
     """When the conversation starts afresh if nobody writes before; None: it does not."""
     policy, last = chat.opening.reset, session.last_user_at
     if policy is None or last is None or (moment := next_reset(last, policy, chat.now)) is None:
@@ -56,7 +56,7 @@ def _next_reset(chat: Chat, session: Session) -> str | None:
     return when(moment, chat.now, chat.timezone) if moment > chat.now else say("status.with_next")
 
 
-def _busy(conn: Connection, chat: Chat, run: Run) -> str:
+def _busy(conn: Connection, chat: CommandContext, run: Run) -> str:
     if run.status is RunStatus.WAITING:
         ask = asks.open_of(conn, run.id)
         return say("ask.waiting", question=ask.question if ask else "")
@@ -68,15 +68,15 @@ def _busy(conn: Connection, chat: Chat, run: Run) -> str:
     return say("status.busy", for_=working, step=run.steps + 1, what=what)
 
 
-def approve(conn: Connection, chat: Chat, _: str) -> str:
+def approve(conn: Connection, chat: CommandContext, _: str) -> str:
     return _decide(conn, chat, "yes", approved=True)
 
 
-def deny(conn: Connection, chat: Chat, reason: str) -> str:
+def deny(conn: Connection, chat: CommandContext, reason: str) -> str:
     return _decide(conn, chat, reason or "no", approved=False)
 
 
-def _decide(conn: Connection, chat: Chat, answer: str, *, approved: bool) -> str:
+def _decide(conn: Connection, chat: CommandContext, answer: str, *, approved: bool) -> str:
     active = runs.active(conn, chat.session_key)
     ask = asks.open_of(conn, active.id) if active else None
     if active is None or ask is None or ask.kind is not AskKind.APPROVAL:
@@ -89,7 +89,7 @@ def _decide(conn: Connection, chat: Chat, answer: str, *, approved: bool) -> str
     )
 
 
-def model(conn: Connection, chat: Chat, name: str) -> str:
+def model(conn: Connection, chat: CommandContext, name: str) -> str:
     if not name:
         session = current(conn, chat)
         return say("model.current", name=(session and session.chosen_model) or chat.default_model)
@@ -101,7 +101,7 @@ def model(conn: Connection, chat: Chat, name: str) -> str:
     return say("model.changed", name=chosen or chat.default_model)
 
 
-def usage(conn: Connection, chat: Chat, _: str) -> str:
+def usage(conn: Connection, chat: CommandContext, _: str) -> str:
     session = current(conn, chat)
     if session is None:
         return say("status.fresh")

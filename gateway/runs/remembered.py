@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from sessions import memory
-from sessions.memory import Line
+from sessions.memory import PromptNote
 
 _KEPT = 128
 
@@ -16,7 +16,7 @@ _KEPT = 128
 class Remembered:
     """Notes in order, and the digest."""
 
-    notes: Sequence[Line] = ()
+    notes: Sequence[PromptNote] = ()
     digest: str = ""
 
 

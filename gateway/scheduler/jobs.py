@@ -30,7 +30,7 @@ ON_TIME_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _JobPlan:
     """What is to happen with a job, as far as it can be said before the transaction."""
 
     job: Job
@@ -66,7 +66,7 @@ class Jobs:
         for job in await self._database.read(jobs.to_tell):
             await self._database.write(_tell_owner, job, self._platforms(), now)
 
-    async def _fire(self, plan: _Plan, now: int) -> None:
+    async def _fire(self, plan: _JobPlan, now: int) -> None:
         fired = await self._database.write(_fire, plan, now)
         if fired is None:
             return
@@ -78,9 +78,9 @@ class Jobs:
             self._fired(fired.outcome.value)
 
 
-def _plan(job: Job, now: int) -> _Plan:
+def _plan(job: Job, now: int) -> _JobPlan:
     if job.run_soon_at is not None or job.next_run_at is None:
-        return _Plan(job=job, slot=now, outcome=SlotOutcome.MANUAL, following=job.next_run_at, notice="")
+        return _JobPlan(job=job, slot=now, outcome=SlotOutcome.MANUAL, following=job.next_run_at, notice="")
     moments = job.moments
     slot = moments.last(now, job.next_run_at)
     if now - slot <= ON_TIME_MS:
@@ -88,10 +88,10 @@ def _plan(job: Job, now: int) -> _Plan:
     else:
         outcome = SlotOutcome.MADE_UP if moments.may_make_up(slot, now) else SlotOutcome.MISSED
     missed = say("job.missed", name=job.name, when=when(slot, now, job.timezone))
-    return _Plan(job=job, slot=slot, outcome=outcome, following=moments.after(max(slot, now)), notice=missed)
+    return _JobPlan(job=job, slot=slot, outcome=outcome, following=moments.after(max(slot, now)), notice=missed)
 
 
-def _fire(conn: Connection, plan: _Plan, now: int) -> Fired | None:
+def _fire(conn: Connection, plan: _JobPlan, now: int) -> Fired | None:
     job, route = plan.job, target_of(conn, plan.job)
     fired = jobs.fire(
         conn,

@@ -43,7 +43,7 @@ def take_touched(conn: Connection) -> frozenset[Touch]:
     return frozenset(conn.info.pop("touched", ()))
 
 
-class Job(Generic[T]):
+class QueuedWrite(Generic[T]):
     """A waiting function and the future of its result, on an event loop or for a thread."""
 
     __slots__ = ("_future", "_loop", "_work")
@@ -73,7 +73,7 @@ class Job(Generic[T]):
             self._future.set_result(result)  # pyright: ignore[reportArgumentType]  # no error: it is a T
 
 
-Outcome = tuple[Job[Any], Any, BaseException | None]
+Outcome = tuple[QueuedWrite[Any], Any, BaseException | None]
 
 
 def _settle_all(outcomes: list[Outcome]) -> None:
@@ -116,7 +116,7 @@ class Backend(Protocol):
 
     def read(self) -> "contextlib.AbstractContextManager[Connection]": ...
 
-    def submit(self, job: "Job[Any]") -> None: ...
+    def submit(self, job: "QueuedWrite[Any]") -> None: ...
 
     def shrink(self) -> None: ...
 
@@ -156,7 +156,7 @@ class Database(ReadsAndWrites):
 
     async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Returns once it is on disk."""
-        job = Job(lambda conn: work(conn, *args, **kwargs), asyncio.get_running_loop())
+        job = QueuedWrite(lambda conn: work(conn, *args, **kwargs), asyncio.get_running_loop())
         self._backend.submit(job)
         with self._noting_trouble():
             result = await job.future
@@ -165,7 +165,7 @@ class Database(ReadsAndWrites):
 
     def write_now(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The same for a thread that may block."""
-        job = Job(lambda conn: work(conn, *args, **kwargs), None)
+        job = QueuedWrite(lambda conn: work(conn, *args, **kwargs), None)
         self._backend.submit(job)
         with self._noting_trouble():
             result = job.future.result()
@@ -217,14 +217,14 @@ class GroupCommit:
         self._engine = engine
         self._explain = explain
         self._listeners = listeners
-        self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._queue: SimpleQueue[QueuedWrite[Any] | None] = SimpleQueue()
         self._kept: Connection | None = None
         self._open = True
         self._door = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="db-write", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job[Any]) -> None:
+    def submit(self, job: QueuedWrite[Any]) -> None:
         with self._door:
             if not self._open:
                 raise RuntimeError("the database is closed")
@@ -262,7 +262,7 @@ class GroupCommit:
             with contextlib.suppress(Exception):  # it is being thrown away because something failed
                 kept.close()
 
-    def _batches(self) -> Iterator[list[Job[Any]]]:
+    def _batches(self) -> Iterator[list[QueuedWrite[Any]]]:
         while (job := self._queue.get()) is not None:
             batch = [job]
             while len(batch) < _BATCH and not self._queue.empty():
@@ -273,7 +273,7 @@ class GroupCommit:
                 batch.append(more)
             yield batch
 
-    def _commit(self, batch: list[Job[Any]]) -> tuple[list[Outcome], frozenset[Touch]]:
+    def _commit(self, batch: list[QueuedWrite[Any]]) -> tuple[list[Outcome], frozenset[Touch]]:
         """Without savepoints first, since nearly always nothing fails; then, if something did, each in its own."""
         conn = self._connection()
         try:
@@ -293,7 +293,7 @@ class GroupCommit:
         finally:
             take_touched(conn)  # what was rolled back has changed nothing
 
-    def _alone(self, conn: Connection, job: Job[Any]) -> Outcome:
+    def _alone(self, conn: Connection, job: QueuedWrite[Any]) -> Outcome:
         before = frozenset[Touch](conn.info.get("touched", ()))
         savepoint = conn.begin_nested()
         try:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
-from sessions.db.engine import Job, Listener, Outcome, settle, take_touched, tell
+from sessions.db.engine import Listener, Outcome, QueuedWrite, settle, take_touched, tell
 from sessions.db.schema import message_search, metadata
 from sessions.errors import DatabaseUnavailable, Unusable
 from sessions.topics import Touch
@@ -89,10 +89,10 @@ class Postgres:
         ):
             yield conn
 
-    def submit(self, job: Job[Any]) -> None:
+    def submit(self, job: QueuedWrite[Any]) -> None:
         self._pool.submit(self._run, job)
 
-    def _run(self, job: Job[Any]) -> None:
+    def _run(self, job: QueuedWrite[Any]) -> None:
         try:
             outcome, touched = self._transaction(job)
         except Exception as error:  # noqa: BLE001  # whoever waits must hear of it
@@ -101,7 +101,7 @@ class Postgres:
         tell(self._listeners, touched)
         settle([outcome])
 
-    def _transaction(self, job: Job[Any]) -> tuple[Outcome, frozenset[Touch]]:
+    def _transaction(self, job: QueuedWrite[Any]) -> tuple[Outcome, frozenset[Touch]]:
         for tries in range(1, _TRIES + 1):
             try:
                 with self.engine.connect() as conn:

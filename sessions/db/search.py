@@ -163,7 +163,7 @@ _PAGES = (40, 160, 800)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class SearchScope:
     """What is searched: everything (for the owner of the machine only), one namespace of it, one session key of that, one session.
 
     `without_run`: the messages of this run are left out, `without`: these.
@@ -198,14 +198,14 @@ def search(
         raise Invalid(
             f'{query_text!r} holds no letter or digit that could be searched. Give a word, a "phrase" or a prefix*.'
         )
-    scope = Scope(ns=ns, without_run=without_run)
+    scope = SearchScope(ns=ns, without_run=without_run)
     return best(conn, query, scope, limit=limit, source=source, cut_off=cut_off)
 
 
 def best(
     conn: Connection,
     query: Query,
-    scope: Scope,
+    scope: SearchScope,
     *,
     limit: int,
     source: str | None = None,
@@ -223,7 +223,7 @@ def best(
 def best_messages(
     conn: Connection,
     query: Query,
-    scope: Scope,
+    scope: SearchScope,
     *,
     limit: int,
     source: str | None = None,

@@ -62,7 +62,7 @@ def find(
         conditions.append("m.id < :cut_off")
     if not terms:
         return _newest(conn, conditions, parameters)
-    found = ranked(_Lookup(conn, ns), terms, None if conditions else limit, literal=query.literal, least=least)
+    found = ranked(_PostgresLookup(conn, ns), terms, None if conditions else limit, literal=query.literal, least=least)
     return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
 
 
@@ -70,7 +70,7 @@ _FROM = "message_search i JOIN messages m ON m.id = i.message_id JOIN sessions s
 
 
 def find_notes(conn: Connection, terms: Sequence[Term], ns: str, limit: int) -> list[int]:
-    return _Lookup(conn, ns).best_notes(terms, limit)
+    return _PostgresLookup(conn, ns).best_notes(terms, limit)
 
 
 def _allowed(conn: Connection, found: list[int], conditions: list[str], parameters: dict[str, object]) -> list[int]:
@@ -91,7 +91,7 @@ _Part = tuple[str, tuple[object, ...]]
 """SQL with its parameters."""
 
 
-class _Lookup:
+class _PostgresLookup:
     """See `ranking.Lookup`."""
 
     def __init__(self, conn: Connection, ns: str | None) -> None:

@@ -107,12 +107,12 @@ def find(
         conditions.append("m.id < :cut_off")
     if not terms:
         return _newest(conn, conditions, parameters)
-    found = ranked(_Lookup(conn, token), terms, None if conditions else limit, literal=query.literal, least=least)
+    found = ranked(_SqliteLookup(conn, token), terms, None if conditions else limit, literal=query.literal, least=least)
     return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
 
 
 def find_notes(conn: Connection, terms: Sequence[Term], ns: str, limit: int) -> list[int]:
-    return _Lookup(conn, ns).best_notes(terms, limit)
+    return _SqliteLookup(conn, ns).best_notes(terms, limit)
 
 
 def _allowed(conn: Connection, found: list[int], conditions: list[str], parameters: dict[str, object]) -> list[int]:
@@ -146,7 +146,7 @@ _BEST_NOTES = text(
 )
 
 
-class _Lookup:
+class _SqliteLookup:
     """See `ranking.Lookup`. The statements are always the same ones, whatever is looked up, so that they are prepared only once."""
 
     def __init__(self, conn: Connection, ns: str | None) -> None:

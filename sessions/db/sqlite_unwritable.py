@@ -11,7 +11,7 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import NullPool
 
 from sessions.db import sqlite
-from sessions.db.engine import Job, settle
+from sessions.db.engine import QueuedWrite, settle
 from sessions.errors import ReadOnly, Unusable
 
 _ELSEWHERE = "Copy the home to a place that can be written, and name the copy with --home DIR."
@@ -46,7 +46,7 @@ class SqliteUnwritable:
             conn.exec_driver_sql("BEGIN")
             yield conn
 
-    def submit(self, job: Job[Any]) -> None:
+    def submit(self, job: QueuedWrite[Any]) -> None:
         settle([(job, None, ReadOnly(f"{self._path} cannot be written here. {_ELSEWHERE}"))])
 
     def shrink(self) -> None:

@@ -32,15 +32,15 @@ from sessions.memory.observations import (
     replaced,
 )
 from sessions.memory.removing import remove_namespace, remove_session, take_back
-from sessions.memory.selection import Line, choose, lines
+from sessions.memory.selection import PromptNote, choose, lines
 
 __all__ = [
     "KINDS",
     "MAX_TEXT",
     "FoldMaterial",
-    "Line",
     "MemoryState",
     "NewObservation",
+    "PromptNote",
     "Unfolded",
     "about",
     "all_open",

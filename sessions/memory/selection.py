@@ -19,7 +19,7 @@ STEP = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PromptNote:
     """An observation as the prompt has it. `chosen`: it was there when the choice was last made."""
 
     id: int
@@ -42,7 +42,7 @@ _WEIGHTIEST = (
 )
 
 
-def lines(conn: Connection, ns: str) -> list[Line]:
+def lines(conn: Connection, ns: str) -> list[PromptNote]:
     """In order of their ids: what is open, and what was open when the choice was last made; the line of the newer one says then what is
     no longer true."""
     newest = _read(conn, _NEWEST, ns)
@@ -54,7 +54,7 @@ def lines(conn: Connection, ns: str) -> list[Line]:
     kept = [note for note in (*older, *newest) if note.closed_by is None or note.closed_by > base]
     before = replaced(conn, kept)
     return [
-        Line(
+        PromptNote(
             id=note.id,
             text=render(note, before.get(note.supersedes or 0)),
             weight=note.weight,
@@ -69,7 +69,7 @@ def _read(conn: Connection, query: Select[Any], ns: str, **more: object) -> list
     return [Observation.from_row(row) for row in rows][::-1]
 
 
-def choose(found: Sequence[Line], budget: int, cost: Mapping[int, int]) -> list[Line]:
+def choose(found: Sequence[PromptNote], budget: int, cost: Mapping[int, int]) -> list[PromptNote]:
     """Those that fit into the budget. `cost`: of each line, by its id."""
     if sum(cost.values()) <= budget:
         return list(found)
@@ -79,7 +79,7 @@ def choose(found: Sequence[Line], budget: int, cost: Mapping[int, int]) -> list[
     return [line for line in found if line.id in kept]
 
 
-def _weightiest(found: Sequence[Line], budget: int, cost: Mapping[int, int]) -> set[int]:
+def _weightiest(found: Sequence[PromptNote], budget: int, cost: Mapping[int, int]) -> set[int]:
     """What somebody wanted to be kept first, then by weight and recency."""
     age = {line.id: len(found) - place for place, line in enumerate(found)}
     kept: set[int] = set()
@@ -90,11 +90,11 @@ def _weightiest(found: Sequence[Line], budget: int, cost: Mapping[int, int]) -> 
     return kept
 
 
-def _score(line: Line, age: int) -> float:
+def _score(line: PromptNote, age: int) -> float:
     return (1 + math.log1p(min(line.weight, PINNED))) / age
 
 
-def _newest(found: Sequence[Line], budget: int, cost: Mapping[int, int]) -> set[int]:
+def _newest(found: Sequence[PromptNote], budget: int, cost: Mapping[int, int]) -> set[int]:
     kept: set[int] = set()
     for line in reversed(found):
         budget -= cost[line.id]

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from gateway.cli.main import hermes as command
 from tests.e2e.telegram.daemon import save
-from tests.e2e.test_http_daemon import Daemon
+from tests.e2e.test_http_daemon import HttpDaemon
 from tests.machine import free_port
 
 
@@ -34,11 +34,11 @@ def stored(home: Path) -> list[dict[str, Any]]:
     return [file for (row,) in rows for file in json.loads(row)]
 
 
-async def started(home: Path) -> Daemon:
+async def started(home: Path) -> HttpDaemon:
     home.mkdir(mode=0o700, exist_ok=True)
     port = free_port()
     save(home / "config.yaml", yaml.safe_dump({"model": {"provider": "practice"}, "api": {"port": port}}))
-    daemon = Daemon(home, port)
+    daemon = HttpDaemon(home, port)
     await daemon.start()
     return daemon
 
@@ -46,13 +46,13 @@ async def started(home: Path) -> Daemon:
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 
 
-async def say(daemon: Daemon, session: str, text: str, *parts: Any) -> Any:
+async def say(daemon: HttpDaemon, session: str, text: str, *parts: Any) -> Any:
     content = [{"type": "text", "text": text}, *parts] if parts else text
     body = {"model": "hermes", "messages": [{"role": "user", "content": content}]}
     return await daemon.post("/v1/chat/completions", body, X_Hermes_Session_Id=session)
 
 
-async def chatter(daemon: Daemon, session: str) -> None:
+async def chatter(daemon: HttpDaemon, session: str) -> None:
     for number in range(1_000_000):
         await say(daemon, session, f"message {number}")
 

@@ -167,7 +167,7 @@ def test_every_command_takes_a_home():
 # --- the chat ------------------------------------------------------------------------------------------------------
 
 
-class Plain(Root):
+class PlainText(Root):
     """With commands that are there at once."""
 
     list_commands = click.Group.list_commands
@@ -177,7 +177,7 @@ class Plain(Root):
 @pytest.fixture
 def with_chat() -> Root:
     """The same beginning, with a chat that tells what it was given."""
-    root = Plain("hermes", later={}, callback=hermes.callback, params=hermes.params, invoke_without_command=True)
+    root = PlainText("hermes", later={}, callback=hermes.callback, params=hermes.params, invoke_without_command=True)
 
     @root.command()
     @click.option("-q", "question")
@@ -216,7 +216,7 @@ def test_an_option_of_the_chat_before_another_command_is_refused(run):
 
 
 def failing_with(error: BaseException) -> Root:
-    root = Plain("hermes", later={})
+    root = PlainText("hermes", later={})
 
     @root.command()
     def fail() -> None:

@@ -20,7 +20,7 @@ from tests.machine import free_port
 DURABLE = {"run_status", "message", "tool_call", "tool_result", "steering_request"}
 
 
-class Daemon:
+class HttpDaemon:
     """`hermes gateway run` on this home; it can be killed and started again."""
 
     def __init__(self, home: Path, port: int) -> None:
@@ -81,10 +81,10 @@ class Daemon:
 
 
 @asynccontextmanager
-async def daemon(home: Path, model: ModelServer, port: int) -> AsyncGenerator[Daemon]:
+async def daemon(home: Path, model: ModelServer, port: int) -> AsyncGenerator[HttpDaemon]:
     config = {"model": {"base_url": model.url, "name": "big", "api_key": "k"}, "api": {"port": port}}
     (home / "config.yaml").write_text(yaml.safe_dump(config))
-    running = Daemon(home, port)
+    running = HttpDaemon(home, port)
     await running.start()
     try:
         yield running
@@ -96,7 +96,9 @@ def is_end(name: str, data: Any) -> bool:
     return name == "run_status" and data["status"] in {"completed", "error", "waiting_on_human"}
 
 
-async def read(daemon: Daemon, path: str, last: str = "", *, until: int | None = None) -> list[tuple[str, str, Any]]:
+async def read(
+    daemon: HttpDaemon, path: str, last: str = "", *, until: int | None = None
+) -> list[tuple[str, str, Any]]:
     """Durable events: all up to the run's end, or the first `until`."""
     seen: list[tuple[str, str, Any]] = []
     try:
@@ -212,7 +214,7 @@ async def test_the_daemon_fetches_nothing_from_its_own_network(home: Path) -> No
         assert "[file r.txt is not there: " in model.calls[0].messages[-1]["content"]
 
 
-async def until(daemon: Daemon, run: str, status: str) -> None:
+async def until(daemon: HttpDaemon, run: str, status: str) -> None:
     async with asyncio.timeout(60):
         while (await daemon.get(run))["status"] != status:
             await asyncio.sleep(0.02)

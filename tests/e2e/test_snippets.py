@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.e2e.telegram.daemon import save
-from tests.e2e.test_http_daemon import Daemon
+from tests.e2e.test_http_daemon import HttpDaemon
 from tests.machine import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ async def test_every_snippet_runs(tmp_path: Path):
     home, port = tmp_path / ".hermes", free_port()
     home.mkdir(mode=0o700)
     save(home / "config.yaml", yaml.safe_dump({"model": {"provider": "practice"}, "api": {"port": port}}))
-    daemon = Daemon(home, port)
+    daemon = HttpDaemon(home, port)
     await daemon.start()
     try:
         environ = {

@@ -1,5 +1,5 @@
 """Telegram's fake ships with the package, for people's own bots: adapters/testing/."""
 
-from adapters.testing.telegram_world import Chat, Message, User, auto_entities
+from adapters.testing.telegram_world import TelegramChat, TelegramMessage, User, auto_entities
 
-__all__ = ["Chat", "Message", "User", "auto_entities"]
+__all__ = ["TelegramChat", "TelegramMessage", "User", "auto_entities"]

@@ -20,7 +20,7 @@ from gateway.agent.tools.registry import Toolbox
 from gateway.agent.transcript import MISSING
 from gateway.agent.window import Window
 from gateway.config.model import PLANNED_TOOLS, AgentSection
-from sessions.memory import Line
+from sessions.memory import PromptNote
 from sessions.records import Message, Role, Session
 from tests.fakes.model_replies import call
 from tests.fakes.model_rules import Speaks, refuse
@@ -119,7 +119,9 @@ def test_every_prompt_is_bounded_and_valid(
 ):
     rows = history(*turns, ("user", "the question"), run=min(run, len(turns)))
     room = Window(size=window, output=4_096, most=most)
-    known = [Line(id=number, text=f"o{number} {notes}", weight=number % 3, chosen=number < 4) for number in range(6)]
+    known = [
+        PromptNote(id=number, text=f"o{number} {notes}", weight=number % 3, chosen=number < 4) for number in range(6)
+    ]
     past = [row(number, Role.USER, f"{notes} question") for number in range(1_000, 1_020)]
     remembered: dict[str, Any] = {"notes": known, "digest": notes, "recalled": past, "skills": [notes] * 3, "older": 7}
     sent = whole(rows, window=room, system_prompt=prompt, count=len(rows) + 99, **remembered)
@@ -230,7 +232,7 @@ def test_recall_keeps_within_its_budget_and_cuts_long_messages_around_what_was_a
 
 
 def test_notes_and_digest_are_part_of_the_system_prompt():
-    known = [Line(id=3, text="o3 2025-06-01 fact: Likes tea", weight=1, chosen=True)]
+    known = [PromptNote(id=3, text="o3 2025-06-01 fact: Likes tea", weight=1, chosen=True)]
     messages = built(history(("user", "hello"), run=0), notes=known, digest="We spoke of tea. Oslo is next.")
     assert messages[0]["content"].endswith(
         "What you know (notes of yours, newest last):\no3 2025-06-01 fact: Likes tea\n\n"
@@ -240,7 +242,9 @@ def test_notes_and_digest_are_part_of_the_system_prompt():
 
 
 def test_the_bytes_before_the_recent_turns_are_the_same_for_ten_turns_without_a_fold():
-    known = [Line(id=number, text=f"o{number} fact {'x' * 60}", weight=1, chosen=number < 300) for number in range(400)]
+    known = [
+        PromptNote(id=number, text=f"o{number} fact {'x' * 60}", weight=1, chosen=number < 300) for number in range(400)
+    ]
     systems: set[str] = set()
     for turn in range(10):
         rows = history(

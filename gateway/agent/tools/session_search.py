@@ -41,7 +41,7 @@ class SessionSearchArguments(Arguments):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _SessionHits:
     """One session: its hits, best first, the messages around them, and the notes that are from its hits."""
 
     session: Session
@@ -83,13 +83,13 @@ async def _page(place: ToolContext, message_id: int, offset: int) -> str:
     return f"{_who(replace(found, content=''))} {text[offset:end]}{goes_on}"
 
 
-def _find(conn: Connection, place: ToolContext, query: str, limit: int) -> list[_Found]:
+def _find(conn: Connection, place: ToolContext, query: str, limit: int) -> list[_SessionHits]:
     """Best session first, three at most. What this run has said itself is no answer."""
     hits: Sequence[Hit] = search.search(conn, query, ns=place.session.ns, limit=limit, without_run=place.run_id)
     if (
         not hits and (plain := any_of_its_words(query, limit)) is not None
     ):  # a phrase that nobody used, or too many conditions
-        scope = search.Scope(ns=place.session.ns, without_run=place.run_id)
+        scope = search.SearchScope(ns=place.session.ns, without_run=place.run_id)
         hits = search.best(conn, plain, scope, limit=limit)
     by_session: dict[str, list[Hit]] = {}
     for hit in hits:
@@ -97,12 +97,12 @@ def _find(conn: Connection, place: ToolContext, query: str, limit: int) -> list[
     return [_found(conn, place, some) for some in list(by_session.values())[:SESSIONS]]
 
 
-def _found(conn: Connection, place: ToolContext, hits: Sequence[Hit]) -> _Found:
+def _found(conn: Connection, place: ToolContext, hits: Sequence[Hit]) -> _SessionHits:
     session = hits[0].session
     numbers = store.around(conn, session.id, [hit.message.id for hit in hits], WINDOW)
     around = [each for each in store.messages_of(conn, numbers) if each.run_id != place.run_id]
     notes = memory.about(conn, session.ns, {hit.message.id: session.id for hit in hits[:BEST]})
-    return _Found(
+    return _SessionHits(
         session=session,
         hits=[hit.message for hit in hits],
         around=around,
@@ -110,7 +110,7 @@ def _found(conn: Connection, place: ToolContext, hits: Sequence[Hit]) -> _Found:
     )
 
 
-async def _summarised(place: ToolContext, found: _Found, query: str, wanted: set[str], room: int) -> str:
+async def _summarised(place: ToolContext, found: _SessionHits, query: str, wanted: set[str], room: int) -> str:
     """What the fast model makes of it, with the best hits as they were said; the passages around the hits when it cannot."""
     if place.summarise is not None:
         try:
@@ -128,7 +128,7 @@ async def _summarised(place: ToolContext, found: _Found, query: str, wanted: set
     return _passage(found, kept, wanted)
 
 
-def _centred(found: _Found, wanted: set[str], room: int) -> list[Message]:
+def _centred(found: _SessionHits, wanted: set[str], room: int) -> list[Message]:
     """The hits, best first, and then their neighbours, as far as there is room."""
     place_of = {message.id: at for at, message in enumerate(found.around)}
     hits = [place_of[hit.id] for hit in found.hits if hit.id in place_of]
@@ -144,11 +144,11 @@ def _centred(found: _Found, wanted: set[str], room: int) -> list[Message]:
     return sorted(kept, key=lambda message: message.id)
 
 
-def _passage(found: _Found, messages: Sequence[Message], wanted: set[str]) -> str:
+def _passage(found: _SessionHits, messages: Sequence[Message], wanted: set[str]) -> str:
     return "\n".join([_head(found), *_lines(messages, wanted)])
 
 
-def _head(found: _Found) -> str:
+def _head(found: _SessionHits) -> str:
     session = found.session
     title = " ".join((session.title or "untitled").split())
     notes = [f"Note {memory.render(note, None)}{' – no longer true' if note.closed_at else ''}" for note in found.notes]

@@ -45,7 +45,7 @@ class NoFields(RequestModel):
     """A request without a body."""
 
 
-class Access(StrEnum):
+class EndpointAccess(StrEnum):
     KEY = "key"
     HERE = "here"  # open on loopback, else a key
     OPEN = "open"
@@ -106,7 +106,7 @@ class Endpoint:
     tag: str
     answers: Mapping[int, type[BaseModel] | str | None]
     scopes: tuple[Scope, ...] = ()
-    door: Access = Access.KEY
+    door: EndpointAccess = EndpointAccess.KEY
     body: type[BaseModel] | None = None
     query: type[BaseModel] = NoFields
     headers: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -8,7 +8,7 @@ from aiohttp.typedefs import Handler, Middleware
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from gateway.api.http.connection import connection_of
-from gateway.api.http.endpoint import Access, Endpoint, handle
+from gateway.api.http.endpoint import Endpoint, EndpointAccess, handle
 from gateway.api.http.errors import REQUEST_ID, ApiError, invalid, new_request_id, unavailable
 from gateway.api.http.host_check import from_this_machine
 from gateway.api.http.keys import NOBODY, CallerKey, Scope, find_key, neighbourhood
@@ -47,11 +47,11 @@ def _slow_down(message: str, seconds: float, *, code: str) -> ApiError:
 
 def admit(desk: ServerState, endpoint: Endpoint | None, request: web.Request) -> CallerKey:
     """Raises ApiError. Unknown paths need a key too, so that nobody can probe."""
-    door = Access.KEY if endpoint is None else endpoint.door
-    if door is Access.HOOK:
+    door = EndpointAccess.KEY if endpoint is None else endpoint.door
+    if door is EndpointAccess.HOOK:
         return NOBODY
     desk.api.doors.check(request)
-    if door is Access.OPEN or (door is Access.HERE and from_this_machine(request)):
+    if door is EndpointAccess.OPEN or (door is EndpointAccess.HERE and from_this_machine(request)):
         return NOBODY
     key = identify(desk, request)
     if not connection_of(request).admit(key.name):

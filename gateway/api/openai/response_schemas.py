@@ -131,7 +131,7 @@ class NewConversation(RequestModel):
     items: Annotated[list[Item], Field(max_length=20, fail_fast=True)] | None = None
 
 
-class Conversation(BaseModel):
+class ConversationObject(BaseModel):
     id: str
     object: Literal["conversation"] = "conversation"
     created_at: int

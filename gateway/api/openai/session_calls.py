@@ -55,7 +55,7 @@ class TargetSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _New:
+class _SessionMessage:
     key: SessionKey
     messages: Sequence[InboxMessage]
     options: CallOptions
@@ -214,7 +214,7 @@ async def call_on_session(
     forget: Callable[[], None] | None = None
     try:
         async with uploaded_files(call, place.key.namespace) as inbox_files:
-            new = _New(
+            new = _SessionMessage(
                 key=place.key,
                 messages=[await _message(desk, message, inbox_files) for message in _news(question.messages)],
                 options=question.options,
@@ -237,7 +237,7 @@ async def call_on_session(
         await exchange.note_whether_left()
 
 
-def _accept(conn: Connection, new: _New, now: int, most: int) -> _Accepted:
+def _accept(conn: Connection, new: _SessionMessage, now: int, most: int) -> _Accepted:
     key = str(new.key)
     inbox.serialize(conn, key)
     before = new.mark.before(conn) or inbox.by_dedup_key(conn, new.mark.key)

@@ -19,7 +19,13 @@ from gateway.api.http.keys import Scope
 from gateway.api.http.uploads import of_part
 from gateway.api.openai.exchange import AgentCall, Exchange
 from gateway.api.openai.response_answers import empty, failed, whole
-from gateway.api.openai.response_schemas import Conversation, Deleted, NewConversation, ResponseAnswer, ResponseRequest
+from gateway.api.openai.response_schemas import (
+    ConversationObject,
+    Deleted,
+    NewConversation,
+    ResponseAnswer,
+    ResponseRequest,
+)
 from gateway.api.openai.session_calls import SessionExchange, TargetSession, call_on_session, outcome_of
 from sessions import inbox, responses
 from sessions.erase import erase
@@ -182,7 +188,7 @@ async def open_conversation(call: ApiCall[NewConversation, NoFields]) -> Endpoin
 
     def open_it(conn: Connection, now: int) -> str:
         which = f"conv_{secrets.token_hex(12)}"
-        answer = Conversation(id=which, created_at=now // 1000, metadata=metadata).model_dump()
+        answer = ConversationObject(id=which, created_at=now // 1000, metadata=metadata).model_dump()
         new = Kept(
             id=which, key_name=call.key.name, kind=KeptKind.CONVERSATION, created_at=now, answer=answer, input=earlier
         )
@@ -194,7 +200,7 @@ async def open_conversation(call: ApiCall[NewConversation, NoFields]) -> Endpoin
 
 async def _conversation(call: ApiCall[Any, Any], which: str) -> EndpointAnswer:
     kept = await call.desk.api.database.read(responses.get, which, call.key.name, KeptKind.CONVERSATION)
-    return EndpointAnswer(body=Conversation.model_validate(kept.answer))
+    return EndpointAnswer(body=ConversationObject.model_validate(kept.answer))
 
 
 async def get_conversation(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
@@ -226,11 +232,11 @@ ENDPOINTS = (
         "conversations",
         open_conversation,
         "A conversation for responses to go on in",
-        Conversation,
+        ConversationObject,
         body=NewConversation,
         headers=RECOGNISED,
         refusals=(413, 422),
     ),
-    _endpoint("GET", "conversations/{conversation_id}", get_conversation, "One of them", Conversation),
+    _endpoint("GET", "conversations/{conversation_id}", get_conversation, "One of them", ConversationObject),
     _endpoint("DELETE", "conversations/{conversation_id}", delete_conversation, "Forget it", Deleted, refusals=(409,)),
 )

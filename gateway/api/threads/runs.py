@@ -36,7 +36,7 @@ LAST_EVENT = "Last-Event-ID"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _New:
+class _ThreadMessage:
     deployment: Deployment
     thread_id: str | None
     message: InboxMessage
@@ -51,7 +51,7 @@ async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer
         raise ApiError(413, f"A message may have {api.bounds.message_bytes:,} bytes of text.", code="too_large")
     marked = mark(call)
     async with uploaded_files(call, f"agent:{found.agent}") as inbox_files:
-        new = _New(
+        new = _ThreadMessage(
             deployment=found,
             thread_id=call.body.thread_id,
             message=await _message(call.body, inbox_files),
@@ -91,7 +91,7 @@ async def _message(sent: PostedMessage, inbox_files: UploadedFiles) -> InboxMess
     return InboxMessage(content=content, attachments=tuple(taken.files))
 
 
-def _accept(conn: Connection, new: _New, now: int) -> tuple[Accepted, str]:
+def _accept(conn: Connection, new: _ThreadMessage, now: int) -> tuple[Accepted, str]:
     row = new.mark.before(conn)
     thread_id = _thread(conn, new, now) if row is None else SessionKey.parse(row.session_key).chat_id or ""
     key = str(deployments.key_of(new.deployment.id, thread_id))
@@ -106,7 +106,7 @@ def _accept(conn: Connection, new: _New, now: int) -> tuple[Accepted, str]:
     return runs.accept(conn, message, opening, now), thread_id
 
 
-def _thread(conn: Connection, new: _New, now: int) -> str:
+def _thread(conn: Connection, new: _ThreadMessage, now: int) -> str:
     inbox.serialize(conn, new.deployment.id)  # two at once must not both open a default thread
     deployment = deployments.get(conn, new.deployment.id)
     if new.thread_id is None:

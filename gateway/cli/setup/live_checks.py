@@ -42,7 +42,7 @@ async def _call(model: OpenAIModel) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bot:
+class CheckedBot:
     """Who the bot is on a platform. `chat_link` makes the address that opens a chat with it and sends a code; None: there is no such address."""
 
     name: str
@@ -50,7 +50,7 @@ class Bot:
     chat_link: Callable[[str], str] | None
 
 
-def who_is(loaded: Loaded, platform: str) -> Bot:
+def who_is(loaded: Loaded, platform: str) -> CheckedBot:
     """Raises NotWorking."""
     section = loaded.config.platforms.by_name()[platform]
     url = webhook_url(loaded, platform) if loaded.config.api.public_url else ""
@@ -60,12 +60,12 @@ def who_is(loaded: Loaded, platform: str) -> Bot:
         raise NotWorking(str(error) or "no answer within a minute") from error
 
 
-async def _who_is(platform: str, section: object, url: str) -> Bot:
+async def _who_is(platform: str, section: object, url: str) -> CheckedBot:
     adapter = build(platform, section, webhook_url=url)  # type: ignore[arg-type]
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             name = await adapter.check() if isinstance(adapter, ChecksSetup) else ""
-        return Bot(
+        return CheckedBot(
             name=name,
             notes=tuple(adapter.setup_notes()) if isinstance(adapter, NotesSetup) else (),
             chat_link=adapter.chat_link if isinstance(adapter, LinksToChat) else None,

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from adapters.registry import manifest
 from gateway.cli.doctor.public_address import webhook_url, why_unreachable
 from gateway.cli.setup.answers import Answers
-from gateway.cli.setup.live_checks import Bot
+from gateway.cli.setup.live_checks import CheckedBot
 from gateway.cli.setup.qr_code import qr_code
 from gateway.config import database_url
 from sessions import people, workers
@@ -25,7 +25,7 @@ WAIT_SECONDS = 300.0
 _LOOK_SECONDS = 0.2
 
 
-def meet(answers: Answers, name: str, bot: Bot) -> None:
+def meet(answers: Answers, name: str, bot: CheckedBot) -> None:
     """With the gateway running: whether the platform would reach it, and who is the owner of the bot.
 
     Shows a code and waits until somebody has sent it to the bot. Ctrl-C skips the waiting; the code is valid for a day.
@@ -60,7 +60,7 @@ def _test_webhook(answers: Answers, name: str) -> None:
         click.echo(f"  ok   {url} reaches this gateway.")
 
 
-def _offer_ownership(database: Database, name: str, bot: Bot) -> None:
+def _offer_ownership(database: Database, name: str, bot: CheckedBot) -> None:
     code = database.write_now(people.owner_code, name, now_ms()).replace("-", "")
     words = f"{manifest(name).start} {code}"
     if bot.chat_link is not None and (link := bot.chat_link(code)):

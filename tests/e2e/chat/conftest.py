@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.chat.windows import SlowModel, Window
+from tests.e2e.chat.windows import SlowModel, TerminalWindow
 from tests.fakes.model_server import ModelServer
 
 
@@ -38,17 +38,17 @@ def configured(home: Path, model: tuple[ModelServer, SlowModel]) -> Path:
 
 
 @pytest.fixture
-def windows() -> Generator[list[Window]]:
-    opened: list[Window] = []
+def windows() -> Generator[list[TerminalWindow]]:
+    opened: list[TerminalWindow] = []
     yield opened
     for window in opened:
         window.child.close(force=True)
 
 
 @pytest.fixture
-def open_window(configured: Path, windows: list[Window]):
-    def open_window(*arguments: str) -> Window:
-        windows.append(Window(configured, *arguments))
+def open_window(configured: Path, windows: list[TerminalWindow]):
+    def open_window(*arguments: str) -> TerminalWindow:
+        windows.append(TerminalWindow(configured, *arguments))
         windows[-1].sees("you ›")
         return windows[-1]
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.e2e.chat.windows import HERMES, SlowModel, Window, heard, piped
+from tests.e2e.chat.windows import HERMES, SlowModel, TerminalWindow, heard, piped
 from tests.fakes.model_server import ModelServer
 
 
@@ -23,8 +23,8 @@ def test_ctrl_c_stops_the_answer_and_keeps_what_was_typed(open_window, model: tu
     assert heard(server)[-1] == ("user", "my own words and its end")
 
 
-def test_ctrl_z_gives_the_shell_back_and_fg_the_chat(configured: Path, windows: list[Window]):
-    window = Window(configured, "--norc", "--noprofile", "-i", program="bash")
+def test_ctrl_z_gives_the_shell_back_and_fg_the_chat(configured: Path, windows: list[TerminalWindow]):
+    window = TerminalWindow(configured, "--norc", "--noprofile", "-i", program="bash")
     windows.append(window)
     window.types(f"PS1='shell> '; {HERMES}")
     window.sees("you ›")
@@ -65,10 +65,10 @@ def test_what_is_not_yet_a_line_is_shown(open_window, model: tuple[ModelServer, 
 
 
 def test_a_question_of_a_script_is_previewed_too(
-    configured: Path, windows: list[Window], model: tuple[ModelServer, SlowModel]
+    configured: Path, windows: list[TerminalWindow], model: tuple[ModelServer, SlowModel]
 ):
     _, slow = model
-    window = Window(configured, "chat", "-q", "half of it")
+    window = TerminalWindow(configured, "chat", "-q", "half of it")
     windows.append(window)
     window.sees("not yet a line,")
     slow.go_on.set()

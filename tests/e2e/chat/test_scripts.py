@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.chat.windows import HERMES, SlowModel, Window, change, heard, piped, session_in, stored
+from tests.e2e.chat.windows import HERMES, SlowModel, TerminalWindow, change, heard, piped, session_in, stored
 from tests.fakes.model_server import ModelServer
 
 
@@ -92,10 +92,10 @@ def test_ctrl_c_ends_a_question_of_a_script_at_once(
 
 
 def test_ctrl_c_in_a_question_on_a_terminal_keeps_what_was_shown(
-    configured: Path, windows: list[Window], model: tuple[ModelServer, SlowModel]
+    configured: Path, windows: list[TerminalWindow], model: tuple[ModelServer, SlowModel]
 ):
     _, slow = model
-    windows.append(Window(configured, "chat", "-q", "slowly please"))
+    windows.append(TerminalWindow(configured, "chat", "-q", "slowly please"))
     windows[0].sees("First part.")
     assert slow.halfway.wait(60)
     windows[0].presses("\x03")

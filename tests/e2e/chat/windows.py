@@ -68,7 +68,7 @@ class SlowModel:
         return wait
 
 
-class Window:
+class TerminalWindow:
     """A terminal of 80 by 40 with `hermes` in it. `sees` waits until the screen shows something."""
 
     def __init__(self, home: Path, *arguments: str, program: str = HERMES) -> None:

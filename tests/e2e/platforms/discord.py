@@ -3,7 +3,7 @@
 from typing import Any
 
 from adapters.testing.discord import DiscordServer
-from adapters.testing.people import Person, Room, Said, SentFile
+from adapters.testing.people import FakePerson, Room, Said, SentFile
 from tests.e2e.platforms.driver import Driver
 
 
@@ -21,7 +21,7 @@ class DiscordDriver(Driver):
         server = self.server
         return {"token": server.token, "api_base": server.api_base, "gateway_url": server.gateway_url}
 
-    def dm(self, person: Person | None = None) -> Room:
+    def dm(self, person: FakePerson | None = None) -> Room:
         return self.server.dm(person or self.owner)
 
     def group(self) -> Room:
@@ -32,7 +32,7 @@ class DiscordDriver(Driver):
         room: Room,
         text: str,
         *,
-        person: Person | None = None,
+        person: FakePerson | None = None,
         reply_to: Said | None = None,
         thread: Said | None = None,
         file: SentFile | None = None,
@@ -47,7 +47,7 @@ class DiscordDriver(Driver):
         name, _, argument = text.removeprefix("/").partition(" ")
         self.server.commands(room, self.owner, name, argument)
 
-    def taps(self, room: Room, message: Said, label: str, *, person: Person | None = None) -> None:
+    def taps(self, room: Room, message: Said, label: str, *, person: FakePerson | None = None) -> None:
         self.server.taps(room, person or self.owner, message, label)
 
     def edits(self, room: Room, message: Said, text: str) -> None:

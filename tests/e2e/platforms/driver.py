@@ -3,7 +3,7 @@
 import abc
 from typing import Any, ClassVar
 
-from adapters.testing.people import Person, Room, Said, SentFile
+from adapters.testing.people import FakePerson, Room, Said, SentFile
 
 
 class Driver(abc.ABC):
@@ -17,8 +17,8 @@ class Driver(abc.ABC):
     sends_once: ClassVar[bool] = False
     owner_id: ClassVar[str] = "7"
     server: Any
-    owner: Person
-    stranger: Person
+    owner: FakePerson
+    stranger: FakePerson
 
     @abc.abstractmethod
     def section(self) -> dict[str, Any]:
@@ -28,7 +28,7 @@ class Driver(abc.ABC):
         """The daemon serves HTTP there now."""
 
     @abc.abstractmethod
-    def dm(self, person: Person | None = None) -> Room: ...
+    def dm(self, person: FakePerson | None = None) -> Room: ...
 
     @abc.abstractmethod
     def group(self) -> Room: ...
@@ -39,7 +39,7 @@ class Driver(abc.ABC):
         room: Room,
         text: str,
         *,
-        person: Person | None = None,
+        person: FakePerson | None = None,
         reply_to: Said | None = None,
         thread: Said | None = None,
         file: SentFile | None = None,
@@ -54,7 +54,7 @@ class Driver(abc.ABC):
         """A command as a person gives it there: `/new`, `/help`."""
 
     @abc.abstractmethod
-    def taps(self, room: Room, message: Said, label: str, *, person: Person | None = None) -> None: ...
+    def taps(self, room: Room, message: Said, label: str, *, person: FakePerson | None = None) -> None: ...
 
     @abc.abstractmethod
     def edits(self, room: Room, message: Said, text: str) -> None: ...

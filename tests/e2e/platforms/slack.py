@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from adapters.testing.people import Person, Room, Said, SentFile
+from adapters.testing.people import FakePerson, Room, Said, SentFile
 from adapters.testing.slack import SlackServer
 from tests.e2e.platforms.driver import Driver
 
@@ -20,7 +20,7 @@ class SlackDriver(Driver):
         server = self.server
         return {"bot_token": server.bot_token, "app_token": server.app_token, "api_base": server.api_base}
 
-    def dm(self, person: Person | None = None) -> Room:
+    def dm(self, person: FakePerson | None = None) -> Room:
         return self.server.dm(person or self.owner)
 
     def group(self) -> Room:
@@ -31,7 +31,7 @@ class SlackDriver(Driver):
         room: Room,
         text: str,
         *,
-        person: Person | None = None,
+        person: FakePerson | None = None,
         reply_to: Said | None = None,
         thread: Said | None = None,
         file: SentFile | None = None,
@@ -44,7 +44,7 @@ class SlackDriver(Driver):
     def command(self, room: Room, text: str) -> None:
         self.server.commands(room, self.owner, text.removeprefix("/"))
 
-    def taps(self, room: Room, message: Said, label: str, *, person: Person | None = None) -> None:
+    def taps(self, room: Room, message: Said, label: str, *, person: FakePerson | None = None) -> None:
         self.server.taps(room, person or self.owner, message, label)
 
     def edits(self, room: Room, message: Said, text: str) -> None:
@@ -55,7 +55,7 @@ class SlackDriver(Driver):
         self.server.deletes(room, message)
 
     def bot_says(self, room: Room, text: str) -> None:
-        robot = Person("UROBO", "Robo", is_bot=True)
+        robot = FakePerson("UROBO", "Robo", is_bot=True)
         self.server.says(room, robot, text)
         own = {"type": "message", "user": self.server.bot.id, "bot_id": "B1", "text": text, "ts": "1.1"}
         self.server.event({**own, "channel": room.id, "channel_type": room.kind})

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from adapters.testing.people import Person, Room, Said, SentFile
+from adapters.testing.people import FakePerson, Room, Said, SentFile
 from adapters.testing.whatsapp import WhatsAppServer
 from tests.e2e.platforms.driver import Driver
 
@@ -33,7 +33,7 @@ class WhatsAppDriver(Driver):
     def connected_to(self, url: str) -> None:
         self.server.calls_back(f"{url}/webhooks/whatsapp")
 
-    def dm(self, person: Person | None = None) -> Room:
+    def dm(self, person: FakePerson | None = None) -> Room:
         return self.server.dm(person or self.owner)
 
     def group(self) -> Room:
@@ -44,7 +44,7 @@ class WhatsAppDriver(Driver):
         room: Room,
         text: str,
         *,
-        person: Person | None = None,
+        person: FakePerson | None = None,
         reply_to: Said | None = None,
         thread: Said | None = None,
         file: SentFile | None = None,
@@ -57,7 +57,7 @@ class WhatsAppDriver(Driver):
     def command(self, room: Room, text: str) -> None:
         self.says(room, text)
 
-    def taps(self, room: Room, message: Said, label: str, *, person: Person | None = None) -> None:
+    def taps(self, room: Room, message: Said, label: str, *, person: FakePerson | None = None) -> None:
         self.server.taps(room, person or self.owner, message, label)
 
     def edits(self, room: Room, message: Said, text: str) -> None:

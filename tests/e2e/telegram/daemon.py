@@ -20,7 +20,7 @@ from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
-from tests.fakes.telegram_world import Chat, User
+from tests.fakes.telegram_world import TelegramChat, User
 
 TOKEN = "123456:TEST-token"
 
@@ -31,7 +31,7 @@ class Scene:
     app: App
     serving: Serving
     ann: User
-    dm: Chat
+    dm: TelegramChat
 
     def says(self, text: str, **more: Any) -> Any:
         return self.server.user_says(self.dm, self.ann, text, **more)

@@ -7,10 +7,10 @@ import pytest
 from gateway.texts import say
 from tests.e2e.telegram.daemon import Scene, answering, scene
 from tests.fakes.model_replies import call, calls
-from tests.fakes.telegram_world import Message
+from tests.fakes.telegram_world import TelegramMessage
 
 
-async def asked(s: Scene) -> Message:
+async def asked(s: Scene) -> TelegramMessage:
     await s.answer_to("ask me something")
     (card,) = [message for message in s.server.chat(s.dm.id) if message.buttons]
     return card

@@ -22,7 +22,7 @@ MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 WEEKLY = {"name": "weekly-pattern-report", "schedule": "0 9 * * 1", "prompt": "Which patterns were there this week?"}
 
 
-class Agent:
+class JobAgent:
     """Makes a job when it is asked to, and answers everything else with what it was asked."""
 
     def __init__(self) -> None:
@@ -45,8 +45,10 @@ class Agent:
 
 
 @asynccontextmanager
-async def at_home(home: Path, clock: HandClock, **more: Any) -> AsyncGenerator[tuple[Scene, Agent, httpx.AsyncClient]]:
-    agent = Agent()
+async def at_home(
+    home: Path, clock: HandClock, **more: Any
+) -> AsyncGenerator[tuple[Scene, JobAgent, httpx.AsyncClient]]:
+    agent = JobAgent()
     async with ModelServer(agent) as model:
         sections = {
             "model": {"base_url": model.url, "name": "big", "api_key": "k"},
@@ -166,7 +168,7 @@ async def test_what_is_wrong_is_a_400_with_the_reason(home: Path, clock: HandClo
 
 async def test_a_key_without_admin_has_no_jobs(home: Path, clock: HandClock):
     keys = {"api": {"port": 0, "keys": [{"name": "reader", "key": "r" * 32, "scopes": ["chat", "read"]}]}}
-    agent = Agent()
+    agent = JobAgent()
     async with ModelServer(agent) as model:
         sections = {"model": {"base_url": model.url, "name": "big", "api_key": "k"}, **keys}
         async with (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.telegram.daemon import process
-from tests.e2e.telegram.test_resets import IDLE, NOTE, Agent
+from tests.e2e.telegram.test_resets import IDLE, NOTE, ResetAgent
 from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
 
@@ -33,7 +33,7 @@ async def until_ended(home: Path) -> None:
 
 
 async def test_a_farewell_is_given_once_whenever_the_daemon_is_killed(home: Path) -> None:
-    agent = Agent()
+    agent = ResetAgent()
     async with TelegramServer() as server, ModelServer(agent) as model:
         sections = {"model": {"base_url": model.url, "name": "big", "api_key": "k"}, **IDLE}
         ann = server.user(7, "Ann")

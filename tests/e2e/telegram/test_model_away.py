@@ -18,7 +18,7 @@ AWAY = say("model.unreachable", minutes=30)
 CHATS = 200
 
 
-class Endpoint:
+class SwitchedEndpoint:
     """Down until told otherwise. Notes who was at it at once within the first second of being back, and the order of the answers."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Endpoint:
 @pytest.mark.chaos
 @pytest.mark.timeout(300)
 async def test_two_hundred_chats_a_model_that_is_down_and_a_kill(home: Path) -> None:
-    endpoint = Endpoint()
+    endpoint = SwitchedEndpoint()
     async with TelegramServer() as server, ModelServer(endpoint) as model:
         sections = {"model": {"base_url": model.url, "name": "big", "api_key": "k"}}
         people = [server.user(1_000 + number, f"P{number}") for number in range(CHATS)]

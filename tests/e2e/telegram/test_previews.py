@@ -18,7 +18,7 @@ from tests.e2e.telegram.daemon import Gate, answering, daemon, process, settled,
 from tests.fakes.model_replies import Reply
 from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
-from tests.fakes.telegram_world import Chat
+from tests.fakes.telegram_world import TelegramChat
 
 WORDS = "First words of it"
 WHOLE = f"{WORDS} and the end."
@@ -124,7 +124,7 @@ def is_noted(home: Path) -> bool:
 
 
 @asynccontextmanager
-async def killed_at(home: Path, *, edited: bool) -> AsyncGenerator[tuple[TelegramServer, Chat, dict[str, Any]]]:
+async def killed_at(home: Path, *, edited: bool) -> AsyncGenerator[tuple[TelegramServer, TelegramChat, dict[str, Any]]]:
     """After kill -9: with the preview half grown, or with the answer in its place and nobody who has heard of it."""
     gate, never = Gate(), asyncio.Event()
     async with ModelServer([growing(gate), WHOLE]) as model, TelegramServer() as server:

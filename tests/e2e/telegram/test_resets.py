@@ -26,7 +26,7 @@ NOTE = "Ann moves to Oslo in May."
 IDLE = {"session_reset": {"mode": "idle", "idle_minutes": 60, "timezone": "UTC"}}
 
 
-class Agent:
+class ResetAgent:
     """Answers everything, and saves one note when it is asked to say farewell."""
 
     def __init__(self) -> None:
@@ -49,8 +49,10 @@ class Agent:
 
 
 @asynccontextmanager
-async def at_home(home: Path, clock: HandClock, **sections: Any) -> AsyncGenerator[tuple[Scene, Agent, ModelServer]]:
-    agent = Agent()
+async def at_home(
+    home: Path, clock: HandClock, **sections: Any
+) -> AsyncGenerator[tuple[Scene, ResetAgent, ModelServer]]:
+    agent = ResetAgent()
     async with ModelServer(agent) as model:
         from tests.e2e.telegram.daemon import scene
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from gateway.api.http.endpoint import Access
+from gateway.api.http.endpoint import EndpointAccess
 from gateway.api.http.idempotency import IDEMPOTENCY
 from gateway.api.http.server import ENDPOINTS
 from gateway.dispatch.local import LocalDispatch
@@ -44,7 +44,7 @@ async def reached(gw: Gateway, run_id: str, status: str) -> dict[str, Any]:
 
 
 def test_every_post_that_changes_something_can_be_sent_again() -> None:
-    posts = [each for each in ENDPOINTS if each.method == "POST" and each.door is Access.KEY]
+    posts = [each for each in ENDPOINTS if each.method == "POST" and each.door is EndpointAccess.KEY]
     assert len(posts) >= 7
     assert [each.path for each in posts if IDEMPOTENCY not in each.headers] == []
 

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapters.base import WebhookReply
-from gateway.api.http.endpoint import Access
+from gateway.api.http.endpoint import EndpointAccess
 from gateway.api.http.host_check import HostCheck
 from gateway.api.http.keys import CallerKey, Scope, Throttle, find_key, local_key
 from gateway.api.http.server import ENDPOINTS, refuse_unsafe, serving
@@ -21,7 +21,7 @@ from tests.integration.api.serving import CHATTER, OWNER, READER, gateway
 from tests.integration.api.test_connections import said
 
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
-CLOSED = [e for e in ENDPOINTS if e.door is Access.KEY]
+CLOSED = [e for e in ENDPOINTS if e.door is EndpointAccess.KEY]
 
 
 def address(path: str) -> str:

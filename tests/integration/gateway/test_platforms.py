@@ -14,7 +14,7 @@ from sessions.messages import Outbound, Piece, Receipt
 from tests.integration.gateway.intake_in_process import Door
 
 
-class Line(Adapter):
+class WireLine(Adapter):
     """A platform on which connecting goes as it was told beforehand, and which then stays."""
 
     platform = Name.TELEGRAM
@@ -38,7 +38,7 @@ class Line(Adapter):
         pass
 
 
-class LivelyLine(Line, ReportsLiveness):
+class LivelyLine(WireLine, ReportsLiveness):
     def last_success(self) -> float | None:
         return None
 
@@ -46,7 +46,7 @@ class LivelyLine(Line, ReportsLiveness):
         self.succeed = tell
 
 
-class MenuLine(Line, OffersCommands):
+class MenuLine(WireLine, OffersCommands):
     def __init__(self, *troubles: Exception) -> None:
         super().__init__()
         self._refusals = list(troubles)
@@ -59,7 +59,7 @@ class MenuLine(Line, OffersCommands):
 
 
 @asynccontextmanager
-async def running(door: Door, line: Line) -> AsyncGenerator[tuple[PlatformRunner, list[float]]]:
+async def running(door: Door, line: WireLine) -> AsyncGenerator[tuple[PlatformRunner, list[float]]]:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -84,7 +84,7 @@ async def until(ready: Callable[[], object]) -> None:
 
 
 async def test_a_refused_token_is_tried_again_soon_and_then_ever_later(quick: Door) -> None:
-    async with running(quick, Line(TryLater("away"), *[Unauthorized("no")] * 5)) as (platform, slept):
+    async with running(quick, WireLine(TryLater("away"), *[Unauthorized("no")] * 5)) as (platform, slept):
         await until(lambda: platform.health.state is PlatformState.CONNECTED)
     assert slept == [1, 30, 60, 120, 300, 300]
 

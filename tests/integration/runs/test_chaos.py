@@ -65,7 +65,7 @@ class PayingModel:
                 return
 
 
-class Platform:
+class ChaosPlatform:
     """Sends every message again until it was acknowledged, in order for each chat, and some of them twice."""
 
     def __init__(self, home: Path, url: str, dice: random.Random, count: int) -> None:
@@ -124,7 +124,7 @@ async def survive(home: Path, kills: int, seed: int) -> None:
     dice = random.Random(seed)
     model = PayingModel(dice)
     async with ModelServer(model) as server:
-        platform = Platform(home, server.url, dice, 3 * kills)
+        platform = ChaosPlatform(home, server.url, dice, 3 * kills)
         for _ in range(kills):
             await platform.until_killed(3, model)
         await platform.until_done()

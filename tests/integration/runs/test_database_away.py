@@ -17,7 +17,7 @@ from sessions.records import RunStatus
 from sessions.topics import Touch
 from tests.conftest import PostgresServer
 from tests.fakes.model_replies import Reply, call, calls
-from tests.integration.runs.test_going_on import Gate
+from tests.integration.runs.test_going_on import ToolGate
 from tests.integration.runs.worker_in_process import Desk, desk, tool
 
 TRIES = 15
@@ -37,7 +37,7 @@ async def tried(logs: list[structlog.types.EventDict], times: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def outage_at_the_end(it: Desk, gate: Gate, away: AbstractContextManager[None]) -> str:
+async def outage_at_the_end(it: Desk, gate: ToolGate, away: AbstractContextManager[None]) -> str:
     """Let the model answer while the database is away. Returns the id of the run."""
     run_id = (await it.accept("begin")).run_id
     assert run_id is not None
@@ -51,7 +51,7 @@ async def outage_at_the_end(it: Desk, gate: Gate, away: AbstractContextManager[N
 async def test_a_paid_answer_waits_until_postgresql_is_back(
     home: Path, postgres_url: str, postgres_server: PostgresServer
 ):
-    gate = Gate()
+    gate = ToolGate()
     async with desk(home, [Reply(text="paid for", before=gate)], url=postgres_url) as it:
         run_id = await outage_at_the_end(it, gate, postgres_server.away())
         assert (await it.settled(run_id)).status is RunStatus.COMPLETED
@@ -114,7 +114,7 @@ def small_disk(tmp_path: Path) -> Generator[Path]:
 
 
 async def test_a_paid_answer_waits_as_long_as_the_disk_is_full_and_nobody_hears_of_a_restart(small_disk: Path):
-    gate = Gate()
+    gate = ToolGate()
     answer = " ".join(["paid for"] * 20_000)
     async with desk(small_disk, [Reply(text=answer, before=gate)]) as it:
         run_id = await outage_at_the_end(it, gate, full(small_disk))

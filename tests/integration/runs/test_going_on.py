@@ -22,7 +22,7 @@ from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.runs.worker_in_process import DM, KEY, Desk, at_work, crashing, desk, tool
 
 
-class Gate:
+class ToolGate:
     """Something that begins and then does not go on."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ NOTE = tool("note", note, idempotent=True)
 
 async def test_a_run_that_crashed_in_its_third_step_goes_on_there_at_once(home: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(worker_module, "LOOK_AROUND_SECONDS", 3_600)  # the first look finds it
-    gate = Gate()
+    gate = ToolGate()
     script = [calls(call("note", id="a")), calls(call("note", id="b")), Reply(text="lost", before=gate), "third"]
     async with desk(home, script, tools=[NOTE], working=False) as it:
         async with crashing(it):
@@ -57,7 +57,7 @@ async def test_a_run_that_crashed_in_its_third_step_goes_on_there_at_once(home: 
 
 
 async def test_a_drained_run_finishes_its_step_and_goes_on_without_counting_as_interrupted(home: Path):
-    gate = Gate()
+    gate = ToolGate()
 
     async def slow(*_: object) -> str:
         await gate()
@@ -81,7 +81,7 @@ async def test_a_drained_run_finishes_its_step_and_goes_on_without_counting_as_i
 
 
 async def test_draining_gives_up_a_step_that_takes_too_long(home: Path):
-    gate = Gate()
+    gate = ToolGate()
     async with desk(home, [Reply(text="late", before=gate), "second"], working=False) as it:
         async with at_work(it) as worker:
             run_id = (await it.accept("begin")).run_id
@@ -105,7 +105,7 @@ async def test_draining_gives_back_what_is_just_being_claimed(home: Path):
 
 
 async def test_after_five_interruptions_without_progress_a_run_ends_with_a_line(home: Path):
-    gates = [Gate() for _ in range(6)]
+    gates = [ToolGate() for _ in range(6)]
     async with desk(home, [Reply(text="x", before=gate) for gate in gates], working=False) as it:
         run_id = (await it.accept("begin")).run_id
         for gate in gates:
@@ -205,7 +205,7 @@ def database_size(it: Desk, home: Path) -> int:
     return (home / "state.db").stat().st_size
 
 
-async def interrupted(it: Desk, gate: Gate, hours_off: int) -> str:
+async def interrupted(it: Desk, gate: ToolGate, hours_off: int) -> str:
     """A run that was cut off in what it was doing, so long ago."""
     async with crashing(it):
         run_id = (await it.accept("begin")).run_id
@@ -221,7 +221,7 @@ async def interrupted(it: Desk, gate: Gate, hours_off: int) -> str:
 async def test_a_chat_hears_that_a_run_goes_on_only_when_it_was_away_for_long(
     home: Path, hours_off: int, said: list[str]
 ):
-    gate = Gate()
+    gate = ToolGate()
     async with desk(home, [Reply(text="lost", before=gate), "the answer"], working=False) as it:
         run_id = await interrupted(it, gate, hours_off)
         async with at_work(it):
@@ -231,7 +231,7 @@ async def test_a_chat_hears_that_a_run_goes_on_only_when_it_was_away_for_long(
 
 @pytest.mark.parametrize("hours_off", [0, 2])
 async def test_a_chat_hears_of_which_tool_nobody_knows_whether_it_went_through(home: Path, hours_off: int):
-    gate = Gate()
+    gate = ToolGate()
 
     async def order(*_: object) -> str:
         await gate()

@@ -28,7 +28,7 @@ AWAY = say("model.unreachable", minutes=30)
 DOWN = Failure(status=503)
 
 
-class Endpoint:
+class AwayEndpoint:
     """Down until told otherwise; counts the calls at once, and keeps the order of the answers."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ def texts(sent: list[dict[str, Any]]) -> list[str]:
 
 
 async def test_it_says_so_once_sleeps_and_goes_on_by_itself(home: Path, database_url: str, clock: HandClock):
-    endpoint = Endpoint()
+    endpoint = AwayEndpoint()
     async with desk(home, endpoint, url=database_url, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
@@ -95,7 +95,7 @@ async def test_it_says_so_once_sleeps_and_goes_on_by_itself(home: Path, database
 
 
 async def test_what_is_said_meanwhile_waits_with_it_and_stop_ends_it(home: Path, clock: HandClock):
-    endpoint = Endpoint()
+    endpoint = AwayEndpoint()
     async with desk(home, endpoint, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
@@ -114,7 +114,7 @@ async def test_what_is_said_meanwhile_waits_with_it_and_stop_ends_it(home: Path,
 
 
 async def test_retry_tries_at_once_and_says_it_again_when_that_fails(home: Path, clock: HandClock):
-    endpoint = Endpoint()
+    endpoint = AwayEndpoint()
     async with desk(home, endpoint, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
@@ -136,7 +136,7 @@ def texts_of(it: Desk) -> list[str]:
 
 
 async def test_after_half_an_hour_it_ends_in_error_and_retry_takes_it_up(home: Path, clock: HandClock):
-    endpoint = Endpoint()
+    endpoint = AwayEndpoint()
     async with desk(home, endpoint, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
@@ -161,7 +161,7 @@ async def test_after_half_an_hour_it_ends_in_error_and_retry_takes_it_up(home: P
 
 
 async def test_the_hours_in_which_the_machine_slept_do_not_count(home: Path, clock: HandClock):
-    endpoint = Endpoint()
+    endpoint = AwayEndpoint()
     async with desk(home, endpoint, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
@@ -176,7 +176,7 @@ async def test_the_hours_in_which_the_machine_slept_do_not_count(home: Path, clo
 
 
 async def test_a_clock_that_is_set_back_lets_nobody_sleep_for_days(home: Path, clock: HandClock):
-    endpoint = Endpoint()
+    endpoint = AwayEndpoint()
     async with desk(home, endpoint, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
@@ -186,7 +186,7 @@ async def test_a_clock_that_is_set_back_lets_nobody_sleep_for_days(home: Path, c
 
 
 async def test_it_goes_on_after_a_crash(home: Path, database_url: str, clock: HandClock):
-    endpoint = Endpoint()
+    endpoint = AwayEndpoint()
     async with desk(home, endpoint, url=database_url, clock=clock, working=False) as it:
         async with crashing(it):
             accepted = await it.accept("hello")
@@ -199,7 +199,7 @@ async def test_it_goes_on_after_a_crash(home: Path, database_url: str, clock: Ha
 
 
 async def test_after_a_restart_the_first_answer_wakes_the_others(home: Path, clock: HandClock):
-    endpoint = Endpoint()
+    endpoint = AwayEndpoint()
     async with desk(home, endpoint, clock=clock, working=False) as it:
         async with crashing(it):
             for number in range(20):
@@ -217,7 +217,7 @@ async def test_after_a_restart_the_first_answer_wakes_the_others(home: Path, clo
 
 
 async def test_runs_of_threads_sleep_too_and_calls_are_answered(home: Path, clock: HandClock):
-    endpoint = Endpoint()
+    endpoint = AwayEndpoint()
     async with desk(home, endpoint, clock=clock) as it:
         key = "agent:dep_x:thread:thread_1"
         new = NewInbox(dedup_key="t", session_key=key, messages=[InboxMessage(content="hello")])
@@ -244,7 +244,7 @@ async def test_two_hundred_chats_that_waited_are_answered_once_in_order_and_not_
     home: Path, database_url: str, clock: HandClock, monkeypatch: pytest.MonkeyPatch, chats: int
 ):
     monkeypatch.setattr(worker, "LOOK_AROUND_SECONDS", 0.1)
-    endpoint = Endpoint()
+    endpoint = AwayEndpoint()
     async with desk(home, endpoint, url=database_url, clock=clock, working=False) as it:
         async with crashing(it):
             for number in range(chats // 2):

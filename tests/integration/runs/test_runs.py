@@ -17,7 +17,7 @@ from sessions.call_options import CallOptions
 from sessions.clock import now_ms
 from sessions.records import MessageState, Role, RunStatus, StopReason
 from tests.fakes.model_replies import OVERFLOWS, Failure, Reply, bad_key, bad_request, call, calls
-from tests.integration.runs.test_going_on import NOTE, Gate
+from tests.integration.runs.test_going_on import NOTE, ToolGate
 from tests.integration.runs.worker_in_process import (
     GROUP,
     KEY,
@@ -40,7 +40,7 @@ def roles(body: dict[str, Any]) -> list[str]:
 
 
 async def test_a_message_during_a_tool_is_seen_before_the_next_call(home: Path):
-    gate = Gate()
+    gate = ToolGate()
 
     async def slow(*_: object) -> str:
         await gate()
@@ -58,7 +58,7 @@ async def test_a_message_during_a_tool_is_seen_before_the_next_call(home: Path):
 
 
 async def test_a_message_during_the_last_call_is_answered_in_the_same_run(home: Path):
-    gate = Gate()
+    gate = ToolGate()
     async with desk(home, [Reply(text="first", before=gate), "second"]) as it:
         run_id = (await it.accept("one")).run_id
         await gate.reached.wait()
@@ -71,7 +71,7 @@ async def test_a_message_during_the_last_call_is_answered_in_the_same_run(home: 
 
 
 async def test_queued_calls_run_one_after_the_other(home: Path):
-    gate = Gate()
+    gate = ToolGate()
     async with desk(home, [Reply(text="first", before=gate), "second"]) as it:
         await it.accept("one", route=None, **queued())
         await gate.reached.wait()
@@ -91,7 +91,7 @@ async def wait_for_calls(it: Desk, count: int) -> None:
 
 
 async def test_a_tool_that_was_cut_off_by_a_crash_is_not_run_again(home: Path):
-    gate, ran = Gate(), []
+    gate, ran = ToolGate(), []
 
     async def pay(*_: object) -> str:
         ran.append(1)
@@ -109,7 +109,7 @@ async def test_a_tool_that_was_cut_off_by_a_crash_is_not_run_again(home: Path):
 
 
 async def test_an_idempotent_tool_is_run_again_under_the_same_key(home: Path):
-    gate, keys = Gate(), []
+    gate, keys = ToolGate(), []
 
     async def save(place: Any, _: object) -> str:
         keys.append(place.idem_key)
@@ -310,7 +310,7 @@ async def test_the_reason_of_a_denial_approves_nothing(home: Path, deed, deeds: 
 
 
 async def test_who_is_held_up_by_a_question_elsewhere_hears_of_it_and_is_answered_after_that(home: Path):
-    gate = Gate()
+    gate = ToolGate()
     topics = [replace(GROUP, address=replace(GROUP.address, thread_id=number)) for number in ("11", "12")]
     ask = calls(call("ask_human", {"question": "Which?"}), before=gate)
     async with desk(home, [ask, "thanks", "four"]) as it:
@@ -342,7 +342,7 @@ async def test_a_second_decision_changes_nothing(home: Path, deed, deeds: list[s
 
 
 async def test_a_question_is_withdrawn_when_a_message_was_first(home: Path):
-    gate = Gate()
+    gate = ToolGate()
     ask = calls(call("ask_human", {"question": "Which?"}), before=gate)
     async with desk(home, [ask, "Blue then."]) as it:
         run_id = (await it.accept("paint")).run_id
@@ -358,7 +358,7 @@ async def test_a_question_is_withdrawn_when_a_message_was_first(home: Path):
 
 
 async def test_stop_cancels_the_call_and_keeps_a_valid_transcript(home: Path):
-    gate = Gate()
+    gate = ToolGate()
 
     async def slow(*_: object) -> str:
         await gate()
@@ -390,7 +390,7 @@ async def test_the_thread_of_work_survives_the_budget(home: Path):
 
 
 async def test_stop_keeps_what_was_said_and_counts_it(home: Path):
-    gate, passed = Gate(), count(1)
+    gate, passed = ToolGate(), count(1)
 
     async def between() -> None:
         if next(passed) > 1:

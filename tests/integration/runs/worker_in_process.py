@@ -15,7 +15,7 @@ from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.retry import RetryPolicy
 from gateway.agent.tools import ask_human
 from gateway.agent.tools.registry import Arguments, Tool, Toolbox
-from gateway.commands import Chat, execute, parse
+from gateway.commands import CommandContext, execute, parse
 from gateway.dispatch.local import LocalDispatch
 from gateway.observe.standstill import Standstills
 from gateway.runs.budget import RunLimits
@@ -102,7 +102,9 @@ class Desk:
     async def command(self, text: str, *, key: str = KEY, route: Route | None = DM) -> str:
         parsed = parse(text)
         assert parsed is not None
-        chat = Chat(key=SessionKey.parse(key), now=self.now(), user="Ann", route=route, default_model="fake-model")
+        chat = CommandContext(
+            key=SessionKey.parse(key), now=self.now(), user="Ann", route=route, default_model="fake-model"
+        )
         return await self.database.write(execute, chat, parsed)
 
     async def messages(self, key: str = KEY) -> list[Message]:

@@ -30,7 +30,7 @@ def broken(conn: Connection) -> None:
     raise LookupError("no such thing")
 
 
-class Gate:
+class WriterGate:
     """Keeps the only writer busy until it is opened, so that what comes meanwhile shares a commit."""
 
     def __init__(self, database: Database) -> None:
@@ -42,7 +42,7 @@ class Gate:
         self._entered.set()
         assert self._open.wait(30)
 
-    async def closed(self) -> "Gate":
+    async def closed(self) -> "WriterGate":
         await asyncio.to_thread(self._entered.wait, 30)
         return self
 
@@ -53,7 +53,7 @@ class Gate:
 
 async def together(database: Database, *works: Callable[[Connection], object]) -> list[object]:
     """Run them in one batch."""
-    gate = await Gate(database).closed()
+    gate = await WriterGate(database).closed()
     tasks = [asyncio.ensure_future(database.write(work)) for work in works]
     await asyncio.sleep(0)
     await gate.open()
@@ -90,7 +90,7 @@ def test_a_function_that_fails_leaves_nothing(database: Database) -> None:
 
 
 async def test_a_cancelled_waiter_changes_nothing_for_the_others(database: Database) -> None:
-    gate = await Gate(database).closed()
+    gate = await WriterGate(database).closed()
     tasks = [asyncio.ensure_future(database.write(put, name)) for name in "abc"]
     await asyncio.sleep(0)
     tasks[1].cancel()
@@ -189,7 +189,7 @@ async def test_a_closed_database_says_so_instead_of_waiting_for_ever(home: Path,
 
 
 async def test_a_loop_that_ended_early_does_not_stop_the_writer(sqlite: Database) -> None:
-    gate = await Gate(sqlite).closed()
+    gate = await WriterGate(sqlite).closed()
 
     def abandoned() -> None:
         async def start_and_go() -> None:

@@ -24,7 +24,7 @@ MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 DM = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7"))
 
 
-class House:
+class JobHouse:
     def __init__(self, database: Database, clock: HandClock) -> None:
         self.database, self.clock = database, clock
         self.counted: list[str] = []
@@ -72,11 +72,11 @@ class House:
 
 
 @pytest.fixture
-def house(database: Database, clock: HandClock) -> House:
-    return House(database, clock)
+def house(database: Database, clock: HandClock) -> JobHouse:
+    return JobHouse(database, clock)
 
 
-async def test_a_slot_fires_once_and_its_session_accumulates(house: House):
+async def test_a_slot_fires_once_and_its_session_accumulates(house: JobHouse):
     job = house.make("0 9 * * 1")
     assert job.session_key == f"agent:main:job:{job.id}"
     await house.jobs.tick()
@@ -109,7 +109,7 @@ async def test_a_slot_fires_once_and_its_session_accumulates(house: House):
     ],
 )
 async def test_what_was_missed_is_made_up_once_if_less_than_half_a_period_late(
-    house: House, late: int, outcome: SlotOutcome
+    house: JobHouse, late: int, outcome: SlotOutcome
 ):
     job = house.make("@daily")
     house.clock.now = (job.next_run_at or 0) + late
@@ -124,7 +124,7 @@ async def test_what_was_missed_is_made_up_once_if_less_than_half_a_period_late(
 
 
 @pytest.mark.parametrize(("late", "status"), [(59 * MINUTE, None), (HOUR, "missed")])
-async def test_a_one_shot_is_made_up_within_an_hour(house: House, late: int, status: str | None):
+async def test_a_one_shot_is_made_up_within_an_hour(house: JobHouse, late: int, status: str | None):
     job = house.make("30m")
     house.clock.tick(30 * MINUTE + late)
     await house.jobs.tick()
@@ -136,7 +136,7 @@ async def test_a_one_shot_is_made_up_within_an_hour(house: House, late: int, sta
     assert len(house.slots(job)) == 1
 
 
-async def test_it_runs_as_often_as_was_said(house: House):
+async def test_it_runs_as_often_as_was_said(house: JobHouse):
     job = house.make("every 30m", repeat=2)
     for _ in range(2):
         await house.pass_to(job)
@@ -147,7 +147,7 @@ async def test_it_runs_as_often_as_was_said(house: House):
         house.database.write_now(jobs.resume, job.id, house.clock())
 
 
-async def test_a_paused_job_rests_and_makes_nothing_up(house: House):
+async def test_a_paused_job_rests_and_makes_nothing_up(house: JobHouse):
     job = house.make("every 30m")
     house.database.write_now(jobs.pause, job.id)
     house.clock.tick(DAY)
@@ -159,7 +159,7 @@ async def test_a_paused_job_rests_and_makes_nothing_up(house: House):
     assert len(house.queued()) == 1
 
 
-async def test_run_now_is_besides_the_schedule_and_while_it_is_paused(house: House):
+async def test_run_now_is_besides_the_schedule_and_while_it_is_paused(house: JobHouse):
     job = house.make("@daily")
     house.database.write_now(jobs.pause, job.id)
     house.database.write_now(jobs.run_soon, job.id, house.clock())
@@ -171,7 +171,7 @@ async def test_run_now_is_besides_the_schedule_and_while_it_is_paused(house: Hou
     assert (house.job(job).completed, house.job(job).state) == (0, JobState.PAUSED)
 
 
-async def test_while_one_slot_is_at_work_the_next_is_left_out(house: House):
+async def test_while_one_slot_is_at_work_the_next_is_left_out(house: JobHouse):
     job = house.make("every 30m")
     await house.pass_to(job)
     await house.pass_to(job)
@@ -182,7 +182,7 @@ async def test_while_one_slot_is_at_work_the_next_is_left_out(house: House):
     assert len(house.queued()) == 2
 
 
-async def test_failures_rest_longer_each_time_and_the_owner_hears_of_the_third(house: House):
+async def test_failures_rest_longer_each_time_and_the_owner_hears_of_the_third(house: JobHouse):
     await asyncio.sleep(0)
     house.database.write_now(_talked, house.clock())
     job = house.make("every 1m")
@@ -213,7 +213,7 @@ def _talked(conn: Connection, now: int) -> None:
     runs.stop(conn, run.id, now)
 
 
-async def test_a_chat_is_told_of_a_missed_run(house: House):
+async def test_a_chat_is_told_of_a_missed_run(house: JobHouse):
     house.make("@daily", deliver="telegram:7", route=DM)
     house.clock.tick(2 * DAY - HOUR)
     await house.jobs.tick()
@@ -221,7 +221,7 @@ async def test_a_chat_is_told_of_a_missed_run(house: House):
     assert "was due" in line
 
 
-async def test_a_job_in_somebodys_session_is_no_sign_of_them(house: House):
+async def test_a_job_in_somebodys_session_is_no_sign_of_them(house: JobHouse):
     key = "agent:main:telegram:dm"
     house.database.write_now(_talked, house.clock())
     before = house.database.read_now(store.active, key)
@@ -236,7 +236,7 @@ async def test_a_job_in_somebodys_session_is_no_sign_of_them(house: House):
     assert said == ["summarise"]
 
 
-async def test_a_deleted_job_takes_what_waits_with_it(house: House):
+async def test_a_deleted_job_takes_what_waits_with_it(house: JobHouse):
     job = house.make("every 30m")
     await house.pass_to(job)
     house.database.write_now(jobs.remove, job.id)
@@ -245,7 +245,7 @@ async def test_a_deleted_job_takes_what_waits_with_it(house: House):
         house.job(job)
 
 
-async def test_a_clock_that_is_set_back_fires_nothing_twice(house: House):
+async def test_a_clock_that_is_set_back_fires_nothing_twice(house: JobHouse):
     job = house.make("every 30m")
     await house.pass_to(job)
     house.work(job.session_key)
@@ -277,7 +277,7 @@ def tick_on_and_on(url: str, start: int, slots: int) -> None:
 
 def test_ten_processes_that_tick_fire_each_slot_once(postgres_url: str, clock: HandClock):
     database = open_database(Path("/nowhere"), postgres_url)
-    house = House(database, clock)
+    house = JobHouse(database, clock)
     made = [house.make("every 30m", name=f"job {number}") for number in range(5)]
     tickers = [FORKS.Process(target=tick_on_and_on, args=(postgres_url, clock(), SLOTS)) for _ in range(PROCESSES)]
     for ticker in tickers:
@@ -293,7 +293,7 @@ def test_ten_processes_that_tick_fire_each_slot_once(postgres_url: str, clock: H
     database.close()
 
 
-async def test_a_session_that_is_deleted_does_not_hold_its_job_up(house: House):
+async def test_a_session_that_is_deleted_does_not_hold_its_job_up(house: JobHouse):
     job = house.make("every 30m")
     await house.pass_to(job)
 

@@ -33,7 +33,7 @@ def at(text: str, zone: str = "UTC") -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC).timestamp() * 1000)
 
 
-class House:
+class ResetHouse:
     def __init__(self, database: Database, clock: HandClock, rules: ResetRules, *, says_farewell: bool = True) -> None:
         self.database, self.clock = database, clock
         self.policies = ResetPolicies(rules, says_farewell=lambda: says_farewell)
@@ -82,8 +82,8 @@ class House:
 
 
 @pytest.fixture
-def house(database: Database, clock: HandClock) -> House:
-    return House(database, clock, ResetRules(default=IDLE))
+def house(database: Database, clock: HandClock) -> ResetHouse:
+    return ResetHouse(database, clock, ResetRules(default=IDLE))
 
 
 LONDON = {"at_hour": 4, "timezone": "Europe/London"}
@@ -130,7 +130,7 @@ BOTH = ResetPolicy(mode=ResetMode.BOTH, idle_minutes=60, **LONDON)
 async def test_a_second_before_nothing_and_a_second_after_a_reset(
     database: Database, clock: HandClock, policy: ResetPolicy, spoke: str, before: str, after: str, reason: str
 ):
-    house = House(database, clock, ResetRules(default=policy))
+    house = ResetHouse(database, clock, ResetRules(default=policy))
     session = house.spoke(moment=at(spoke))
     clock.now = at(before)
     assert await house.tick(session) is None
@@ -150,7 +150,7 @@ async def test_none_is_never_and_overrides_are_for_those_they_name(database: Dat
             Override(platform="api", mode=ResetMode.IDLE, idle_minutes=30),
         ),
     )
-    house = House(database, clock, rules)
+    house = ResetHouse(database, clock, rules)
     dm, channel = house.spoke(), house.spoke("agent:main:slack:channel:C1")
     api, cli = house.spoke("agent:main:api:laptop:x"), house.spoke("agent:main:cli:x")
     clock.tick(11 * MINUTE)
@@ -163,7 +163,7 @@ async def test_none_is_never_and_overrides_are_for_those_they_name(database: Dat
     assert (house.ended(dm), house.ended(cli)) == (None, None)
 
 
-async def test_a_run_that_works_or_waits_and_an_unread_message_hold_it_off(house: House):
+async def test_a_run_that_works_or_waits_and_an_unread_message_hold_it_off(house: ResetHouse):
     session = house.spoke()
     accepted = house.accept()
     house.clock.tick(2 * HOUR)
@@ -175,7 +175,7 @@ async def test_a_run_that_works_or_waits_and_an_unread_message_hold_it_off(house
     assert await house.tick(session) is EndReason.IDLE
 
 
-async def test_a_queued_message_that_nobody_has_taken_up_holds_it_off_too(house: House):
+async def test_a_queued_message_that_nobody_has_taken_up_holds_it_off_too(house: ResetHouse):
     key = "agent:main:telegram:group:-1"
     session = house.spoke(key)
     new = NewInbox(
@@ -190,7 +190,7 @@ async def test_a_queued_message_that_nobody_has_taken_up_holds_it_off_too(house:
     assert await house.tick(session) is None
 
 
-async def test_what_else_goes_on_for_a_session_holds_it_off(house: House):
+async def test_what_else_goes_on_for_a_session_holds_it_off(house: ResetHouse):
     session, busy = house.spoke(), ["npm run build"]
     house.policies.hold_off.append(lambda key: busy[0] if busy and key == KEY else None)
     house.clock.tick(2 * HOUR)
@@ -200,7 +200,7 @@ async def test_what_else_goes_on_for_a_session_holds_it_off(house: House):
     assert await house.tick(session) is EndReason.IDLE
 
 
-async def test_the_clock_of_a_message_counts_and_not_that_of_the_tick(house: House):
+async def test_the_clock_of_a_message_counts_and_not_that_of_the_tick(house: ResetHouse):
     session = house.spoke()
     house.clock.tick(HOUR + 1)
     accepted = house.accept()
@@ -217,11 +217,11 @@ async def test_the_clock_of_a_message_counts_and_not_that_of_the_tick(house: Hou
     assert house.farewells() == [session]
 
 
-def _claim(conn: Connection, house: House) -> Any:
+def _claim(conn: Connection, house: ResetHouse) -> Any:
     return runs.claim(conn, KEY, ME, house.policies.opening(KEY), house.clock(), lease_ms=1_000)
 
 
-async def test_a_message_waits_for_the_farewell_that_the_tick_began_and_for_none_that_is_over(house: House):
+async def test_a_message_waits_for_the_farewell_that_the_tick_began_and_for_none_that_is_over(house: ResetHouse):
     session = house.spoke()
     house.clock.tick(2 * HOUR)
     await house.resets.tick()
@@ -234,14 +234,14 @@ async def test_a_message_waits_for_the_farewell_that_the_tick_began_and_for_none
 
 
 async def test_an_agent_without_the_tools_says_no_farewell(database: Database, clock: HandClock):
-    house = House(database, clock, ResetRules(default=IDLE), says_farewell=False)
+    house = ResetHouse(database, clock, ResetRules(default=IDLE), says_farewell=False)
     session = house.spoke()
     clock.tick(2 * HOUR)
     assert await house.tick(session) is EndReason.IDLE
     assert house.farewells() == []
 
 
-async def test_while_the_model_is_away_the_reset_waits_half_an_hour_and_the_farewell_is_owed(house: House):
+async def test_while_the_model_is_away_the_reset_waits_half_an_hour_and_the_farewell_is_owed(house: ResetHouse):
     session = house.spoke()
     house.clock.tick(2 * HOUR)
     await house.resets.tick()
@@ -268,7 +268,7 @@ async def test_while_the_model_is_away_the_reset_waits_half_an_hour_and_the_fare
     assert house.farewells() == [session]
 
 
-async def test_a_resumed_session_stays_and_says_farewell_again_only_for_something_new(house: House):
+async def test_a_resumed_session_stays_and_says_farewell_again_only_for_something_new(house: ResetHouse):
     session = house.spoke()
     house.clock.tick(2 * HOUR)
     await house.resets.tick()
@@ -281,7 +281,7 @@ async def test_a_resumed_session_stays_and_says_farewell_again_only_for_somethin
     assert house.farewells() == [session]
 
 
-async def test_a_new_policy_counts_for_sessions_that_are_open(house: House):
+async def test_a_new_policy_counts_for_sessions_that_are_open(house: ResetHouse):
     session = house.spoke()
     house.clock.tick(10 * MINUTE)
     assert await house.tick(session) is None
@@ -289,7 +289,7 @@ async def test_a_new_policy_counts_for_sessions_that_are_open(house: House):
     assert await house.tick(session) is EndReason.IDLE
 
 
-async def test_a_clock_that_jumps_resets_once_and_one_that_is_set_back_not_at_all(house: House):
+async def test_a_clock_that_jumps_resets_once_and_one_that_is_set_back_not_at_all(house: ResetHouse):
     session = house.spoke()
     house.clock.tick(-48 * HOUR)
     assert await house.tick(session) is None
@@ -301,7 +301,7 @@ async def test_a_clock_that_jumps_resets_once_and_one_that_is_set_back_not_at_al
 
 
 async def test_several_processes_reset_once(database: Database, clock: HandClock):
-    houses = [House(database, clock, ResetRules(default=IDLE)) for _ in range(4)]
+    houses = [ResetHouse(database, clock, ResetRules(default=IDLE)) for _ in range(4)]
     session = houses[0].spoke()
     clock.tick(2 * HOUR)
     for house in houses:
@@ -313,7 +313,7 @@ async def test_several_processes_reset_once(database: Database, clock: HandClock
     assert houses[0].farewells() == [session]
 
 
-async def test_sessions_die_and_their_owed_farewells_with_them(house: House):
+async def test_sessions_die_and_their_owed_farewells_with_them(house: ResetHouse):
     session = house.spoke()
     house.clock.tick(2 * HOUR)
     await house.resets.tick()
@@ -335,7 +335,7 @@ def statements() -> Iterator[list[str]]:
     event.remove(Engine, "before_cursor_execute", note)
 
 
-async def test_a_tick_reads_only_those_that_are_due(house: House, statements: list[str]):
+async def test_a_tick_reads_only_those_that_are_due(house: ResetHouse, statements: list[str]):
     for number in range(400):
         house.spoke(f"agent:main:telegram:dm:{number}", house.clock() - (2 * HOUR if number % 4 == 0 else 0))
     pages: list[int] = []
@@ -360,7 +360,7 @@ async def test_a_tick_reads_only_those_that_are_due(house: House, statements: li
     assert house.say_farewells() == 100
 
 
-def test_what_a_farewell_did_is_done(house: House):
+def test_what_a_farewell_did_is_done(house: ResetHouse):
     session = house.spoke()
     run = house.database.write_now(lambda conn: farewells.begin(conn, store.get(conn, session), house.clock()))
     assert run is not None
@@ -377,7 +377,7 @@ def test_the_next_ones_are_the_first_to_come(database: Database, clock: HandCloc
         default=IDLE,
         overrides=(Override(platform="slack", chat=ChatKind.CHANNEL, mode=ResetMode.IDLE, idle_minutes=10),),
     )
-    house = House(database, clock, rules)
+    house = ResetHouse(database, clock, rules)
     for key in (
         KEY,
         "agent:main:cli:20250305_091523_a1b2c3d4",

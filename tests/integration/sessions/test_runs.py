@@ -37,7 +37,7 @@ def message(number: int, *, mode: InboxMode = InboxMode.FOLD, thread: str | None
     )
 
 
-class House:
+class RunHouse:
     """Short ways to say what happens."""
 
     def __init__(self, database: Database) -> None:
@@ -87,11 +87,11 @@ class House:
 
 
 @pytest.fixture
-def house(database: Database) -> House:
-    return House(database)
+def house(database: Database) -> RunHouse:
+    return RunHouse(database)
 
 
-def test_a_message_starts_a_run_and_the_answer_goes_out_with_its_end(house: House) -> None:
+def test_a_message_starts_a_run_and_the_answer_goes_out_with_its_end(house: RunHouse) -> None:
     accepted = house.accept(1)
     run = house.claimed()
     assert run.id == accepted.run_id
@@ -102,7 +102,7 @@ def test_a_message_starts_a_run_and_the_answer_goes_out_with_its_end(house: Hous
     assert house.outcomes() == ["folded"]
 
 
-def test_a_run_that_waits_for_more_begins_when_it_is_time(house: House) -> None:
+def test_a_run_that_waits_for_more_begins_when_it_is_time(house: RunHouse) -> None:
     first = Opening(wait_ms=1_000)
     house.database.write_now(runs.accept, message(1), first, NOW)
     house.database.write_now(runs.accept, message(2), first, NOW + 900)
@@ -110,14 +110,14 @@ def test_a_run_that_waits_for_more_begins_when_it_is_time(house: House) -> None:
     assert [text for _, text in house.said(house.claimed(now=NOW + 1_000))] == ["[Ann] message 1", "[Ann] message 2"]
 
 
-def test_the_same_event_twice_is_one_message(house: House) -> None:
+def test_the_same_event_twice_is_one_message(house: RunHouse) -> None:
     first, second = house.accept(1), house.accept(1)
     assert (first.fresh, second.fresh) == (True, False)
     assert second.run_id == first.run_id
     assert len(house.journal(house.claimed())) == 1
 
 
-def test_a_message_meanwhile_is_folded_and_only_from_the_same_thread(house: House) -> None:
+def test_a_message_meanwhile_is_folded_and_only_from_the_same_thread(house: RunHouse) -> None:
     house.accept(1)
     run = house.claimed()
     assert house.accept(2).run_id == run.id
@@ -130,7 +130,7 @@ def test_a_message_meanwhile_is_folded_and_only_from_the_same_thread(house: Hous
     assert other.route == route("9", "3")
 
 
-def test_a_message_at_the_finish_line_makes_the_run_go_on(house: House) -> None:
+def test_a_message_at_the_finish_line_makes_the_run_go_on(house: RunHouse) -> None:
     house.accept(1)
     run = house.claimed()
     house.accept(2)
@@ -141,7 +141,7 @@ def test_a_message_at_the_finish_line_makes_the_run_go_on(house: House) -> None:
     assert house.outcomes() == ["folded", "folded"]
 
 
-def test_queued_messages_get_runs_of_their_own_in_order(house: House) -> None:
+def test_queued_messages_get_runs_of_their_own_in_order(house: RunHouse) -> None:
     for number in (1, 2, 3):
         assert house.accept(number, mode=InboxMode.QUEUE).run_id is None
     texts = []
@@ -154,7 +154,7 @@ def test_queued_messages_get_runs_of_their_own_in_order(house: House) -> None:
     assert house.claim() is None
 
 
-def test_every_transition_may_be_repeated_after_an_ambiguous_commit(house: House) -> None:
+def test_every_transition_may_be_repeated_after_an_ambiguous_commit(house: RunHouse) -> None:
     house.accept(1)
     run = house.claimed()
     (call,) = house.calls(run)
@@ -174,7 +174,7 @@ def test_every_transition_may_be_repeated_after_an_ambiguous_commit(house: House
     assert house.to_send() == ["done"]
 
 
-def test_time_worked_is_kept_over_takeovers_and_does_not_grow_while_nobody_works(house: House) -> None:
+def test_time_worked_is_kept_over_takeovers_and_does_not_grow_while_nobody_works(house: RunHouse) -> None:
     house.accept(1)
     run = house.claimed("a", NOW)
     house.database.write_now(runs.tool_started, replace(run, worked_ms=400), 0, NOW + 400)
@@ -184,7 +184,7 @@ def test_time_worked_is_kept_over_takeovers_and_does_not_grow_while_nobody_works
     assert house.database.read_now(runs.get, run.id).worked_ms == 500
 
 
-def test_a_worker_that_lost_its_lease_writes_nothing_more(house: House) -> None:
+def test_a_worker_that_lost_its_lease_writes_nothing_more(house: RunHouse) -> None:
     house.accept(1)
     slow = house.claimed("a", NOW)
     assert house.claim("b", NOW + 500) is None
@@ -198,20 +198,20 @@ def test_a_worker_that_lost_its_lease_writes_nothing_more(house: House) -> None:
     assert house.database.read_now(runs.get, quick.id).attempts == 0
 
 
-def test_a_run_that_is_given_back_counts_no_takeover(house: House) -> None:
+def test_a_run_that_is_given_back_counts_no_takeover(house: RunHouse) -> None:
     house.accept(1)
     run = house.claimed("a")
     house.database.write_now(runs.release, run.id, run.fence)
     assert house.claimed("b").attempts == 0
 
 
-def park(house: House, run: Run, **more: object) -> bool:
+def park(house: RunHouse, run: Run, **more: object) -> bool:
     call = house.calls(run)[0]
     card = OutboxBody(text="blue?", buttons=(Button(label="yes", data="a:{ask}:0"),))
     return house.database.write_now(runs.park, run, call, "blue?", NOW, options=["yes"], card=card, **more)  # pyright: ignore
 
 
-def test_a_question_waits_as_a_row_and_the_next_message_answers_it(house: House) -> None:
+def test_a_question_waits_as_a_row_and_the_next_message_answers_it(house: RunHouse) -> None:
     house.accept(1)
     run = house.claimed()
     assert park(house, run)
@@ -225,7 +225,7 @@ def test_a_question_waits_as_a_row_and_the_next_message_answers_it(house: House)
     assert house.to_send() == ["blue?"]
 
 
-def test_a_question_is_not_asked_while_something_is_unread(house: House) -> None:
+def test_a_question_is_not_asked_while_something_is_unread(house: RunHouse) -> None:
     house.accept(1)
     run = house.claimed()
     house.accept(2)
@@ -234,7 +234,7 @@ def test_a_question_is_not_asked_while_something_is_unread(house: House) -> None
     assert house.to_send() == []
 
 
-def test_an_answer_counts_once_and_for_its_own_question(house: House) -> None:
+def test_an_answer_counts_once_and_for_its_own_question(house: RunHouse) -> None:
     house.accept(1)
     run = house.claimed()
     assert park(house, run)
@@ -246,7 +246,7 @@ def test_an_answer_counts_once_and_for_its_own_question(house: House) -> None:
     assert house.said(run)[-1] == ("tool", "yes")
 
 
-def test_an_approval_lets_the_call_go_on_without_being_its_result(house: House) -> None:
+def test_an_approval_lets_the_call_go_on_without_being_its_result(house: RunHouse) -> None:
     house.accept(1)
     run = house.claimed()
     assert park(house, run, kind=AskKind.APPROVAL, args_hash="h")
@@ -256,7 +256,7 @@ def test_an_approval_lets_the_call_go_on_without_being_its_result(house: House) 
 
 
 @pytest.mark.parametrize("waiting", [False, True])
-def test_stop_ends_it_at_once_and_leaves_a_whole_transcript(house: House, waiting: bool) -> None:
+def test_stop_ends_it_at_once_and_leaves_a_whole_transcript(house: RunHouse, waiting: bool) -> None:
     house.accept(1)
     run = house.claimed()
     if waiting:
@@ -275,7 +275,7 @@ def test_stop_ends_it_at_once_and_leaves_a_whole_transcript(house: House, waitin
     assert house.accept(9).run_id != run.id
 
 
-def test_a_failure_says_so_in_the_chat_and_keeps_the_message(house: House) -> None:
+def test_a_failure_says_so_in_the_chat_and_keeps_the_message(house: RunHouse) -> None:
     house.accept(1)
     run = house.claimed()
     house.calls(run)
@@ -287,7 +287,7 @@ def test_a_failure_says_so_in_the_chat_and_keeps_the_message(house: House) -> No
     assert all(row.state in {MessageState.DONE, MessageState.UNKNOWN} for row in house.journal(run))
 
 
-def test_what_is_in_flight_is_known_after_a_start(house: House) -> None:
+def test_what_is_in_flight_is_known_after_a_start(house: RunHouse) -> None:
     assert house.database.read_now(runs.in_flight) == []
     house.accept(1)
     run = house.claimed()
@@ -296,7 +296,7 @@ def test_what_is_in_flight_is_known_after_a_start(house: House) -> None:
     assert house.database.read_now(runs.in_flight) == []
 
 
-def test_a_session_that_is_worked_on_is_not_deleted(house: House) -> None:
+def test_a_session_that_is_worked_on_is_not_deleted(house: RunHouse) -> None:
     house.accept(1)
     run = house.claimed()
     with pytest.raises(Busy):
@@ -306,7 +306,7 @@ def test_a_session_that_is_worked_on_is_not_deleted(house: House) -> None:
     assert house.to_send() == []
 
 
-def test_the_inbox_row_keeps_no_text_once_it_is_in_the_journal(house: House) -> None:
+def test_the_inbox_row_keeps_no_text_once_it_is_in_the_journal(house: RunHouse) -> None:
     house.accept(1)
     house.claimed()
     row = house.database.read_now(inbox.by_dedup_key, "tg:1:1")
@@ -314,7 +314,7 @@ def test_the_inbox_row_keeps_no_text_once_it_is_in_the_journal(house: House) -> 
     assert row.body == InboxBody()
 
 
-def test_roles_of_a_whole_run(house: House) -> None:
+def test_roles_of_a_whole_run(house: RunHouse) -> None:
     house.accept(1)
     run = house.claimed()
     (call,) = house.calls(run)

@@ -113,7 +113,7 @@ def asked(address: Address) -> str | None:
     return None if route is None else route.reply_to
 
 
-class Scene:
+class RunScene:
     def __init__(self, address: Address) -> None:
         self.time = Time()
         self.chat = Chat(self.time)

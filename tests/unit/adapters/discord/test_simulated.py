@@ -7,13 +7,13 @@ import pytest
 import simcord
 
 from adapters.discord.listener import wanted_intents
-from adapters.discord.normalize import Me, message
+from adapters.discord.normalize import DiscordBot, message
 from adapters.discord.rest import new_client
 from sessions.keys import ChatKind
 from sessions.messages import Inbound, InboundKind
 
 
-class Bot:
+class SimulatedBot:
     """Keeps what it hears, and answers in words that are to be quoted."""
 
     def __init__(self) -> None:
@@ -32,17 +32,17 @@ class Bot:
 
     def _keep(self, said: discord.Message, kind: InboundKind) -> None:
         assert self.client.user
-        inbound = message(said, Me(id=self.client.user.id), kind)
+        inbound = message(said, DiscordBot(id=self.client.user.id), kind)
         if inbound is not None:
             self.heard.append(inbound)
 
 
 @pytest.fixture
-def bot() -> Bot:
-    return Bot()
+def bot() -> SimulatedBot:
+    return SimulatedBot()
 
 
-async def test_channels_mentions_and_other_bots(bot: Bot) -> None:
+async def test_channels_mentions_and_other_bots(bot: SimulatedBot) -> None:
     async with simcord.run(bot.client) as env:
         guild = env.create_guild()
         channel, ann = guild.create_text_channel("general"), guild.add_member(env.create_user("ann"))
@@ -57,7 +57,7 @@ async def test_channels_mentions_and_other_bots(bot: Bot) -> None:
         assert not everyone.mentioned
 
 
-async def test_our_own_words_are_ignored(bot: Bot) -> None:
+async def test_our_own_words_are_ignored(bot: SimulatedBot) -> None:
     async with simcord.run(bot.client) as env:
         guild = env.create_guild()
         channel, ann = guild.create_text_channel("general"), guild.add_member(env.create_user("ann"))

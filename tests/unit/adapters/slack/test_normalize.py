@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from adapters.slack.normalize import Me, normalize
+from adapters.slack.normalize import SlackBot, normalize
 from sessions.keys import ChatKind
 from sessions.messages import AttachmentKind, Inbound, InboundKind
 
-ME = Me(team="T1", user="UBOT")
+ME = SlackBot(team="T1", user="UBOT")
 
 
 def heard(**event: Any) -> list[Inbound]:

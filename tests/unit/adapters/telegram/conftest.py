@@ -3,8 +3,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.fakes.telegram_server import TelegramServer
-from tests.fakes.telegram_world import Chat, User
-from tests.unit.adapters.telegram.wire import Gateway
+from tests.fakes.telegram_world import TelegramChat, User
+from tests.unit.adapters.telegram.wire import TelegramGateway
 
 
 @pytest.fixture
@@ -15,8 +15,8 @@ async def server() -> AsyncIterator[TelegramServer]:
 
 
 @pytest.fixture
-async def gateway(server: TelegramServer) -> AsyncIterator[Gateway]:
-    gateway = Gateway(server)
+async def gateway(server: TelegramServer) -> AsyncIterator[TelegramGateway]:
+    gateway = TelegramGateway(server)
     yield gateway
     await gateway.stop()
     await gateway.adapter.close()
@@ -28,5 +28,5 @@ def ada(server: TelegramServer) -> User:
 
 
 @pytest.fixture
-def dm(server: TelegramServer, ada: User) -> Chat:
+def dm(server: TelegramServer, ada: User) -> TelegramChat:
     return server.dm(ada)

@@ -18,10 +18,10 @@ from adapters.base import (
     TryLater,
 )
 from sessions.keys import Sender
-from tests.unit.adapters.telegram.wire import Gateway
+from tests.unit.adapters.telegram.wire import TelegramGateway
 
 
-def test_it_has_every_capability_of_the_contract(gateway: Gateway) -> None:
+def test_it_has_every_capability_of_the_contract(gateway: TelegramGateway) -> None:
     capabilities = (
         ShowsTyping,
         ShowsDrafts,
@@ -50,7 +50,7 @@ async def test_check_says_who_we_are(gateway) -> None:
 
 
 async def test_a_page_in_place_of_an_answer_leaves_no_traceback(
-    gateway: Gateway, caplog: pytest.LogCaptureFixture
+    gateway: TelegramGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def page(_: web.Request) -> web.Response:
         return web.Response(status=502, text="<html>Bad Gateway</html>", content_type="text/html")

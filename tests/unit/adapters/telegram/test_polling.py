@@ -9,7 +9,7 @@ from adapters.base import (
     Unauthorized,
 )
 from adapters.telegram.polling import PATIENCE
-from tests.unit.adapters.telegram.wire import Gateway, address_of
+from tests.unit.adapters.telegram.wire import TelegramGateway, address_of
 
 
 async def test_polling_removes_a_webhook_and_keeps_what_is_pending(server, gateway, ada, dm) -> None:
@@ -67,7 +67,7 @@ async def test_one_conflict_is_overcome(server, gateway, ada, dm) -> None:
 
 @pytest.mark.parametrize("token", ["123456:wrong-token", "no token"])
 async def test_a_wrong_token_stops_the_start(server, token) -> None:
-    gateway = Gateway(server)
+    gateway = TelegramGateway(server)
     adapter = gateway.new_adapter(token=token)
     with pytest.raises(Unauthorized) as error:
         await adapter.run(gateway.deliver)

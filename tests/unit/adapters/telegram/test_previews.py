@@ -5,7 +5,7 @@ import pytest
 from adapters.base import TryLater
 from sessions.messages import Button
 from tests.fakes.telegram_server import TelegramServer
-from tests.unit.adapters.telegram.wire import Gateway, address_of, outbound
+from tests.unit.adapters.telegram.wire import TelegramGateway, address_of, outbound
 
 
 async def test_drafts_in_a_dm_vanish_by_themselves(server, gateway, dm) -> None:
@@ -91,7 +91,7 @@ async def test_edits_in_one_chat_keep_the_pace_that_telegram_allows(gateway) -> 
 async def test_the_pace_is_one_that_raises_no_flood() -> None:
     now = [0.0]
     async with TelegramServer(clock=lambda: now[0]) as server:
-        gateway = Gateway(server)
+        gateway = TelegramGateway(server)
         group = server.group()
         draft_id = await gateway.adapter.draft(address_of(group), None, "text")
         for number in range(12):

@@ -9,10 +9,10 @@ from adapters.telegram.config import TelegramConfig
 from sessions.keys import Address, ChatKind, Platform
 from sessions.messages import Inbound, Outbound, Receipt
 from tests.fakes.telegram_server import TelegramServer
-from tests.fakes.telegram_world import Chat
+from tests.fakes.telegram_world import TelegramChat
 
 
-class Gateway:
+class TelegramGateway:
     """The other side of the adapter: keeps what comes in, sends what it is told to."""
 
     def __init__(self, server: TelegramServer) -> None:
@@ -67,7 +67,7 @@ class Gateway:
         return [await self.adapter.send(address, piece) for piece in pieces]
 
 
-def address_of(chat: Chat, topic: int | None = None) -> Address:
+def address_of(chat: TelegramChat, topic: int | None = None) -> Address:
     kind = {"private": ChatKind.DM, "channel": ChatKind.CHANNEL}.get(chat.type, ChatKind.GROUP)
     return Address(platform=Platform.TELEGRAM, kind=kind, chat_id=str(chat.id), thread_id=str(topic) if topic else None)
 

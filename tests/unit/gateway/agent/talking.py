@@ -25,7 +25,7 @@ CLOCK = {**FILES, "function": {**FILES["function"], "name": "clock"}}
 
 
 @dataclass
-class Time:
+class ModelTime:
     """Sleeping takes none and moves the clock."""
 
     now: float = 0.0
@@ -44,7 +44,7 @@ class Time:
 class Talk:
     server: ModelServer
     model: OpenAIModel
-    time: Time
+    time: ModelTime
     shown: list[str] = field(default_factory=list)
     observed: list[tuple] = field(default_factory=list)
 
@@ -54,7 +54,7 @@ class Talk:
 
 @asynccontextmanager
 async def talking(script: Script = (), *, settings: dict | None = None, **server: Any) -> AsyncIterator[Talk]:
-    time = Time()
+    time = ModelTime()
     async with ModelServer(script, **server) as fake:
         chosen = {
             "base_url": fake.url,

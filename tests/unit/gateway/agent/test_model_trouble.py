@@ -37,7 +37,7 @@ from tests.fakes.model_replies import (
 )
 from tests.fakes.model_server import ModelServer
 from tests.machine import hand_driven_loop
-from tests.unit.gateway.agent.talking import HELLO, Time, talking
+from tests.unit.gateway.agent.talking import HELLO, ModelTime, talking
 
 PASSING = {
     "429": rate_limited(),
@@ -112,7 +112,7 @@ async def test_an_endpoint_that_stays_silent_is_given_up():
 
 
 def test_a_silent_endpoint_with_a_fallback_left_is_not_waited_for_again():
-    time = Time()
+    time = ModelTime()
     retries = time.patience().begin(20, is_last=False)
     time.now += 20
     assert retries.next_wait(silent=True) is None
@@ -145,7 +145,7 @@ async def test_a_slow_but_steady_answer_is_not_cut():
 
 
 async def test_nobody_listens():
-    time = Time()
+    time = ModelTime()
     model = OpenAIModel(ModelSettings(base_url="http://127.0.0.1:9/v1", name="m"), patience=time.patience())
     with pytest.raises(ModelUnreachable, match=r"127\.0\.0\.1:9 cannot be reached: connection refused"):
         await model.ask(ModelRequest(messages=HELLO))
@@ -355,21 +355,21 @@ async def test_every_call_is_observed():
         assert talk.observed[2][3].output_tokens > 0
 
 
-async def _transcriber(server: ModelServer, time: Time) -> Transcriber:
+async def _transcriber(server: ModelServer, time: ModelTime) -> Transcriber:
     settings = ModelSettings(base_url=server.url, name="m", api_key="sk-1")
     return Transcriber(settings, patience=time.patience(last_attempts=3))
 
 
 async def test_speech_becomes_text():
     async with ModelServer([" good morning "], api_key="sk-1") as server:
-        transcriber = await _transcriber(server, Time())
+        transcriber = await _transcriber(server, ModelTime())
         assert await transcriber.transcribe(b"OggS...", "voice.ogg", language="en") == "good morning"
         assert server.uploads == [{"model": "whisper-1", "language": "en", "name": "voice.ogg", "audio": b"OggS..."}]
         await transcriber.aclose()
 
 
 async def test_a_busy_transcriber_is_asked_again_and_a_refusing_one_is_not():
-    time = Time()
+    time = ModelTime()
     async with ModelServer(
         [rate_limited(), "hi", bad_request("Invalid file format."), not_json()], then=Failure()
     ) as server:

@@ -42,7 +42,7 @@ class Ear:
         return self._heard
 
 
-class Time:
+class DownloadTime:
     """Passes by sleeping."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def a_file(name: str = "report.txt", **more: Any) -> StoredFile:
 
 def media(*answers: bytes | Exception, limit: int = 100, ear: Any = None) -> AttachmentDownloader:
     adapters: Any = {"telegram": Shelf(*answers)}
-    time = Time()
+    time = DownloadTime()
     return AttachmentDownloader(adapters, limit=lambda: limit, transcriber=lambda: ear, clock=time, sleep=time.sleep)
 
 
@@ -120,7 +120,7 @@ async def test_what_is_gone_is_said_and_what_is_away_is_said_otherwise(
     ],
 )
 async def test_an_outage_is_waited_for_as_long_as_asked(tmp_path: Path, troubles: tuple[Exception, ...], waited: float):
-    time = Time()
+    time = DownloadTime()
     adapters: Any = {"telegram": Shelf(*troubles, b"figures")}
     shelf = AttachmentDownloader(adapters, limit=lambda: 100, clock=time, sleep=time.sleep)
     settled, _ = await shelf.settle(a_file(), tmp_path)
@@ -129,7 +129,7 @@ async def test_an_outage_is_waited_for_as_long_as_asked(tmp_path: Path, troubles
 
 
 async def test_nobody_waits_for_longer_than_a_minute_however_many_files_there_are(tmp_path: Path):
-    time = Time()
+    time = DownloadTime()
     adapters: Any = {
         "telegram": Shelf(*(TryLater("slowly", after=25) for _ in range(20)), TryLater("x", after=90), b"x")
     }

@@ -21,7 +21,7 @@ def only_here(ip: IP) -> bool:
     return ip == HERE
 
 
-class Names:
+class NameTable:
     """A name server that can change its mind."""
 
     def __init__(self, **places: list[str]) -> None:
@@ -50,8 +50,8 @@ async def site(answer: Callable[[web.Request], Any]) -> AsyncIterator[tuple[int,
         yield server.port or 0, seen
 
 
-def fetcher(names: Names | None = None, **more: Any) -> Fetcher:
-    return Fetcher(resolve=names or Names(files=["127.0.0.1"]), allowed=only_here, **more)
+def fetcher(names: NameTable | None = None, **more: Any) -> Fetcher:
+    return Fetcher(resolve=names or NameTable(files=["127.0.0.1"]), allowed=only_here, **more)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_is_public(address: str) -> None:
     ],
 )  # fmt: skip
 async def test_addresses_that_are_refused_before_anybody_is_asked(address: str) -> None:
-    names = Names()
+    names = NameTable()
     with pytest.raises(NotFetched):
         await Fetcher(resolve=names).fetch(address, 100)
     assert names.asked == []
@@ -121,7 +121,7 @@ async def test_a_file_is_what_it_looks_like(body: bytes, told: str, is_: str) ->
 
 async def test_a_name_is_resolved_once_and_kept_to() -> None:
     """A name that is harmless when it is checked and ours when it is connected to."""
-    names = Names(files=["127.0.0.1"])
+    names = NameTable(files=["127.0.0.1"])
     async with site(lambda _: web.Response(body=b"x")) as (port, seen):
 
         def change_its_mind(ip: IP) -> bool:
@@ -137,7 +137,7 @@ async def test_a_name_is_resolved_once_and_kept_to() -> None:
 async def test_a_name_with_one_forbidden_place_is_refused(places: list[str]) -> None:
     async with site(lambda _: web.Response(body=b"x")) as (port, seen):
         with pytest.raises(NotFetched, match="private network"):
-            await fetcher(Names(files=places)).fetch(f"http://files.example:{port}/", 100)
+            await fetcher(NameTable(files=places)).fetch(f"http://files.example:{port}/", 100)
     assert seen == []
 
 
@@ -159,7 +159,7 @@ async def test_redirects_are_followed_three_times() -> None:
     "to", ["http://127.0.0.2/", "http://inside.example/", "http://localhost/", "file:///etc/passwd", "http://u:p@files.example/", "http://["]
 )  # fmt: skip
 async def test_each_redirect_is_checked_anew(to: str) -> None:
-    names = Names(files=["127.0.0.1"], inside=["10.0.0.1"])
+    names = NameTable(files=["127.0.0.1"], inside=["10.0.0.1"])
     async with site(lambda _: web.Response(status=302, headers={"Location": to})) as (port, seen):
         with pytest.raises(NotFetched):
             await fetcher(names).fetch(f"http://files.example:{port}/", 100)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.chats.access import Access, AccessDecision, AccessRules, Paired
+from gateway.chats.access import AccessDecision, AccessRules, ChatAccess, Paired
 from gateway.config.daemon_settings import access_rules
 from gateway.config.model import Config
 from sessions.keys import Address, ChatKind, Platform, Sender
@@ -63,11 +63,11 @@ GROUP, CHANNEL = ChatKind.GROUP, ChatKind.CHANNEL
     ],
 )
 def test_who_may(rules: dict[str, Any], inbound: Inbound, verdict: AccessDecision):
-    assert Access(AccessRules(**rules)).judge(inbound) is verdict
+    assert ChatAccess(AccessRules(**rules)).judge(inbound) is verdict
 
 
 def test_who_was_paired_is_let_in_by_id():
-    access = Access(AccessRules(), Paired(users=frozenset({"7"}), owner="7"))
+    access = ChatAccess(AccessRules(), Paired(users=frozenset({"7"}), owner="7"))
     assert access.judge(said()) is AccessDecision.ALLOWED
     assert access.judge(said(user="8", name="7")) is AccessDecision.STRANGER
 
@@ -85,12 +85,12 @@ def test_who_was_paired_is_let_in_by_id():
 )
 def test_who_the_owner_is(section: dict[str, Any], paired: str | None, owner: str | None):
     rules = access_rules(Config.model_validate({"platforms": {"telegram": section}}), "telegram")
-    assert Access(rules, Paired(owner=paired)).owner == owner
+    assert ChatAccess(rules, Paired(owner=paired)).owner == owner
 
 
 @pytest.mark.parametrize("anybody", [["*"], ["*", "7"]])
 def test_with_a_star_strangers_do_not_share_a_memory(anybody: list[str]):
-    access = Access(
+    access = ChatAccess(
         access_rules(Config.model_validate({"platforms": {"telegram": {"allowed_users": anybody}}}), "telegram")
     )
     keys = {str(access.key(message.address, message.sender)) for message in (said(user="8"), said(user="9"))}

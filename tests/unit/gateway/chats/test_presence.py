@@ -10,20 +10,20 @@ from gateway.chats.presence import LEFT_SECONDS, READ, SOON_SECONDS
 from gateway.runs.live_events import LiveEvent
 from sessions.keys import Address, Platform
 from sessions.records import Route
-from tests.unit.gateway.scenes import DM, GROUP, Scene, a_run, asked
+from tests.unit.gateway.scenes import DM, GROUP, RunScene, a_run, asked
 
 
 @pytest.fixture
-async def dm() -> Scene:
-    return Scene(DM)
+async def dm() -> RunScene:
+    return RunScene(DM)
 
 
 @pytest.fixture
-async def group() -> Scene:
-    return Scene(GROUP)
+async def group() -> RunScene:
+    return RunScene(GROUP)
 
 
-async def test_an_answer_that_is_there_at_once_is_not_announced(dm: Scene) -> None:
+async def test_an_answer_that_is_there_at_once_is_not_announced(dm: RunScene) -> None:
     dm.begins()
     dm.says("All of it.")
     await dm.time.passes(SOON_SECONDS - 0.1)
@@ -33,7 +33,7 @@ async def test_an_answer_that_is_there_at_once_is_not_announced(dm: Scene) -> No
     assert dm.seen == [(0.3, "answer")]
 
 
-async def test_typing_is_renewed_and_ends_with_the_run(dm: Scene) -> None:
+async def test_typing_is_renewed_and_ends_with_the_run(dm: RunScene) -> None:
     dm.begins()
     await dm.time.passes(9)
     assert [what for _, what in dm.seen] == ["typing"] * 3
@@ -43,7 +43,7 @@ async def test_typing_is_renewed_and_ends_with_the_run(dm: Scene) -> None:
     assert len(dm.seen) == 3
 
 
-async def test_typing_stops_where_text_is_shown(group: Scene) -> None:
+async def test_typing_stops_where_text_is_shown(group: RunScene) -> None:
     group.begins()
     await group.time.passes(1)
     for number in range(40):
@@ -57,7 +57,7 @@ async def test_typing_stops_where_text_is_shown(group: Scene) -> None:
 
 @pytest.mark.parametrize(("address", "after"), [(DM, 10), (GROUP, 30)])
 async def test_a_line_of_progress_when_there_is_no_text_for_long(address: Address, after: float) -> None:
-    scene = Scene(address)
+    scene = RunScene(address)
     scene.begins()
     scene.live.tell(LiveEvent("r", "tool", "session_search"))
     await scene.time.passes(after + 2)
@@ -66,7 +66,7 @@ async def test_a_line_of_progress_when_there_is_no_text_for_long(address: Addres
     assert line == "_is looking through earlier conversations…_"
 
 
-async def test_silence_is_never_shown(group: Scene) -> None:
+async def test_silence_is_never_shown(group: RunScene) -> None:
     group.begins()
     for piece in ("NO", "_REP", "LY"):
         group.says(piece)
@@ -74,7 +74,7 @@ async def test_silence_is_never_shown(group: Scene) -> None:
     assert {what for _, what in group.seen} == {"typing"}
 
 
-async def test_a_draft_that_fades_is_renewed(dm: Scene) -> None:
+async def test_a_draft_that_fades_is_renewed(dm: RunScene) -> None:
     dm.begins()
     dm.says("Some words")
     await dm.time.passes(50)
@@ -83,7 +83,7 @@ async def test_a_draft_that_fades_is_renewed(dm: Scene) -> None:
     assert all(20 < later - earlier < 22 for earlier, later in pairwise(drawn))
 
 
-async def test_a_quick_answer_takes_the_place_of_its_preview(group: Scene) -> None:
+async def test_a_quick_answer_takes_the_place_of_its_preview(group: RunScene) -> None:
     group.begins()
     group.says("Some words")
     await group.time.passes(5)
@@ -93,7 +93,7 @@ async def test_a_quick_answer_takes_the_place_of_its_preview(group: Scene) -> No
     assert [what for _, what in group.seen][-1] == "answer"
 
 
-async def test_after_a_long_run_the_answer_is_new_and_the_preview_goes_in_its_turn(group: Scene) -> None:
+async def test_after_a_long_run_the_answer_is_new_and_the_preview_goes_in_its_turn(group: RunScene) -> None:
     group.begins()
     group.says("Some words")
     await group.time.passes(70)
@@ -104,7 +104,7 @@ async def test_after_a_long_run_the_answer_is_new_and_the_preview_goes_in_its_tu
     assert erased - sent > group.chat.pace.group - 0.02
 
 
-async def test_a_preview_without_an_answer_goes_after_a_while(group: Scene) -> None:
+async def test_a_preview_without_an_answer_goes_after_a_while(group: RunScene) -> None:
     group.begins()
     group.says("Some words")
     await group.time.passes(5)
@@ -115,7 +115,7 @@ async def test_a_preview_without_an_answer_goes_after_a_while(group: Scene) -> N
     assert [what for _, what in group.seen][-1] == "erased 99"
 
 
-async def test_a_preview_that_the_answer_is_taking_is_never_erased(group: Scene) -> None:
+async def test_a_preview_that_the_answer_is_taking_is_never_erased(group: RunScene) -> None:
     """However long the platform makes the last edit wait."""
     group.begins()
     group.says("Some words")
@@ -130,7 +130,7 @@ async def test_a_preview_that_the_answer_is_taking_is_never_erased(group: Scene)
     assert "erased 99" not in [what for _, what in group.seen]
 
 
-async def test_stop_leaves_the_words_to_the_message_that_keeps_them(group: Scene) -> None:
+async def test_stop_leaves_the_words_to_the_message_that_keeps_them(group: RunScene) -> None:
     group.begins()
     group.says("Some words")
     await group.time.passes(5)
@@ -140,7 +140,7 @@ async def test_stop_leaves_the_words_to_the_message_that_keeps_them(group: Scene
     assert await group.presence.take("r", asked(group.address)) == "99"
 
 
-async def test_stop_takes_a_line_of_progress_away_at_once(group: Scene) -> None:
+async def test_stop_takes_a_line_of_progress_away_at_once(group: RunScene) -> None:
     group.begins()
     await group.time.passes(60)
     group.presence.stopped(["r", "another"])
@@ -152,7 +152,7 @@ async def test_stop_takes_a_line_of_progress_away_at_once(group: Scene) -> None:
     assert len(group.seen) == count
 
 
-async def test_an_answer_to_a_part_does_not_end_what_is_shown(group: Scene) -> None:
+async def test_an_answer_to_a_part_does_not_end_what_is_shown(group: RunScene) -> None:
     group.begins()
     await group.time.passes(1)
     await group.delivers()
@@ -163,7 +163,7 @@ async def test_an_answer_to_a_part_does_not_end_what_is_shown(group: Scene) -> N
     assert [what for _, what in group.seen][2:] == ["typing"] * 3
 
 
-async def test_a_limit_on_a_preview_holds_the_whole_chat(group: Scene) -> None:
+async def test_a_limit_on_a_preview_holds_the_whole_chat(group: RunScene) -> None:
     group.chat.trouble = [TryLater("wait", after=17)]
     group.begins()
     await group.time.passes(1)
@@ -173,7 +173,7 @@ async def test_a_limit_on_a_preview_holds_the_whole_chat(group: Scene) -> None:
 
 
 @pytest.mark.parametrize("error", [Undeliverable("no"), TryLater("not reached")])
-async def test_a_preview_that_is_refused_holds_up_nothing(group: Scene, error: Exception) -> None:
+async def test_a_preview_that_is_refused_holds_up_nothing(group: RunScene, error: Exception) -> None:
     group.chat.trouble = [error]
     group.begins()
     await group.time.passes(4.5)
@@ -183,7 +183,7 @@ async def test_a_preview_that_is_refused_holds_up_nothing(group: Scene, error: E
     assert group.seen[-1] == (4.5, "answer")
 
 
-async def test_where_a_preview_may_have_been_left_no_second_one_is_begun(group: Scene) -> None:
+async def test_where_a_preview_may_have_been_left_no_second_one_is_begun(group: RunScene) -> None:
     group.begins()
     await group.time.passes(1)
     group.chat.trouble = [TryLater("no answer", ambiguous=True)]
@@ -197,7 +197,7 @@ async def test_where_a_preview_may_have_been_left_no_second_one_is_begun(group: 
     assert await group.delivers() is None
 
 
-async def test_a_preview_whose_change_got_no_answer_goes_on(group: Scene) -> None:
+async def test_a_preview_whose_change_got_no_answer_goes_on(group: RunScene) -> None:
     group.begins()
     group.says("Some words")
     await group.time.passes(5)
@@ -208,7 +208,7 @@ async def test_a_preview_whose_change_got_no_answer_goes_on(group: Scene) -> Non
     assert await group.delivers() == "99"
 
 
-async def test_what_comes_in_meanwhile_gets_a_reaction_until_the_answer_is_there(group: Scene) -> None:
+async def test_what_comes_in_meanwhile_gets_a_reaction_until_the_answer_is_there(group: RunScene) -> None:
     group.begins()
     await group.time.passes(2)
     for number in ("5", "6"):
@@ -232,7 +232,7 @@ async def test_what_comes_in_meanwhile_gets_a_reaction_until_the_answer_is_there
     assert all(later - earlier > 0.98 for earlier, later in pairwise(times)), "one budget for all"
 
 
-async def test_reactions_that_are_not_permitted_are_left_out(group: Scene) -> None:
+async def test_reactions_that_are_not_permitted_are_left_out(group: RunScene) -> None:
     group.begins()
     await group.time.passes(2)
     group.chat.trouble = [Undeliverable("REACTION_INVALID")]
@@ -241,7 +241,7 @@ async def test_reactions_that_are_not_permitted_are_left_out(group: Scene) -> No
     assert group.chat.trouble == []
 
 
-async def test_what_comes_in_too_late_gets_no_reaction(group: Scene) -> None:
+async def test_what_comes_in_too_late_gets_no_reaction(group: RunScene) -> None:
     group.begins()
     await group.time.passes(SOON_SECONDS)
     await group.hears("5")
@@ -251,7 +251,7 @@ async def test_what_comes_in_too_late_gets_no_reaction(group: Scene) -> None:
     assert [what for _, what in group.seen] == ["typing", "answer"]
 
 
-async def test_runs_of_other_platforms_are_shown_there(dm: Scene) -> None:
+async def test_runs_of_other_platforms_are_shown_there(dm: RunScene) -> None:
     elsewhere = replace(a_run(DM), route=Route(address=replace(DM, platform=Platform.SLACK)))
     dm.live.tell(LiveEvent("r", "begun", run=elsewhere))
     dm.live.tell(LiveEvent("s", "begun", run=replace(elsewhere, route=None)))
@@ -259,7 +259,7 @@ async def test_runs_of_other_platforms_are_shown_there(dm: Scene) -> None:
     assert dm.seen == []
 
 
-async def test_closing_ends_everything(dm: Scene) -> None:
+async def test_closing_ends_everything(dm: RunScene) -> None:
     dm.begins()
     await dm.time.passes(1)
     dm.presence.close()
@@ -267,7 +267,7 @@ async def test_closing_ends_everything(dm: Scene) -> None:
     assert len(dm.seen) == 1
 
 
-async def test_a_sign_is_taken_off_when_the_run_is_stopped(group: Scene) -> None:
+async def test_a_sign_is_taken_off_when_the_run_is_stopped(group: RunScene) -> None:
     group.begins()
     await group.hears("8")
     await group.time.passes(2)
@@ -278,7 +278,7 @@ async def test_a_sign_is_taken_off_when_the_run_is_stopped(group: Scene) -> None
 
 
 async def test_what_grows_under_a_message_rings_once_and_what_only_says_that_somebody_works_does_not(
-    group: Scene,
+    group: RunScene,
 ) -> None:
     group.begins()
     group.says("Some words")
@@ -287,7 +287,7 @@ async def test_what_grows_under_a_message_rings_once_and_what_only_says_that_som
     assert await group.presence.take("r", asked(group.address)) == "99"
 
 
-async def test_a_progress_line_is_silent_and_the_answer_a_message_of_its_own(group: Scene) -> None:
+async def test_a_progress_line_is_silent_and_the_answer_a_message_of_its_own(group: RunScene) -> None:
     group.begins()
     await group.time.passes(31)
     group.says("Some words")
@@ -296,7 +296,7 @@ async def test_a_progress_line_is_silent_and_the_answer_a_message_of_its_own(gro
     assert await group.delivers() is None
 
 
-async def test_an_answer_to_another_message_does_not_take_the_preview_of_the_first(group: Scene) -> None:
+async def test_an_answer_to_another_message_does_not_take_the_preview_of_the_first(group: RunScene) -> None:
     run = replace(a_run(group.address), route=Route(address=group.address, reply_to="5"))
     group.live.tell(LiveEvent("r", "begun", run=run))
     group.says("Some words")

@@ -15,7 +15,7 @@ GROUP = Address(platform=Platform.TELEGRAM, kind=ChatKind.GROUP, chat_id="-1")
 PACE = Pace(per_second=30, dm=1, group=1, edit=1.5, group_per_minute=20)
 
 
-class Time:
+class PacedTime:
     """Passes while somebody sleeps."""
 
     def __init__(self) -> None:
@@ -30,35 +30,35 @@ class Time:
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def time() -> PacedTime:
+    return PacedTime()
 
 
 @pytest.fixture
-def pacer(time: Time) -> RateLimiter:
+def pacer(time: PacedTime) -> RateLimiter:
     return RateLimiter(PACE, clock=time, sleep=time.sleep)
 
 
-async def test_the_first_is_free_and_the_next_waits(pacer: RateLimiter, time: Time) -> None:
+async def test_the_first_is_free_and_the_next_waits(pacer: RateLimiter, time: PacedTime) -> None:
     await pacer.turn(DM)
     assert time.now == pytest.approx(100, abs=0.01)
     await pacer.turn(DM)
     assert time.now == pytest.approx(101, abs=0.01)
 
 
-async def test_other_chats_wait_only_for_the_platform(pacer: RateLimiter, time: Time) -> None:
+async def test_other_chats_wait_only_for_the_platform(pacer: RateLimiter, time: PacedTime) -> None:
     await pacer.turn(DM)
     await pacer.turn(OTHER)
     assert time.now == pytest.approx(100 + MARGIN / 30, abs=0.01)
 
 
-async def test_a_group_has_twenty_a_minute(pacer: RateLimiter, time: Time) -> None:
+async def test_a_group_has_twenty_a_minute(pacer: RateLimiter, time: PacedTime) -> None:
     for _ in range(21):
         await pacer.turn(GROUP)
     assert time.now == pytest.approx(160, abs=0.1)
 
 
-async def test_what_may_be_left_out_never_waits_and_leaves_room(pacer: RateLimiter, time: Time) -> None:
+async def test_what_may_be_left_out_never_waits_and_leaves_room(pacer: RateLimiter, time: PacedTime) -> None:
     taken = 0
     for _ in range(600):
         taken += pacer.turn_now(GROUP, edit=True)
@@ -68,7 +68,7 @@ async def test_what_may_be_left_out_never_waits_and_leaves_room(pacer: RateLimit
     assert time.now == pytest.approx(160, abs=0.2)
 
 
-async def test_edits_keep_their_own_distance(pacer: RateLimiter, time: Time) -> None:
+async def test_edits_keep_their_own_distance(pacer: RateLimiter, time: PacedTime) -> None:
     assert pacer.turn_now(DM, edit=True)
     time.now += 1.2
     assert not pacer.turn_now(DM, edit=True)
@@ -77,7 +77,7 @@ async def test_edits_keep_their_own_distance(pacer: RateLimiter, time: Time) -> 
     assert pacer.turn_now(DM, edit=True)
 
 
-async def test_a_platform_that_asked_to_wait_is_left_alone(pacer: RateLimiter, time: Time) -> None:
+async def test_a_platform_that_asked_to_wait_is_left_alone(pacer: RateLimiter, time: PacedTime) -> None:
     pacer.hold(30, DM)
     assert not pacer.turn_now(DM)
     assert pacer.turn_now(OTHER)
@@ -85,13 +85,13 @@ async def test_a_platform_that_asked_to_wait_is_left_alone(pacer: RateLimiter, t
     assert time.now == pytest.approx(130, abs=0.1)
 
 
-async def test_calls_that_bunched_up_leave_evenly(pacer: RateLimiter, time: Time) -> None:
+async def test_calls_that_bunched_up_leave_evenly(pacer: RateLimiter, time: PacedTime) -> None:
     for _ in range(31):
         await pacer.gate()
     assert time.now == pytest.approx(100 + MARGIN, abs=0.05)
 
 
-async def test_calls_leave_evenly_even_after_everything_stood_still(time: Time) -> None:
+async def test_calls_leave_evenly_even_after_everything_stood_still(time: PacedTime) -> None:
     async def sleep(seconds: float) -> None:
         ends = time.now + seconds
         while time.now < ends:

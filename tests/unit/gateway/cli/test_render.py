@@ -51,7 +51,7 @@ def test_times_are_utc_and_never_fail():
     assert when(10**18) == "?"
 
 
-class Terminal:
+class FakeTerminal:
     def __init__(self, *, watched: bool = True) -> None:
         self.text = ""
         self._watched = watched
@@ -68,7 +68,7 @@ class Terminal:
 
 @pytest.mark.parametrize(("seconds", "watched", "shown"), [(0.9, True, False), (1.1, True, True), (1.1, False, False)])
 def test_progress_is_told_after_a_second_where_somebody_looks(monkeypatch, seconds, watched, shown):
-    terminal, now = Terminal(watched=watched), [0.0]
+    terminal, now = FakeTerminal(watched=watched), [0.0]
     monkeypatch.setattr(sys, "stderr", terminal)
 
     with Progress("Counting", clock=lambda: now[0]) as progress:

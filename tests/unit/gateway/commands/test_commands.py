@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import Connection
 
-from gateway.commands import COMMANDS, MENU, Chat, execute, hint, parse
+from gateway.commands import COMMANDS, MENU, CommandContext, execute, hint, parse
 from gateway.texts import say
 from sessions import memory, runs, store, workers
 from sessions.db import Database
@@ -18,14 +18,16 @@ from tests.fakes.model_replies import call
 KEY = "agent:main:telegram:dm"
 
 
-class Room:
+class CommandRoom:
     """A chat on a database; its agent answers by the transitions alone."""
 
     def __init__(self, database: Database, clock) -> None:
         self.database, self.clock, self.count = database, clock, 0
 
-    def chat(self, key: str = KEY) -> Chat:
-        return Chat(key=SessionKey.parse(key), now=self.clock(), user="Ann", default_model="big", timezone="UTC")
+    def chat(self, key: str = KEY) -> CommandContext:
+        return CommandContext(
+            key=SessionKey.parse(key), now=self.clock(), user="Ann", default_model="big", timezone="UTC"
+        )
 
     def send(self, text: str, key: str = KEY) -> str:
         parsed = parse(text)
@@ -85,8 +87,8 @@ class Room:
 
 
 @pytest.fixture
-def room(sqlite: Database, clock) -> Room:
-    return Room(sqlite, clock)
+def room(sqlite: Database, clock) -> CommandRoom:
+    return CommandRoom(sqlite, clock)
 
 
 # --- what is a command ---------------------------------------------------------------------------------------------
@@ -119,11 +121,11 @@ def test_an_unknown_command_gets_a_hint():
     assert hint("xyzzy") == say("command.unknown_far", command="/xyzzy")
 
 
-def test_reset_is_another_name_of_new(room: Room):
+def test_reset_is_another_name_of_new(room: CommandRoom):
     assert room.send("/reset") == say("session.new")
 
 
-def test_help_names_every_command(room: Room):
+def test_help_names_every_command(room: CommandRoom):
     told = room.send("/help")
     assert [line.split()[0] for line in told.splitlines()] == [f"/{command.name}" for command in COMMANDS]
 
@@ -135,13 +137,13 @@ def test_the_menu_is_short_and_what_ends_or_decides_is_for_the_allowed():
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_command_answers_in_a_chat_where_nothing_was_said(room: Room, command):
+def test_every_command_answers_in_a_chat_where_nothing_was_said(room: CommandRoom, command):
     for text in (f"/{command.name}", f"/{command.name} 1"):
         assert isinstance(room.send(text), str)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_command_answers_while_a_run_works(room: Room, command):
+def test_every_command_answers_while_a_run_works(room: CommandRoom, command):
     room.say("hello")
     room.call_tool()
     assert isinstance(room.send(f"/{command.name}"), str)
@@ -150,7 +152,7 @@ def test_every_command_answers_while_a_run_works(room: Room, command):
 # --- conversations -------------------------------------------------------------------------------------------------
 
 
-def test_new_ends_the_run_and_the_conversation(room: Room):
+def test_new_ends_the_run_and_the_conversation(room: CommandRoom):
     run = room.say("hello")
     old = room.session.id
     assert room.send("/new") == say("session.new")
@@ -160,7 +162,7 @@ def test_new_ends_the_run_and_the_conversation(room: Room):
     assert room.said() == ["afresh", "yes"]
 
 
-def test_resume_goes_back_by_number_title_and_id(room: Room):
+def test_resume_goes_back_by_number_title_and_id(room: CommandRoom):
     for text in ("about boats", "about trains"):
         room.answered(text)
         room.send("/new")
@@ -175,12 +177,12 @@ def test_resume_goes_back_by_number_title_and_id(room: Room):
     assert room.send("/resume zebra") == say("session.resume_unknown", wanted="zebra")
 
 
-def test_resume_with_nothing_to_go_back_to(room: Room):
+def test_resume_with_nothing_to_go_back_to(room: CommandRoom):
     room.answered("hello")
     assert room.send("/resume") == say("session.resume_none")
 
 
-def test_sessions_and_title(room: Room):
+def test_sessions_and_title(room: CommandRoom):
     assert room.send("/sessions") == say("session.resume_none")
     room.answered("hello there")
     assert "hello there" in room.send("/sessions")
@@ -190,14 +192,14 @@ def test_sessions_and_title(room: Room):
     assert room.send("/title") == say("command.usage", usage="/title TEXT")
 
 
-def test_sessions_of_other_chats_are_not_shown(room: Room):
+def test_sessions_of_other_chats_are_not_shown(room: CommandRoom):
     room.answered("private")
     other = f"{KEY}:8"
     assert room.send("/sessions", other) == say("session.resume_none")
     assert room.send(f"/resume {room.session.id}", other) == say("session.resume_none")
 
 
-def test_undo_takes_back_one_exchange_at_a_time(room: Room):
+def test_undo_takes_back_one_exchange_at_a_time(room: CommandRoom):
     room.answered("one")
     room.answered("two")
     assert room.send("/undo") == say("run.undone")
@@ -206,7 +208,7 @@ def test_undo_takes_back_one_exchange_at_a_time(room: Room):
     assert room.send("/undo") == say("run.nothing_to_undo")
 
 
-def test_undo_takes_back_several_at_once(room: Room):
+def test_undo_takes_back_several_at_once(room: CommandRoom):
     for text in ("one", "two", "three"):
         room.answered(text)
     assert room.send("/undo 2") == say("run.undone_many", count=2)
@@ -215,7 +217,7 @@ def test_undo_takes_back_several_at_once(room: Room):
     assert room.send("/undo 9") == say("run.undone")
 
 
-def test_retry_answers_the_last_message_again(room: Room):
+def test_retry_answers_the_last_message_again(room: CommandRoom):
     assert room.send("/retry") == say("run.nothing_to_retry")
     room.answered("one", "bad")
     assert room.send("/retry") == ""
@@ -228,14 +230,14 @@ def test_retry_answers_the_last_message_again(room: Room):
 # --- the work ------------------------------------------------------------------------------------------------------
 
 
-def test_stop(room: Room):
+def test_stop(room: CommandRoom):
     assert room.send("/stop") == say("run.nothing_to_stop")
     room.say("hello")
     assert room.send("/stop") == say("run.stopped")
     assert room.active is None
 
 
-def test_status_says_what_goes_on(room: Room):
+def test_status_says_what_goes_on(room: CommandRoom):
     assert room.send("/status") == say("status.fresh")
     room.say("hello")
     assert "thinking" in room.send("/status")
@@ -247,7 +249,7 @@ def test_status_says_what_goes_on(room: Room):
     assert room.send("/status") == say("ask.waiting", question="Which?")
 
 
-def test_the_owner_sees_in_the_status_what_is_wrong_with_the_gateway(room: Room):
+def test_the_owner_sees_in_the_status_what_is_wrong_with_the_gateway(room: CommandRoom):
     room.answered("hello")
     about = {"name": "w", "owner": "", "host": "h", "pid": 1, "version": "1", "role": "all", "started_at": 0}
     report = {"alerts": ["The changed configuration was refused."]}
@@ -256,7 +258,7 @@ def test_the_owner_sees_in_the_status_what_is_wrong_with_the_gateway(room: Room)
     assert room.send("/status").splitlines()[-1] == "The changed configuration was refused."
 
 
-def test_approve_and_deny_decide_what_waits(room: Room):
+def test_approve_and_deny_decide_what_waits(room: CommandRoom):
     assert room.send("/approve") == say("ask.nothing")
     room.park()
     assert room.send("/approve") == say("ask.nothing"), "a question is no approval"
@@ -269,7 +271,7 @@ def test_approve_and_deny_decide_what_waits(room: Room):
         room.send("/stop")
 
 
-def test_model_is_chosen_for_this_conversation(room: Room):
+def test_model_is_chosen_for_this_conversation(room: CommandRoom):
     assert "big" in room.send("/model")
     assert "small" in room.send("/model small")
     assert "small" in room.send("/model")
@@ -278,7 +280,7 @@ def test_model_is_chosen_for_this_conversation(room: Room):
     assert room.session.chosen_model is None
 
 
-def test_usage(room: Room):
+def test_usage(room: CommandRoom):
     assert room.send("/usage") == say("status.fresh")
     room.answered("hello")
     assert ", 2 messages." in room.send("/status")
@@ -289,12 +291,12 @@ def test_usage(room: Room):
     assert room.send("/usage").startswith("This conversation: 3 messages, 1 tool call, ")
 
 
-def test_a_title_has_200_characters_at_most(room: Room):
+def test_a_title_has_200_characters_at_most(room: CommandRoom):
     assert room.send(f"/title {'x' * 300}") == say("session.titled", title="x" * 200)
     assert room.session.title == "x" * 200
 
 
-def test_memory_and_forget(room: Room):
+def test_memory_and_forget(room: CommandRoom):
     assert room.send("/memory") == say("memory.none")
     assert room.session is None  # looking opens none
     room.database.write_now(memory.note, SessionKey.parse(KEY).namespace, "Likes tea", room.clock())
@@ -307,7 +309,7 @@ def test_memory_and_forget(room: Room):
     assert room.send("/memory") == say("memory.none")
 
 
-def test_memory_shows_since_when_and_from_which_words(room: Room):
+def test_memory_shows_since_when_and_from_which_words(room: CommandRoom):
     room.answered("we ripped Redis out today. Prices were stale.")
     here = room.session
     [said, _] = room.database.read_now(store.read_messages, here.id)

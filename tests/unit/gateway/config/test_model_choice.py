@@ -79,7 +79,7 @@ def test_the_gateway_itself_is_no_ollama():
 
 @contextmanager
 def answering(status: int, body: bytes) -> Iterator[int]:
-    class Answer(BaseHTTPRequestHandler):
+    class OllamaAnswer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status if self.path == "/api/tags" else 404)
             self.end_headers()
@@ -87,7 +87,7 @@ def answering(status: int, body: bytes) -> Iterator[int]:
 
         def log_message(self, *args: object) -> None: ...
 
-    server = HTTPServer(("127.0.0.1", 0), Answer)
+    server = HTTPServer(("127.0.0.1", 0), OllamaAnswer)
     Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
         yield server.server_port

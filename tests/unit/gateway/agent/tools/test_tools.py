@@ -55,12 +55,12 @@ async def use(place: ToolContext, tool_name: str, /, **arguments: Any) -> Any:
 # --- what a tool is ------------------------------------------------------------------------------------------------
 
 
-class Words(Arguments):
+class WordsArguments(Arguments):
     count: int = 1
 
 
 def made(function: Any, **fields: Any) -> Tool:
-    return Tool(name="made", arguments=Words, function=function, **fields)
+    return Tool(name="made", arguments=WordsArguments, function=function, **fields)
 
 
 async def test_a_tool_that_takes_too_long_is_stopped(place: ToolContext):
@@ -72,7 +72,7 @@ async def test_a_tool_that_takes_too_long_is_stopped(place: ToolContext):
 
 
 async def test_long_output_is_cut_with_a_note(place: ToolContext):
-    async def wordy(_: ToolContext, arguments: Words) -> str:
+    async def wordy(_: ToolContext, arguments: WordsArguments) -> str:
         return "x" * arguments.count
 
     assert await made(wordy, output_limit=10).run(place, '{"count": 15}') == "xxxxxxxxxx\n[cut: 5 more characters]"
