@@ -78,6 +78,7 @@ class Inbound:
     cut_off: bool = False  # it is as long as a message can be, so the rest probably comes in another
     album: str = ""  # files that were sent together, and come one by one, share this name
     chat_title: str = ""
+    parent_chat: str = ""  # the id of the chat that this one is a thread of, where a thread is a chat of its own
     sent_at: int = 0
     tap_id: str = ""  # what the platform wants acknowledged after a tap
     same_as: str = ""

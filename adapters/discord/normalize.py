@@ -52,6 +52,7 @@ def message(said: discord.Message, me: DiscordBot, kind: InboundKind = InboundKi
         attachments=files,
         cut_off=len(said.content) >= 2000,
         chat_title=getattr(said.channel, "name", "") or "",
+        parent_chat=_parent(said.channel),
         sent_at=int(said.created_at.timestamp() * 1000),
     )
 
@@ -71,6 +72,7 @@ def interaction(event: discord.Interaction[Any], data: dict[str, Any]) -> Inboun
             message_id=str(event.message.id),
             text=str(data.get("custom_id", "")),
             kind=InboundKind.TAP,
+            parent_chat=_parent(event.channel),
             tap_id=str(event.id),
         )
     if event.type is discord.InteractionType.application_command:
@@ -81,6 +83,7 @@ def interaction(event: discord.Interaction[Any], data: dict[str, Any]) -> Inboun
             sender=sender,
             message_id="",
             text=f"/{data.get('name', '')} {argument}".strip(),
+            parent_chat=_parent(event.channel),
             respond_to=f"{event.application_id}:{event.token}",
         )
     return None
@@ -90,6 +93,10 @@ def address(channel_id: int, *, direct: bool) -> Address:
     """A thread is a channel with an id of its own."""
     kind = ChatKind.DM if direct else ChatKind.CHANNEL
     return Address(platform=Platform.DISCORD, kind=kind, chat_id=str(channel_id))
+
+
+def _parent(channel: object) -> str:
+    return str(channel.parent_id) if isinstance(channel, discord.Thread) else ""
 
 
 def _owner_code(text: str) -> str:

@@ -52,7 +52,8 @@ class ChatAccess:
         allowed = self.is_allowed(inbound.sender)
         if inbound.address.kind is ChatKind.DM:
             return AccessDecision.ALLOWED if allowed else AccessDecision.STRANGER
-        open_chat = self._among(inbound.address.chat_id, self.rules.allowed_chats)
+        chats = filter(None, (inbound.address.chat_id, inbound.parent_chat))
+        open_chat = any(self._among(chat, self.rules.allowed_chats) for chat in chats)
         if not allowed and not open_chat:
             return AccessDecision.IGNORED
         if not self._is_meant(inbound):

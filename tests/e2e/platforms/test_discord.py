@@ -174,6 +174,14 @@ async def test_nobody_is_pinged(home: Path, driver: DiscordDriver) -> None:
         )
 
 
+async def test_who_may_talk_in_a_channel_may_talk_in_its_threads(home: Path, driver: DiscordDriver) -> None:
+    async with scene(home, driver, allowed_chats=[driver.group().id]) as s:
+        thread = driver.server.thread(driver.says(driver.group(), "root"))
+        driver.server.dispatch("THREAD_CREATE", {**driver.server.channel(thread), "newly_created": True})
+        driver.says(thread, driver.mention("hello"), person=driver.stranger)
+        await s.answers(thread, 1)
+
+
 async def test_a_thread_is_a_channel_of_its_own(home: Path, driver: DiscordDriver) -> None:
     async with scene(home, driver) as s:
         thread = driver.server.thread(driver.says(driver.group(), "root"))

@@ -1,5 +1,6 @@
 """Who may talk to the agent: nobody, unless their id is on a list."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,6 +54,7 @@ GROUP, CHANNEL = ChatKind.GROUP, ChatKind.CHANNEL
         (LISTED | OPEN, said(GROUP), AccessDecision.ALLOWED),
         (OPEN, said(GROUP, user="8", mentioned=False), AccessDecision.OVERHEARD),
         (OPEN, said(GROUP, user="8", chat="-2"), AccessDecision.IGNORED),
+        (OPEN, replace(said(GROUP, user="8", chat="-2"), parent_chat="-1"), AccessDecision.PRESENT),
         (OPEN, said(CHANNEL, user="8"), AccessDecision.PRESENT),
         (OPEN, said(user="-1"), AccessDecision.STRANGER),
         ({"allowed_chats": frozenset({"*"})}, said(GROUP, user="8", chat="-2"), AccessDecision.PRESENT),
