@@ -2,6 +2,7 @@ import importlib
 
 import pytest
 
+from gateway.chats import delivery, reachability, runner
 from tests.e2e.platforms.driver import Driver
 
 DRIVERS = {
@@ -20,3 +21,12 @@ def make(name: str) -> Driver:
 def driver(request: pytest.FixtureRequest) -> Driver:
     """Every platform's in turn."""
     return make(request.param)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses between tries pass quickly."""
+    for pauses in ("PROBE_PAUSES", "TRY_PAUSES", "BLIND_PAUSES"):
+        monkeypatch.setattr(reachability, pauses, (0.05,))
+    monkeypatch.setattr(delivery, "_BACKOFF", (0.05,))
+    monkeypatch.setattr(runner, "_BACKOFF", (0.05,))

@@ -77,3 +77,19 @@ async def test_one_that_never_let_us_in(home: Path, pair: tuple[Driver, Driver])
         assert (status, body["status"], body["waiting"]) == (503, "waiting", [name])
         assert "token" in body["parts"][name]["words"]
         assert body["parts"][other]["state"] == "connected"
+
+
+@pytest.mark.usefixtures("quick")
+async def test_one_that_cannot_be_reached_for_a_while(home: Path, pair: tuple[Driver, Driver]) -> None:
+    async with pair[0].server, pair[1].server, side_by_side(home, *pair) as (failing, well):
+        for s in (failing, well):
+            await s.driver.until_ready()
+            await heard(s, "hello one")
+        failing.driver.sending_fails(drop="before", times=10_000)
+        failing.says("hello two")
+        await failing.until(lambda: failing.driver.server.faults[0].times < 9_998)
+        await heard(well, "hello two")
+        failing.driver.server.faults.clear()
+        await heard(failing, "hello three")
+        texts = "".join(failing.driver.texts(failing.driver.dm()))
+        assert [texts.count(f"hello {number}") for number in ("one", "two", "three")] == [1, 1, 1]

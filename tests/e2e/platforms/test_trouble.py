@@ -6,21 +6,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, text
 
-from gateway.chats import delivery, reachability, runner
 from gateway.chats.runner import PlatformState
 from tests.e2e.platforms.driver import Driver
 from tests.e2e.platforms.scene import daemon, process, scene
 from tests.e2e.telegram.daemon import settled
 from tests.machine import free_port
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pauses between tries pass quickly."""
-    for pauses in ("PROBE_PAUSES", "TRY_PAUSES", "BLIND_PAUSES"):
-        monkeypatch.setattr(reachability, pauses, (0.05,))
-    monkeypatch.setattr(delivery, "_BACKOFF", (0.05,))
-    monkeypatch.setattr(runner, "_BACKOFF", (0.05,))
 
 
 @pytest.mark.usefixtures("quick")
