@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from gateway.cli.context import Cli, pass_cli
+from gateway.cli.doctor.home_checks import package_roots
 from gateway.cli.error_messages import Failed, Wrong
 from gateway.cli.units import Units, require_ours, write
 
@@ -39,7 +40,8 @@ def _units(cli: Cli, instance: str, *, user: bool) -> Units:
     if not user and os.geteuid() != 0:
         raise Failed("The system's services belong to root: use sudo, or --user for a service of your own.")
     program = Path(sys.executable).with_name("hermes")
-    return Units(user=user, instance=instance, program=str(program), home=cli.home)
+    runs_from = (program, Path(sys.executable).resolve(), *sorted(package_roots()))
+    return Units(user=user, instance=instance, program=str(program), runs_from=runs_from, home=cli.home)
 
 
 def _systemctl(units: Units, *arguments: str) -> None:
@@ -65,6 +67,11 @@ def install(cli: Cli, instance: str, user: bool, only_print: bool) -> None:
         for path, text in units.files.items():
             click.echo(f"# {path}\n{text}")
         return
+    if not user and (why := units.out_of_reach()):
+        raise Failed(
+            f"The service runs as a user of its own: {why}. Install the program where everybody may read it, such as"
+            " /opt/hermes-gateway, with a Python that everybody may run, or make it a service of your own: --user."
+        )
     _check(cli, units)
     written = write(units)
     _systemctl(units, "daemon-reload")

@@ -1,5 +1,6 @@
 """The unit files of systemd: made from those that are shipped, for this program, this home and this name."""
 
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,17 +10,21 @@ SHIPPED_PROGRAM = "/opt/hermes-gateway/.venv/bin/hermes"
 SHIPPED_HOME = "/var/lib/hermes-gateway"
 SHIPPED_NAME = "hermes-gateway"
 OURS = "# Written by hermes-gateway."
+_HOMES = (Path("/home"), Path("/root"))
+_OWN_TO_A_SERVICE = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108  # nothing is put there
 _PACKAGED = Path(__file__).parents[1] / "systemd"
 _CHECKED_OUT = Path(__file__).parents[2] / "systemd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Units:
-    """The units of one instance. `user`: of the user's own systemd, else of the system's. `instance`: empty for the usual one."""
+    """The units of one instance. `user`: of the user's own systemd, else of the system's. `instance`: empty for the usual one.
+    `runs_from`: the folders and programs that the service has to read."""
 
     user: bool
     instance: str
     program: str
+    runs_from: tuple[Path, ...]
     home: Path
 
     @property
@@ -43,7 +48,7 @@ class Units:
         source = _PACKAGED if _PACKAGED.is_dir() else _CHECKED_OUT
         path = source / "user" / file if self.user and (source / "user" / file).exists() else source / file
         text = path.read_text("utf-8").replace(SHIPPED_PROGRAM, self.program)
-        if self.program.startswith(("/home/", "/root/")):
+        if any(path.is_relative_to(home) for path in self.runs_from for home in _HOMES):
             text = text.replace("ProtectHome=yes", "ProtectHome=read-only")
         if self.user:
             text = text.replace(f"Environment=HERMES_HOME={SHIPPED_HOME}", f'Environment="HERMES_HOME={self.home}"')
@@ -54,6 +59,17 @@ class Units:
             rest = rest.replace(f"{words}{SHIPPED_NAME}\n", f"{words}{self.name}\n")
             rest = rest.replace(f"{words}{SHIPPED_NAME} ", f"{words}{self.name} ")
         return f"{ours}\n{rest}"
+
+    def out_of_reach(self) -> str:
+        """Why a user without any rights of its own, as a service of the system is, could not run the program; "" if it can."""
+        for path in self.runs_from:
+            if any(path.is_relative_to(folder) for folder in _OWN_TO_A_SERVICE):
+                return f"{path} is in a folder for temporary files, of which a service has its own"
+            for each in (path, *path.parents):
+                mode = each.stat().st_mode
+                if not mode & stat.S_IXOTH or not (each != path or mode & stat.S_IROTH):
+                    return f"{each} is closed to other users, and {path} is needed"
+        return ""
 
 
 _FILES = ("hermes-gateway.service", "hermes-gateway-backup.service", "hermes-gateway-backup.timer")

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli import units
+from gateway.cli.units import Units
+
 HERMES = str(Path(sys.executable).with_name("hermes"))
 
 
@@ -76,6 +79,24 @@ def test_a_bad_configuration_stops_nothing(asked: Path):
     assert refused.returncode == 2
     assert "did you mean daily?" in refused.stderr
     assert asked.read_text() == before
+
+
+def units_of(tmp_path: Path, needs: Path) -> Units:
+    return Units(user=False, instance="", program="/opt/x", runs_from=(needs,), home=tmp_path)
+
+
+def test_what_a_service_could_not_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert units_of(tmp_path, Path("/")).out_of_reach() == ""
+    assert "temporary" in units_of(tmp_path, Path("/tmp/venv")).out_of_reach()
+    monkeypatch.setattr(units, "_OWN_TO_A_SERVICE", ())
+    (closed := tmp_path / "closed").mkdir(mode=0o700)
+    (closed / "python").touch(mode=0o755)
+    assert "closed to other users" in units_of(tmp_path, closed / "python").out_of_reach()
+
+
+def test_a_python_in_a_home_may_be_read_by_the_service(tmp_path: Path):
+    service, *_ = units_of(tmp_path, Path("/home/ann/.pyenv/bin/python")).files.values()
+    assert "ProtectHome=read-only" in service
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
