@@ -250,6 +250,15 @@ class NotesSetup(Protocol):
 
 
 @runtime_checkable
+class HearsWhatItIsGiven(Protocol):
+    """A platform where a setting decides whether the bot is given all that is said in a group, or mentions and replies alone."""
+
+    def hears_everything(self) -> bool:
+        """Called after `check`."""
+        ...
+
+
+@runtime_checkable
 class LinksToChat(Protocol):
     def chat_link(self, code: str) -> str:
         """The address that opens a chat with the bot, in which the greeting and `code` are typed in already. Called after `check`;

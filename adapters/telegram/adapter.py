@@ -32,6 +32,7 @@ from adapters.base import (
     Deliver,
     EditsMessages,
     FetchesMedia,
+    HearsWhatItIsGiven,
     LinksToChat,
     NotesSetup,
     OffersCommands,
@@ -80,6 +81,7 @@ class Telegram(
     EditsMessages,
     AnswersTaps,
     FetchesMedia,
+    HearsWhatItIsGiven,
     ReceivesWebhooks,
     OffersCommands,
     ChecksSetup,
@@ -154,8 +156,11 @@ class Telegram(
     def chat_link(self, code: str) -> str:
         return f"https://t.me/{self._me.username}?start={code}" if self._me else ""
 
+    def hears_everything(self) -> bool:
+        return self._me is not None and bool(self._me.can_read_all_group_messages)
+
     def setup_notes(self) -> Sequence[str]:
-        if self._me is None or self._me.can_read_all_group_messages:
+        if self.hears_everything():
             return ()
         return ("In groups it reads only mentions and replies (privacy mode). That is right for most.",)
 

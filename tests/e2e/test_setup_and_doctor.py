@@ -223,6 +223,9 @@ async def test_a_revoked_token_and_a_model_that_is_away(tmp_path: Path):
             assert hermes(home, "config", "set", key, value).exit_code == 0
         found = await asyncio.to_thread(codes, home)
         assert {"model.unreachable", "telegram.nobody"} <= found.keys()
+        assert "telegram.privacy_mode" not in found
+        assert hermes(home, "config", "set", "platforms.telegram.require_mention", "false").exit_code == 0
+        assert "telegram.privacy_mode" in await asyncio.to_thread(codes, home)
         server.revoked = True
         found = await asyncio.to_thread(codes, home)
         assert found["telegram.unauthorized"]["remedy"] == "hermes setup telegram"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
-from adapters.base import ChecksSetup, DeliveryError, TryLater, Unauthorized
+from adapters.base import ChecksSetup, DeliveryError, HearsWhatItIsGiven, TryLater, Unauthorized
 from adapters.registry import Unavailable, build, manifest
 from gateway.cli.doctor.finding import Diagnosis, Patient, note, problem, warning
 from gateway.cli.doctor.public_address import webhook_url, why_unreachable
@@ -87,6 +87,11 @@ async def _platform(patient: Patient, loaded: Loaded, name: str) -> AsyncIterato
         if isinstance(adapter, ChecksSetup):
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await adapter.check()
+        if isinstance(adapter, HearsWhatItIsGiven) and not section.require_mention and not adapter.hears_everything():
+            what = f"{title} gives the bot only mentions and replies in groups, though require_mention is false."
+            yield warning(
+                f"{name}.privacy_mode", what, "BotFather: /setprivacy → Disable; then add the bot to the group anew"
+            )
     except Unauthorized as error:
         yield problem(f"{name}.unauthorized", f"{title}: {error}", f"hermes setup {name}")
     except (TryLater, TimeoutError) as error:
