@@ -232,6 +232,18 @@ async def test_a_revoked_token_and_a_model_that_is_away(tmp_path: Path):
         assert server.token not in json.dumps(found)
 
 
+async def test_a_model_that_can_hold_little_is_told(tmp_path: Path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    found: list[set[str]] = []
+    for size in (4_096, 32_768):
+        async with ModelServer(fast="ready", about_models={"max_model_len": size}) as model:
+            for key, value in {"model.name": "fake-model", "model.base_url": model.url}.items():
+                assert hermes(home, "config", "set", key, value).exit_code == 0
+            found.append(set(await asyncio.to_thread(codes, home)))
+    assert ["model.small_window" in each for each in found] == [True, False]
+
+
 def test_what_can_be_mended_is_mended(tmp_path: Path):
     home = tmp_path / "home"
     assert hermes(home, "sessions", "import", "/dev/null").exit_code == 0

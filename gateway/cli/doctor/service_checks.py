@@ -17,6 +17,7 @@ from sessions import people
 
 TIMEOUT_SECONDS = 10.0
 MOST_SKEW_SECONDS = 60
+SMALL_WINDOW = 8_192
 
 
 async def model(patient: Patient) -> AsyncIterator[Diagnosis]:
@@ -42,9 +43,25 @@ async def model(patient: Patient) -> AsyncIterator[Diagnosis]:
         what = f"{chosen.where} does not list a model {chosen.name!r}."
         near = ", ".join(sorted(named)[:5])
         yield warning("model.unknown", what, f"hermes config set model.name NAME   (there are: {near})")
+    elif (window := await _window(patient.loaded, chosen)) < SMALL_WINDOW:
+        what = f"{chosen.name} has a window of {window:,} tokens: some tools and most of the past do not fit into it."
+        yield warning("model.small_window", what, "Serve it with a larger one: num_ctx in Ollama, -c in llama.cpp.")
     if date is not None and abs(skew := (datetime.now(UTC) - date).total_seconds()) > MOST_SKEW_SECONDS:
         what = f"The clock of this machine is {abs(skew):.0f} seconds {'ahead' if skew > 0 else 'behind'}."
         yield warning("clock.skew", what, "Switch on time synchronisation: timedatectl set-ntp true")
+
+
+async def _window(loaded: Loaded, chosen: ChosenModel) -> int:
+    """In tokens, as the endpoint names it, else as configured."""
+    from gateway.agent.models.openai import OpenAIModel
+    from gateway.config.agent_settings import model_settings
+
+    model = OpenAIModel(model_settings(loaded.config, chosen))
+    try:
+        await model.learn_window()
+        return model.window()
+    finally:
+        await model.aclose()
 
 
 async def _models_of(chosen: ChosenModel) -> tuple[int, frozenset[str], datetime | None]:
