@@ -219,6 +219,7 @@ class HomePage:
 
     about: str
     access: str
+    may_talk: bool = True
     sessions: tuple[tuple[str, str, str], ...] = ()
     questions: tuple[tuple[str, tuple[Button, ...]], ...] = ()
 

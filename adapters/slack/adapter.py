@@ -353,7 +353,7 @@ class Slack(
         return await download(self._web, attachment, limit)
 
     async def show_home(self, user: Sender, page: HomePage) -> None:
-        await self._web.call("views.publish", user_id=user.id, view=view(page))
+        await self._web.call("views.publish", user_id=user.id, view=view(page, self._config.suggested_prompts))
 
 
 async def _without_group(work: Awaitable[None]) -> Exception | None:

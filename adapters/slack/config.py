@@ -1,10 +1,12 @@
 """The keys of `platforms.slack`, besides those that every platform has."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints
 
 from adapters.section import NO_SECRET, Url
+
+Prompt = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
 class SlackConfig(BaseModel):
@@ -20,5 +22,7 @@ class SlackConfig(BaseModel):
     """socket: the gateway connects to Slack, nothing needs to be reachable. http: Slack calls api.public_url."""
     signing_secret: SecretStr = NO_SECRET
     """Needed for http mode: proves that a call comes from Slack. From the app's page "Basic Information"."""
+    suggested_prompts: list[Prompt] = Field(default_factory=list[Prompt], max_length=3)
+    """Up to three things to ask, as buttons on the bot's own page."""
     api_base: Url = "https://slack.com/api/"
     """Where the API is."""

@@ -1,5 +1,6 @@
 """The bot's own page in Slack (App Home): what it is, who may use it, the last conversations, the questions that wait."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from adapters.base import HomePage
@@ -10,8 +11,16 @@ from sessions.messages import Button
 _TITLE = 150
 
 
-def view(page: HomePage) -> dict[str, Any]:
+SAYS = "say:"
+"""What the data of a button begins with that says the rest of it in its person's name."""
+
+
+def view(page: HomePage, prompts: Sequence[str] = ()) -> dict[str, Any]:
+    """`prompts`: what people may ask, for those who may ask at all."""
     blocks: list[dict[str, Any]] = [_section(page.about), _context(page.access)]
+    if prompts and page.may_talk:
+        suggestions = [Button(label=prompt, data=f"{SAYS}{prompt}") for prompt in prompts]
+        blocks.append({"type": "actions", "elements": [button_element(each, n) for n, each in enumerate(suggestions)]})
     if page.questions:
         blocks.append(_header("Waiting for you"))
     for question, buttons in page.questions:

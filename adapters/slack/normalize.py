@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from adapters.payload import Json, part, parts, text
 from adapters.slack.contents import attachments, words
+from adapters.slack.home import SAYS
 from adapters.slack.scopes import COMMAND
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind
@@ -147,7 +148,7 @@ def _taps(body: Json, me: SlackBot) -> Iterator[Inbound]:
     ts, thread = text(container, "message_ts"), text(container, "thread_ts")
     for action in parts(body, "actions"):
         data = text(action, "value")
-        if not sender.id or not data.startswith(("a:", "/")):
+        if not sender.id or not data.startswith(("a:", "/", SAYS)):
             continue
         kind = ChatKind.DM if channel.startswith("D") or not channel else _kind_of(part(body, "channel"))
         yield Inbound(
@@ -160,7 +161,7 @@ def _taps(body: Json, me: SlackBot) -> Iterator[Inbound]:
             ),
             sender=sender,
             message_id=ts,
-            text=data,
+            text=data.removeprefix(SAYS),
             kind=InboundKind.TAP if data.startswith("a:") else InboundKind.MESSAGE,
         )
 

@@ -19,7 +19,7 @@ SHOWN = 5
 def home_page(conn: Connection, platform: str, user: Sender, access: ChatAccess, timezone: str, now: int) -> HomePage:
     """For somebody without access, the page says no more than that."""
     if not access.is_allowed(user):
-        return HomePage(about=say("home.about"), access=say("home.no_access"))
+        return HomePage(about=say("home.about"), access=say("home.no_access"), may_talk=False)
     address = Address(platform=platform, kind=ChatKind.DM, chat_id=user.id)
     key = str(access.key(address, user))
     earlier = [session for session in store.recent(conn, key=key, limit=SHOWN + 1) if session.ended_at is not None]

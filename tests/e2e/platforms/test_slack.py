@@ -209,7 +209,7 @@ async def test_group_dms_and_private_channels(home: Path, driver: SlackDriver) -
 async def test_the_home_page_goes_on_with_a_conversation_and_answers_a_question(
     home: Path, driver: SlackDriver
 ) -> None:
-    async with scene(home, driver) as s:
+    async with scene(home, driver, suggested_prompts=["What did we decide?"]) as s:
         await s.answer_to("plan the party")
         driver.command(driver.dm(), "/new")
         await s.answers(driver.dm(), 2)
@@ -224,11 +224,14 @@ async def test_the_home_page_goes_on_with_a_conversation_and_answers_a_question(
         await s.answer_to("ask me something")
         driver.server.opens_home(driver.owner)
         await s.until(lambda: "Waiting for you" in json.dumps(driver.server.pages["U7"]))
-        rows = [b for b in driver.server.pages["U7"]["blocks"] if b["type"] == "actions"]
-        driver.server.taps_home(driver.owner, rows[0]["elements"][0]["value"])
+        suggested, waiting = [b for b in driver.server.pages["U7"]["blocks"] if b["type"] == "actions"]
+        driver.server.taps_home(driver.owner, waiting["elements"][0]["value"])
         await s.until(lambda: "Red" in driver.texts(driver.dm())[-1])
+        driver.server.taps_home(driver.owner, suggested["elements"][0]["value"])
+        await s.until(lambda: "What did we decide?" in driver.texts(driver.dm())[-1])
         driver.server.opens_home(driver.stranger)
         await s.until(lambda: "do not know you" in json.dumps(driver.server.pages.get("U66", {})))
+        assert "What did we decide?" not in json.dumps(driver.server.pages["U66"])
 
 
 async def test_a_scope_that_is_missing_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
