@@ -21,6 +21,7 @@ from sqlalchemy import Connection
 from bench.table import ResultTable
 from gateway.app import App, open_app, running
 from gateway.config.load import load
+from gateway.config.model import AgentSection
 from gateway.observe import logging
 from sessions import runs, store
 from sessions.clock import now_ms
@@ -40,6 +41,7 @@ import asyncio, sys
 from pathlib import Path
 from gateway.app import open_app, running
 from gateway.config.load import load
+from gateway.config.model import AgentSection
 from sessions.inbox_body import InboxMessage
 from sessions.inbox_body import InboxMessage
 async def ready():
@@ -134,11 +136,10 @@ async def spread(count: int, work: Callable[[int], Awaitable[object]]) -> tuple[
     return (time.perf_counter() - began) / done, (time.process_time() - cpu) / done
 
 
-async def bare_client(app: App, url: str, count: int) -> float:
+async def bare_client(agent: AgentSection, url: str, count: int) -> float:
     """CPU seconds of the openai client alone, streaming the answer to a prompt of the same kind."""
     from openai import AsyncOpenAI
 
-    agent = app.settings.config.agents["main"]
     from gateway.agent.tools.registry import Toolbox
 
     messages = [{"role": "system", "content": agent.system_prompt}, {"role": "user", "content": QUESTION}]
@@ -190,7 +191,7 @@ async def under_load(table: ResultTable, desk: SessionDesk, url: str, count: int
     wall, cpu = await spread(count, lambda number: desk.say(str(number)))
     watch.cancel()
     grown = megabytes() - idle
-    bare = await bare_client(desk.app, url, min(count, 2_000))
+    bare = await bare_client(desk.app.settings.config.agents["main"], url, min(count, 2_000))
     table.row("CPU for each message", f"{cpu * 1e3:.1f} ms", f"openai {bare * 1e3:.1f} ms", cpu / bare, "<= 5 ms")
     table.row(f"messages a second, {SESSIONS} sessions", f"{1 / wall:,.0f}", "", None, ">= 200")
     table.row("longest stall of the event loop", f"{lag.worst * 1e3:.0f} ms", "", None, "<= 20 ms")

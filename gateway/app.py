@@ -180,7 +180,7 @@ async def _warm_up(app: App) -> None:
     """Load what the first message would wait for, and return what loading it took."""
     await app.answering.model.warm_up()
     await asyncio.to_thread(lambda: Toolbox.of(app.settings.config.agents["main"].tools).schemas)
-    await asyncio.to_thread(heap.trim)
+    await asyncio.to_thread(heap.settle)
 
 
 def _model(

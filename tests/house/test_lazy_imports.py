@@ -120,7 +120,7 @@ async def main():
     async with open_app(home, load(home, {})) as app:
         assert "openai" not in sys.modules
         async with running(app), asyncio.timeout(30):
-            while "openai.resources.chat.completions" not in sys.modules:
+            while not {"openai", "anyio._backends._asyncio"} <= sys.modules.keys():
                 await asyncio.sleep(0.01)
 
 asyncio.run(main())

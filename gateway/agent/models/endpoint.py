@@ -4,6 +4,7 @@ The client library is imported with the first call, because that takes a second 
 """
 
 import asyncio
+import contextlib
 import os
 import re
 from collections.abc import AsyncGenerator, Mapping
@@ -67,8 +68,7 @@ class ModelEndpoint:
         return self._client
 
     async def warm_up(self) -> None:
-        client = await self.client()
-        await asyncio.to_thread(lambda: client.chat.completions)  # the library loads its parts when they are asked for
+        await self.client()
 
     async def aclose(self) -> None:
         if self._client is not None:
@@ -159,6 +159,8 @@ def _reason(error: BaseException) -> str:
 
 def _import_library() -> None:
     import_module("openai")
+    with contextlib.suppress(ImportError):  # else its first answer loads this, and holds up the event loop
+        import_module("anyio._backends._asyncio")
 
 
 def _new_client(settings: ModelSettings) -> "openai.AsyncOpenAI":
