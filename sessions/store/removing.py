@@ -8,7 +8,7 @@ from sessions import deletion_notes
 from sessions.db.engine import touch
 from sessions.db.schema import asks, events, inbox, messages, outbox, overheard, runs, sessions
 from sessions.errors import Busy
-from sessions.records import Role, RunKind, RunStatus
+from sessions.records import EndReason, Role, RunKind, RunStatus
 from sessions.store.append import count_rewrite, settle
 from sessions.store.queries import get
 from sessions.topics import Topic
@@ -43,7 +43,8 @@ def delete_session(conn: Connection, session_id: str) -> None:
 
 
 def take_back(conn: Connection, session_id: str, *, keep_question: bool = False) -> bool:
-    """Remove the last exchange: the last user message, unless it is to be answered again, and all that follows it.
+    """Remove the last exchange: the last user message, unless it is to be answered again, and all that follows it. Where nothing was said
+    yet since the session goes on from one that had grown too long, that of its parent.
 
     False when there is none.
     """
@@ -54,7 +55,11 @@ def take_back(conn: Connection, session_id: str, *, keep_question: bool = False)
         select(func.max(messages.c.id)).where(messages.c.session_id == session_id, messages.c.role == Role.USER)
     )
     if question is None:
-        return False
+        parent = _continued(conn, session_id)
+        if parent is None or not take_back(conn, parent, keep_question=keep_question):
+            return False
+        count_rewrite(conn, session_id)  # who reads it reads the end of its parent too
+        return True
     first = question + 1 if keep_question else question
     search.forget(conn, session_id)
     conn.execute(delete(messages).where(messages.c.session_id == session_id, messages.c.id >= first))
@@ -63,6 +68,13 @@ def take_back(conn: Connection, session_id: str, *, keep_question: bool = False)
     recount(conn, session_id)
     touch(conn, Topic.REWRITTEN, session_id)
     return True
+
+
+def _continued(conn: Connection, session_id: str) -> str | None:
+    """The session of which this one is the continuation."""
+    parent = get(conn, session_id).parent_session_id
+    long = select(sessions.c.id).where(sessions.c.id == parent, sessions.c.end_reason == EndReason.COMPRESSED)
+    return None if parent is None else conn.scalar(long)
 
 
 def recount(conn: Connection, session_id: str) -> None:

@@ -10,11 +10,12 @@ import pytest
 from sqlalchemy import Connection
 
 from gateway.agent.memory.fold_worker import ATTEMPTS
+from gateway.runs.history import JournalTails
 from sessions import memory, store
 from sessions.db import Database, search
 from sessions.db.query import any_of_its_words
 from sessions.errors import NotFound
-from sessions.records import EndReason, Observation
+from sessions.records import EndReason, Observation, Run, Session
 from tests.fakes.model_replies import Failure, Reply, bad_request
 from tests.fakes.model_rules import Speaks
 from tests.integration.memory.folding import KEY, NS, answer, extractor, folded_lines, folding, noted
@@ -355,6 +356,32 @@ async def test_undo_takes_back_what_was_learned_from_it(database: Database) -> N
         it.say("I like cake", "ok")
         await it.fold(session)
         assert [text for _, text in folded_lines(it.server.folded[-1])] == ["I like cake", "ok"]
+
+
+async def test_undo_reaches_back_into_the_session_that_had_grown_too_long(database: Database) -> None:
+    async with folding(database, extractor(tea={"text": "Likes tea"}, rum={"text": "Likes rum"})) as it:
+        parent = it.say("I like tea", "ok", "I like rum", "ok")
+        await it.fold(parent)
+        child = it.database.write_now(store.continue_in_child, parent, it.clock())
+        it.say("I like cake", "ok")
+        tails, undone = JournalTails(), lambda: it.database.write_now(store.take_back, child.id)
+        shown = lambda: [said.content for said in it.database.read_now(tails.history, run_of(child))]  # noqa: E731
+        assert shown() == ["I like tea", "ok", "I like rum", "ok", "I like cake", "ok"]
+        assert undone()
+        assert shown() == ["I like tea", "ok", "I like rum", "ok"]
+        assert undone()
+        assert (shown(), it.texts()) == (["I like tea", "ok"], ["Likes tea"])
+        assert undone()
+        assert not undone(), "nothing is left"
+        ended = it.say("new start", "ok", key="agent:main:telegram:dm:7")
+        it.database.write_now(store.end, ended.id, EndReason.USER, it.clock())
+        after = it.say(key="agent:main:telegram:dm:7")
+        assert not it.database.write_now(store.take_back, after.id), "what was before a reset stays"
+
+
+def run_of(session: Session) -> Run:
+    fields: dict[str, Any] = dict.fromkeys(Run.__slots__)
+    return Run(**{**fields, "id": "now", "session_id": session.id})
 
 
 async def test_a_deleted_session_takes_its_notes_and_the_digest_along(database: Database) -> None:
