@@ -5,11 +5,13 @@ by hand here; so this measures how things are found, and no model's judgement.
 """
 
 import argparse
+import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -19,6 +21,9 @@ from bench.locomo import LocomoConversation, conversations
 from bench.table import ResultTable
 from gateway.agent import prompt
 from gateway.agent.memory import recall
+from gateway.agent.memory.embeddings import embedded_text
+from gateway.agent.models.embedder import Embedder
+from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.prompt import Material
 from gateway.agent.tokens import Tokens
 from gateway.agent.window import Window
@@ -26,7 +31,8 @@ from sessions import memory, store
 from sessions.db import Database, open_database, search
 from sessions.db.query import any_of_its_words
 from sessions.keys import SessionKey
-from sessions.memory import FoldMaterial, NewObservation
+from sessions.memory import FoldMaterial, NewObservation, vectors
+from sessions.memory.vectors import QueryVector
 from sessions.records import EndReason, Message, NewMessage, Role, Session
 
 HITS, SESSIONS, FIRST = 10, 3, 3
@@ -141,11 +147,14 @@ def _holds(messages: Sequence[dict[str, object]], wanted: Message) -> bool:
     return any(plain in " ".join(str(message["content"]).split()) for message in messages)
 
 
-def find(conn: Connection, key: str, question: str, limit: int) -> Sequence[search.Hit]:
+def find(
+    conn: Connection, key: str, question: str, limit: int, meaning: QueryVector | None = None
+) -> Sequence[search.Hit]:
     """As recall searches for what somebody wrote: quotation marks in a question are no operators."""
     query = any_of_its_words(question, recall.TERMS)
     assert query is not None
-    return search.best(conn, query, search.SearchScope(ns=key), limit=limit)
+    near = vectors.nearest(conn, str(SessionKey.parse(key).namespace), meaning)
+    return search.best(conn, query, search.SearchScope(ns=key), limit=limit, also=near)
 
 
 # --- LoCoMo -----------------------------------------------------------------------------------------------------------------------
@@ -233,8 +242,13 @@ def _ask(place: IndexedConversation, conversation: LocomoConversation, score: Sc
 # --- ordinary chat ------------------------------------------------------------------------------------------------------------------
 
 
-def facts_found(database: Database, messages: int, facts: Sequence[Fact] = FACTS) -> dict[Way, int]:
-    """How many of the facts are found in the first three hits, by the way in which they are asked for."""
+Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
+
+
+def facts_found(
+    database: Database, messages: int, facts: Sequence[Fact] = FACTS, *, embed: Embed | None = None
+) -> dict[Way, int]:
+    """How many of the facts are found in the first three hits, by the way in which they are asked for. `embed`: also by meaning."""
     key = "agent:main:telegram:dm:1"
     chat = ordinary_chat(messages, facts)
     place = put(
@@ -259,20 +273,32 @@ def facts_found(database: Database, messages: int, facts: Sequence[Fact] = FACTS
     notes = [NewObservation(kind="fact", text=fact.note, src=(where[fact],), asked_as=fact.asked_as) for fact in facts]
     place.observe(notes, session.id)
     found = dict.fromkeys(Way, 0)
+    if embed is not None:
+        _embed_notes(database, embed)
     for fact in facts:
-        hits = database.read_now(find, key, fact.question, FIRST)
+        meaning = None if embed is None else QueryVector(model="bench", vector=embed([fact.question])[0])
+        hits = database.read_now(find, key, fact.question, FIRST, meaning)
         found[fact.way] += where[fact] in {hit.message.id for hit in hits}
     return found
 
 
-def ordinary(folder: Path) -> ResultTable:
-    home = folder / "facts"
+def _embed_notes(database: Database, embed: Embed) -> None:
+    """As it is done behind the conversations."""
+    notes = database.read_now(vectors.missing, "bench", 1_000)
+    for note, vector in zip(notes, embed([embedded_text(note) for note in notes]), strict=True):
+        database.write_now(vectors.put, note.ns, "bench", {note.id: vector})
+
+
+def ordinary(folder: Path, *, embed: Embed | None = None, asked_as: bool = True) -> ResultTable:
+    home = folder / f"facts-{embed is None}-{asked_as}"
     home.mkdir()
     database = open_database(home)
-    found = facts_found(database, 3_000)
+    facts = FACTS if asked_as else [replace(fact, asked_as=()) for fact in FACTS]
+    found = facts_found(database, 3_000, facts, embed=embed)
     database.close()
+    how = f"{'with' if asked_as else 'without'} asked_as, {'by words' if embed is None else 'by words and meaning'}"
     table = ResultTable(
-        "60 facts in 3,000 messages of ordinary chat, notes written by hand; found in the first three hits"
+        f"60 facts in 3,000 messages of ordinary chat, notes written by hand; found in the first three hits, {how}"
     )
     for way, number in found.items():
         table.row(
@@ -285,12 +311,31 @@ def ordinary(folder: Path) -> ResultTable:
     return table
 
 
+def endpoint(base_url: str, model: str) -> Embed:
+    """As the gateway asks it."""
+
+    async def ask(texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        async with aclosing(Embedder(ModelSettings(base_url=base_url, name=model))) as embedder:
+            return await embedder.embed(texts)
+
+    return lambda texts: asyncio.run(ask(texts))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--locomo", type=Path, help="locomo10.json")
+    parser.add_argument(
+        "--embeddings", help="base_url of an endpoint for embeddings: the facts are also looked for by meaning"
+    )
+    parser.add_argument("--model", default="model", help="the model that embeds")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         print(ordinary(Path(folder)))
+        if options.embeddings is not None:
+            embed = endpoint(options.embeddings, options.model)
+            print(ordinary(Path(folder), asked_as=False))
+            print(ordinary(Path(folder), embed=embed, asked_as=False))
+            print(ordinary(Path(folder), embed=embed))
         if options.locomo is not None:
             print(locomo(options.locomo, Path(folder)))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
+from gateway.agent.memory.embeddings import Embeddings
 from gateway.agent.memory.fold_worker import FoldWorker
 from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.practice import PracticeModel
@@ -16,6 +17,7 @@ from gateway.agent.window import Window
 from gateway.config.agent_settings import (
     agent_profile,
     can_save,
+    embedding_settings,
     fold_settings,
     model_settings,
     reset_rules,
@@ -86,6 +88,7 @@ class App:
     places: FairPlaces
     worker: Worker
     folding: FoldWorker
+    embeddings: Embeddings
     upkeep: Maintenance
     answering: CurrentModel
     files: AttachmentHook
@@ -130,9 +133,12 @@ async def open_app(
     answering = CurrentModel(_model(chosen, loaded.config, tokens, pause, metrics), chosen)
     files = AttachmentHook()
     database = await asyncio.to_thread(open_database, home, loaded.config.database.url.get_secret_value())
+    embeddings = Embeddings(
+        database, lambda: embedding_settings(settings.config), observe=metrics.embedded, clock=clock
+    )
     try:
         await asyncio.to_thread(require_complete, home, database)
-        house = _house(home, settings, database, answering, files, tokens, metrics, clock)
+        house = _house(home, settings, database, answering, files, tokens, metrics, clock, embeddings)
         upkeep = Maintenance(
             home, database, clock=clock, retention=lambda: Retention(**settings.config.retention.model_dump())
         )
@@ -149,6 +155,7 @@ async def open_app(
             places=places,
             worker=worker,
             folding=_folding(house, settings, metrics),
+            embeddings=embeddings,
             upkeep=upkeep,
             answering=answering,
             files=files,
@@ -157,6 +164,7 @@ async def open_app(
         dispatch.close()
         await upkeep.close()
     finally:
+        await embeddings.aclose()
         await answering.aclose()
         await asyncio.to_thread(database.close)
 
@@ -165,7 +173,9 @@ async def open_app(
 async def running(app: App) -> AsyncGenerator[None]:
     """Runs are worked on and the mirrors follow while the block lasts; then the work is drained."""
     work = asyncio.create_task(app.worker.run())
-    beside = [asyncio.create_task(work) for work in (app.upkeep.run(), app.folding.run(), _warm_up(app))]
+    beside = [
+        asyncio.create_task(work) for work in (app.upkeep.run(), app.folding.run(), app.embeddings.run(), _warm_up(app))
+    ]
     try:
         yield
     finally:
@@ -220,6 +230,7 @@ def _house(
     tokens: Tokens,
     metrics: Metrics,
     clock: Clock,
+    embeddings: Embeddings,
 ) -> Services:
     def window(name: str | None) -> Window:
         return Window(size=answering.model.window(name), output=settings.config.model.max_output_tokens)
@@ -244,6 +255,7 @@ def _house(
         fast=lambda: settings.config.model.fast or None,
         timezone=timezone_of(settings.config),
         settle_file=settle_file,
+        embeddings=embeddings,
         clock=clock,
         standstills=Standstills(clock),
         resets=ResetPolicies(reset_rules(settings.config), says_farewell=says_farewell),

@@ -62,6 +62,14 @@ def voice_settings(config: Config) -> ModelSettings | None:
     return ModelSettings(base_url=voice.base_url, name=voice.model, api_key=key, transcription=voice.model)
 
 
+def embedding_settings(config: Config) -> ModelSettings | None:
+    """None: nothing is searched by meaning."""
+    section = config.memory.embeddings
+    if not section.base_url or not config.memory.enabled:
+        return None
+    return ModelSettings(base_url=section.base_url, name=section.model, api_key=section.api_key.get_secret_value())
+
+
 def agent_profile(config: Config, run: Run, session: Session) -> AgentProfile:
     agent = config.agents.get(session.agent) or config.agents["main"]
     names = [name for name in agent.tools if name != "memory" or config.memory.enabled]

@@ -161,14 +161,15 @@ class DatabaseSection(Section):
 
 
 class EmbeddingsSection(Section):
-    """An endpoint for embeddings. This version calls none: it finds paraphrases by the questions that each note answers."""
+    """Search by meaning beside search by words. Never needed: paraphrases are found by the questions that each note answers, and while
+    the endpoint is away everything goes on without it."""
 
     base_url: Url = ""
-    """An endpoint that speaks /v1/embeddings. This version leaves it out."""
+    """An endpoint that speaks /v1/embeddings. Empty: search by words only. It is sent notes and questions."""
     api_key: SecretStr = NO_SECRET
     """The key of that endpoint."""
     model: str = ""
-    """The model that embeds."""
+    """The model that embeds. When it changes, all notes are embedded anew, in the background."""
 
 
 class MemorySection(Section):
@@ -177,7 +178,7 @@ class MemorySection(Section):
     enabled: bool = True
     """true: the agent keeps facts, preferences, decisions and events. false: it knows the current session only."""
     embeddings: EmbeddingsSection = EmbeddingsSection()
-    """Reserved for search by meaning beside search by words."""
+    """Search by meaning beside search by words."""
 
 
 class LimitsSection(Section):

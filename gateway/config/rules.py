@@ -27,6 +27,7 @@ class Finding:
 
 def broken(config: Config) -> Iterator[Finding]:
     yield from _model(config)
+    yield from _memory(config)
     yield from _secrets(config)
     yield from _api(config)
     yield from _database(config)
@@ -49,6 +50,14 @@ def _model(config: Config) -> Iterator[Finding]:
     if _output_is_written(config) and config.model.max_output_tokens > config.model.context_window:
         hint = f"an answer is a part of the window: allowed up to {config.model.context_window}, best far less"
         yield Finding(path=("model", "max_output_tokens"), said="is larger than context_window", hint=hint)
+
+
+def _memory(config: Config) -> Iterator[Finding]:
+    embeddings = config.memory.embeddings
+    if embeddings.base_url and not embeddings.model:
+        yield Finding(
+            path=("memory", "embeddings", "model"), said="missing", hint="name the model that embeds at base_url"
+        )
 
 
 def _output_is_written(config: Config) -> bool:
@@ -147,8 +156,6 @@ def _not_built(config: Config) -> Iterator[Finding]:
     for name, section in config.platforms.by_name().items():
         if section.enabled and not is_built(name):
             yield Finding(path=("platforms", name, "enabled"), said=f"{name} does not work yet", hint=hint)
-    if config.memory.embeddings.base_url:
-        yield Finding(path=("memory", "embeddings"), said="embeddings do not work yet", hint=hint)
     for agent, section in config.agents.items():
         for index, tool in enumerate(section.tools):
             if tool not in (*BUILT, *of_other_packages()):

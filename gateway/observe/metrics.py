@@ -64,6 +64,7 @@ class Metrics:
             "hermes_fold_seconds", "Folds of the memory", ["outcome"], buckets=_SECONDS, registry=registry
         )
         self._fold_tokens = Counter("hermes_fold_tokens", "Tokens of folds", ["kind"], registry=registry)
+        self._embeddings = Counter("hermes_embeddings", "Calls for embeddings", ["outcome"], registry=registry)
         self._unread = Gauge("hermes_inbox_oldest_seconds", "Age of the oldest unread message", registry=registry)
         self._outbox = Gauge("hermes_outbox_messages", "Messages to send", ["platform", "state"], registry=registry)
         self._due = Gauge("hermes_outbox_oldest_due_seconds", "How late the oldest message is", registry=registry)
@@ -110,6 +111,10 @@ class Metrics:
         self._fold.labels(outcome).observe(seconds)
         self._fold_tokens.labels("input").inc(max(0, input_tokens))
         self._fold_tokens.labels("output").inc(max(0, output_tokens))
+
+    def embedded(self, outcome: str) -> None:
+        """answered, failed or slow."""
+        self._embeddings.labels(outcome).inc()
 
     def config_reloaded(self, *, taken: bool) -> None:
         self._reloaded.set(1 if taken else 0)

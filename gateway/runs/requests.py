@@ -23,6 +23,7 @@ from gateway.runs.snapshot import Snapshot
 from gateway.texts import say
 from sessions import store
 from sessions.keys import ChatKind
+from sessions.memory.vectors import QueryVector
 from sessions.records import Message, Role, Source
 
 _EXACT = frozenset({Source.API, Source.THREAD})
@@ -92,9 +93,20 @@ class Requests:
             return ()
         if self._recalled is None or self._recalled[0] != asked:
             all_above = _is_all_above(seen, window)
-            found = await self._house.database.read(_search_past, seen, all_above=all_above, only_here=only_here)
+            meaning = None if only_here else await self._meaning(seen, all_above=all_above)
+            found = await self._house.database.read(
+                _search_past, seen, all_above=all_above, only_here=only_here, meaning=meaning
+            )
             self._recalled = (asked, found)
         return self._recalled[1]
+
+    async def _meaning(self, seen: Snapshot, *, all_above: bool) -> QueryVector | None:
+        embeddings, key = self._house.embeddings, seen.session.session_key
+        if embeddings is None or embeddings.model is None:
+            return None
+        if all_above and not await self._house.database.read(store.has_ended, key):  # there is nothing to search
+            return None
+        return await embeddings.of_query(recall.words_of(seen.history, self._run_id))
 
     def _note(self, built: Built) -> None:
         if self._refused is not None and built.size >= self.size:
@@ -127,13 +139,17 @@ def _is_all_above(seen: Snapshot, window: Window) -> bool:
     return size // 4 + TURN_TOKENS * len(seen.history) <= window.recent * 3 // 4
 
 
-def _search_past(conn: Connection, seen: Snapshot, *, all_above: bool, only_here: bool) -> Sequence[Message]:
+def _search_past(
+    conn: Connection, seen: Snapshot, *, all_above: bool, only_here: bool, meaning: QueryVector | None
+) -> Sequence[Message]:
     is_alone = only_here or not store.has_ended(conn, seen.session.session_key)
     if is_alone and (all_above or seen.session.message_count <= SHOWN_ANYWAY):
         return ()
     text = recall.words_of(seen.history, seen.run.id)
     above = frozenset(message.id for message in seen.history[-SHOWN_ANYWAY:])
-    return recall.search_past(conn, seen.session, text, run_id=seen.run.id, without=above, only_here=only_here)
+    return recall.search_past(
+        conn, seen.session, text, run_id=seen.run.id, without=above, only_here=only_here, meaning=meaning
+    )
 
 
 def _person(seen: Snapshot) -> str:

@@ -348,6 +348,7 @@ class RunSteps:
             idem_key=call.idem_key or "",
             run_id=self._run.id,
             summarise=self._summarise,
+            embed=None if self._house.embeddings is None else self._house.embeddings.of_query,
             timezone=self._house.timezone,
         )
 

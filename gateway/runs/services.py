@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
+from gateway.agent.memory.embeddings import Embeddings
 from gateway.agent.models.interface import Model
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
@@ -60,6 +61,7 @@ class Services:
     timezone: str = "UTC"
     settle_file: SettleFile | None = None
     """Fetches and saves one attachment into this folder; gives it back with its place, and a line for the model."""
+    embeddings: Embeddings | None = None
     resets: ResetPolicies = field(default_factory=lambda: ResetPolicies(ResetRules(default=NEVER)))
     run_ended: Callable[[str], None] = lambda _: None
     tool_ran: Callable[[str, str, float], None] = lambda _, __, ___: None

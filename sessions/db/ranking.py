@@ -13,6 +13,8 @@ from typing import Protocol
 from sessions.db.query import Term
 
 MOST = 100_000
+RANK_OFFSET = 60
+"""Of the merging of two rankings, as it is usual: larger numbers give less to the first places."""
 TELLING, MOST_TERMS, MOST_IN_PASSING = 0.7, 8, 6
 HOLDERS = 500
 """In a long past, words that more messages than these hold count only where there are few others: so a search takes no longer there."""
@@ -107,3 +109,12 @@ def _rarity(total: int, holders: int) -> float:
 
 def _weighed(place: Place, term: Term, rarity: float) -> Weighed:
     return Weighed(place=place, term=term, score=round(WEIGHTS[place] * rarity, 6))
+
+
+def merged(first: Sequence[int], second: Sequence[int]) -> list[int]:
+    """Two rankings as one: each place counts by the reciprocal of its rank. Of equals, what the first has comes first."""
+    scores: dict[int, float] = {}
+    for ranking in (first, second):
+        for place, number in enumerate(ranking):
+            scores[number] = scores.get(number, 0.0) + 1 / (RANK_OFFSET + place)
+    return sorted(scores, key=lambda number: -scores[number])

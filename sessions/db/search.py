@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select, u
 from sessions.db import search_postgres, search_sqlite
 from sessions.db.index_entry import Entry
 from sessions.db.query import Query, content_words, namespace_token, parse, spaced
+from sessions.db.ranking import merged
 from sessions.db.schema import messages, sessions
 from sessions.db.sql import param
 from sessions.errors import Invalid
@@ -191,15 +192,18 @@ def search(
     limit: int = 10,
     cut_off: int | None = None,
     without_run: str | None = None,
+    also: Sequence[int] = (),
 ) -> list[Hit]:
-    """Best hits first. `ns=None` is for the owner of the machine only. Raises Invalid for a query without letters or digits."""
+    """Best hits first. `ns=None` is for the owner of the machine only. `also`: see `best`; phrases and operators are taken at their word.
+    Raises Invalid for a query without letters or digits."""
     query = parse(query_text)
     if query is None:
         raise Invalid(
             f'{query_text!r} holds no letter or digit that could be searched. Give a word, a "phrase" or a prefix*.'
         )
     scope = SearchScope(ns=ns, without_run=without_run)
-    return best(conn, query, scope, limit=limit, source=source, cut_off=cut_off)
+    also = () if query.literal else also
+    return best(conn, query, scope, limit=limit, source=source, cut_off=cut_off, also=also)
 
 
 def best(
@@ -211,9 +215,11 @@ def best(
     source: str | None = None,
     cut_off: int | None = None,
     least: int = 2,
+    also: Sequence[int] = (),
 ) -> list[Hit]:
-    """The best hits of a parsed query in this scope. `least`: how many of its words count, however common they are."""
-    found = best_messages(conn, query, scope, limit=limit, source=source, cut_off=cut_off, least=least)
+    """The best hits of a parsed query in this scope. `least`: how many of its words count, however common they are. `also`: what was found
+    in another way, best first; both count by their ranks."""
+    found = best_messages(conn, query, scope, limit=limit, source=source, cut_off=cut_off, least=least, also=also)
     of_sessions = list({message.session_id for message in found})
     rows = conn.execute(_SESSIONS, {"ids": of_sessions}).mappings() if found else ()
     by_session = {row["id"]: Session.from_row(row) for row in rows}
@@ -229,11 +235,13 @@ def best_messages(
     source: str | None = None,
     cut_off: int | None = None,
     least: int = 2,
+    also: Sequence[int] = (),
 ) -> list[Message]:
     """The same without their sessions. With `least` 0 it takes no longer in a long past."""
     found = _index(conn).find(
         conn, query, scope.ns, source, limit + sum(_PAGES if least else _PAGES[:2]), cut_off, least
     )
+    found = merged(found, also) if also else found
     chosen: list[Message] = []
     for size in (limit, *_PAGES):
         page, found = found[:size], found[size:]

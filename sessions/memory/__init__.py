@@ -1,5 +1,6 @@
 """Memory beside the messages: observations, which are never edited, and one digest for each namespace. Plain functions `(conn, …)`."""
 
+from sessions.memory import vectors
 from sessions.memory.digest import MemoryState, state
 from sessions.memory.folds import (
     FoldMaterial,
@@ -69,4 +70,5 @@ __all__ = [
     "state",
     "take_back",
     "unfolded",
+    "vectors",
 ]

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from sessions.clock import iso
 from sessions.db import note_index
-from sessions.db.schema import observations
+from sessions.db.schema import note_vectors, observations
 from sessions.db.sql import param
 from sessions.errors import Invalid, NotFound
 from sessions.inbox import serialize
@@ -126,9 +126,10 @@ def forget(conn: Connection, ns: str, number: int) -> None:
 
 
 def delete_rows(conn: Connection, gone: Iterable[Observation]) -> None:
-    """Rows and index entries. What one of them had closed stays closed."""
+    """Rows, index entries and vectors. What one of them had closed stays closed."""
     for each in gone:
         note_index.remove(conn, each.id, each.ns, each.said, each.asked_as)
+        conn.execute(delete(note_vectors).where(note_vectors.c.id == each.id))
         conn.execute(delete(observations).where(observations.c.id == each.id))
 
 

@@ -19,6 +19,7 @@ from gateway.agent.tools import ENTRY_POINTS
 from sessions.call_options import CallOptions
 from sessions.clock import Clock
 from sessions.db.engine import ReadsAndWrites
+from sessions.memory.vectors import QueryVector
 from sessions.records import Session
 
 
@@ -53,7 +54,8 @@ class ToolError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """Where a tool works: whose memory, which files, where copies wait for being sent, and the key under which a repeated call is
-    recognised. `summarise`: asks the fast model what lines say about a question; it raises ModelError."""
+    recognised. `summarise`: asks the fast model what lines say about a question; it raises ModelError. `embed`: see
+    `Embeddings.of_query`."""
 
     session: Session
     database: ReadsAndWrites
@@ -64,6 +66,7 @@ class ToolContext:
     idem_key: str
     run_id: str
     summarise: Callable[[str, Sequence[str]], Awaitable[str]] | None = None
+    embed: Callable[[str], Awaitable[QueryVector | None]] | None = None
     timezone: str = "UTC"
 
 

@@ -18,6 +18,7 @@ from sessions.db import search
 from sessions.db.query import any_of_its_words, stems
 from sessions.db.search import Hit
 from sessions.errors import Invalid, NotFound
+from sessions.memory.vectors import QueryVector
 from sessions.records import Message, Observation, Role, Session
 
 log = get_logger(__name__)
@@ -58,8 +59,9 @@ async def session_search(place: ToolContext, arguments: SessionSearchArguments) 
         raise ToolError("give a query, or the number of a message")
     while await place.database.write(search.index_some):
         pass
+    meaning = None if place.embed is None else await place.embed(arguments.query)
     try:
-        found = await place.database.read(_find, place, arguments.query, arguments.limit)
+        found = await place.database.read(_find, place, arguments.query, arguments.limit, meaning)
     except Invalid as error:
         raise ToolError(str(error)) from error
     if not found:
@@ -83,14 +85,19 @@ async def _page(place: ToolContext, message_id: int, offset: int) -> str:
     return f"{_who(replace(found, content=''))} {text[offset:end]}{goes_on}"
 
 
-def _find(conn: Connection, place: ToolContext, query: str, limit: int) -> list[_SessionHits]:
+def _find(
+    conn: Connection, place: ToolContext, query: str, limit: int, meaning: QueryVector | None = None
+) -> list[_SessionHits]:
     """Best session first, three at most. What this run has said itself is no answer."""
-    hits: Sequence[Hit] = search.search(conn, query, ns=place.session.ns, limit=limit, without_run=place.run_id)
+    near = memory.vectors.nearest(conn, place.session.ns, meaning)
+    hits: Sequence[Hit] = search.search(
+        conn, query, ns=place.session.ns, limit=limit, without_run=place.run_id, also=near
+    )
     if (
         not hits and (plain := any_of_its_words(query, limit)) is not None
     ):  # a phrase that nobody used, or too many conditions
         scope = search.SearchScope(ns=place.session.ns, without_run=place.run_id)
-        hits = search.best(conn, plain, scope, limit=limit)
+        hits = search.best(conn, plain, scope, limit=limit, also=near)
     by_session: dict[str, list[Hit]] = {}
     for hit in hits:
         by_session.setdefault(hit.session.id, []).append(hit)

@@ -2,7 +2,14 @@
 
 from sessions.db.schema.base import metadata
 from sessions.db.schema.job_tables import JOB_DUE, JOB_FAILING, job_slots, jobs
-from sessions.db.schema.memory_tables import folds, forgotten, memory_state, message_search, observations
+from sessions.db.schema.memory_tables import (
+    folds,
+    forgotten,
+    memory_state,
+    message_search,
+    note_vectors,
+    observations,
+)
 from sessions.db.schema.people_tables import aliases, deployments, pairings, people
 from sessions.db.schema.process_tables import leases, workers
 from sessions.db.schema.run_tables import (
@@ -55,6 +62,7 @@ __all__ = [
     "messages",
     "meta",
     "metadata",
+    "note_vectors",
     "observations",
     "outbox",
     "overheard",
@@ -67,7 +75,7 @@ __all__ = [
     "workers",
 ]
 
-HEAD = "0009"
+HEAD = "0010"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47

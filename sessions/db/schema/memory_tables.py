@@ -1,6 +1,6 @@
 """What is remembered, and how it is found."""
 
-from sqlalchemy import BigInteger, Column, Index, MetaData, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Column, Index, LargeBinary, MetaData, Table, Text, UniqueConstraint
 
 from sessions.db.schema.base import count, metadata, row_id
 from sessions.db.sql import Prose
@@ -29,6 +29,17 @@ observations = Table(
     Index("observations_by_session", "session_id"),
     sqlite_autoincrement=True,
 )
+
+note_vectors = Table(
+    "note_vectors",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("ns", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("vector", LargeBinary, nullable=False),
+    Index("note_vectors_by_ns", "ns", "id"),
+)
+"""What a model for embeddings makes of an observation, which goes with it. `vector`: of length one, as 32-bit floats."""
 
 memory_state = Table(
     "memory_state",

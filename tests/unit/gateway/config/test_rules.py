@@ -211,6 +211,9 @@ def test_the_names_that_work_are_the_tools_that_there_are():
     assert set(BUILT) == set(Toolbox.of(PLANNED_TOOLS).tools)
 
 
-def test_embeddings_are_taken_and_said_to_be_left_out(loaded):
-    (warning,) = loaded("memory: {embeddings: {base_url: 'http://127.0.0.1:1/v1', api_key: k, model: m}}").warnings
-    assert (warning.path, warning.said) == ("memory.embeddings", "embeddings do not work yet")
+def test_embeddings_need_a_model(loaded, refused):
+    assert not loaded("memory: {embeddings: {base_url: 'http://127.0.0.1:1/v1', api_key: k, model: m}}").warnings
+    assert (
+        refused("memory: {embeddings: {base_url: 'http://127.0.0.1:1/v1'}}").problems[0].path
+        == "memory.embeddings.model"
+    )

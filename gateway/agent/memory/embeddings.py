@@ -1,0 +1,156 @@
+"""Search by meaning beside search by words, where an endpoint for embeddings is configured. Never needed: while the endpoint is away or
+slow, everything goes on without it."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from gateway.agent.models.embedder import Embedder, Vector
+from gateway.agent.models.endpoint import ModelSettings
+from gateway.agent.models.interface import ModelError
+from gateway.observe.logging import get_logger
+from sessions import memory
+from sessions.clock import Clock, now_ms
+from sessions.db import Database
+from sessions.errors import StateError
+from sessions.memory.vectors import QueryVector
+from sessions.records import Observation
+from sessions.topics import Topic, Touch, ids_of
+
+log = get_logger(__name__)
+
+QUERY_SECONDS = 1.0
+"""So long a message waits for its vector at most."""
+BATCH_SECONDS = 60.0
+BATCH = 64
+REST_MS = 60_000
+"""So long the endpoint is left alone after it has failed."""
+GROUP_SECONDS = 2.0
+LONGEST_QUERY = 2_000
+
+Observe = Callable[[str], None]
+"""Hears how each call ended: answered, failed, slow."""
+
+
+def _ignore(_outcome: str) -> None:
+    """Nobody observes."""
+
+
+class Embeddings:
+    """`settings`: of the endpoint as it is configured now; None: none is. `run` makes the vectors of observations, until cancelled."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Callable[[], ModelSettings | None],
+        *,
+        observe: Observe = _ignore,
+        clock: Clock = now_ms,
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._observe = observe
+        self._clock = clock
+        self._embedder: Embedder | None = None
+        self._former: list[Embedder] = []
+        self._rests_until = 0
+        self._is_away = False
+        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def model(self) -> str | None:
+        """The model that embeds; None: nothing is searched by meaning."""
+        settings = self._settings()
+        return None if settings is None else settings.name
+
+    async def of_query(self, text: str) -> QueryVector | None:
+        """The vector of what somebody asks; None where there is none in time."""
+        model = self.model
+        if model is None or not text.strip() or self._clock() < self._rests_until:
+            return None
+        found = await self._embed([text[:LONGEST_QUERY]], QUERY_SECONDS)
+        return None if found is None else QueryVector(model=model, vector=found[0])
+
+    async def run(self) -> None:
+        """Embed what has no vector of the configured model, at the start and whenever the memory has changed."""
+        unlisten = self._database.listen(self._hear)
+        try:
+            while True:
+                again = await self.make_some() if self.model else None
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), again)
+                await asyncio.sleep(GROUP_SECONDS)
+                self._wake.clear()
+        finally:
+            unlisten()
+
+    async def make_some(self) -> float | None:
+        """Embed all that waits. Returns in how many seconds to try again; None: nothing is left."""
+        with contextlib.suppress(StateError):  # whoever watches the database tells of it; this is done again
+            while (model := self.model) and (
+                waiting := await self._database.read(memory.vectors.missing, model, BATCH)
+            ):
+                if not await self._make(model, waiting):
+                    return max(1.0, (self._rests_until - self._clock()) / 1000)
+            return None
+        return REST_MS / 1000
+
+    async def _make(self, model: str, waiting: Sequence[Observation]) -> bool:
+        if self._clock() < self._rests_until:
+            return False
+        found = await self._embed([_text(note) for note in waiting], BATCH_SECONDS)
+        if found is None:
+            return False
+        by_ns: dict[str, dict[int, Vector]] = {}
+        for note, vector in zip(waiting, found, strict=True):
+            by_ns.setdefault(note.ns, {})[note.id] = vector
+        for ns, vectors in by_ns.items():
+            await self._database.write(memory.vectors.put, ns, model, vectors)
+        return True
+
+    async def _embed(self, texts: Sequence[str], seconds: float) -> list[Vector] | None:
+        embedder = self._current()
+        if embedder is None:
+            return None
+        try:
+            async with asyncio.timeout(seconds):
+                found = await embedder.embed(texts)
+        except (ModelError, TimeoutError) as error:
+            self._failed(str(error) or f"no answer within {seconds:g} s", slow=isinstance(error, TimeoutError))
+            return None
+        self._observe("answered")
+        if self._is_away:
+            self._is_away = False
+            log.info("embeddings.back", model=embedder.settings.name)
+        return found
+
+    def _failed(self, why: str, *, slow: bool) -> None:
+        self._observe("slow" if slow else "failed")
+        self._rests_until = self._clock() + REST_MS
+        if not self._is_away:
+            self._is_away = True
+            log.warning("embeddings.unavailable", model=self.model, error=why)
+
+    def _current(self) -> Embedder | None:
+        settings = self._settings()
+        if self._embedder is not None and self._embedder.settings != settings:
+            self._former.append(self._embedder)  # somebody may be in the middle of a call
+            self._embedder, self._rests_until = None, 0
+        if self._embedder is None and settings is not None:
+            self._embedder = Embedder(settings)
+        return self._embedder
+
+    async def aclose(self) -> None:
+        for embedder in (*self._former, *([self._embedder] if self._embedder else [])):
+            await embedder.aclose()
+
+    def _hear(self, touched: frozenset[Touch]) -> None:
+        if ids_of(Topic.MEMORY, touched):
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._wake.set)
+
+
+def _text(note: Observation) -> str:
+    """What it says, why, and the questions that it answers."""
+    return "\n".join(part for part in (*note.said, *note.asked_as) if part)

@@ -1,0 +1,63 @@
+"""Texts to vectors over an endpoint that speaks `/embeddings`."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+from gateway.agent.models.endpoint import ModelEndpoint, ModelSettings
+from gateway.agent.models.errors import CallFailed
+from gateway.agent.models.interface import JSON
+from gateway.agent.models.refusals import RefusalKind
+
+MOST_DIMENSIONS = 8_192
+
+Vector = Sequence[float]
+
+
+class Embedder:
+    """Never repeats a call: what it is needed for goes on without it."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self.settings = settings
+        self._endpoint = ModelEndpoint(settings)
+
+    async def aclose(self) -> None:
+        await self._endpoint.aclose()
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """One vector for each text, in their order. Raises ModelError."""
+        client, model = await self._endpoint.client(), self.settings.name
+        body = {"model": model, "input": list(texts), "encoding_format": "float"}
+        try:
+            async with self._endpoint.speaking(model):
+                answer = await client.post("/embeddings", cast_to=object, body=body)
+                return _vectors(answer, len(texts))
+        except _NotVectors:
+            said = f"{self.settings.host} did not answer with a vector for each text. Check memory.embeddings."
+            raise CallFailed(said, RefusalKind.AGAIN).final() from None
+        except CallFailed as trouble:
+            raise trouble.final() from trouble
+
+
+class _NotVectors(Exception):
+    """The answer is not what was asked for."""
+
+
+def _vectors(answer: object, count: int) -> list[Vector]:
+    rows: list[Any] = cast(JSON, answer).get("data") or [] if isinstance(answer, dict) else []
+    found: dict[int, Vector] = {}
+    for place, row in enumerate(rows):
+        fields = cast(JSON, row) if isinstance(row, dict) else {}
+        if not _is_vector(fields.get("embedding")):
+            raise _NotVectors
+        found[fields.get("index", place)] = fields["embedding"]
+    if sorted(found) != list(range(count)) or len({len(vector) for vector in found.values()}) > 1:
+        raise _NotVectors
+    return [found[place] for place in range(count)]
+
+
+def _is_vector(found: object) -> bool:
+    numbers = cast(list[object], found) if isinstance(found, list) else []
+    return 0 < len(numbers) <= MOST_DIMENSIONS and all(
+        isinstance(number, int | float) and math.isfinite(number) for number in numbers
+    )

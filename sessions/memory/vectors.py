@@ -1,0 +1,90 @@
+"""Vectors of observations: made behind the conversations by a model for embeddings, searched by going through those of one namespace. They
+are of length one, so that the product of two says how near they are in meaning."""
+
+import heapq
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import mul
+
+from sqlalchemy import Connection, delete, insert, or_, select
+
+from sessions.db.schema import note_vectors, observations
+from sessions.db.sql import param
+from sessions.inbox import serialize
+from sessions.records import Observation
+
+NEAREST = 8
+"""So many of the nearest observations count."""
+LOOKED_AT = 2_000
+"""So many of the newest vectors of a namespace are compared: some 25 ms, in the thread of a reader."""
+FOR_EACH = 4
+"""Messages that one observation leads to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryVector:
+    """What this model makes of a question."""
+
+    model: str
+    vector: Sequence[float]
+
+
+_MISSING = (
+    select(observations)
+    .outerjoin(note_vectors, note_vectors.c.id == observations.c.id)
+    .where(or_(note_vectors.c.id.is_(None), note_vectors.c.model != param("of_model")))
+    .order_by(observations.c.id.desc())
+    .limit(param("most"))
+)
+_THERE = select(observations.c.id).where(observations.c.id == param("number"), observations.c.ns == param("of"))
+_NEWEST = (
+    select(note_vectors.c.id, note_vectors.c.vector)
+    .where(note_vectors.c.ns == param("of"), note_vectors.c.model == param("of_model"))
+    .order_by(note_vectors.c.id.desc())
+    .limit(LOOKED_AT)
+)
+
+
+def missing(conn: Connection, model: str, most: int) -> list[Observation]:
+    """Observations without a vector of this model, the newest first."""
+    rows = conn.execute(_MISSING, {"of_model": model, "most": most}).mappings()
+    return [Observation.from_row(row) for row in rows]
+
+
+def put(conn: Connection, ns: str, model: str, vectors: Mapping[int, Sequence[float]]) -> None:
+    """Keeps the vectors of these observations of one namespace, in place of those of another model. Of what was removed meanwhile none is
+    kept."""
+    serialize(conn, f"memory of {ns}")
+    for number, vector in vectors.items():
+        conn.execute(delete(note_vectors).where(note_vectors.c.id == number))
+        if conn.scalar(_THERE, {"number": number, "of": ns}) is not None:
+            values = {"id": number, "ns": ns, "model": model, "vector": packed(vector)}
+            conn.execute(insert(note_vectors), values)
+
+
+def nearest(conn: Connection, ns: str, asked: QueryVector | None) -> list[int]:
+    """The messages that the observations of this namespace nearest in meaning are from, nearest first. None was asked: none."""
+    if asked is None:
+        return []
+    wanted = unpacked(packed(asked.vector))
+    rows = [row for row in conn.execute(_NEWEST, {"of": ns, "of_model": asked.model}) if len(row[1]) == 4 * len(wanted)]
+    products = ((sum(map(mul, wanted, unpacked(row[1]))), row[0]) for row in rows)
+    best = [number for _, number in heapq.nlargest(NEAREST, products)]
+    sources = conn.execute(
+        select(observations.c.id, observations.c.src).where(observations.c.id.in_(best), observations.c.ns == ns)
+    ).all()
+    said_in = {row[0]: json.loads(row[1])[:FOR_EACH] for row in sources}
+    return list(dict.fromkeys(message for number in best for message in said_in.get(number, ())))
+
+
+def packed(vector: Sequence[float]) -> bytes:
+    """At length one."""
+    length = math.sqrt(sum(map(mul, vector, vector))) or 1.0
+    return struct.pack(f"<{len(vector)}f", *(part / length for part in vector))
+
+
+def unpacked(vector: bytes) -> tuple[float, ...]:
+    return struct.unpack(f"<{len(vector) // 4}f", vector)
