@@ -27,7 +27,8 @@ from sessions.export import conversations, export_session
 from sessions.inbox import NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
-from sessions.memory import NewObservation
+from sessions.memory import NewObservation, vectors
+from sessions.memory.vectors import QueryVector
 from sessions.records import EndReason, Session
 from sessions.runs import ModelAnswer, Opening
 
@@ -110,6 +111,7 @@ class House:
             skills=self.services.skills,
             outgoing=self.services.outgoing,
             clock=self.services.clock,
+            embed=_alike,
             idem_key=str(next(_NUMBERS)),
             run_id="tool",
         )
@@ -166,6 +168,16 @@ class House:
         return found
 
 
+async def _alike(_: str) -> QueryVector:
+    """To this model everything means the same."""
+    return QueryVector(model="alike", vector=[1.0])
+
+
+def _embed(conn: Connection) -> None:
+    for note in vectors.missing(conn, "alike", 1_000):
+        vectors.put(conn, note.ns, "alike", {note.id: [1.0]})
+
+
 def _fold(conn: Connection, session: Session, text: str, now: int) -> None:
     """As the worker commits what a model has found."""
     material = memory.material(conn, session.id, keep=0, most=6_000)
@@ -195,6 +207,7 @@ async def _check(house: House, history: list[tuple[str, int, str]]) -> None:
         await house.do("end", key, "")
     for what, place, text in history:
         await house.do(what, house.keys[place], text)
+    await house.database.write(_embed)
     while await house.database.write(search.index_some):
         pass
     for key in house.keys:

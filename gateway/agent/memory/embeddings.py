@@ -99,7 +99,7 @@ class Embeddings:
     async def _make(self, model: str, waiting: Sequence[Observation]) -> bool:
         if self._clock() < self._rests_until:
             return False
-        found = await self._embed([_text(note) for note in waiting], BATCH_SECONDS)
+        found = await self._embed([embedded_text(note) for note in waiting], BATCH_SECONDS)
         if found is None:
             return False
         by_ns: dict[str, dict[int, Vector]] = {}
@@ -151,6 +151,6 @@ class Embeddings:
                 self._loop.call_soon_threadsafe(self._wake.set)
 
 
-def _text(note: Observation) -> str:
+def embedded_text(note: Observation) -> str:
     """What it says, why, and the questions that it answers."""
     return "\n".join(part for part in (*note.said, *note.asked_as) if part)

@@ -176,6 +176,7 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
             "DROP TABLE memory_state",
             "DROP TABLE folds",
             "DROP TABLE forgotten",
+            "DROP TABLE note_vectors",
             f"DROP TABLE {'observations_fts' if conn.dialect.name == 'sqlite' else 'observation_search'}",
             "UPDATE alembic_version SET version_num = '0001'",
         ):
