@@ -73,7 +73,13 @@ def read(sources: Sources) -> Loaded:
     problems += [*whole.problems, *(problem for path, problem in references.lost if _is_used(config, path))]
     problems += _untold(wrong, [one for one in problems if one.said != TWICE])
     if not sources.problems:  # nothing is missing from what could not be read
-        problems += _untold((_located(finding, whole) for finding in rules.broken(config)), problems)
+        refused = {problem.path for problem in problems}
+        broken = [
+            finding
+            for finding in rules.broken(config)
+            if not any(dotted((*finding.path, key)) in refused for key in finding.one_of)  # it is there, but wrong
+        ]
+        problems += _untold((_located(finding, whole) for finding in broken), problems)
     warnings = [*(_located(finding, whole) for finding in rules.doubtful(config)), *misspelt(sources, schema.names)]
     masking = Masking(sources.yaml.splitlines(), {place.line: path for path, place in document.keys.items()}, schema)
     shown = tuple(map(masking.shown, warnings))

@@ -23,6 +23,7 @@ class Finding:
     said: str
     hint: str
     also: tuple[Path, ...] = ()
+    one_of: tuple[str, ...] = ()  # keys below `path`, one of which is missing
 
 
 def broken(config: Config) -> Iterator[Finding]:
@@ -147,7 +148,8 @@ def _overrides(config: Config) -> Iterator[Finding]:
     for index, override in enumerate(config.session_reset.overrides):
         if not (override.key or override.platform or override.chat):
             path = ("session_reset", "overrides", index)
-            yield Finding(path=path, said="says for no chat that it is meant", hint="add key, platform or chat")
+            said, hint = "says for no chat that it is meant", "add key, platform or chat"
+            yield Finding(path=path, said=said, hint=hint, one_of=("key", "platform", "chat"))
 
 
 def _not_built(config: Config) -> Iterator[Finding]:

@@ -174,6 +174,11 @@ def test_a_bad_item_of_a_list_does_not_hide_the_others(refused):
     assert keys == ["api.keys[0]", "api.keys[1].key", "api.keys[2].name", "api.keys[2].nam"]
 
 
+def test_an_override_whose_platform_is_misspelt_does_not_lack_one(only_problem):
+    problem = only_problem("session_reset: {overrides: [{platform: telegramm, mode: daily}]}")
+    assert problem.path == "session_reset.overrides[0].platform"
+
+
 def test_both_values_of_a_key_that_is_written_twice_are_checked(refused):
     assert [problem.said for problem in refused("log: {level: info, level: inf}").problems] == [
         "written twice",
