@@ -8,10 +8,10 @@ from pathlib import Path
 from gateway.agent.tools import outgoing_files
 from gateway.attachments.inbox_files import INBOX
 from gateway.observe.logging import get_logger
-from sessions import inbox, outbox, responses, store
+from sessions import inbox, memory, outbox, responses, store
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, search
-from sessions.db.before_upgrade import drop_copies
+from sessions.db.before_upgrade import drop_copies, drop_copies_with_forgotten
 from sessions.erase import erase
 from sessions.topics import Topic, Touch
 from sessions.transcripts import Transcripts
@@ -112,6 +112,8 @@ class Maintenance:
                 await self.prune_old()
                 older_than = self._clock() / 1000 - COPIES_SECONDS
                 await asyncio.to_thread(drop_copies, self._home, older_than=older_than)
+                newest = await self._database.read(memory.newest_forgotten)
+                await asyncio.to_thread(drop_copies_with_forgotten, self._home, newest)
                 unsent = await self._database.read(outbox.unsent_files)
                 await asyncio.to_thread(
                     outgoing_files.prune, self._outgoing, unsent, self._clock() / 1000 - PRUNE_SECONDS

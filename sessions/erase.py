@@ -38,9 +38,10 @@ def erase(
     return deleted
 
 
-def forget_note(database: Database, number: int) -> Observation:
-    """Removes the note of this number, of whatever namespace, so that no word of it stays in the database. Blocks. Raises NotFound."""
+def forget_note(home: Path, database: Database, number: int) -> Observation:
+    """Removes the note of this number, of whatever namespace, so that no word of it stays in the home. Blocks. Raises NotFound."""
     note = database.write_now(_forget, number)
+    drop_copies(home)
     _leave_no_trace(database)
     return note
 

@@ -86,7 +86,7 @@ def forget(cli: Cli, number: int) -> None:
         if database is None:
             raise Failed(f"There is no note {number}: nothing is stored in {cli.home} yet.")
         try:
-            gone = forget_note(database, number)
+            gone = forget_note(cli.home, database, number)
         except NotFound as error:
             raise Failed(f"There is no note {number}. `hermes memory list` shows them.") from error
     click.echo(f"Removed note {number}: {gone.text}")

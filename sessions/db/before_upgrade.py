@@ -29,6 +29,18 @@ def drop_copies(home: Path, *, older_than: float | None = None) -> None:
             copy.unlink(missing_ok=True)
 
 
+def drop_copies_with_forgotten(home: Path, newest: int) -> None:
+    """Those from before the newest mark of something forgotten: they hold it still."""
+    for copy in home.glob(_PATTERN):
+        with contextlib.closing(sqlite3.connect(copy)) as conn:
+            try:
+                (known,) = conn.execute("SELECT max(id) FROM forgotten").fetchone()
+            except sqlite3.OperationalError:  # older than the table
+                known = None
+        if (known or 0) < newest:
+            copy.unlink(missing_ok=True)
+
+
 def revision_of(path: Path) -> str | None:
     with contextlib.closing(sqlite3.connect(path)) as conn:
         try:

@@ -18,7 +18,7 @@ from sessions.memory.folds import (
     skip,
     unfolded,
 )
-from sessions.memory.forgotten import forgotten_sources
+from sessions.memory.forgotten import forgotten_sources, newest_forgotten
 from sessions.memory.observations import (
     KINDS,
     MAX_TEXT,
@@ -58,6 +58,7 @@ __all__ = [
     "give_up",
     "lines",
     "material",
+    "newest_forgotten",
     "note",
     "open_notes",
     "put_off",

@@ -57,6 +57,11 @@ def _marks(key: bytes, text: str) -> frozenset[str]:
     return frozenset(hashlib.blake2b(stem.encode(), digest_size=_BYTES, key=key).hexdigest() for stem in stems(text))
 
 
+def newest_forgotten(conn: Connection) -> int:
+    """Of whatever namespace; 0 when nothing was ever forgotten."""
+    return conn.scalar(select(func.max(forgotten.c.id))) or 0
+
+
 def of_namespace(conn: Connection, ns: str) -> Forgotten:
     """All that was forgotten there."""
     columns = (forgotten.c.up_to, forgotten.c.src, forgotten.c.marks)

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, insert, inspect, select, text
 
 from sessions import asks, memory, store
 from sessions.db import Database, migrate, open_database, search
-from sessions.db.before_upgrade import drop_copies, keep_copy
+from sessions.db.before_upgrade import drop_copies, drop_copies_with_forgotten, keep_copy
 from sessions.db.query import any_of_its_words
 from sessions.db.schema import HEAD, meta, metadata
 from sessions.erase import erase
@@ -147,6 +147,21 @@ def test_before_an_upgrade_a_copy_is_kept_for_some_days_and_deleting_takes_it_aw
     assert copy.exists()
     erase(home, database, [session_id])
     database.close()
+    assert not copy.exists()
+
+
+def test_a_copy_in_which_a_forgotten_note_stands_is_taken_away(home: Path) -> None:
+    copy = home / "state.before-0002.db"
+    with closing(sqlite3.connect(copy)) as conn:
+        conn.execute("CREATE TABLE forgotten (id INTEGER PRIMARY KEY)")
+        conn.execute("INSERT INTO forgotten VALUES (3)")
+        conn.commit()
+    (older := home / "state.before-0001.db").touch()
+    drop_copies_with_forgotten(home, 0)
+    assert older.exists()
+    drop_copies_with_forgotten(home, 3)
+    assert (copy.exists(), older.exists()) == (True, False)
+    drop_copies_with_forgotten(home, 4)
     assert not copy.exists()
 
 
