@@ -53,7 +53,10 @@ def slack_texts(text: str) -> list[str]:
 def whatsapp_texts(text: str) -> list[str]:
     calls = [call for call in whatsapp(outbound(text)) if "filename" not in call]
     for call in calls:
-        assert whatsapp_problems({"messaging_product": "whatsapp", "to": "1", **call}) == []
+        assert (
+            whatsapp_problems({"messaging_product": "whatsapp", "recipient_type": "individual", "to": "1", **call})
+            == []
+        )
     return [call["text"]["body"] for call in calls]
 
 
