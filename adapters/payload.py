@@ -1,4 +1,4 @@
-"""Reads JSON of a platform, in which nothing is believed to have the shape that it should have."""
+"""Reads a platform's JSON without trusting its shape."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast

@@ -17,7 +17,7 @@ from gateway.app import App
 from gateway.attachments.download import AttachmentDownloader, NotTranscribed
 from gateway.chats.crash_guard import CrashGuard
 from gateway.chats.intake import Intake
-from gateway.chats.owner_alerts import OwnerAlerts, in_words
+from gateway.chats.owner_alerts import OwnerAlerts, alert_text
 from gateway.chats.reminders import send_reminders
 from gateway.chats.runner import PlatformState
 from gateway.chats.supervisor import Handshakes, PlatformSupervisor, Webhooks
@@ -117,7 +117,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
                 "memory_bytes": resident_bytes(),
                 "parts": {"database": watch.part(), **chats.states()},
                 "config": reloads.part(),
-                "alerts": [in_words(alert) for alert in alerts.current],
+                "alerts": [alert_text(alert) for alert in alerts.current],
             }
 
         await stack.enter_async_context(Heartbeat(database=app.database, describe=report).beating())
@@ -200,7 +200,7 @@ async def _start_platforms(
         await follow()
         return
     stack.callback(guard.clear)
-    stack.callback(app.database.listen(guard.hear))
+    stack.callback(app.database.listen(guard.on_commit))
     if guard.held_until is not None:
         chats.hold(list(platform_sections(app.settings.config)), guard.why)
         _run_until_closed(stack, follow_later(guard))

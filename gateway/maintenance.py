@@ -11,7 +11,7 @@ from gateway.observe.logging import get_logger
 from sessions import inbox, memory, outbox, responses, store
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, search
-from sessions.db.before_upgrade import drop_copies, drop_copies_with_forgotten
+from sessions.db.upgrade_backup import drop_copies, drop_copies_with_forgotten
 from sessions.erase import erase
 from sessions.topics import Topic, Touch
 from sessions.transcripts import Transcripts
@@ -35,7 +35,7 @@ _BATCH = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """After so many days they go; 0: never."""
+    """After how many days old rows and files are deleted; 0: never."""
 
     sessions_days: int = 0
     files_days: int = 0
@@ -43,7 +43,7 @@ class Retention:
 
 
 class Maintenance:
-    """`run` can be cancelled. `close` brings everything up to date."""
+    """Mirrors commits into transcripts and search index. `run` can be cancelled; `close` brings everything up to date."""
 
     def __init__(
         self, home: Path, database: Database, *, clock: Clock = now_ms, retention: Callable[[], Retention] = Retention
@@ -123,7 +123,7 @@ class Maintenance:
             await asyncio.sleep(PRUNE_SECONDS)
 
     async def prune_old(self) -> None:
-        """What is older than it is to be kept."""
+        """Deletes what is older than the configuration keeps it."""
         kept, now = self._retention(), self._clock()
         if kept.outbox_days:
             before = now - kept.outbox_days * DAY_MS
@@ -151,7 +151,7 @@ class Maintenance:
 
 
 def _prune_files(workspaces: Path, before: float) -> None:
-    """Received files of all namespaces that were saved before this moment (epoch seconds)."""
+    """Deletes received files of all namespaces that were saved before this time (epoch seconds)."""
     for path in workspaces.glob(f"*/{INBOX}/*"):
         if not path.is_symlink() and path.is_file() and path.stat().st_mtime < before:
             path.unlink(missing_ok=True)

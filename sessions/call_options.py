@@ -1,4 +1,4 @@
-"""What one request asks of the agent beside its messages, and how a run keeps it."""
+"""Options of one call, such as the caller's tools and format, and how a run stores them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -34,7 +34,7 @@ class CallOptions:
         return self.sampling.get("tool_choice") not in (None, "auto", "none")
 
     def over(self, other: Self) -> Self:
-        """These options; what is not set here is as in `other`."""
+        """Returns these options, completed by those of `other`."""
         return replace(other, **_set(self))
 
     def to_stored(self) -> JSON:

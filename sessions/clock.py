@@ -1,4 +1,4 @@
-"""Time in UTC epoch milliseconds. Functions that need the time get it as a parameter."""
+"""Reads the time as UTC epoch milliseconds, and formats it. Functions that need the time get it as a parameter."""
 
 import time
 from collections.abc import Callable

@@ -18,7 +18,7 @@ def note(conn: Connection, session_id: str) -> None:
     insert_or_ignore(conn, meta, {"key": f"{_PREFIX}{session_id}", "value": str(now_ms())})
 
 
-def noted(conn: Connection) -> list[str]:
+def pending(conn: Connection) -> list[str]:
     """The deleted sessions that were not imported again since."""
     keys = conn.scalars(select(meta.c.key).where(meta.c.key.startswith(_PREFIX, autoescape=True)))
     found = {key.removeprefix(_PREFIX) for key in keys}

@@ -7,9 +7,9 @@ from sqlalchemy import Connection, select
 
 from sessions import memory, store, terminal_history, transcripts
 from sessions.db import search
-from sessions.db.before_upgrade import drop_copies
 from sessions.db.engine import Database
 from sessions.db.schema import messages
+from sessions.db.upgrade_backup import drop_copies
 from sessions.records import Observation, Source
 
 

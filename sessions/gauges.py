@@ -1,4 +1,4 @@
-"""Numbers for the metrics, read when they are asked for."""
+"""Reads the numbers of the metrics from the database, when they are asked for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Gauges:
     oldest_due: int | None
 
 
-def look(conn: Connection) -> Gauges:
+def read_gauges(conn: Connection) -> Gauges:
     states = select(outbox.c.platform, outbox.c.state, func.count()).where(outbox.c.state != OutState.SENT)
     rows = conn.execute(states.group_by(outbox.c.platform, outbox.c.state)).all()
     return Gauges(

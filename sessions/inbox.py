@@ -99,7 +99,7 @@ _NOTHING = InboxBody()
 def put(
     conn: Connection, new: NewInbox, now: int, *, outcome: InboxOutcome | None = None, run_id: str | None = None
 ) -> int | None:
-    """The id of the new row; None when the event is there already."""
+    """Inserts a row and returns its id; None when a row of this dedup key is there already."""
     body = InboxBody(messages=tuple(new.messages), options=new.options, changed=new.changed)
     return insert_once(
         conn,
@@ -131,7 +131,7 @@ _LEFT = update(inbox).where(inbox.c.dedup_key == param("dedup")).values(left_at=
 
 
 def note_left(conn: Connection, dedup_key: str, at: int | None) -> None:
-    """Notes that the caller left before the answer; None: the caller is back."""
+    """Notes when the caller left before the answer; None: the caller is back."""
     conn.execute(_LEFT, {"dedup": dedup_key, "at": at})
 
 
@@ -139,7 +139,7 @@ _LAST_OF_RUN = select(inbox).where(inbox.c.run_id == param("run")).order_by(inbo
 
 
 def last_of_run(conn: Connection, run_id: str) -> InboxRow | None:
-    """The newest message that this run has taken in."""
+    """Returns the newest message that this run has taken in."""
     row = conn.execute(_LAST_OF_RUN, {"run": run_id}).mappings().first()
     return InboxRow.from_row(row) if row else None
 
@@ -166,14 +166,15 @@ _SETTLE = (
 
 
 def settle(conn: Connection, row_id: int, outcome: InboxOutcome, run_id: str | None, *, ask: int | None = None) -> None:
-    """Record what became of it. The text is in the journal now; the key stays, to recognise doubles, and the ask that it answered,
-    so that what follows the answer can be told from what came before."""
+    """Stores the outcome of a row and removes its text, which is in the journal now. The key stays, to recognise doubles; `ask`: the
+    question that it answered.
+    """
     left = "" if ask is None else InboxBody(ask=ask).to_json()
     conn.execute(_SETTLE, {"row": row_id, "is": outcome, "run": run_id, "left": left})
 
 
 def keep_for(conn: Connection, row_id: int, run_id: str, ask: int, messages: Sequence[InboxMessage]) -> None:
-    """The row has answered this ask, and these messages of it are still to be taken in by the run."""
+    """Notes that the row has answered this ask, and that the run has still to take in these messages of it."""
     body = InboxBody(messages=tuple(messages), ask=ask)
     conn.execute(update(inbox).where(inbox.c.id == row_id).values(run_id=run_id, body=body.to_json()))
 
@@ -190,7 +191,7 @@ def keys_with_unread(conn: Connection) -> list[str]:
 
 
 def amend(conn: Connection, session_key: str, message_id: str, content: str) -> bool:
-    """Changes an unread message after an edit of the user. False when it was taken in already."""
+    """Changes an unread message after its sender has edited it. Returns False when it was taken in already."""
     for row in unread(conn, session_key):
         if row.route is not None and row.route.reply_to == message_id and row.body.messages:
             *earlier, last = row.body.messages
@@ -201,7 +202,7 @@ def amend(conn: Connection, session_key: str, message_id: str, content: str) -> 
 
 
 def withdraw(conn: Connection, session_key: str, message_id: str) -> bool:
-    """Takes an unread message back that waits for a run which is at work already. False when there is none: it was taken in."""
+    """Withdraws an unread message that waits for a run at work. Returns False when there is none: it was taken in."""
     serialize(conn, session_key)
     for row in unread(conn, session_key):
         if row.run_id is None and row.route is not None and row.route.reply_to == message_id:
@@ -211,7 +212,7 @@ def withdraw(conn: Connection, session_key: str, message_id: str) -> bool:
 
 
 def command(conn: Connection, dedup_key: str, session_key: str, now: int) -> bool:
-    """Notes that a command is executed in this transaction. False when it was executed before."""
+    """Notes that a command is executed in this transaction. Returns False when it was executed before."""
     new = NewInbox(dedup_key=dedup_key, session_key=session_key, kind=InboxKind.COMMAND)
     return put(conn, new, now, outcome=InboxOutcome.EXECUTED) is not None
 
@@ -221,7 +222,7 @@ NOTES = "http"
 
 
 def prune_notes(conn: Connection, before: int, limit: int) -> int:
-    """Forget the oldest such notes. Returns how many; what was made can then be made again by a request that is sent again."""
+    """Deletes the oldest notes about requests and returns how many. A repeated request would then be executed again."""
     old = select(inbox.c.id).where(
         inbox.c.run_id.is_(None),  # the index for it knows few others
         inbox.c.session_key == NOTES,

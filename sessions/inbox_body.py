@@ -1,4 +1,4 @@
-"""What a row of the inbox holds until a run takes it in, and how that is stored."""
+"""Converts the body of an inbox row to JSON and back: the messages that it adds to the journal, and the options of the run that it starts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,9 @@ class InboxMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxBody:
-    """`options`: for the run that a queued row starts. `ask`: the question that the row has answered. `changed`: what the noted request has made."""
+    """The body of a row. `options`: of the run that a queued row starts. `ask`: the question that the row has answered. `changed`: the id
+    of what a request has made.
+    """
 
     messages: tuple[InboxMessage, ...] = ()
     options: CallOptions = field(default_factory=CallOptions)
@@ -70,7 +72,7 @@ class InboxBody:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """An empty text: everything has been taken out."""
+        """Returns the body. An empty text means that everything was taken out."""
         stored: Mapping[str, Any] = json.loads(text) if text else {}
         options: Mapping[str, Any] = stored.get("options") or {}
         messages: Sequence[Mapping[str, Any]] = stored.get("messages", ())

@@ -1,4 +1,4 @@
-"""Single facts about this database."""
+"""Single values about this database, by key."""
 
 from sqlalchemy import Connection, delete, insert, select
 

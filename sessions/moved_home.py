@@ -1,4 +1,4 @@
-"""What in the database names files of the home, when the home has got another place."""
+"""Rewrites the paths in the database that name files of the home, after the home was moved."""
 
 import json
 from pathlib import Path

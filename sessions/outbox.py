@@ -37,7 +37,7 @@ def put(
     session_key: str,
     run_id: str | None = None,
 ) -> bool:
-    """False when a row with this key is there already."""
+    """Inserts a row. Returns False when a row of this dedup key is there already."""
     values = {
         "dedup_key": dedup_key,
         "platform": route.address.platform,
@@ -56,15 +56,15 @@ def put(
 
 
 def follow(conn: Connection, dedup_key: str, body: OutboxBody, now: int) -> None:
-    """Put this behind the message of that key, once, into the same chat. Nothing where there was no such message."""
+    """Inserts this row behind the message of that key, once, into the same chat; nothing where there was no such message."""
     query = select(outbox.c.address, outbox.c.session_key).where(outbox.c.dedup_key == dedup_key)
     if (found := conn.execute(query).first()) is not None:
         route = Route.from_json(found.address)
         put(conn, route, body, now, dedup_key=f"{dedup_key}:then", session_key=found.session_key)
 
 
-def followed(conn: Connection, row: OutRow) -> list[str]:
-    """What the platform calls the message that this one follows, piece by piece. Empty when it has not arrived."""
+def previous_message_ids(conn: Connection, row: OutRow) -> list[str]:
+    """Returns the platform's ids of the message that this one follows, piece by piece; empty when it has not arrived."""
     first = select(outbox.c.id).where(outbox.c.dedup_key == row.dedup_key.removesuffix(":then")).scalar_subquery()
     pieces = select(outbox.c.platform_ids).where(or_(outbox.c.id == first, outbox.c.root == first))
     ids = conn.scalars(pieces.order_by(outbox.c.part)).all()
@@ -91,7 +91,7 @@ def claim(
 
 @lru_cache
 def _claiming(dialect: str, *, one_chat: bool) -> Any:
-    """Built once, because it runs for every message."""
+    """Returns the statement, built once, because it runs for every message."""
     earlier = outbox.alias()
     mine, theirs = _place(outbox.c), _place(earlier.c)
     blocked = exists().where(
@@ -117,7 +117,7 @@ def _claiming(dialect: str, *, one_chat: bool) -> Any:
 
 
 def _place(columns: Any) -> Any:
-    """Where a row stands in its chat: pieces stand where the whole message stood."""
+    """Returns the position of a row in its chat: pieces stand where the whole message stood."""
     return func.coalesce(columns.root, columns.id)
 
 
@@ -131,7 +131,8 @@ _PIECE = insert(outbox)
 
 
 def split(conn: Connection, row: OutRow, pieces: Sequence[Piece], now: int) -> tuple[OutRow, Piece]:
-    """Replace a message by the calls that deliver it, in its place. Returns the first, and its call.
+    """Replaces a message by its pieces, in its place. Returns the first row and its piece. Repeated by whoever held the row before, it
+    changes nothing.
 
     Whoever held the row before, and has split it, stays right.
     """
@@ -173,7 +174,7 @@ _BETWEEN = (
 
 
 def came_between(conn: Connection, row: OutRow) -> bool:
-    """Whether the chat was sent something else since this row's run began. Looks at the nearest rows only."""
+    """Returns whether the chat was sent something else since this row's run began. Reads the nearest rows only."""
     if row.run_id is None:
         return False
     values = {"row": row.id, "on": row.platform, "one": row.chat, "run": row.run_id}
@@ -184,13 +185,13 @@ _TRYING = update(outbox).where(outbox.c.id == param("row")).values(attempts=outb
 _SENDING = _TRYING.values(state=OutState.SENDING)
 
 
-def sending(conn: Connection, row_id: int) -> None:
-    """From now on a crash leaves open whether the message arrived."""
+def mark_sending(conn: Connection, row_id: int) -> None:
+    """Marks the row as being sent. After a crash it is unknown whether the message arrived."""
     conn.execute(_SENDING, {"row": row_id})
 
 
-def editing(conn: Connection, row_id: int) -> None:
-    """An edit may be repeated, so that a crash leaves no doubt."""
+def mark_editing(conn: Connection, row_id: int) -> None:
+    """Marks the row as being edited. An edit may be repeated, so a crash leaves no doubt."""
     conn.execute(_TRYING, {"row": row_id})
 
 
@@ -208,12 +209,13 @@ _SENT = (
 )
 
 
-def sent(conn: Connection, row_id: int, message_id: str, now: int) -> None:
+def mark_sent(conn: Connection, row_id: int, message_id: str, now: int) -> None:
+    """Marks the row as sent, under the platform's id."""
     conn.execute(_SENT, {"row": row_id, "now": now, "names": json.dumps([message_id])})
 
 
 def put_off(conn: Connection, row_id: int, due_at: int, error: str, *, ambiguous: bool) -> None:
-    """Try again at `due_at`. `ambiguous`: the message may have arrived; what may have arrived too often is undeliverable."""
+    """Lets the row be tried again at `due_at`. `ambiguous`: it may have arrived; after too many such sends it is undeliverable."""
     doubts = outbox.c.doubts + (1 if ambiguous else 0)
     state = case((doubts > FURTHER_TRIES, OutState.DEAD), (doubts > 0, OutState.UNKNOWN), else_=OutState.PENDING)
     conn.execute(
@@ -235,8 +237,9 @@ _NEWEST = 20_000
 
 
 def failed_later(conn: Connection, platform: str, message_id: str, error: str) -> OutRow | None:
-    """The platform could not deliver a message that it had accepted. The row, undelivered now; None for a message that is not among
-    the newest, or was not ours."""
+    """Marks a message as undelivered that the platform had accepted and could not deliver. Returns its row; None for a message that is
+    not ours or not among the newest.
+    """
     newest = select(func.max(outbox.c.id)).scalar_subquery()
     changed = conn.execute(
         update(outbox)
@@ -254,7 +257,7 @@ def failed_later(conn: Connection, platform: str, message_id: str, error: str) -
 
 
 def chats_since(conn: Connection, platform: str, since: int) -> list[Address]:
-    """Where messages went since then."""
+    """Returns the chats to which messages went since then."""
     query = select(outbox.c.address).where(outbox.c.platform == platform, outbox.c.created_at >= since).distinct()
     return list(dict.fromkeys(Route.from_json(address).address for address in conn.scalars(query)))
 
@@ -266,7 +269,9 @@ def give_up_chat(conn: Connection, platform: str, chat: str, error: str) -> int:
 
 
 def interrupted(conn: Connection, platform: str, now: int) -> list[OutRow]:
-    """At start: what a dead process was sending may have arrived. Returns what is not tried again: it was tried too often, or is too old."""
+    """Handles at start what a dead process was sending, which may have arrived. Returns the rows that are not tried again: they were
+    tried too often, or are too old.
+    """
     old = outbox.c.created_at < now - MAX_AGE_MS
     hopeless = or_(old, outbox.c.doubts >= FURTHER_TRIES)
     cut_off = and_(outbox.c.state == OutState.SENDING, outbox.c.lease_until < now)
@@ -330,8 +335,9 @@ def send_again(conn: Connection, row_id: int, now: int) -> bool:
 
 
 def prune(conn: Connection, before: int, limit: int) -> int:
-    """Forgets messages that were sent or given up before this moment. Returns how many. Chats that are worked on keep theirs: a card that waits
-    for an answer has to be found."""
+    """Deletes messages that were sent or given up before this time, and returns how many. Chats with a run at work keep theirs: a card
+    that waits for an answer has to be found.
+    """
     is_over = outbox.c.state.in_((OutState.SENT, OutState.DEAD))
     at_work = exists().where(RUN_ACTIVE, runs.c.session_key == outbox.c.session_key)
     old = select(outbox.c.id).where(is_over, outbox.c.created_at < before, ~at_work).order_by(outbox.c.id).limit(limit)
@@ -339,13 +345,13 @@ def prune(conn: Connection, before: int, limit: int) -> int:
 
 
 def unsent_files(conn: Connection) -> list[str]:
-    """The keys of messages with a file that wait, or are undelivered and may be sent again."""
+    """Returns the keys of messages with a file that wait, or are undelivered and may be sent again."""
     key = outbox.c.dedup_key
     return list(conn.scalars(select(key).where(key >= FILE, key < "file;", outbox.c.state != OutState.SENT)))
 
 
 def counts(conn: Connection) -> dict[tuple[str, str], int]:
-    """(platform, state) → rows, of those that are not sent."""
+    """Returns (platform, state) → rows, of those that are not sent."""
     query = select(outbox.c.platform, outbox.c.state, func.count()).where(outbox.c.state != OutState.SENT)
     return {
         (platform, state): count

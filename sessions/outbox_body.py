@@ -1,4 +1,4 @@
-"""What a row of the outbox holds until it is rendered, and how that is stored."""
+"""Converts the body of an outbox row to JSON and back: text, buttons and files, before they are rendered for the platform."""
 
 import json
 from collections.abc import Mapping
@@ -48,13 +48,13 @@ class OutboxBody:
         )
 
     def for_ask(self, number: int) -> Self:
-        """The card of this ask: `{ask}` in the data of its buttons becomes the number."""
+        """Returns the card with the number of its ask in the data of its buttons, in place of `{ask}`."""
         return replace(
             self, buttons=tuple(replace(each, data=each.data.replace(_ASK, str(number))) for each in self.buttons)
         )
 
     def outbound(self, address: Address, *, reply_to: str | None, respond_to: str = "") -> Outbound:
-        """What an adapter is asked to send."""
+        """Returns the message for the adapter."""
         return Outbound(
             address=address,
             text=self.text,

@@ -16,7 +16,7 @@ MAX_CHARACTERS = 1_000
 """What is longer is heard shortened."""
 
 
-def hear(conn: Connection, session_key: str, message_id: str, sender: str, text: str, now: int) -> None:
+def add(conn: Connection, session_key: str, message_id: str, sender: str, text: str, now: int) -> None:
     """Stores a line. `text` is not empty."""
     values = {
         "session_key": session_key,

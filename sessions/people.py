@@ -49,7 +49,7 @@ def _hashed(code: str) -> str:
 
 
 def ask_in(conn: Connection, platform: str, user_id: str, name: str, address: Address, now: int) -> str | None:
-    """A code for a stranger; None when one is pending for them, or too many are pending."""
+    """Makes a code for a stranger; None when one is pending for them, or too many are pending."""
     _serialize(conn, platform)
     _expire(conn, now)
     waiting = (
@@ -63,7 +63,7 @@ def ask_in(conn: Connection, platform: str, user_id: str, name: str, address: Ad
 
 
 def owner_code(conn: Connection, platform: str, now: int) -> str:
-    """A code for the person who sets the gateway up. An earlier code stops working."""
+    """Makes a code for the person who sets the gateway up. An earlier code stops working."""
     _serialize(conn, platform)
     conn.execute(delete(pairings).where(pairings.c.platform == platform, pairings.c.user_id == _OWNER))
     return _put(conn, platform, _OWNER, "", "", now, 24 * VALID_MS)

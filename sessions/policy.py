@@ -30,7 +30,7 @@ class ResetPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """A change of the policy for some sessions. What is None stays as it is. `key` may hold `*`."""
+    """A change of the policy for some sessions; None leaves a value as it is. `key` may hold `*`."""
 
     key: str | None = None
     platform: str | None = None  # a platform, or api, cli, thread, job
@@ -48,7 +48,7 @@ class Override:
         return (2 if self.platform is not None else 0) + (1 if self.chat is not None else 0)
 
     def over(self, default: ResetPolicy) -> ResetPolicy:
-        """The default policy with what is set here."""
+        """Returns the default policy with the values that are set here."""
         names = ("mode", "idle_minutes", "at_hour", "timezone", "notify")
         changed = {name: value for name in names if (value := getattr(self, name)) is not None}
         return replace(default, **changed)
@@ -76,7 +76,9 @@ class ResetRules:
 def policy_for(
     key: SessionKey, default: ResetPolicy, overrides: Sequence[Override]
 ) -> tuple[ResetPolicy, Override | None]:
-    """The most specific override that matches wins, the first of equals. Sessions of no chat platform need one that names them."""
+    """Returns the policy of this key: the most specific override that matches, the first of equals. Sessions of no chat platform need one
+    that names them.
+    """
     fitting = [override for override in overrides if override.matches(key)]
     best = max(fitting, key=lambda override: override.specificity, default=None)
     if key.platform is None and (best is None or (best.key is None and best.platform is None)):
@@ -87,7 +89,7 @@ def policy_for(
 
 
 def due(last_user_at: int, policy: ResetPolicy, now: int) -> EndReason | None:
-    """Whether a session with this last user message has to be reset by now, and the reason."""
+    """Returns the reason why a session with this last user message has to be reset by now; None: it has not."""
     if policy.mode in {ResetMode.IDLE, ResetMode.BOTH} and now > last_user_at + policy.idle_minutes * 60_000:
         return EndReason.IDLE
     if policy.mode in {ResetMode.DAILY, ResetMode.BOTH} and last_user_at < latest_hour(policy, now):
@@ -96,7 +98,7 @@ def due(last_user_at: int, policy: ResetPolicy, now: int) -> EndReason | None:
 
 
 def due_before(policy: ResetPolicy, now: int) -> int | None:
-    """Sessions whose last user message is older than this are due. None: none is."""
+    """Returns the time before which a last user message makes a session due; None: none is due."""
     moments: list[int] = []
     if policy.mode in {ResetMode.IDLE, ResetMode.BOTH}:
         moments.append(now - policy.idle_minutes * 60_000)
@@ -106,7 +108,7 @@ def due_before(policy: ResetPolicy, now: int) -> int | None:
 
 
 def latest_hour(policy: ResetPolicy, now: int) -> int:
-    """The latest `at_hour:00` in the policy's time zone that is not after `now`."""
+    """Returns the latest `at_hour:00` in the policy's time zone that is not after `now`."""
     return _latest_hour(policy.at_hour, policy.timezone, now // 60_000)  # hours begin with a minute
 
 
@@ -123,7 +125,7 @@ def _latest_hour(at_hour: int, timezone: str, minute: int) -> int:
 
 
 def next_reset(last_user_at: int, policy: ResetPolicy, now: int) -> int | None:
-    """When the session will be due if nobody writes before; None: never."""
+    """Returns when the session will be due if nobody writes before; None: never."""
     moments: list[int] = []
     if policy.mode in {ResetMode.IDLE, ResetMode.BOTH}:
         moments.append(last_user_at + policy.idle_minutes * 60_000 + 1)

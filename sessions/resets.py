@@ -1,4 +1,4 @@
-"""Sessions are reset: found by the time of their last user message, given a farewell, ended."""
+"""Resets sessions: finds those that are due by the time of their last user message, and ends them after their farewell."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,7 +52,9 @@ _COLUMNS = (sessions.c.id, sessions.c.session_key, sessions.c.last_user_at)
 def silent_since(
     conn: Connection, since: int, before: int, *, limit: int, after: tuple[int, str] = (-1, "")
 ) -> list[OpenSession]:
-    """Active sessions whose last user message lies from `since` to before `before`, oldest first. `after`: the last of the page before."""
+    """Returns active sessions whose last user message lies from `since` to before `before`, oldest first. `after`: the last one of the
+    page before.
+    """
     last, at = sessions.c.last_user_at, after[0]
     later = or_(last > at, and_(last == at, sessions.c.id > after[1]))
     query = select(*_COLUMNS).where(SESSION_OPEN, last >= since, last < before, later)
@@ -73,7 +75,9 @@ _HAS_UNREAD = exists().where(inbox.c.session_key == sessions.c.session_key, inbo
 
 
 def carry_out(conn: Connection, wanted: Sequence[DueSession], now: int) -> dict[str, ResetOutcome]:
-    """Gives each of these sessions its farewell, or ends it where that was given or is not needed. Session id → what became of it."""
+    """Gives each of these sessions its farewell, or ends it where that was given or is not needed. Returns session id → what became of
+    it.
+    """
     _serialize(conn, [each.session.session_key for each in wanted])
     by_id = {each.session.id: each for each in wanted}
     columns = (*_COLUMNS, or_(_HAS_RUN, _HAS_UNREAD).label("held"), farewells.IS_UNSAVED.label("unsaved"))
@@ -102,7 +106,7 @@ def _outcome(held: bool, begins: bool, began: int | None, now: int) -> ResetOutc
 
 
 def _serialize(conn: Connection, session_keys: Sequence[str]) -> None:
-    """As `inbox.serialize`, for many keys, always in the same order."""
+    """Locks many keys as `inbox.serialize` does, always in the same order."""
     if conn.dialect.name != "sqlite":
         locks = "SELECT pg_advisory_xact_lock(hashtextextended(k, 0)) FROM unnest(CAST(:keys AS text[])) AS k"
         conn.execute(text(locks), {"keys": sorted(session_keys)})
@@ -118,7 +122,8 @@ def _end(conn: Connection, wanted: Sequence[DueSession], now: int) -> None:
 
 
 def before_message(conn: Connection, session_key: str, opening: Opening, came_at: int, now: int) -> int:
-    """Ends the key's session if it was due when this message came: the message is the first of the next one.
+    """Ends the key's session if it was due when this message came, which is then the first of the next one. Returns for how many
+    milliseconds the message has to wait for the farewell. The key must have no active run.
 
     Returns for how many milliseconds the message has to wait, for the farewell. The key must have no active run.
     """

@@ -58,7 +58,7 @@ class Kept:
 
 
 def keep(conn: Connection, new: Kept) -> None:
-    """Does nothing when it is there already."""
+    """Inserts the answer; does nothing when it is there already."""
     if find(conn, new.id) is None:
         values = {name: getattr(new, name) for name in Kept.__slots__}
         values |= {"input": _dump(new.input) if new.input else None, "answer": _dump(new.answer)}
@@ -86,7 +86,7 @@ def get(conn: Connection, response_id: str, key_name: str, kind: KeptKind = Kept
 
 
 def finish(conn: Connection, response_id: str, answer: Mapping[str, Any], run_id: str | None = None) -> None:
-    """The answer is whole. `run_id`: the run that gave it, if it is in a session."""
+    """Stores the whole answer. `run_id`: the run that gave it, if it is in a session."""
     values: JSON = {"answer": _dump(answer)}
     if run_id is not None:
         values["ends_at"] = conn.scalar(select(func.max(messages.c.id)).where(messages.c.run_id == run_id))
@@ -98,7 +98,7 @@ def continuations(conn: Connection, response_id: str) -> list[Kept]:
     return [Kept.from_row(row) for row in rows]
 
 
-def go_on(conn: Connection, new: Kept, before: Kept | None, now: int) -> Kept:
+def continue_from(conn: Connection, new: Kept, before: Kept | None, now: int) -> Kept:
     """Keep a new answer of a session that goes on from this response or conversation. Returns it with its session.
 
     The session has to be free: `before` is no answer that is still worked on.
@@ -131,13 +131,13 @@ def _newest(conn: Connection, key: str) -> str | None:
 
 
 def _import(conn: Connection, key: str, owner: str, history: Sequence[NewMessage], now: int) -> None:
-    """A new session that begins with these messages."""
+    """Starts a new session with these messages."""
     session = open_session(conn, SessionKey.parse(key), Opening(), now)
     store.append(conn, session.id, [replace(message, run_id=owner) for message in history], now)
 
 
 def history(conn: Connection, kept: Kept) -> list[NewMessage]:
-    """What was said up to and with this answer. Calls that it left to the caller are open again."""
+    """Returns what was said up to and with this answer. Calls that it left to the caller are open again."""
     if kept.kind is KeptKind.CONVERSATION or kept.ends_at is None:
         return [*(_as_new(message) for message in kept.input), *_said(kept)]
     session_ids = select(sessions.c.id).where(sessions.c.session_key == kept.session_key)
@@ -212,7 +212,7 @@ def _as_new(message: JSON) -> NewMessage:
 
 
 def remove(conn: Connection, response_id: str) -> list[str]:
-    """Returns the sessions that nothing is kept of any more: they are to be erased."""
+    """Deletes the answer. Returns the sessions of which nothing is kept any more: they are to be erased."""
     found = find(conn, response_id)
     conn.execute(delete(responses).where(responses.c.id == response_id))
     if found is None or found.session_key is None:

@@ -1,4 +1,4 @@
-"""The tokens that all runs of a day have used."""
+"""Counts the tokens that all runs of a day have used."""
 
 from sqlalchemy import Connection, select
 

@@ -1,4 +1,4 @@
-"""The files of a message, as inbox and journal keep them."""
+"""The files of a message, as inbox and journal store them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""The history of the terminal's prompt, which is a file in the home."""
+"""Reads and writes the history of the terminal's prompt, a file in the home."""
 
 import re
 from collections.abc import Callable, Collection, Iterator

@@ -1,4 +1,4 @@
-"""What a transaction has changed, as listeners are told after its commit (see `Database.listen`)."""
+"""Topics of what a transaction has changed. Listeners of `Database.listen` get them after its commit."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted(Touch):
-    """The message with this dedup key belongs to this run now: as its first one, or (`ask_id`) as the answer to its question."""
+    """A run has taken the message with this dedup key: as its first one, or (`ask_id`) as the answer to its question."""
 
     run_id: str
     ask_id: int | None
@@ -46,7 +46,7 @@ class RunStarted(Touch):
 
 @dataclass(frozen=True, slots=True)
 class FarewellBegun(Touch):
-    """There is a farewell to give to a session of this key."""
+    """A session of this key has a farewell to give."""
 
     session_key: str
 
@@ -56,5 +56,5 @@ class FarewellBegun(Touch):
 
 
 def ids_of(topic: Topic, touched: Iterable[Touch]) -> list[str]:
-    """The ids of what was touched of this topic."""
+    """Returns the ids of what was touched of this topic."""
     return [touch.id for touch in touched if touch.topic is topic]

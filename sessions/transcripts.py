@@ -58,7 +58,7 @@ def transcript_path(home: Path, session_id: str) -> Path:
 
 
 class Transcripts:
-    """Hears of every commit, writes when `flush` is called. `flush` and `repair` block; call them in a thread."""
+    """Writes the mirrors. It notes every commit and writes when `flush` is called. `flush` and `repair` block; call them in a thread."""
 
     def __init__(self, home: Path, database: Database) -> None:
         self._home = home
@@ -93,7 +93,7 @@ class Transcripts:
         return bool(self._dirty or self._rewritten or self._gone or self._index_due)
 
     def flush(self) -> None:
-        """Bring the files up to the database. What fails (a full disk) stays due."""
+        """Brings the files up to the database. What fails (a full disk) stays due."""
         with self._lock:
             dirty, rewritten, gone, index = self._dirty, self._rewritten, self._gone, self._index_due
             self._dirty, self._rewritten, self._gone, self._index_due = set(), set(), set(), False
@@ -115,19 +115,19 @@ class Transcripts:
             raise
 
     def repair(self) -> None:
-        """After a crash of any process: whatever was committed and not mirrored, and files of sessions that were deleted."""
-        if gone := self._database.read_now(deletion_notes.noted):
+        """Completes the files after a crash of any process, and deletes those of deleted sessions."""
+        if gone := self._database.read_now(deletion_notes.pending):
             remove(self._home, self._database, gone)
         self.catch_up()
 
     def close(self) -> None:
-        """Mirror what is due, also what other processes left, and remember how far all is whole."""
+        """Writes what is due, also what other processes left, and stores up to where all is complete."""
         self.flush()
         self._stop()
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Mirror what any process has left, and note how far all is whole. Looks only at what is newer than the last such note."""
+        """Writes what any process has left, and stores up to where all is complete. Reads only what is newer than the last such mark."""
         mark = self._read_mark()
         whole = self._database.read_now(_settled_everywhere)
         newer = select(messages.c.session_id).where(messages.c.id > mark).distinct()
@@ -169,7 +169,7 @@ class Transcripts:
             path.unlink(missing_ok=True)
 
     def _settled(self, session_id: str, start: int) -> Iterator[Message]:
-        """From `start` up to the first tool result that is still to come. In chunks, each its own short read."""
+        """Yields rows from `start` up to the first tool result that is still to come, in chunks, each in its own short read."""
         while True:
             rows = self._database.read_now(_rows, session_id, start)
             yield from (Message.from_row(row) for row in rows)
@@ -195,7 +195,7 @@ def _active(conn: Connection) -> dict[str, str]:
 
 
 def _settled_everywhere(conn: Connection) -> int:
-    """The newest id up to which nothing changes any more and nothing can still appear."""
+    """Returns the newest id up to which nothing changes any more and nothing can still appear."""
     still_open = conn.scalar(select(func.min(messages.c.id)).where(MESSAGE_OPEN))
     newest = conn.scalar(select(func.max(messages.c.id))) or 0
     settled = newest if still_open is None else still_open - 1
@@ -208,7 +208,7 @@ def _rows(conn: Connection, session_id: str, start: int) -> Sequence[RowMapping]
 
 
 def _reached(file: BinaryIO) -> int:
-    """The id in the last whole line; a line that a crash cut off is removed. Leaves the file at its end."""
+    """Returns the id in the last whole line, and removes a line that a crash cut off. Leaves the file at its end."""
     size = file.seek(0, os.SEEK_END)
     width = _TAIL
     while True:

@@ -1,4 +1,4 @@
-"""The daemons that work on this database, as each of them has last reported."""
+"""Stores what each daemon on this database last reported of itself."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a Discord message contains besides its text: files, and contents that are described to the model in words."""
+"""Reads the files of a Discord message, and describes other contents to the model in words."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def _kind(mime: str) -> AttachmentKind:
     )
 
 
-def in_words(said: discord.Message) -> str:
+def describe_contents(said: discord.Message) -> str:
     """Empty when there is nothing that can be said in a line."""
     lines = [f"[sticker {sticker.name}]" for sticker in said.stickers]
     if said.poll is not None:

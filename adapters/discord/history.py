@@ -1,4 +1,4 @@
-"""What was said while nobody listened: Discord keeps no events, but the messages themselves."""
+"""Fetches what was said while the bot was away: Discord keeps no events, but the messages themselves."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import UTC, datetime

@@ -7,7 +7,7 @@ from typing import Any
 
 import discord
 
-from adapters.discord.contents import attachments, in_words
+from adapters.discord.contents import attachments, describe_contents
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind, Quote
 
@@ -35,7 +35,7 @@ def message(said: discord.Message, me: DiscordBot, kind: InboundKind = InboundKi
     mentioned = direct or named or replied
     files = tuple(attachments(said))
     text = _text(said, me)
-    words = "\n".join(filter(None, (text, in_words(said))))
+    words = "\n".join(filter(None, (text, describe_contents(said))))
     edited = f":{said.edited_at.timestamp():.3f}" if kind is InboundKind.EDIT and said.edited_at else ""
     return Inbound(
         dedup_key=f"dc:{said.id}{edited}",
@@ -136,7 +136,7 @@ def _quote(said: discord.Message, me: DiscordBot) -> Quote | None:
     from_us = resolved.author.id == me.id
     return Quote(
         message_id=str(resolved.id),
-        text=resolved.content or in_words(resolved) or _named(resolved),
+        text=resolved.content or describe_contents(resolved) or _named(resolved),
         sender_name=resolved.author.display_name,
         from_us=from_us,
         attachments=() if from_us else tuple(attachments(resolved)),

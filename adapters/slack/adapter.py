@@ -243,10 +243,10 @@ class Slack(
             raise TryLater("The gateway is not ready yet.")
         from_page = inbound.address.chat_id == inbound.sender.id and inbound.kind is not InboundKind.HOME
         if from_page:
-            inbound = await self._names.in_dm(inbound)
-        inbound = await self._names.filled_in(inbound)
+            inbound = await self._names.moved_to_dm(inbound)
+        inbound = await self._names.with_sender_name(inbound)
         if inbound.kind is InboundKind.MESSAGE:
-            self._askers.asked(inbound.address, inbound.sender.id)
+            self._askers.note_question(inbound.address, inbound.sender.id)
         await self._deliver(inbound)
 
     # --- out ---
@@ -261,11 +261,11 @@ class Slack(
         if "respond_to" in piece and await self._respond(piece):
             return Receipt(message_id="")
         words, blocks = piece["text"], piece["blocks"]
-        if (user := self._askers.who_waited(address)) is not None:
+        if (user := self._askers.long_waiting_asker(address)) is not None:
             words, blocks = f"<@{user}> {words}", [mention(user), *blocks]
         try:
             sent = await self._post(address, words, blocks)
-            self._askers.answered(address)
+            self._askers.note_answer(address)
             return Receipt(message_id=sent)
         except SlackRefusal as refusal:
             if refusal.error not in _BLOCKS_REFUSED:
@@ -317,14 +317,14 @@ class Slack(
         return await self._live.show(address, draft_id, text)
 
     async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:
-        if "filename" in piece or self._askers.who_waited(address) is not None:  # an edit would notify nobody
+        if "filename" in piece or self._askers.long_waiting_asker(address) is not None:  # an edit would notify nobody
             return None
         await self._live.settle(address, draft_id)
         try:
             await self.edit(address, draft_id, piece)
         except Undeliverable:
             return None
-        self._askers.answered(address)
+        self._askers.note_answer(address)
         return Receipt(message_id=draft_id)
 
     async def erase_draft(self, address: Address, draft_id: str) -> None:

@@ -1,4 +1,4 @@
-"""What a Slack message contains: its text as people read it, and its files."""
+"""Reads the text of a Slack message as people see it, and its files."""
 
 import html
 import re

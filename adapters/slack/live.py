@@ -1,4 +1,4 @@
-"""Answers that grow in the chat: Slack's own streams in threads, edits of a message everywhere else."""
+"""Shows growing answers: Slack's streams in threads, edits of a message everywhere else."""
 
 from collections import OrderedDict
 from contextlib import suppress
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from adapters.base import TryLater
 from adapters.slack.askers import Askers
 from adapters.slack.errors import SlackRefusal
-from adapters.slack.render import nobody_pinged, render_draft
+from adapters.slack.render import render_draft, without_pings
 from adapters.slack.web import SlackWeb
 from adapters.text import off_the_loop
 from sessions.keys import Address, ChatKind
@@ -43,7 +43,7 @@ class LiveAnswers:
 
     async def show(self, address: Address, draft_id: str | None, text: str) -> str:
         """Shows or changes the preview; its id."""
-        shown = nobody_pinged(text)
+        shown = without_pings(text)
         if draft_id is None:
             return await self._begin(address, text, shown)
         stream = self._streams.get(draft_id)
@@ -67,7 +67,7 @@ class LiveAnswers:
             self._edited.popitem(last=False)
 
     async def _begin(self, address: Address, text: str, shown: str) -> str:
-        asker = self._askers.who_asked(address)
+        asker = self._askers.asker(address)
         can_stream = address.thread_id is not None and (asker or address.kind is ChatKind.DM) and len(shown) < _MOST
         if self._has_streams and can_stream and address.thread_id is not None:
             try:

@@ -28,7 +28,7 @@ class Names:
         if len(self._names) > _KEPT:
             self._names.popitem(last=False)
 
-    async def filled_in(self, inbound: Inbound) -> Inbound:
+    async def with_sender_name(self, inbound: Inbound) -> Inbound:
         """With the sender's display name; the id stands where Slack does not tell it in time."""
         if inbound.sender.name or not inbound.sender.id:
             return inbound
@@ -46,7 +46,7 @@ class Names:
         profile = part(person, "profile")
         self.learn(user, text(profile, "display_name") or text(profile, "real_name") or text(person, "name"))
 
-    async def in_dm(self, inbound: Inbound) -> Inbound:
+    async def moved_to_dm(self, inbound: Inbound) -> Inbound:
         """What was tapped on the bot's own page is said in the direct chat."""
         user = inbound.sender.id
         if user not in self._chats:

@@ -19,7 +19,7 @@ _NOBODY = "\u2060"
 """A joiner without width between `<` and `!`: then Slack pings nobody."""
 
 
-def nobody_pinged(text: str) -> str:
+def without_pings(text: str) -> str:
     """The text, in which no `<!channel>` and no `<@U…>` is one to Slack."""
     return text.replace("<!", f"<{_NOBODY}!").replace("<@", f"<{_NOBODY}@").replace("<#", f"<{_NOBODY}#")
 
@@ -50,7 +50,7 @@ def render(outbound: Outbound) -> list[Piece]:
 
 def _texts(outbound: Outbound) -> list[Piece]:
     layout = LineLayout(NOTATION)
-    blocks = parse(nobody_pinged(outbound.text)) if outbound.text.strip() else ()
+    blocks = parse(without_pings(outbound.text)) if outbound.text.strip() else ()
     pieces, as_file = split_or_file(blocks, MESSAGE, layout.measure)
     calls = [_message(piece, layout) for piece in pieces]
     calls = [call for call in calls if call["text"].strip()]
@@ -68,7 +68,7 @@ def _with_files(outbound: Outbound) -> list[Piece]:
     files = [_file(attachment) for attachment in outbound.attachments]
     comment = outbound.text.strip()
     if comment and len(comment) <= NOTICE:
-        files[0]["comment"] = plain(parse(nobody_pinged(comment)))
+        files[0]["comment"] = plain(parse(without_pings(comment)))
         return list(files)
     return [*_texts(outbound), *files]
 
@@ -76,7 +76,7 @@ def _with_files(outbound: Outbound) -> list[Piece]:
 def render_draft(markdown: str) -> dict[str, Any]:
     """The end of a growing answer, as much as fits into one message."""
     layout = LineLayout(NOTATION)
-    *_, last = split(parse(nobody_pinged(markdown)), MESSAGE, layout.measure) if markdown.strip() else [()]
+    *_, last = split(parse(without_pings(markdown)), MESSAGE, layout.measure) if markdown.strip() else [()]
     return _message(last, layout)
 
 

@@ -1,4 +1,4 @@
-"""What stands beside a chat while the agent works: agent sessions where the workspace has them, the assistant's status elsewhere."""
+"""Sets the status beside a chat while the agent works: agent sessions where the workspace has them, the assistant's status elsewhere."""
 
 from adapters.base import Activity
 from adapters.slack.errors import SlackRefusal

@@ -1,4 +1,4 @@
-"""What a message contains besides its text: files, and contents that are described to the model in words."""
+"""Reads the files of a Telegram message, and describes other contents to the model in words."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -66,7 +66,7 @@ def _picture(kind: AttachmentKind, mime: str | None) -> AttachmentKind:
     return AttachmentKind.IMAGE if kind is AttachmentKind.FILE and mime in _PICTURES else kind
 
 
-def in_words(message: Message) -> str:
+def describe_contents(message: Message) -> str:
     """Empty when there is nothing that can be said in a line."""
     match message:
         case Message(sticker=Sticker(emoji=emoji)):

@@ -18,7 +18,7 @@ from telegram import (
 )
 from telegram.constants import ChatMemberStatus, ChatType
 
-from adapters.telegram.contents import attachments, in_words, is_unreadable, origin
+from adapters.telegram.contents import attachments, describe_contents, is_unreadable, origin
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind, Quote
 
@@ -60,7 +60,7 @@ def _said(message: Message, me: User, key: str, kind: InboundKind) -> Iterator[I
         return
     files = tuple(attachments(message))
     reading = _read(message, me)
-    text = "\n".join(filter(None, (reading.text, in_words(message))))
+    text = "\n".join(filter(None, (reading.text, describe_contents(message))))
     if not text and not files and not is_unreadable(message):
         return
     quote = _quote(message, me)
@@ -168,7 +168,7 @@ def _quote(message: Message, me: User) -> Quote | None:
         author = _sender(replied)
         from_us = replied.from_user is not None and replied.from_user.id == me.id
         name = author.name if author else replied.from_user.full_name if replied.from_user else ""
-        text = part or replied.text or replied.caption or in_words(replied) or _named(replied)
+        text = part or replied.text or replied.caption or describe_contents(replied) or _named(replied)
         return Quote(
             message_id=str(replied.message_id),
             text=text,

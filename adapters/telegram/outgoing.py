@@ -1,4 +1,4 @@
-"""Calls that put something into a chat: sending, editing, the draft in a DM. What Telegram refuses for its formatting goes out plain."""
+"""Sends and edits messages by the Bot API. What Telegram refuses for its formatting is sent again as plain text."""
 
 import asyncio
 from collections.abc import Generator

@@ -1,5 +1,4 @@
-"""The poll loop. The library's own loop drops a whole batch and spins when one item cannot be parsed; this one
-passes raw items on."""
+"""Polls for updates and passes raw items on. The library's own loop drops a whole batch and spins when one item cannot be parsed."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

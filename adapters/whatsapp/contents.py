@@ -1,4 +1,4 @@
-"""What a WhatsApp message contains: files, and contents that are described to the model in words."""
+"""Reads the files of a WhatsApp message, and describes other contents to the model in words."""
 
 import mimetypes
 
@@ -29,7 +29,7 @@ def attachment(message: Json) -> Attachment | None:
     )
 
 
-def in_words(message: Json) -> str:
+def describe_contents(message: Json) -> str:
     """The text of the message, or what it is. Empty for kinds that cannot be read."""
     kind = str(message.get("type"))
     inside = part(message, kind)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from adapters.payload import Json, part, parts
-from adapters.whatsapp.contents import attachment, in_words
+from adapters.whatsapp.contents import attachment, describe_contents
 from adapters.whatsapp.errors import failed_words
 from sessions.keys import Address, ChatKind, Platform, Sender, whatsapp_id
 from sessions.messages import Inbound, InboundKind, Quote
@@ -80,7 +80,7 @@ def _said(event: Json, place: _Place) -> Inbound:
     tapped = _tapped(event)
     if tapped:
         kind, message_id = InboundKind.TAP, str(part(event, "context").get("id") or "")
-    text = tapped or in_words(edited)
+    text = tapped or describe_contents(edited)
     quote = _quote(edited, place)
     group = place.address.kind is ChatKind.GROUP
     mention = f"@{place.own_number}"

@@ -1,4 +1,6 @@
-"""What the house tells the model about the place it is in, in blocks of which a small window may drop some. The last one is safety."""
+"""Builds the blocks of the system prompt that describe the gateway to the model. A small window drops some of them, never the last one,
+which is about safety.
+"""
 
 import re
 from collections.abc import Collection

@@ -27,7 +27,7 @@ class LoopEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """Where the run stands, from one consistent look. `limit`: the budget that is used up, as a person would say it."""
+    """Where the run stands, in one consistent read. `limit`: the budget that is used up, in words for a person."""
 
     calls: Sequence[Message] = ()
     unread: bool = False
@@ -45,7 +45,7 @@ class Result:
 class Steps(Protocol):
     """One run and everything that may be done to it. What changes something has committed when it returns, or raises LeaseLost."""
 
-    async def look(self) -> Situation: ...
+    async def situation(self) -> Situation: ...
 
     async def fold(self) -> None: ...
 
@@ -53,7 +53,7 @@ class Steps(Protocol):
         """Raises ContextOverflow when the request was too long and the next one will be smaller, InputTooLong when none could be."""
         ...
 
-    async def answered(self, answer: Answer) -> None: ...
+    async def commit_answer(self, answer: Answer) -> None: ...
 
     async def run_tool(self, call: Message) -> Result | None:
         """None: a human is asked, and the run may be parked."""
@@ -67,7 +67,7 @@ class Steps(Protocol):
 
     async def end_over_budget(self, limit: str) -> None: ...
 
-    async def hand_over(self) -> None: ...
+    async def hand_over_calls(self) -> None: ...
 
     def is_callers(self, call: Message) -> bool: ...
 
@@ -76,7 +76,7 @@ class Steps(Protocol):
     def may_repeat(self, call: Message) -> bool: ...
 
     @property
-    def parked(self) -> bool: ...
+    def is_parked(self) -> bool: ...
 
     @property
     def draining(self) -> bool: ...
@@ -85,13 +85,13 @@ class Steps(Protocol):
 async def advance(work: Steps) -> LoopEnd:
     """Drive a run until it ends, waits for a human, or the process stops. Every return is at a step's end."""
     while not work.draining:
-        situation = await work.look()
+        situation = await work.situation()
         if situation.calls:
             if all(work.is_callers(call) for call in situation.calls):
-                await work.hand_over()
+                await work.hand_over_calls()
                 return LoopEnd.HANDED_OVER
             await _do([call for call in situation.calls if not work.is_callers(call)], work)
-            if work.parked:
+            if work.is_parked:
                 return LoopEnd.PARKED
         elif situation.unread:
             await work.fold()
@@ -101,7 +101,7 @@ async def advance(work: Steps) -> LoopEnd:
         else:
             answer = await _ask(work)
             if answer.tool_calls:
-                await work.answered(answer)
+                await work.commit_answer(answer)
             elif await work.finish(answer):
                 return LoopEnd.FINISHED
     return LoopEnd.DRAINED
@@ -127,7 +127,7 @@ async def _do(calls: Sequence[Message], work: Steps) -> None:
         await _together(beside, work)
         beside = []
         await _one(call, work)
-        if work.parked or work.draining:
+        if work.is_parked or work.draining:
             return
     await _together(beside, work)
 

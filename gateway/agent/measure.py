@@ -1,4 +1,4 @@
-"""Estimates of what the parts of a prompt cost, in tokens."""
+"""Estimates how many tokens the parts of a prompt take."""
 
 import json
 from collections.abc import Callable, Sequence

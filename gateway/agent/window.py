@@ -1,4 +1,4 @@
-"""How many tokens each part of a prompt may take, in windows of any size."""
+"""Divides a model's context window between the parts of a prompt."""
 
 from dataclasses import dataclass
 

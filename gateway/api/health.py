@@ -58,7 +58,7 @@ async def readyz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 async def metrics(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     api = call.desk.api
     api.readiness()  # looks at every platform, and notes what it finds
-    numbers = await api.database.read(gauges.look)
+    numbers = await api.database.read(gauges.read_gauges)
     text = await asyncio.to_thread(api.metrics.expose, numbers, api.house.clock())
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 

@@ -27,7 +27,7 @@ class AccessRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """The people who were approved by a pairing code."""
+    """The people of one platform who were approved by a pairing code, and its owner."""
 
     users: frozenset[str] = frozenset()
     owner: str | None = None
@@ -72,8 +72,9 @@ class ChatAccess:
 
     @property
     def owner(self) -> str | None:
-        """The configured owner; else the first of `allowed_users`, else the first person who was paired. `*` names
-        nobody."""
+        """Returns the configured owner, else the first of `allowed_users`, else the first person who was paired; None where nobody is.
+        `*` names nobody.
+        """
         return self.rules.owner or self.rules.first_allowed or self.paired.owner
 
     def key(self, address: Address, sender: Sender) -> SessionKey:

@@ -23,7 +23,7 @@ _NUMBER = 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingQuestion:
-    """A question that waits. `answered`: this message answers it."""
+    """A question that waits for an answer. `answered`: whether this message answers it."""
 
     run: Run
     ask: Ask
@@ -31,9 +31,9 @@ class WaitingQuestion:
 
 
 def waiting_for(conn: Connection, inbound: Inbound, chat: CommandContext, *, allowed: bool) -> WaitingQuestion | None:
-    """The question that this conversation waits with, or None. A message answers it if it comes from the chat and
-    topic where the question was asked, in a group as a reply to the question or with a mention, and from somebody
-    who may answer."""
+    """Returns the question that this conversation waits with, or None. A message answers it if it comes from the chat and topic where the
+    question was asked, in a group as a reply to the question or with a mention, and from somebody who may answer.
+    """
     run = runs.active(conn, chat.session_key)
     ask = asks.open_of(conn, run.id) if run is not None and run.status is RunStatus.WAITING else None
     if run is None or ask is None:

@@ -1,4 +1,6 @@
-"""Events that say nothing to the agent: ids that belong together, messages that were taken back or did not arrive, chats that we left."""
+"""Handles events that are no message to the agent: ids that belong together, messages taken back or not delivered, chats that the bot has
+left.
+"""
 
 from dataclasses import replace
 
@@ -20,7 +22,7 @@ _PAIRS = 4_096
 
 
 class ChatChanges:
-    """Takes these events in. Every transaction may run more than once."""
+    """Stores these events. Every transaction may run more than once."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -51,20 +53,20 @@ class ChatChanges:
             del self._joined[next(iter(self._joined))]
 
     async def _left(self, inbound: Inbound) -> None:
-        """Gives up what waits to be sent to a chat that we are no longer in."""
+        """Gives up what waits to be sent to a chat that the bot has left."""
         address = inbound.address
         why = "we were removed from this chat, or blocked"
         dead = await self._database.write(outbox.give_up_chat, address.platform, address.chat_id, why)
         log.info("chat.left", platform=address.platform, chat=address.chat_id, undelivered=dead)
 
     def _failed(self, conn: Connection, inbound: Inbound, access: ChatAccess) -> None:
-        """A message that the platform had accepted did not arrive: it becomes undelivered, and the owner is told."""
+        """Marks a message as undelivered that the platform had accepted and could not deliver, and tells the owner."""
         row = outbox.failed_later(conn, inbound.address.platform, inbound.message_id, inbound.text)
         if row is not None:
             log.warning("outbox.dead", platform=row.platform, row=row.id, error=inbound.text)
             owner_key = access.owner_key(row.platform)
             key = None if owner_key is None else str(owner_key)
-            undelivered.tell(conn, row, inbound.text, self._clock(), owner_key=key, chat_is_gone=True)
+            undelivered.notify(conn, row, inbound.text, self._clock(), owner_key=key, chat_is_gone=True)
 
 
 def first_known(conn: Connection, inbound: Inbound) -> Inbound:

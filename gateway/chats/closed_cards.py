@@ -1,4 +1,4 @@
-"""Cards whose question nobody can answer any more: what they say then, without their buttons."""
+"""Builds the edit of a card whose question can no longer be answered: its outcome, without buttons."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,9 @@ from sessions.records import OutRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardEdit:
-    """The platform's message `message_id`, the `part`th piece of the card, is to become that piece of `text`. Nothing where there is
-    no `message_id`."""
+    """The edit of one message of a card: the platform's message `message_id` becomes the `part`th piece of `text`. An empty `message_id`:
+    there is nothing to edit.
+    """
 
     message_id: str = ""
     part: int = 1
@@ -21,8 +22,8 @@ class CardEdit:
 
 
 def edit_of(conn: Connection, row: OutRow, ask_id: int, now: int, timezone: str) -> CardEdit:
-    """Of the last piece of the card, which had the buttons; nothing where the card has not arrived, or the ask is gone."""
-    ask, pieces = asks.get(conn, ask_id), outbox.followed(conn, row)
+    """Returns the edit of the card's last piece, which has the buttons; an empty one where the card has not arrived or the ask is gone."""
+    ask, pieces = asks.get(conn, ask_id), outbox.previous_message_ids(conn, row)
     if ask is None or not pieces:
         return CardEdit()
     text = closed_card(ask, when(ask.answered_at or now, now, timezone))

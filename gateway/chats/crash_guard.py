@@ -21,8 +21,9 @@ PROVEN_SECONDS = 10.0
 
 
 class CrashGuard:
-    """The file holds the moments at which platforms were started without anything coming of it: the daemon was killed within ten seconds,
-    and no run had ended. A clean end, ten seconds of life or the end of a run removes it."""
+    """Keeps a file with the times at which platforms were started and the daemon was killed within ten seconds, before a run had ended. A
+    clean end, ten seconds of life or the end of a run deletes it.
+    """
 
     def __init__(
         self,
@@ -41,26 +42,26 @@ class CrashGuard:
 
     @property
     def why(self) -> str:
-        """For the operator."""
+        """Says to the operator why the platforms are held back."""
         minutes = HOLD_MS // 60_000
         return f"held back for {minutes} minutes: the gateway was killed {LOOP} times right after it had started them; the log says why"
 
     async def wait(self) -> None:
-        """Until the platforms may be started."""
+        """Returns when the platforms may be started."""
         if self.held_until is not None:
             log.error("daemon.crash_loop", starts=len(self._starts), held_for_seconds=HOLD_MS // 1000)
             await self._sleep((self.held_until - self._clock()) / 1000)
             self.held_until = None
 
     async def watch(self) -> None:
-        """Call it when the platforms are started."""
+        """Notes a start of the platforms, and deletes the note after ten seconds of life."""
         self._starts = [*self._starts[-LOOP:], self._clock()]
         await asyncio.to_thread(files.replace, self._path, json.dumps(self._starts))
         await self._sleep(PROVEN_SECONDS)
         self.clear()
 
-    def hear(self, touched: frozenset[Touch]) -> None:
-        """Fits `Database.listen`."""
+    def on_commit(self, touched: frozenset[Touch]) -> None:
+        """Listener of `Database.listen`: deletes the file when a run has ended."""
         if self._starts and any(touch.topic is Topic.RUN for touch in touched):
             self.clear()
 

@@ -65,8 +65,9 @@ class Delivery:
         owner_key: Callable[[], Awaitable[str | None]] = _nobody,
         standstills: Standstills | None = None,
     ) -> None:
-        """`sent` is told of each message that has arrived. `owner_key` names the conversation in which the owner is told of those that
-        never will."""
+        """`sent` is called with each message that has arrived. `owner_key` returns the session key of the owner's conversation, where
+        undeliverable messages are reported.
+        """
         self._database = database
         self._platform = str(adapter.platform)
         self._pacer = pacer
@@ -81,25 +82,25 @@ class Delivery:
         self._probes = Probes(adapter)
         self._rows = RowSender(database, adapter, previews)
         self._owner_key = owner_key
-        self._put_in = False  # this process put something in since the last claim
+        self._has_new_row = False  # this process put something in since the last claim
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.trouble: str | None = None
         """Why nothing can be sent, in words for the operator."""
         self.trouble_since = 0.0
 
-    def _hear(self, touched: frozenset[Touch]) -> None:
+    def _on_commit(self, touched: frozenset[Touch]) -> None:
         if Touch(Topic.OUTBOX, self._platform) in touched:
-            self._loop.call_soon_threadsafe(self._note)
+            self._loop.call_soon_threadsafe(self._note_new_row)
         if stopped := ids_of(Topic.STOPPED, touched):
-            self._loop.call_soon_threadsafe(self._previews.stopped, stopped)
+            self._loop.call_soon_threadsafe(self._previews.end_without_answer, stopped)
 
-    def _note(self) -> None:
-        self._put_in = True
+    def _note_new_row(self) -> None:
+        self._has_new_row = True
         self._wake.set()
 
     async def run(self) -> None:
-        unlisten = self._database.listen(self._hear)
+        unlisten = self._database.listen(self._on_commit)
         try:
             await self._database.write(self._recover, await self._owner_key())
             async with asyncio.TaskGroup() as group:
@@ -107,21 +108,23 @@ class Delivery:
                     self._wake.clear()
                     due = await self._next_due()
                     if due is not None and due <= self._clock():
-                        await self._take(group)
+                        await self._start_due_rows(group)
                         due = self._clock() + 1_000
-                    await self._rest(due)
+                    await self._wait_for_work(due)
         finally:
             unlisten()
 
     async def _next_due(self) -> int | None:
-        """Only what has to wait, or comes from another process, has to be looked for."""
-        if self._put_in:
-            self._put_in = False
+        """Returns when the next row is due, 0 for now. Rows that this process has just written need no query."""
+        if self._has_new_row:
+            self._has_new_row = False
             return 0
         return await self._database.read(outbox.next_due, self._platform)
 
-    async def _take(self, group: asyncio.TaskGroup) -> None:
-        """One row of every chat that is free. With enough in hand for a while, more are taken together."""
+    async def _start_due_rows(self, group: asyncio.TaskGroup) -> None:
+        """Claims one row of every free chat and starts sending. With more than `IN_HAND` chats at work it waits a little, to claim many
+        at once.
+        """
         if len(self._busy) > IN_HAND:
             await asyncio.sleep(LOOK_SECONDS / 10)
         self._claims += 1
@@ -133,7 +136,7 @@ class Delivery:
         """Look for due rows now: another process may have added some."""
         self._wake.set()
 
-    async def _rest(self, due: int | None) -> None:
+    async def _wait_for_work(self, due: int | None) -> None:
         seconds = LOOK_SECONDS * 30 if due is None else max((due - self._clock()) / 1000, LOOK_SECONDS / 10)
         try:
             async with asyncio.timeout(seconds):
@@ -157,7 +160,7 @@ class Delivery:
         outbox.release(conn, self._platform, dead)
         now = self._clock()
         for row in outbox.interrupted(conn, self._platform, now):
-            undelivered.tell(conn, row, row.last_error or "", now, owner_key=owner_key)
+            undelivered.notify(conn, row, row.last_error or "", now, owner_key=owner_key)
 
     def _claim(self, conn: Connection) -> list[OutRow]:
         return outbox.claim(
@@ -177,21 +180,21 @@ class Delivery:
                 row, content = outbox.split(conn, row, pieces, self._clock())
             case piece:
                 content = piece
-        (outbox.editing if edits else outbox.sending)(conn, row.id)
+        (outbox.mark_editing if edits else outbox.mark_sending)(conn, row.id)
         return row, content
 
-    def _done(self, conn: Connection, row: OutRow, sent: SentRow) -> OutRow | None:
+    def _mark_sent(self, conn: Connection, row: OutRow, sent: SentRow) -> OutRow | None:
         """Marks the row as sent and claims the next row of the chat."""
         now = self._clock()
-        outbox.sent(conn, row.id, sent.message_id, now)
+        outbox.mark_sent(conn, row.id, sent.message_id, now)
         if sent.was_preview and row.run_id:
             runs.keep_preview(conn, row.run_id, None)
         more = outbox.claim(conn, self._platform, self._owner, now, lease_ms=LEASE_MS, limit=1, chat=row.chat)
         return more[0] if more else None
 
-    def _dead(self, conn: Connection, row: OutRow, why: str, owner_key: str | None, gone: bool) -> None:
+    def _mark_undeliverable(self, conn: Connection, row: OutRow, why: str, owner_key: str | None, gone: bool) -> None:
         outbox.give_up(conn, row.id, why)
-        undelivered.tell(conn, row, why, self._clock(), owner_key=owner_key, chat_is_gone=gone)
+        undelivered.notify(conn, row, why, self._clock(), owner_key=owner_key, chat_is_gone=gone)
 
     # --- one chat ---
 
@@ -206,7 +209,7 @@ class Delivery:
         finally:
             passed_by = self._busy.pop(first.chat) != self._claims  # by a claim since it last asked for its next
             if passed_by or row is not None:
-                self._note()
+                self._note_new_row()
 
     async def _send(self, row: OutRow) -> OutRow | None:
         waited = self._standstills.elapsed(row.created_at, self._clock())
@@ -217,23 +220,23 @@ class Delivery:
             await self._give_up(row, row.last_error or "it may have arrived")
             return None
         draft = await self._preview(row)
-        await self._pacer.turn(row.address.address)
+        await self._pacer.wait_for_turn(row.address.address)
         if self._probes.needs_probe(row, waited):
-            if not await self._gets_through(row):
+            if not await self._probe_succeeds(row):
                 return None
-            await self._pacer.turn(row.address.address)
-        return await _to_the_end(self._attempt(row, draft))
+            await self._pacer.wait_for_turn(row.address.address)
+        return await _shielded(self._attempt(row, draft))
 
     async def _attempt(self, row: OutRow, draft: str | None) -> OutRow | None:
         edits = draft is not None or is_edit(row)
         try:
             row, content = await self._database.write(self._prepare, row, await self._rows.rendered(row), edits=edits)
-            await self._pacer.gate()
+            await self._pacer.wait_before_call()
             sent = await self._rows.send(row, content, draft)
         except TryLater as error:
             await self._put_off(row, error, edits=edits)
         except Unauthorized as error:
-            self._troubled(str(error))
+            self._mark_failing(str(error))
             await self._put_off(row, TryLater(str(error), after=_UNAUTHORIZED_SECONDS))
         except Undeliverable as error:
             await self._give_up(row, str(error), gone=True)
@@ -247,42 +250,44 @@ class Delivery:
         return None
 
     async def _preview(self, row: OutRow) -> str | None:
-        """The preview that this message may replace."""
-        draft = await self._previews.take(row.run_id, row.address.reply_to) if row.run_id and not row.part else None
+        """Returns the id of the preview that this message may replace, or None."""
+        draft = (
+            await self._previews.take_preview(row.run_id, row.address.reply_to) if row.run_id and not row.part else None
+        )
         return None if self._probes.edits_in_vain(row) else draft
 
-    async def _gets_through(self, row: OutRow) -> bool:
-        """Whether the chat takes calls now. If not, the row is put off, so that the message itself is not risked."""
+    async def _probe_succeeds(self, row: OutRow) -> bool:
+        """Probes the chat. Puts the row off and returns False when that fails, so that the message itself is not risked."""
         try:
-            await self._pacer.gate()
+            await self._pacer.wait_before_call()
             await self._probes.probe(row)
         except (TryLater, Unauthorized) as error:
             after = error.after if isinstance(error, TryLater) else None
-            self._troubled(str(error))
+            self._mark_failing(str(error))
             due = self._clock() + round((after or _UNAUTHORIZED_SECONDS) * 1_000)
             await self._database.write(outbox.put_off, row.id, due, row.last_error or str(error), ambiguous=False)
             self._wake.set()
             return False
-        self._works()
+        self._mark_working()
         return True
 
-    def _troubled(self, why: str) -> None:
+    def _mark_failing(self, why: str) -> None:
         if self.trouble is None:
             log.error("platform.not_sending", platform=self._platform, error=why)
             self.trouble_since = time.time()
         self.trouble = why
 
-    def _works(self) -> None:
+    def _mark_working(self) -> None:
         if self.trouble is not None:
             log.info("platform.sending", platform=self._platform)
         self.trouble = None
 
     async def _succeeded(self, row: OutRow, sent: SentRow) -> OutRow | None:
-        self._works()
+        self._mark_working()
         self._probes.forget(row)
         self._busy[row.chat] = self._claims
-        more = await self._database.write(self._done, row, sent)
-        log.info("outbox.sent", platform=self._platform, row=row.id, run_id=row.run_id)
+        more = await self._database.write(self._mark_sent, row, sent)
+        log.info("outbox.mark_sent", platform=self._platform, row=row.id, run_id=row.run_id)
         self._sent(row)
         if row.run_id is not None:
             await self._previews.clear(row.run_id)
@@ -294,7 +299,7 @@ class Delivery:
         if error.after:
             self._pacer.hold(error.after, row.address.address)
         else:
-            self._troubled(str(error))
+            self._mark_failing(str(error))
         self._probes.failed(row, error, edits=edits)
         if in_doubt and row.doubts >= outbox.FURTHER_TRIES:
             await self._give_up(row, str(error))
@@ -307,7 +312,7 @@ class Delivery:
         log.warning("outbox.retried", platform=self._platform, row=row.id, error=str(error), retry_in=wait)
 
     async def _give_up(self, row: OutRow, why: str, *, gone: bool = False) -> None:
-        await self._database.write(self._dead, row, why, await self._owner_key(), gone)
+        await self._database.write(self._mark_undeliverable, row, why, await self._owner_key(), gone)
         self._wake.set()
         self._probes.forget(row)
         log.warning("outbox.dead", platform=self._platform, row=row.id, error=why)
@@ -315,7 +320,7 @@ class Delivery:
             await self._previews.clear(row.run_id)
 
 
-async def _to_the_end(work: Coroutine[None, None, T]) -> T:
+async def _shielded(work: Coroutine[None, None, T]) -> T:
     """Runs `work` to its end even when the caller is cancelled. Otherwise nobody would know whether the message
     arrived."""
     task = asyncio.ensure_future(work)

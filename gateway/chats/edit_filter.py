@@ -6,15 +6,14 @@ _Message = tuple[str, str, str]
 
 
 class EditFilter:
-    """Remembers the texts of the last `kept` messages, in memory only. After a restart such an edit counts as a
-    real one."""
+    """Remembers the texts of the last `kept` messages, in memory only: after a restart such an edit counts as a real one."""
 
     def __init__(self, kept: int = 4_096) -> None:
         self._kept = kept
         self._known: dict[_Message, int] = {}
 
     def note(self, inbound: Inbound) -> None:
-        """Call it once the message is committed."""
+        """Remembers the text of a message. Called after it was committed."""
         message = _message(inbound)
         if inbound.kind is InboundKind.EDIT:
             self._known.pop(message, None)
@@ -25,7 +24,7 @@ class EditFilter:
             del self._known[next(iter(self._known))]
 
     def is_unchanged(self, inbound: Inbound) -> bool:
-        """True for an edit with the words that are known already."""
+        """Returns True for an edit whose words are known already."""
         return inbound.kind is InboundKind.EDIT and self._known.get(_message(inbound)) == _wording(inbound)
 
 

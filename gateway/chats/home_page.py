@@ -1,4 +1,4 @@
-"""What a person sees who opens the bot's own page: what it is, who may use it, their conversations, the questions that wait for them."""
+"""Builds the bot's own page for one person: what the bot is, who may use it, their conversations, the questions that wait for them."""
 
 from sqlalchemy import Connection
 
@@ -17,7 +17,7 @@ SHOWN = 5
 
 
 def home_page(conn: Connection, platform: str, user: Sender, access: ChatAccess, timezone: str, now: int) -> HomePage:
-    """For somebody without access, the page says no more than that."""
+    """Returns the page for this person. For somebody without access it says no more than that."""
     if not access.is_allowed(user):
         return HomePage(about=say("home.about"), access=say("home.no_access"), may_talk=False)
     address = Address(platform=platform, kind=ChatKind.DM, chat_id=user.id)

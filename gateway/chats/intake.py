@@ -133,7 +133,7 @@ class Intake:
         return IntakeResult(outcome=outcome, run_id=joined)
 
     async def _placed(self, inbound: Inbound, access: ChatAccess) -> Inbound:
-        """The message with what only the database knows: who the sender is, and whether we speak in its thread."""
+        """Completes the message by what only the database knows: who the sender is, and whether the bot has answered in its thread."""
         if inbound.same_as:
             await self._changes.join(inbound)
         if inbound.in_thread and not inbound.mentioned and not inbound.mentions_other:
@@ -272,11 +272,12 @@ class Intake:
         if inbound.kind is InboundKind.EDIT:
             overheard.amend(conn, chat.session_key, inbound.message_id, said)
         elif inbound.kind is InboundKind.MESSAGE and inbound.text:
-            overheard.hear(conn, chat.session_key, inbound.message_id, chat.user, said, chat.now)
+            overheard.add(conn, chat.session_key, inbound.message_id, chat.user, said, chat.now)
 
     def _edited(self, conn: Connection, inbound: Inbound, chat: CommandContext) -> None:
-        """An edit of an unread message changes it. Of one that is being worked on, the agent is told. Of an
-        answered one, the sender is told, in a DM."""
+        """Changes an unread message after its edit. Tells the agent when the message is being worked on, and the sender, in a DM, when it
+        was answered.
+        """
         if inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
             return
         if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:

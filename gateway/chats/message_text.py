@@ -26,7 +26,7 @@ _LIKE_A_SPEAKER = re.compile(rf"(?:^|(?<=[{_BREAKS}]))({_BLANK})(?={_NAMED})")
 
 
 def printable(inbound: Inbound) -> Inbound:
-    """A display name without characters that could imitate another speaker or control a terminal."""
+    """Removes from the sender's name what could imitate another speaker or control a terminal."""
     quote = inbound.quote
     return replace(
         inbound,
@@ -41,7 +41,7 @@ def _printable(name: str) -> str:
 
 
 def _in_parentheses(name: str) -> str:
-    """The name without a parenthesis, so that it cannot end the remark around it."""
+    """Returns the name without parentheses, because it is written between two."""
     return _printable(name).translate(_MARKS).translate(_PARENTHESES)
 
 
@@ -55,7 +55,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def message_text(inbound: Inbound) -> str:
-    """The text of the message, with a note about forwarded and quoted words."""
+    """Returns the text of the message, with notes about forwarded and quoted words."""
     if not inbound.forwarded_from:
         return inbound.text
     text = inbound.text if len(inbound.text.splitlines()) <= 1 else as_quoted(inbound.text)

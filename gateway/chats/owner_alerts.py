@@ -1,4 +1,4 @@
-"""Tells the owner in a chat when something is wrong, at most once a day for each condition."""
+"""Sends the owner a message when an alert's condition holds, at most once a day for each condition."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -29,8 +29,9 @@ Silent = Callable[[], Mapping[str, int]]
 
 
 class OwnerAlerts:
-    """`platforms`: where the owner may be told. `silent`: since when each platform that should be up is not. `refused`: how many mistakes the
-    refused configuration has."""
+    """Checks the conditions every minute. `platforms` returns where the owner may be told, `silent` since when a platform is not
+    connected, `refused` how many problems the refused configuration has.
+    """
 
     def __init__(
         self,
@@ -53,15 +54,15 @@ class OwnerAlerts:
         self.current: Sequence[Alert] = ()
 
     async def run(self) -> None:
-        """Looks every minute until cancelled."""
+        """Checks every minute until cancelled."""
         while True:
             try:
-                await self.look()
+                await self.check()
             except StateError as error:  # whoever watches the database tells of it
                 log.debug("alerts.not_looked_at", error=str(error))
             await self._sleep(EVERY_SECONDS)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         now = self._clock()
         reading = await self._database.read(self._read, now)
         before, self.current = set(map(_name, self.current)), tuple(alerts(reading))
@@ -72,7 +73,7 @@ class OwnerAlerts:
             await self._database.write(_tell, self.current, self._platforms(), now)
 
     def _read(self, conn: Connection, now: int) -> SystemReading:
-        numbers = gauges.look(conn)
+        numbers = gauges.read_gauges(conn)
         calls, failed = self._calls.counts(now)
         dead = {platform: count for (platform, state), count in numbers.outbox.items() if state == OutState.DEAD}
         return SystemReading(
@@ -89,7 +90,7 @@ class OwnerAlerts:
         )
 
 
-def in_words(alert: Alert) -> str:
+def alert_text(alert: Alert) -> str:
     return say(f"alert.{alert.condition}", **alert.details)
 
 
@@ -103,11 +104,11 @@ def _tell(conn: Connection, found: Sequence[Alert], platforms: Collection[str], 
         return
     for alert in found:
         key = f"alert:{_name(alert)}:{now // _DAY_MS}"
-        outbox.put(conn, route, OutboxBody(text=in_words(alert)), now, dedup_key=key, session_key="")
+        outbox.put(conn, route, OutboxBody(text=alert_text(alert)), now, dedup_key=key, session_key="")
 
 
 def _usual_tokens(conn: Connection, now: int) -> float | None:
-    """In half an hour, on the days of the last week on which there was anything."""
+    """Returns the tokens of half an hour, on average over the days of the last week that had any."""
     used = [sum(spending.of_day(conn, iso(now - days * _DAY_MS)[:10])) for days in range(1, _WEEK_DAYS + 1)]
     known = [tokens for tokens in used if tokens]
     return sum(known) / len(known) / _HALF_HOURS if len(known) >= _KNOWN_DAYS else None

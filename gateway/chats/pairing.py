@@ -14,7 +14,7 @@ START = "start"
 
 
 def answer_stranger(conn: Connection, inbound: Inbound, parsed: Parsed | None, now: int, *, pair: bool) -> str:
-    """The reply; empty for none. `pair`: strangers may ask for access."""
+    """Returns the reply to a stranger; empty for none. `pair`: strangers get a code."""
     if (
         parsed is not None
         and parsed.name == START
@@ -32,7 +32,7 @@ def answer_stranger(conn: Connection, inbound: Inbound, parsed: Parsed | None, n
 
 
 def redeem_owner_code(conn: Connection, inbound: Inbound, code: str, now: int) -> str:
-    """The greeting for the person who presents the owner's code; empty for any other code."""
+    """Makes the sender the owner if the code is right, and returns the greeting; empty for any other code."""
     if not code:
         return ""
     platform, sender = inbound.address.platform, inbound.sender

@@ -1,4 +1,4 @@
-"""What a chat sees while the agent works: typing, a preview that grows, one reaction on what came in meanwhile. All of it may be lost."""
+"""Shows a chat that the agent works: typing, a growing preview, a reaction on messages that came meanwhile. All of it may be lost."""
 
 import asyncio
 import time
@@ -43,8 +43,9 @@ async def _never(_: str) -> bool:
 
 
 class Presence:
-    """One per platform; hears of every run and shows those of its own chats. `keep` notes the preview of a run, or that there is none.
-    `is_waiting`: whether this run waits for an answer of a person."""
+    """Shows the runs of one platform in their chats. `keep` stores the preview of a run and the messages marked as read. `is_waiting`
+    tells whether a run waits for a person.
+    """
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Presence:
         self._sleep = sleep
         self._shown: dict[str, ShownRun] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._unlisten = live.listen("*", self._hear)
+        self._unlisten = live.listen("*", self._on_live_event)
 
     def close(self) -> None:
         self._unlisten()
@@ -76,14 +77,16 @@ class Presence:
             task.cancel()
 
     def restore(self, runs: Sequence[Run], now: int) -> None:
-        """What an earlier process has shown: a run that goes on goes on in its preview, a new answer takes it, and otherwise it goes."""
+        """Takes over what an earlier process has shown: a run that goes on keeps its preview, an answer that waits to be sent may replace
+        it, any other preview is erased.
+        """
         for run in runs:
             if run.route is None or run.route.address.platform != self._adapter.platform:
                 continue
             if (shown := self._shown.get(run.id)) is None:
                 began = self._clock() - (now - run.created_at) / 1000
                 shown = self._shown[run.id] = ShownRun(run_id=run.id, route=run.route, began=began, stage=Stage.CLOSED)
-                shown.noted += [_known(run.route.address, name) for name in run.noted]
+                shown.noted += [_message_by_id(run.route.address, name) for name in run.noted]
             if shown.preview_id is None and run.preview is not None:
                 shown.preview = Preview(id=run.preview)
             if shown.preview_id is None:  # nothing that the answer could still take the place of
@@ -91,15 +94,15 @@ class Presence:
             if shown.stage is not Stage.GROWING and run.status is not RunStatus.RUNNING:
                 self._end(run.id, shown)
 
-    def _hear(self, moment: LiveEvent) -> None:
+    def _on_live_event(self, moment: LiveEvent) -> None:
         if moment.kind == "begun":
             self._begin(moment.run)
             return
         shown = self._shown.get(moment.run_id)
         if shown is not None:
-            self._note_moment(shown, moment)
+            self._apply_event(shown, moment)
 
-    def _note_moment(self, shown: ShownRun, moment: LiveEvent) -> None:
+    def _apply_event(self, shown: ShownRun, moment: LiveEvent) -> None:
         match moment.kind:
             case "begun" | "heading":
                 shown.heading = moment.text
@@ -144,19 +147,19 @@ class Presence:
         if shown.preview_id is None and not shown.noted and not shown.calling.locked():
             del self._shown[run_id]
         else:
-            self._beside(self._leave(run_id, shown))
+            self._run_in_background(self._clear_when_answered(run_id, shown))
 
-    def settle(self, ended: Sequence[Run]) -> None:
-        """Clears what an earlier process may have left beside the chats of these runs, which are over or wait."""
+    def clear_statuses(self, ended: Sequence[Run]) -> None:
+        """Clears the statuses that an earlier process may have left beside the chats of these runs, which are over or wait."""
         if isinstance(self._adapter, ShowsStatus):
             for run in ended:
                 if run.route is not None:
-                    self._beside(self._clear_status(self._adapter, run.route.address, run.id))
+                    self._run_in_background(self._clear_status(self._adapter, run.route.address, run.id))
 
     def _end_status(self, run_id: str, shown: ShownRun) -> None:
         if isinstance(self._adapter, ShowsStatus) and shown.status is not None:
             shown.status = None
-            self._beside(self._clear_status(self._adapter, shown.route.address, run_id))
+            self._run_in_background(self._clear_status(self._adapter, shown.route.address, run_id))
 
     async def _clear_status(self, adapter: ShowsStatus, address: Address, run_id: str) -> None:
         waits = await self._is_waiting(run_id)
@@ -174,32 +177,32 @@ class Presence:
             else:
                 return
 
-    def _beside(self, work: Coroutine[None, None, None]) -> None:
+    def _run_in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _leave(self, run_id: str, shown: ShownRun) -> None:
-        """The answer comes first: it takes the place of the preview, and of nobody's turn."""
+    async def _clear_when_answered(self, run_id: str, shown: ShownRun) -> None:
+        """Waits until the answer was sent, which may replace the preview, then erases what is left of it."""
         async with shown.calling:
             pass
         if shown.preview_id is not None or shown.noted:
-            await self._until_cleared(shown)
+            await self._wait_until_cleared(shown)
         if self._shown.get(run_id) is shown and not (shown.preview and shown.preview.taken):
             await self.clear(run_id)
-        await self._take_off(shown)
+        await self._remove_reactions(shown)
 
-    async def _take_off(self, shown: ShownRun) -> None:
-        """Our signs, once nobody works on the run any more."""
+    async def _remove_reactions(self, shown: ShownRun) -> None:
+        """Removes the reactions from messages that were marked as read."""
         bearing, shown.noted[:] = list(shown.noted), []
         for inbound in bearing:
-            while not self._pacer.turn_now(inbound.address):
+            while not self._pacer.try_turn(inbound.address):
                 await self._sleep(_TICK)
             await self._react(inbound, None)
         if bearing:
-            await self._keep_shown(shown)
+            await self._store_shown(shown)
 
-    async def _until_cleared(self, shown: ShownRun) -> None:
+    async def _wait_until_cleared(self, shown: ShownRun) -> None:
         left = asyncio.ensure_future(self._sleep(LEFT_SECONDS))
         left.add_done_callback(lambda _: shown.cleared.set())
         try:
@@ -214,52 +217,56 @@ class Presence:
         while shown.stage is Stage.GROWING:
             if self._clock() >= shown.quiet_until:
                 try:
-                    await self._type(shown)
-                    await self._tell_status(shown)
-                    await self._draw(shown)
+                    await self._send_typing(shown)
+                    await self._send_status(shown)
+                    await self._update_preview(shown)
                 except DeliveryError as error:
-                    self._refused(shown, error)
+                    self._pause_after_refusal(shown, error)
             await self._sleep(_TICK)
 
-    def _refused(self, shown: ShownRun, error: DeliveryError) -> None:
+    def _pause_after_refusal(self, shown: ShownRun, error: DeliveryError) -> None:
         log.debug("preview.refused", error=str(error))
         shown.quiet_until = self._clock() + REFUSED_SECONDS
         if isinstance(error, TryLater) and error.after:
             self._pacer.hold(error.after, shown.route.address)
 
-    async def _type(self, shown: ShownRun) -> None:
+    async def _send_typing(self, shown: ShownRun) -> None:
         adapter, address = self._adapter, shown.route.address
         if not isinstance(adapter, ShowsTyping) or self._clock() < shown.type_at:
             return
         if shown.preview is not None and shown.preview.text:  # it grows, which says as much
             return
-        if self._pacer.turn_now(address):
+        if self._pacer.try_turn(address):
             shown.type_at = self._clock() + adapter.typing_every
             await adapter.typing(address)
 
-    async def _tell_status(self, shown: ShownRun) -> None:
+    async def _send_status(self, shown: ShownRun) -> None:
         adapter, now = self._adapter, self._clock()
         if not isinstance(adapter, ShowsStatus):
             return
-        text = self._progress(shown)
+        text = self._progress_text(shown)
         told = shown.status
         if told is not None and text == told.text and now < told.told_at + adapter.status_every:
             return
-        if self._pacer.turn_now(shown.route.address):
+        if self._pacer.try_turn(shown.route.address):
             shown.status = Status(text=text, told_at=now)
             await adapter.status(shown.route.address, Activity.WORKING, text)
 
-    async def _draw(self, shown: ShownRun) -> None:
+    async def _update_preview(self, shown: ShownRun) -> None:
         adapter, address = self._adapter, shown.route.address
-        wanted, before = self._wanted(shown), shown.preview
-        if not isinstance(adapter, ShowsDrafts) or not wanted or not self._is_old(before, wanted):
+        wanted, before = self._preview_text(shown), shown.preview
+        if not isinstance(adapter, ShowsDrafts) or not wanted or not self._must_draw(before, wanted):
             return
-        if not self._pacer.turn_now(address, edit=True):
+        if not self._pacer.try_turn(address, edit=True):
             return
         async with shown.calling:
             if shown.stage is not Stage.GROWING:
                 return
-            known, quoted, silent = shown.preview_id, self._quoted(shown), wanted != shown.heading + shown.words.text
+            known, quoted, silent = (
+                shown.preview_id,
+                self._quoted_message(shown),
+                wanted != shown.heading + shown.words.text,
+            )
             try:
                 name = await adapter.draft(address, known, wanted, reply_to=quoted, silent=silent)
             except TryLater as error:
@@ -271,44 +278,45 @@ class Presence:
                 shown.preview = replace(before, text=wanted, drawn_at=now)
             else:
                 shown.preview = Preview(id=name, text=wanted, drawn_at=now, under=quoted, rang=not silent)
-                await self._keep_shown(shown)
+                await self._store_shown(shown)
 
-    def _is_old(self, preview: Preview | None, wanted: str) -> bool:
-        """Whether drawing changes anything. A preview that nobody can name is left alone."""
+    def _must_draw(self, preview: Preview | None, wanted: str) -> bool:
+        """Returns True when the preview differs from what is shown, or is about to fade. A preview without a known id is left alone."""
         if preview is None:
             return True
         renew_after = getattr(self._adapter, "draft_renew_every", float("inf"))
         is_stale = preview.text is not None and self._clock() > preview.drawn_at + renew_after
         return not preview.unsure and (preview.text != wanted or is_stale)
 
-    async def _keep_shown(self, shown: ShownRun) -> None:
+    async def _store_shown(self, shown: ShownRun) -> None:
         try:
             await self._keep(shown.run_id, shown.preview_id, [inbound.message_id for inbound in shown.noted])
         except StateError as error:
             log.warning("preview.not_noted", run_id=shown.run_id, error=str(error))
 
-    def _wanted(self, shown: ShownRun) -> str:
-        """The text so far, once it cannot turn out to be silence; a line of progress when there is none for long."""
+    def _preview_text(self, shown: ShownRun) -> str:
+        """Returns the text so far, empty while it may still become `NO_REPLY`; a line of progress when there is no text for long."""
         if not shown.words.are_silence:
             return shown.heading + shown.words.text
         quiet = QUIET_DM_SECONDS if shown.route.address.kind is ChatKind.DM else QUIET_GROUP_SECONDS
         if self._clock() - shown.began < quiet or isinstance(self._adapter, ShowsStatus):
             return ""
-        return f"_{self._progress(shown)}_"
+        return f"_{self._progress_text(shown)}_"
 
-    def _progress(self, shown: ShownRun) -> str:
+    def _progress_text(self, shown: ShownRun) -> str:
         tool = shown.words.tool
         name = tool if tool in _PROGRESS - {"web_fetch"} else "tool_generic" if tool else "thinking"
         return say(f"progress.{name}")
 
-    def _quoted(self, shown: ShownRun) -> str | None:
+    def _quoted_message(self, shown: ShownRun) -> str | None:
         return None if shown.route.address.kind is ChatKind.DM else shown.route.reply_to
 
     # --- around the final message ---
 
-    async def take(self, run_id: str, reply_to: str | None) -> str | None:
-        """The preview that the answer turns into. It is a new message, so that whoever asked notices, after a long run, where the preview
-        came without a notification, and where it stands under another message."""
+    async def take_preview(self, run_id: str, reply_to: str | None) -> str | None:
+        """Returns the id of the preview that the answer replaces. None, so that the answer is a new message: after a long run, where the
+        preview came without a notification, and where it stands under another message.
+        """
         shown = self._shown.get(run_id)
         if shown is None:
             return None
@@ -321,12 +329,13 @@ class Presence:
             fits = preview.rang and preview.under in {None, reply_to}
             return preview.id if is_quick and fits else None
 
-    def became(self, run_id: str) -> None:
-        """The preview is the answer now."""
+    def mark_final(self, run_id: str) -> None:
+        """Notes that the preview has become the answer."""
         if (shown := self._shown.get(run_id)) is not None:
             shown.preview = None
 
     async def clear(self, run_id: str) -> None:
+        """Erases the preview of a run whose answer was sent, or never will be."""
         shown = self._shown.pop(run_id, None)
         if shown is None:
             return
@@ -340,24 +349,24 @@ class Presence:
             self._start(run_id, rest)
         async with shown.calling:
             if shown.preview_id is not None and isinstance(self._adapter, ShowsDrafts):
-                await self._erase(self._adapter, shown, shown.preview_id)
+                await self._erase_preview(self._adapter, shown, shown.preview_id)
 
-    async def _erase(self, adapter: ShowsDrafts, shown: ShownRun, draft: str) -> None:
-        await self._pacer.turn(shown.route.address)
+    async def _erase_preview(self, adapter: ShowsDrafts, shown: ShownRun, draft: str) -> None:
+        await self._pacer.wait_for_turn(shown.route.address)
         try:
             await adapter.erase_draft(shown.route.address, draft)
         except DeliveryError as error:  # the next start tries it once more
             log.debug("draft.left", error=str(error))
         else:
             shown.preview = None
-            await self._keep_shown(shown)
+            await self._store_shown(shown)
 
-    def stopped(self, run_ids: Sequence[str]) -> None:
-        """Nothing will come that could take the place of their previews, except what they show of an answer: that stays as a message."""
+    def end_without_answer(self, run_ids: Sequence[str]) -> None:
+        """Erases the previews of runs that were stopped. A preview that shows a part of an answer stays, as a message will replace it."""
         for run_id in run_ids:
             if (shown := self._shown.get(run_id)) is not None and not self._has_words(shown):
                 shown.stage = Stage.ENDED
-                self._beside(self._stop(run_id, shown))
+                self._run_in_background(self._stop(run_id, shown))
 
     def _has_words(self, shown: ShownRun) -> bool:
         return shown.stage is not Stage.ENDED and not shown.words.are_silence
@@ -365,23 +374,23 @@ class Presence:
     async def _stop(self, run_id: str, shown: ShownRun) -> None:
         self._end_status(run_id, shown)
         await self.clear(run_id)
-        await self._take_off(shown)
+        await self._remove_reactions(shown)
 
     def mark_read(self, inbound: Inbound, run_id: str) -> None:
         """Puts a reaction on a message that joined this run while it was at work."""
         shown = self._shown.get(run_id)
         if shown is not None:
-            self._beside(self._mark_read(shown, inbound))
+            self._run_in_background(self._mark_read(shown, inbound))
 
     async def _mark_read(self, shown: ShownRun, inbound: Inbound) -> None:
-        while not self._pacer.turn_now(inbound.address):
+        while not self._pacer.try_turn(inbound.address):
             if shown.stage is not Stage.GROWING:
                 return
             await self._sleep(_TICK)
         async with shown.calling:
             if shown.stage is Stage.GROWING:
                 shown.noted.append(inbound)
-                await self._keep_shown(shown)
+                await self._store_shown(shown)
                 await self._react(inbound, READ)
 
     async def _react(self, inbound: Inbound, emoji: str | None) -> None:
@@ -392,6 +401,6 @@ class Presence:
                 log.debug("reaction.refused", error=str(error))
 
 
-def _known(address: Address, message_id: str) -> Inbound:
-    """As much of a message as it takes to find it."""
+def _message_by_id(address: Address, message_id: str) -> Inbound:
+    """Returns a message with nothing but its address and id, for a reaction to it."""
     return Inbound(dedup_key="", address=address, sender=Sender(id=""), message_id=message_id)

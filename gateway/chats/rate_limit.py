@@ -35,19 +35,18 @@ class RateLimiter:
         self._door = asyncio.Lock()
         self._minute: dict[str, deque[float]] = {}
 
-    async def turn(self, address: Address) -> None:
+    async def wait_for_turn(self, address: Address) -> None:
         """Waits until a message may be sent to this chat."""
         await self._wait_until(self._reserve(address, self._clock()))
 
-    async def gate(self) -> None:
-        """Waits just before the call. Turns were planned evenly, but a process that stood still may have bunched
-        them."""
+    async def wait_before_call(self) -> None:
+        """Waits just before the call: turns are planned evenly, but a process that stood still makes all of them at once."""
         async with self._door:
             await self._wait_until(self._called_at + MARGIN / self._pace.per_second)
             self._called_at = self._clock()
 
-    def turn_now(self, address: Address, *, edit: bool = False) -> bool:
-        """For calls that may be left out: takes a turn and returns True only if nothing has to wait."""
+    def try_turn(self, address: Address, *, edit: bool = False) -> bool:
+        """Takes a turn and returns True if it is free now and nobody waits; for calls that may be left out."""
         now = self._clock()
         if self._earliest(address, now) > now or (edit and self._edit_at.get(address.chat_id, 0) > now):
             return False
@@ -59,7 +58,7 @@ class RateLimiter:
         return True
 
     def hold(self, seconds: float, address: Address | None = None) -> None:
-        """The platform asked to wait, with this chat or with everything."""
+        """Makes no call for so many seconds, to this chat or to the whole platform, because the platform asked for it."""
         until = self._clock() + seconds
         if address is None:
             self._platform_free_at = max(self._platform_free_at, until)

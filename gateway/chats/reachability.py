@@ -1,4 +1,4 @@
-"""Whether messages to a chat get through: what may have arrived is sent again only after a harmless call to the same chat has succeeded."""
+"""Probes a chat before a doubtful message is sent again: a harmless call to it must succeed first."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ BLIND_PAUSES = (30, 60, 300)
 
 
 class Probes:
-    """Of one platform. Rows that an earlier process left in doubt need a probe too."""
+    """Probes of one platform. Rows that an earlier process left in doubt need one, too."""
 
     def __init__(self, adapter: Adapter) -> None:
         self._call = _harmless_call(adapter)
@@ -28,7 +28,7 @@ class Probes:
         self._edits_failed = Counter[int]()
 
     def needs_probe(self, row: OutRow, waited_ms: int) -> bool:
-        """Not while the platform itself knows whether this message, which has waited so long, has arrived."""
+        """Returns whether this row needs a probe before it is sent again. Not while the platform itself recognises a repeated message."""
         doubted = row.state is OutState.UNKNOWN or row.doubts > 0 or row.id in self._unanswered
         return doubted and self._call is not None and waited_ms >= self._remembers_ms
 
@@ -50,7 +50,7 @@ class Probes:
         self._unanswered[row.id] = 0
 
     def failed(self, row: OutRow, error: TryLater, *, edits: bool) -> None:
-        """The message, or the edit, got no answer, or the platform asks to try it later."""
+        """Notes that a message or an edit got no answer, or that the platform asked to try it later."""
         chat_takes_calls = not error.ambiguous or row.id in self._unanswered
         if edits and chat_takes_calls:
             self._edits_failed[row.id] += 1
@@ -58,11 +58,11 @@ class Probes:
             self._unanswered[row.id] = 0
 
     def edits_in_vain(self, row: OutRow) -> bool:
-        """Edits for this row fail again and again while the chat takes other calls."""
+        """Returns True when edits for this row fail again and again while the chat takes other calls."""
         return self._edits_failed[row.id] >= EDITS
 
     def pause(self, doubts: int) -> float:
-        """Seconds until the next try of a message that has so many doubts behind it."""
+        """Returns the seconds until the next try of a message with so many doubtful sends."""
         pauses = BLIND_PAUSES if self._call is None else TRY_PAUSES
         return pauses[min(doubts, len(pauses)) - 1]
 

@@ -30,7 +30,7 @@ async def send_reminders(
     clock: Clock = now_ms,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Runs until cancelled."""
+    """Repeats unanswered questions, until cancelled."""
     while True:
         try:
             for run, ask in await database.read(runs.unanswered, clock() - AFTER_MS):

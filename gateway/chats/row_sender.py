@@ -31,11 +31,11 @@ class SentRow:
 class Previews(Protocol):
     """The previews of running answers. The final message may replace one."""
 
-    async def take(self, run_id: str, reply_to: str | None) -> str | None:
+    async def take_preview(self, run_id: str, reply_to: str | None) -> str | None:
         """The preview that the final message should replace, or None: send a new message."""
         ...
 
-    def became(self, run_id: str) -> None:
+    def mark_final(self, run_id: str) -> None:
         """Notes that the preview has become the final message."""
         ...
 
@@ -43,13 +43,13 @@ class Previews(Protocol):
         """Removes the preview of a run whose answer was sent, or never will be."""
         ...
 
-    def stopped(self, run_ids: Sequence[str]) -> None:
+    def end_without_answer(self, run_ids: Sequence[str]) -> None:
         """Notes that these runs end without an answer."""
         ...
 
 
 class RowSender:
-    """For one platform. `previews` are those that a final message may replace."""
+    """Renders and sends rows for one platform. `previews` are those that a final message may replace."""
 
     def __init__(self, database: Database, adapter: Adapter, previews: Previews) -> None:
         self._database = database
@@ -84,7 +84,7 @@ class RowSender:
             receipt = await self._adapter.finish_draft(address, draft, content)
             if receipt is None:
                 return None
-            self._previews.became(row.run_id or "")
+            self._previews.mark_final(row.run_id or "")
             return SentRow(message_id=receipt.message_id, was_preview=True)
         if isinstance(self._adapter, SendsOnce):
             receipt = await self._adapter.send_once(address, content, row.dedup_key)

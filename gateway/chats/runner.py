@@ -21,7 +21,7 @@ from adapters.base import (
     TryLater,
     Unauthorized,
 )
-from gateway.chats.catching_up import let_catch_up, note_seen
+from gateway.chats.catch_up import let_catch_up, note_seen
 from gateway.chats.delivery import Delivery
 from gateway.chats.home_page import home_page
 from gateway.chats.intake import Intake, IntakeOutcome, IntakeResult
@@ -61,7 +61,7 @@ class PlatformState(StrEnum):
 
 @dataclass(slots=True)
 class PlatformHealth:
-    """`words` tells the operator what is wrong and what to do."""
+    """The state of a platform. `words` tells the operator what is wrong and what to do."""
 
     state: PlatformState = PlatformState.STARTING
     words: str = ""
@@ -146,7 +146,7 @@ class PlatformRunner:
             self.presence.restore(await self._database.read(runs.still_shown), self._clock())
             if isinstance(self.adapter, ShowsStatus):
                 since = self._clock() - round(self.adapter.status_lasts * 1000)
-                self.presence.settle(await self._database.read(runs.ended_since, self.name, since))
+                self.presence.clear_statuses(await self._database.read(runs.ended_since, self.name, since))
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._supervise(self._receive, "receiving"))
                 group.create_task(self._supervise(self.delivery.run, "sending"))
@@ -187,7 +187,7 @@ class PlatformRunner:
         return _BACKOFF, 0
 
     async def send_off(self) -> None:
-        """Before the end of the process: sends what is ready, if the platform takes it within some seconds."""
+        """Sends what is ready before the process ends, for some seconds at most."""
         if self.health.state is PlatformState.CONNECTED:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SEND_OFF_SECONDS):
@@ -228,7 +228,7 @@ class PlatformRunner:
         """Called by the adapter. An event that raises an unexpected error is left out: the platform would send it
         again and again, before all others."""
         try:
-            self._note_outcome(inbound, await self._intake.deliver(inbound))
+            self._count_and_mark_read(inbound, await self._intake.deliver(inbound))
         except StateError:
             raise
         except Exception:  # one event that cannot be taken must not come back for ever and hold up the others
@@ -238,7 +238,7 @@ class PlatformRunner:
         if inbound.kind is InboundKind.HOME and isinstance(self.adapter, ShowsHome):
             self._run_beside(self._show_home(self.adapter, inbound.sender))
 
-    def _note_outcome(self, inbound: Inbound, result: IntakeResult) -> None:
+    def _count_and_mark_read(self, inbound: Inbound, result: IntakeResult) -> None:
         if result.outcome in {IntakeOutcome.TAKEN, IntakeOutcome.JOINED}:
             self._metrics.message(self.name, "in")
         if result.run_id is not None:
@@ -279,7 +279,7 @@ class PlatformRunner:
             await self._sleep(_LOOK_SECONDS)
 
     def look(self) -> PlatformHealth:
-        """The state now: of receiving, and where receiving works, of sending."""
+        """Returns the state now, of receiving and, where that works, of sending; updates the metrics."""
         if isinstance(self.adapter, ReportsLiveness):
             self.health.last_success = self.adapter.last_success()
             if self.health.last_success is not None:

@@ -1,4 +1,4 @@
-"""What a chat has been shown of a run, in explicit states."""
+"""Holds what a chat has been shown of one run: its stage, preview, status line, text so far and marked messages."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -10,6 +10,8 @@ from sessions.records import Route
 
 
 class Stage(Enum):
+    """How far what is shown of a run has come."""
+
     GROWING = auto()  # what the agent writes is shown
     CLOSED = auto()  # nothing more is shown: the answer, or a part of it, is on its way
     ENDED = auto()  # nobody works on the run any more
@@ -17,7 +19,7 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What grows in the chat. `id` None: it goes by itself. `unsure`: there may be a message that nobody can name."""
+    """A preview message. `id` None: the platform removes it by itself. `unsure`: it may have arrived, and its id is unknown."""
 
     id: str | None
     unsure: bool = False
@@ -30,6 +32,8 @@ class Preview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
+    """The status that a chat shows, and when it was sent."""
+
     text: str
     told_at: float
 
@@ -47,7 +51,7 @@ class WrittenText:
 
     @property
     def are_silence(self) -> bool:
-        """Nothing, or the beginning of what may turn out to be silence."""
+        """Returns True for no text, and for text that may still become `NO_REPLY`."""
         text = self.text.strip()
         return not text or NO_REPLY.startswith(text[: len(NO_REPLY)])
 

@@ -1,4 +1,4 @@
-"""The chat platforms that run now: started, stopped and restarted as the configuration wants it."""
+"""Starts, stops and restarts the platforms as the configuration wants them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
@@ -53,11 +53,11 @@ class PlatformSupervisor:
         self._held: Mapping[str, str] = {}
 
     def hold(self, names: Collection[str], why: str) -> None:
-        """These platforms are started later; until then everybody who asks is told why."""
+        """Does not start these platforms until called without them. `why` is shown to everybody who asks for their state."""
         self._held = dict.fromkeys(names, why)
 
     async def follow(self, sections: Mapping[str, PlatformSection], public_url: str) -> set[str]:
-        """Start, stop and restart until these platforms run. Returns the names of those that it started. Raises Invalid."""
+        """Starts, stops and restarts platforms until exactly these run. Returns the names of those that it started. Raises Invalid."""
         sections = {name: section for name, section in sections.items() if name not in self._held}
         urls = {name: f"{public_url.rstrip('/')}/webhooks/{name}" if public_url else "" for name in sections}
         wanted = {name: settings(name, section, webhook_url=urls[name]) for name, section in sections.items()}
@@ -110,7 +110,7 @@ class PlatformSupervisor:
             await self.stop(name)
 
     async def look_for_changes(self) -> None:
-        """Runs until cancelled. Other processes approve people and queue messages in the same database."""
+        """Reads paired people and due messages again every second, because other processes write them; until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self._intake.forget_people()
@@ -120,7 +120,9 @@ class PlatformSupervisor:
     # --- for people and programs that ask ---
 
     async def lines(self, names: Collection[str] | None = None) -> list[str]:
-        """For the start screen: who we are on each platform, if that is known soon, and how to become its owner if it has none."""
+        """Returns the lines of the start screen: who the bot is on each platform, if that is known within two seconds, and the owner's
+        code where nobody has access.
+        """
         shown = {name: platform for name, platform in self.running.items() if names is None or name in names}
         meeting = [asyncio.ensure_future(platform.known.wait()) for platform in shown.values()]
         if meeting:
@@ -136,7 +138,7 @@ class PlatformSupervisor:
             yield f"{'':<9} Send {bot}: {manifest(name).start} {code} and you are its owner. The code is valid for a day."
 
     def silent_since(self) -> dict[str, int]:
-        """Each platform that was up and is not well now, with the moment since when, in epoch milliseconds."""
+        """Returns each platform that is not connected, with the time since when in epoch milliseconds."""
         looked = {name: platform.look() for name, platform in self.running.items()}
         return {
             name: round(health.since * 1000)
@@ -145,7 +147,7 @@ class PlatformSupervisor:
         }
 
     def states(self) -> dict[str, dict[str, Any]]:
-        """For /readyz and the status."""
+        """Returns the state of every platform, for /readyz and the status."""
         found: dict[str, dict[str, Any]] = {
             name: {"state": "held", "since": None, "words": why, "last_success": None}
             for name, why in self._held.items()
@@ -177,7 +179,7 @@ def _in_words(platform: PlatformRunner) -> str:
 
 
 class Webhooks(Mapping[str, Receive]):
-    """The platforms that call us instead of being called, as they run now."""
+    """The running platforms that receive webhooks, by name."""
 
     def __init__(self, platforms: PlatformSupervisor) -> None:
         self._platforms = platforms
@@ -198,7 +200,7 @@ class Webhooks(Mapping[str, Receive]):
 
 
 class Handshakes(Mapping[str, Handshake]):
-    """The platforms that ask whether this is the right address before they call us."""
+    """The running platforms that answer a handshake before they are called, by name."""
 
     def __init__(self, platforms: PlatformSupervisor) -> None:
         self._platforms = platforms

@@ -11,11 +11,12 @@ NOTICE = "undelivered:"
 HOUR_MS = 3_600_000
 
 
-def tell(
+def notify(
     conn: Connection, row: OutRow, why: str, now: int, *, owner_key: str | None, chat_is_gone: bool = False
 ) -> None:
-    """Of a row that has become undeliverable its chat is told, unless it is gone, and the owner in their own chat, at most once an
-    hour for each chat. A notice that does not arrive has no notice of its own."""
+    """Tells the chat, unless it is gone, and the owner in their own chat, that a message cannot be delivered; at most once an hour for
+    each chat. A notice that is itself undeliverable causes no other.
+    """
     if (
         row.dedup_key.startswith(NOTICE)
         or row.dedup_key.endswith(":then")

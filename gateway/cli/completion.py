@@ -1,4 +1,4 @@
-"""Tab at the prompt: the commands of the chat, and the sessions that /resume goes back to."""
+"""Completes commands and session ids at the prompt."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""What every command knows."""
+"""What every command is given: the home and the environment."""
 
 import os
 import shutil

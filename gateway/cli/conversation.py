@@ -1,4 +1,4 @@
-"""One conversation from this terminal: what is typed goes in through the same door as everything else, and its run is watched."""
+"""One conversation from this terminal: writes what is typed into the inbox, and follows its run."""
 
 import asyncio
 import contextlib
@@ -58,7 +58,7 @@ class RunChanges:
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def hear(self, touched: frozenset[Touch]) -> None:
+    def on_commit(self, touched: frozenset[Touch]) -> None:
         if any(touch.topic in _OF_RUNS for touch in touched):
             self._loop.call_soon_threadsafe(self._changed.set)
 
@@ -143,7 +143,7 @@ class TerminalConversation:
     @contextlib.asynccontextmanager
     async def changes(self) -> AsyncGenerator[RunChanges]:
         changes = RunChanges()
-        unlisten = self.app.database.listen(changes.hear)
+        unlisten = self.app.database.listen(changes.on_commit)
         try:
             yield changes
         finally:

@@ -1,4 +1,4 @@
-"""How a command gets at the database of its home."""
+"""Opens the database of the home for a command."""
 
 import os
 from collections.abc import Generator
@@ -25,7 +25,7 @@ def opened(cli: Cli) -> Generator[Database]:
 
 
 @contextmanager
-def opened_if_there(cli: Cli, *, to_change: bool = False) -> Generator[Database | None]:
+def existing_database(cli: Cli, *, to_change: bool = False) -> Generator[Database | None]:
     """None where nothing was stored yet: looking makes no home and no database. Only to look, it need not be writable."""
     check_home(cli.home)
     on_server = bool(database_url(cli.home, cli.environ))
@@ -47,9 +47,9 @@ def _opened_to_read(cli: Cli) -> Generator[Database]:
 
 
 @contextmanager
-def opened_for(cli: Cli, prefix: str, *, to_change: bool = False) -> Generator[Database]:
+def database_of_session(cli: Cli, prefix: str, *, to_change: bool = False) -> Generator[Database]:
     """The database in which a session is looked up. Raises NotFound where there is none."""
-    with opened_if_there(cli, to_change=to_change) as database:
+    with existing_database(cli, to_change=to_change) as database:
         if database is None:
             raise nothing_stored(cli, prefix)
         yield database

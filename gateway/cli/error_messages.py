@@ -1,4 +1,4 @@
-"""Whatever goes wrong in a command, told in one sentence with the right exit code."""
+"""Turns every error of a command into one sentence and an exit code."""
 
 import errno
 import os

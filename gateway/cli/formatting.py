@@ -1,4 +1,4 @@
-"""Small texts that every command prints. What came from outside loses its control characters."""
+"""Formats short texts that commands print, without the control characters of what came from outside."""
 
 import json
 import re

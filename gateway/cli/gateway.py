@@ -22,7 +22,7 @@ from gateway.observe import heap, logging
 from gateway.observe.logging import get_logger, is_journal
 from sessions import ids
 from sessions.clock import now_ms
-from sessions.db.upgrade_apart import upgrade_apart
+from sessions.db.upgrade_in_child import upgrade_in_child
 from sessions.errors import StateError
 from sessions.keys import SessionKey
 
@@ -57,7 +57,7 @@ def run(cli: Cli) -> None:
     sys.setswitchinterval(0.001)  # a thread that works on something large gives way to the event loop sooner
     on_sqlite = not loaded.config.database.url.get_secret_value()
     if on_sqlite and not process.is_held(cli.home):
-        upgrade_apart(cli.home)
+        upgrade_in_child(cli.home)
     with process.only_one(cli.home) as was_killed:
         if on_sqlite:
             _check_after_crash(cli.home / "state.db", was_killed=was_killed)

@@ -1,4 +1,4 @@
-"""`hermes jobs`: what the agent does by itself, when its time has come."""
+"""`hermes jobs`: lists, adds, pauses, runs and deletes jobs."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.database_access import opened, opened_if_there
+from gateway.cli.database_access import existing_database, opened
 from gateway.cli.formatting import as_json, one_line
 from sessions import jobs as store
 from sessions.clock import iso, now_ms
@@ -26,7 +26,7 @@ def jobs() -> None:
 @pass_cli
 def list_(cli: Cli, wants_json: bool) -> None:
     """List the jobs, finished and paused ones too."""
-    with opened_if_there(cli) as database:
+    with existing_database(cli) as database:
         found = database.read_now(store.listing) if database else []
     if wants_json:
         click.echo(as_json([_facts(job) for job in found]))

@@ -1,4 +1,4 @@
-"""`hermes memory`: what was learned in each chat, to look at and to remove."""
+"""`hermes memory`: lists and removes what was learned in each chat."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from gateway.cli import formatting
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.database_access import opened_if_there
+from gateway.cli.database_access import existing_database
 from gateway.cli.error_messages import Failed, Wrong
 from sessions import memory as notes
 from sessions.clock import iso
@@ -28,7 +28,7 @@ def memory() -> None:
 def list_(cli: Cli, key: str | None, as_json: bool) -> None:
     """List the notes, of one session KEY or of all, with what each has replaced. Times are UTC."""
     ns = None if key is None else _namespace(key)
-    with opened_if_there(cli) as database:
+    with existing_database(cli) as database:
         found, before = ([], {}) if database is None else database.read_now(_notes, ns)
     if as_json:
         click.echo(formatting.as_json([_facts(note, before.get(note.supersedes or 0)) for note in found]))
@@ -82,7 +82,7 @@ def forget(cli: Cli, number: int) -> None:
     """Remove the note of this NUMBER everywhere; no fold brings it back. The messages that it is from stay."""
     from sessions.erase import forget_note
 
-    with opened_if_there(cli, to_change=True) as database:
+    with existing_database(cli, to_change=True) as database:
         if database is None:
             raise Failed(f"There is no note {number}: nothing is stored in {cli.home} yet.")
         try:

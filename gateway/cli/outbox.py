@@ -5,7 +5,7 @@ import json
 import click
 
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.database_access import opened, opened_if_there
+from gateway.cli.database_access import existing_database, opened
 from gateway.cli.error_messages import Failed
 from gateway.texts.times import when
 from sessions import outbox as box
@@ -24,7 +24,7 @@ def outbox() -> None:
 @pass_cli
 def list_(cli: Cli, as_json: bool) -> None:
     """List the undelivered messages, newest first."""
-    with opened_if_there(cli) as database:
+    with existing_database(cli) as database:
         rows = database.read_now(box.dead_letters) if database else []
     if as_json:
         facts = [

@@ -4,7 +4,7 @@ import click
 from sqlalchemy import Connection
 
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.database_access import opened, opened_if_there
+from gateway.cli.database_access import existing_database, opened
 from gateway.texts import say
 from gateway.texts.times import span
 from sessions import outbox, people
@@ -22,7 +22,7 @@ def pair() -> None:
 @pass_cli
 def list_(cli: Cli) -> None:
     """List who has access, and who waits for approval."""
-    with opened_if_there(cli) as database:
+    with existing_database(cli) as database:
         everybody = database.read_now(people.everybody) if database else []
         waiting = database.read_now(people.pending, now_ms()) if database else []
     if not everybody and not waiting:

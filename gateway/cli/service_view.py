@@ -1,4 +1,4 @@
-"""What systemd gives to the gateway's service, for an admin who checks its home from a shell.
+"""Reads what systemd gives to the gateway's service, for an admin who checks its home from a shell.
 
 In the service, `$CREDENTIALS_DIRECTORY` holds the credentials. In an admin's shell there is none, and a `${NAME}` that the service
 knows would count as set nowhere. So the unit files that name this home are read: `Environment=`, `EnvironmentFile=`, `LoadCredential=`

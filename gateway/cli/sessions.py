@@ -61,7 +61,7 @@ def sessions() -> None:
 @pass_cli
 def list_sessions(cli: Cli, source: str | None, limit: int, as_json: bool) -> None:
     """List the newest sessions. Times are UTC."""
-    with database_access.opened_if_there(cli) as database:
+    with database_access.existing_database(cli) as database:
         found = [] if database is None else database.read_now(store.recent, source=source, limit=limit)
         titles = {} if database is None or not sys.stdout.isatty() else database.read_now(_titles, found)
     if as_json:
@@ -94,7 +94,7 @@ def search(cli: Cli, query: tuple[str, ...], source: str | None, limit: int, as_
     asked = " ".join(query)
     if _ONLY_NOT.match(asked):
         raise Wrong("NOT only takes away. Say first what to look for, as in: deploy NOT garden.")
-    with database_access.opened_if_there(cli) as database:
+    with database_access.existing_database(cli) as database:
         if database is not None:
             _index_all(database)
         found = [] if database is None else database.read_now(index.search, asked, source=source, limit=limit)
@@ -142,7 +142,7 @@ def _hit(hit: Any, query: str) -> dict[str, Any]:
 @pass_cli
 def show(cli: Cli, session_id: str, as_json: bool) -> None:
     """Print a session: its facts and every message."""
-    with database_access.opened_for(cli, session_id) as database:
+    with database_access.database_of_session(cli, session_id) as database:
         if as_json:
             click.echo(formatting.as_json(database.read_now(_exported, session_id)))
         else:
@@ -176,7 +176,7 @@ def why(cli: Cli, session_key: str, as_json: bool) -> None:
 @pass_cli
 def stats(cli: Cli, as_json: bool) -> None:
     """Count sessions and messages, and say how large the database is."""
-    with database_access.opened_if_there(cli) as database:
+    with database_access.existing_database(cli) as database:
         nothing = store.Stats(sessions=0, messages=0, by_source={})
         counts = nothing if database is None else database.read_now(store.stats)
         size = database_access.size_in_bytes(cli, database)
@@ -199,7 +199,7 @@ def stats(cli: Cli, as_json: bool) -> None:
 def rename(cli: Cli, session_id: str, title: tuple[str, ...]) -> None:
     """Give a session another title; an empty title removes it."""
     wanted = formatting.one_line(" ".join(title))
-    with database_access.opened_for(cli, session_id, to_change=True) as database:
+    with database_access.database_of_session(cli, session_id, to_change=True) as database:
         renamed, kept = database.write_now(_rename, session_id, wanted)
     click.echo(f"{renamed} is now “{kept}”." if kept else f"{renamed} has no title any more.")
 
@@ -218,7 +218,7 @@ def export_sessions(cli: Cli, file: str, source: str | None, session_id: str | N
     """Write sessions to FILE, one JSON object per line; - is standard output."""
     from gateway.cli import session_files
 
-    with database_access.opened_if_there(cli) as database:
+    with database_access.existing_database(cli) as database:
         if database is None and session_id is not None:
             raise database_access.nothing_stored(cli, session_id)
         chosen = [] if database is None else database.read_now(_chosen, source, session_id)
@@ -262,7 +262,7 @@ def import_sessions(cli: Cli, program: str | None, file: Path) -> None:
 
 
 def _import_from(cli: Cli, program: str, home: Path) -> None:
-    from gateway.cli.foreign.taking import take
+    from gateway.cli.foreign.importing import take
 
     with database_access.opened(cli) as database, database_access.mirrored(cli, database):
         taken = take(database, program, home)
@@ -279,7 +279,7 @@ def _import_from(cli: Cli, program: str, home: Path) -> None:
 def delete(cli: Cli, session_id: str, yes: bool) -> None:
     """Delete a conversation for good, with all its parts."""
     _need_terminal(yes)
-    with database_access.opened_for(cli, session_id, to_change=True) as database:
+    with database_access.database_of_session(cli, session_id, to_change=True) as database:
         parts = database.read_now(lambda conn: _parts(conn, store.resolve(conn, session_id)))
         if not yes:
             also = f"It has {len(parts)} parts, which are deleted together.\n" if len(parts) > 1 else ""
@@ -303,7 +303,7 @@ def delete(cli: Cli, session_id: str, yes: bool) -> None:
 def prune(cli: Cli, older_than: int, source: str | None, yes: bool, dry_run: bool) -> None:
     """Delete sessions that ended long ago."""
     _need_terminal(yes or dry_run)
-    with database_access.opened_if_there(cli, to_change=not dry_run) as database:
+    with database_access.existing_database(cli, to_change=not dry_run) as database:
         before = now_ms() - older_than * DAY_MS
         old = [] if database is None else database.read_now(_ended_before, before, source)
         if database is None or not old:

@@ -9,7 +9,7 @@ from click.exceptions import Exit
 from sqlalchemy import Connection
 
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.database_access import opened_if_there
+from gateway.cli.database_access import existing_database
 from gateway.cli.formatting import as_json, counted, one_line
 from gateway.config.agent_settings import reset_rules
 from gateway.config.load import load_sources
@@ -35,7 +35,7 @@ SHOWN = 3
 @pass_cli
 def status(cli: Cli, wants_json: bool) -> None:
     """How the running daemon is. Ends with 1 when none runs."""
-    with opened_if_there(cli) as database:
+    with existing_database(cli) as database:
         found = database.read_now(_look, _rules(cli)) if database is not None else _HomeState()
     now = now_ms()
     if wants_json:
@@ -74,7 +74,7 @@ def _look(conn: Connection, rules: ResetRules | None) -> _HomeState:
     return _HomeState(
         workers=workers.everyone(conn),
         leases=workers.held_leases(conn, now_ms()),
-        numbers=gauges.look(conn),
+        numbers=gauges.read_gauges(conn),
         jobs=jobs.upcoming(conn, limit=SHOWN),
         owed=len(farewells.owed(conn)),
         resets=() if rules is None else next_resets(conn, rules, now_ms(), limit=SHOWN),

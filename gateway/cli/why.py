@@ -1,4 +1,4 @@
-"""`hermes sessions why` and `hermes config check --impact`: when conversations start afresh, and by which line."""
+"""`hermes sessions why` and `hermes config check --impact`: when conversations are reset, and by which line of the configuration."""
 
 from dataclasses import asdict
 from typing import Any
@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from gateway.cli import formatting
 from gateway.cli.context import Cli
-from gateway.cli.database_access import opened_if_there
+from gateway.cli.database_access import existing_database
 from gateway.cli.error_messages import Wrong
 from gateway.commands.base import label
 from gateway.config.agent_settings import reset_rules, timezone_of
@@ -25,7 +25,7 @@ _HEADS = ("rule", "last word", "resets", "held off", "before it")
 def print_why(cli: Cli, session_key: str, *, as_json: bool) -> None:
     """Raises Wrong for what is no session key."""
     loaded, now = load(cli.home, cli.environ), now_ms()
-    with opened_if_there(cli) as database:
+    with existing_database(cli) as database:
         if database is None:
             raise Wrong(f"Nothing is stored in {cli.home} yet.")
         try:
@@ -126,7 +126,7 @@ def _facts(found: Explanation, loaded: Loaded) -> dict[str, Any]:
 
 def impact_of(cli: Cli, loaded: Loaded) -> dict[str, int]:
     """How many open conversations this configuration resets as soon as it is taken over, by platform."""
-    with opened_if_there(cli) as database:
+    with existing_database(cli) as database:
         return {} if database is None else dict(database.read_now(due_now, reset_rules(loaded.config), now_ms()))
 
 

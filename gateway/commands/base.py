@@ -1,4 +1,4 @@
-"""A command is a plain function inside one transaction, so that it acts once, together with its answer."""
+"""What a command is: a function inside one transaction, so that it acts once, together with its answer."""
 
 import re
 from collections.abc import Callable

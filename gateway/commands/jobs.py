@@ -1,4 +1,4 @@
-"""`/jobs`: what the agent does by itself for this chat."""
+"""`/jobs`: lists, pauses, resumes, runs and deletes the jobs of this chat."""
 
 from sqlalchemy import Connection
 

@@ -1,4 +1,4 @@
-"""Commands about what was learned: people look at it, and have it removed."""
+"""Commands that list what was learned, and remove it."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo

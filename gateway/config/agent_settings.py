@@ -1,4 +1,4 @@
-"""What the agent and its runs are given of the configuration. They do not read it themselves."""
+"""Converts sections of the configuration to the settings of the agent and its runs, which do not read it themselves."""
 
 from collections.abc import Sequence
 from pathlib import Path

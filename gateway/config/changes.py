@@ -1,4 +1,4 @@
-"""A configuration as a flat list of keys: what is in force, and what changed between two."""
+"""Flattens a configuration to a list of keys, and lists the keys in which two differ."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the chats and the HTTP API are given of the configuration. They do not read it themselves."""
+"""Converts sections of the configuration to the settings of chats and HTTP API, which do not read it themselves."""
 
 import resource
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The address of the database without the rest of the configuration."""
+"""Reads the address of the database without reading the rest of the configuration."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Changing one key of `config.yaml`, with its comments and quotes kept and its secrets put into `.env`."""
+"""Changes one key of `config.yaml`, keeps its comments and quotes, and puts secrets into `.env`."""
 
 import io
 import re

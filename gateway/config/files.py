@@ -1,4 +1,4 @@
-"""Files of the home that hold settings: written whole or not at all, and only for their owner."""
+"""Writes files of the home that hold settings: whole or not at all, and readable only for their owner."""
 
 import os
 import tempfile

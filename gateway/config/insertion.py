@@ -1,4 +1,4 @@
-"""Where a new key belongs: below the comment that shows it, else behind the last key of its section.
+"""Moves a new key to its place: below the comment that shows it, else behind the last key of its section.
 
 A YAML library writes it behind the comments of the section, which is below the heading of the next one.
 """

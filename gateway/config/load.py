@@ -1,4 +1,4 @@
-"""Reading the configuration: environment over `.env` over `config.yaml` over defaults; everything that is wrong in one list."""
+"""Reads the configuration (environment over `.env` over `config.yaml` over defaults), and collects everything that is wrong in one list."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What must not be shown of a configuration: values of secret keys, and what has the shape of a token."""
+"""Decides what of a configuration may be shown, and masks values of secret keys and what has the shape of a token."""
 
 import re
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Which model answers, and why this one."""
+"""Chooses the model that answers, and says why this one."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""The environment laid over `.env`, and both over `config.yaml`; with every `${NAME}` resolved."""
+"""Lays the variables over the file, and resolves every `${NAME}`."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, where, and what to write instead."""
+"""Describes and prints what is wrong with a configuration, where, and what to write instead."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What the models say about a key: what it takes, whether it is secret, and which keys are beside it."""
+"""Reads from the models what a key takes, whether it is secret, and which keys are beside it."""
 
 import types
 import typing

@@ -1,4 +1,4 @@
-"""Where configuration comes from: `config.yaml` and `.env` in the home, the environment, and the service's credentials.
+"""Reads the sources of the configuration as texts: `config.yaml`, `.env`, the environment, the service's credentials.
 
 Nothing here needs pydantic, because `hermes sessions list` needs no more than `database_url`.
 """

@@ -1,4 +1,4 @@
-"""What pydantic found, in the words of somebody who edits the file."""
+"""Rewrites pydantic's errors for the person who edits the file."""
 
 import re
 

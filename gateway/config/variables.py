@@ -1,4 +1,4 @@
-"""Variables such as HERMES_API__PORT as the sections that they mean. pydantic-settings takes them apart."""
+"""Converts variables such as HERMES_API__PORT to sections with keys, by pydantic-settings."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, cast

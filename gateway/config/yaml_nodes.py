@@ -1,4 +1,4 @@
-"""`config.yaml` as plain data, with the place of every key and value. What cannot be read is told by line and column.
+"""Reads `config.yaml` as plain data, with the line and column of every key and value, and of what cannot be read.
 
 ruamel.yaml composes the nodes. It reads YAML 1.2: `no` and `10:30` are texts, and `010` is ten.
 """

@@ -1,4 +1,4 @@
-"""The interface between a worker and whatever distributes runs to workers."""
+"""The interface between workers and what distributes runs to them."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,18 +7,18 @@ from sessions.records import Run
 
 
 class Dispatch(Protocol):
-    """A key is given to one worker at a time."""
+    """Gives each session key to one worker at a time."""
 
     def notify(self, session_key: str) -> None:
-        """This key may have work. Cheap, and harmless when it has none."""
+        """Looks at this key soon, because it may have work. Cheap, and harmless when it has none."""
         ...
 
     def also(self, session_key: str) -> None:
-        """This process works on this key too, whatever it works on otherwise."""
+        """Makes this process work on this key too, whatever it works on otherwise."""
         ...
 
-    async def look_around(self) -> None:
-        """Finds work that nobody has told of: what a crash left behind, what is due, what other processes added."""
+    async def poll(self) -> None:
+        """Finds work of which no commit here has told: what a crash left behind, what is due, what other processes added."""
         ...
 
     async def claim(self) -> Run:
@@ -30,7 +30,7 @@ class Dispatch(Protocol):
         ...
 
     async def release(self, run: Run) -> None:
-        """This worker has stopped working on the run, whether it ended or not."""
+        """Ends this worker's work on the run, whether the run has ended or not."""
         ...
 
     async def give_back(self, run: Run) -> None:
@@ -38,5 +38,5 @@ class Dispatch(Protocol):
         ...
 
     def close(self) -> None:
-        """Hears of no more commits."""
+        """Stops listening to commits."""
         ...

@@ -12,7 +12,7 @@ Granted = Callable[[], None]
 
 
 def group_of(session_key: str) -> str:
-    """The group of a session key: an API key, a chat platform, a deployment, the terminal, or the jobs."""
+    """Returns the group of a session key: an API key, a chat platform, a deployment, the terminal, or the jobs."""
     match session_key.split(":", 4):
         case [_, _, "api" | "response", key_name, *_]:
             return f"key:{key_name}"
@@ -25,8 +25,9 @@ def group_of(session_key: str) -> str:
 
 
 class FairPlaces:
-    """A group may hold at most three times as many places as are free, so that one alone takes three quarters of them, two together
-    take three sevenths each, and somebody new finds a place at once. Of those that wait, the group with the fewest places is next."""
+    """Divides the places. A group may hold at most three times as many as are free, so one alone takes three quarters of them, two
+    together three sevenths each, and a newcomer finds a place at once. Of those that wait, the group with the fewest places is next.
+    """
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -41,7 +42,8 @@ class FairPlaces:
         return len(self._waiting.get(group, ()))
 
     def queue(self, group: str, granted: Granted) -> Callable[[], bool]:
-        """`granted` is called, now or later, when the group has a place for it; give it back with `leave`.
+        """Calls `granted`, now or later, when the group has a place; `leave` gives it back. Returns a function that withdraws the
+        request, and returns False when it was granted already.
 
         Returns how to withdraw, which gives False when it was granted already.
         """
@@ -91,6 +93,6 @@ class FairPlaces:
             granted()
 
     def _next(self) -> str | None:
-        """Of groups with equally few places, the one that has waited longest since it was given one."""
+        """Returns the group that is next: of those with equally few places, the one that has waited longest."""
         group = min(self._waiting, key=lambda name: self._held[name], default=None)
         return group if group is not None and self._held[group] < _SHARE * self.free else None

@@ -1,4 +1,4 @@
-"""Dispatch inside one process: commits tell which keys to look at; a slow poll finds what other processes added."""
+"""Distributes runs inside one process: commits name the keys to look at, and a slow poll finds what other processes added."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -26,12 +26,14 @@ OwnsKey = Callable[[str], bool]
 
 
 def not_of_a_terminal(session_key: str) -> bool:
-    """True for keys that the daemon works on; `hermes chat` works on its own sessions itself."""
+    """Returns True for keys that the daemon works on: `hermes chat` works on its own sessions itself."""
     return ":cli:" not in session_key[: len("agent:") + 80] or SessionKey.parse(session_key).scope != "cli"
 
 
 class LocalDispatch:
-    """`mine` tells which keys this process works on, `places` how many at once. `opening` says how a session of a key is opened when none is active."""
+    """Dispatches runs of this process. `mine` tells which keys it works on, `places` how many at once, `opening` how a session of a key
+    is opened when none is active.
+    """
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class LocalDispatch:
         self._placed.add(item)
         self._ready.put_nowait(item)
 
-    async def look_around(self) -> None:
+    async def poll(self) -> None:
         """Finds runs that a crash left behind, and what other processes added."""
         keys, due = await self._database.read(_work, self._clock())
         self._notify_all([*(WorkItem(session_key) for session_key in keys), *(WorkItem(key, run) for run, key in due)])
@@ -109,8 +111,7 @@ class LocalDispatch:
             self._let_go(item)
 
     async def _take_back(self, taking: "asyncio.Future[Run | None]", item: "WorkItem") -> None:
-        """Returns a run that was claimed while the caller was cancelled. Without this it would have to be taken
-        over later."""
+        """Returns a run that was claimed while the caller was cancelled; its lease would have to run out otherwise."""
         run = await taking
         if run is None:
             self._let_go(item)
@@ -162,7 +163,7 @@ class WorkItem:
 
     @property
     def group(self) -> str:
-        """Farewells share a group, so that they never take the places of people who wait."""
+        """Returns the group of the key. Farewells have one of their own, so that they never take the places of people who wait."""
         return group_of(self.session_key) if self.farewell is None else "farewell"
 
 

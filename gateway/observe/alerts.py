@@ -1,4 +1,6 @@
-"""The six conditions of which the owner is told, for people without Prometheus."""
+"""Checks the conditions of which the owner is told: a silent platform, late replies, undelivered messages, a failing model, unusual
+tokens, a refused configuration. Pure.
+"""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -30,7 +32,7 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """`about`: the platform, or whatever tells two alerts of one condition apart. `details` fill in its text."""
+    """A condition that holds. `about`: the platform, or whatever tells two alerts of one condition apart. `details` fill in its text."""
 
     condition: Condition
     about: str = ""
@@ -39,8 +41,9 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemReading:
-    """What the conditions are judged by. Times are epoch milliseconds; `silent_since`: of each platform that is not well.
-    `usual_tokens`: in half an hour, over the last week; None while that is not known."""
+    """The values by which the conditions are judged. Times are epoch milliseconds. `silent_since`: for each platform that is not
+    connected. `usual_tokens`: in half an hour, over the last week; None while that is not known.
+    """
 
     now: int
     silent_since: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -55,7 +58,7 @@ class SystemReading:
 
 
 def alerts(reading: SystemReading) -> Iterator[Alert]:
-    """What the owner has to know now."""
+    """Returns the conditions that hold now."""
     for platform, since in reading.silent_since.items():
         if reading.now - since > SILENT_MS:
             minutes = str((reading.now - since) // MINUTE_MS)
@@ -103,5 +106,5 @@ class RecentCalls:
         return len(recent), sum(recent)
 
     def tokens(self, now: int) -> int:
-        """Of the last half hour."""
+        """Returns the tokens of the last half hour."""
         return sum(tokens for at, _, tokens in self._calls if now - at <= TOKENS_MS)

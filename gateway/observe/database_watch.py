@@ -15,7 +15,7 @@ PROBE_SECONDS = 5.0
 
 
 class DatabaseWatch:
-    """`run` is one cancellable coroutine."""
+    """Watches one database while `run` goes on."""
 
     def __init__(
         self, database: Database, *, clock: Clock = now_ms, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -50,7 +50,7 @@ class DatabaseWatch:
             log.error("database.unavailable", error=words)
 
     def part(self) -> dict[str, str | None]:
-        """For /readyz."""
+        """Returns the state of the database for /readyz."""
         self._look()
         state, words = ("available", "") if self._words is None else ("unavailable", self._words)
         return {"state": state, "since": iso(self._since), "words": words}

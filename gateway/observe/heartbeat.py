@@ -1,4 +1,4 @@
-"""Reports to the database what this daemon is and how its parts are, for whoever asks from another terminal or machine."""
+"""Writes what this daemon is, and the state of its parts, into the database, where other terminals and machines read it."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ EVERY_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """`describe` gives the report of the moment."""
+    """Reports this process. `describe` returns the report of the moment."""
 
     database: Database
     describe: Callable[[], Mapping[str, Any]]
@@ -33,7 +33,7 @@ class Heartbeat:
 
     @contextlib.asynccontextmanager
     async def beating(self) -> AsyncGenerator[None]:
-        """Reports while the block lasts; then the row goes."""
+        """Writes the report every few seconds while the block lasts; then deletes the row."""
         task = asyncio.create_task(self._run(self.clock()))
         try:
             yield

@@ -78,18 +78,18 @@ class Metrics:
         Gauge("hermes_build_info", "This version", ["version"], registry=registry).labels(version or "unknown").set(1)
 
     def message(self, platform: str, direction: str) -> None:
-        """`direction`: in or out."""
+        """Counts a message. `direction`: in or out."""
         self._messages.labels(platform, direction).inc()
 
     def replied(self, platform: str, seconds: float) -> None:
         self._reply.labels(platform).observe(seconds)
 
     def run_ended(self, reason: str) -> None:
-        """done, cancelled, budget or error."""
+        """Counts a run. `reason`: done, cancelled, budget or error."""
         self._ended.labels(reason).inc()
 
     def model_called(self, model: str, outcome: str, seconds: float, usage: TokenCounts | None) -> None:
-        """Fits `observe` of the model. Names that are not configured count as `other`."""
+        """Counts a call of a model. Names that are not configured count as `other`."""
         name = model if not self._models or model in self._models else "other"
         self._model.labels(name, outcome).observe(seconds)
         tokens = 0 if usage is None else usage.input_tokens + usage.output_tokens
@@ -100,14 +100,14 @@ class Metrics:
             self._tokens.labels(name, "output").inc(usage.output_tokens)
 
     def job_slot(self, outcome: str) -> None:
-        """ran, made_up or missed."""
+        """Counts a slot: ran, made_up or missed."""
         self._slots.labels(outcome).inc()
 
     def tool_ran(self, tool: str, outcome: str, seconds: float) -> None:
         self._tool.labels(tool, outcome).observe(seconds)
 
     def folded(self, outcome: str, seconds: float, input_tokens: int, output_tokens: int) -> None:
-        """done, nothing, repeated, failed or unreachable."""
+        """Counts a fold: done, nothing, repeated, failed or unreachable."""
         self._fold.labels(outcome).observe(seconds)
         self._fold_tokens.labels("input").inc(max(0, input_tokens))
         self._fold_tokens.labels("output").inc(max(0, output_tokens))
@@ -126,7 +126,7 @@ class Metrics:
         self._up.labels(platform).set(1 if up else 0)
 
     def expose(self, gauges: Gauges, now_ms: int) -> bytes:
-        """The text for the scraper, with these numbers from the database. Takes milliseconds: call it in a thread."""
+        """Returns the text for the scraper, with these numbers from the database. Takes milliseconds: call it in a thread."""
         self._runs.clear()
         for status in ("running", "waiting_on_human"):
             self._runs.labels(status).set(gauges.runs.get(status, 0))

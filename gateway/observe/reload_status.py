@@ -1,4 +1,4 @@
-"""Which configuration is in force since when, and what was refused after that."""
+"""Records when the configuration was last reloaded, and what was refused after that."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class ReloadStatus:
         self.last_refused = RefusedConfig(at=self._clock(), problems=tuple(problems))
 
     def part(self) -> dict[str, Any]:
-        """For the status."""
+        """Returns what the status shows of reloads."""
         found: dict[str, Any] = {"since": iso(self.since)}
         if (refused := self.last_refused) is not None:
             found["refused"] = {"at": iso(refused.at), "problems": list(refused.problems)}

@@ -1,4 +1,4 @@
-"""Time in which this process did nothing: it was stopped, the machine slept, or the clock was set."""
+"""Measures time in which this process did nothing: it was stopped, the machine slept, or the clock was set."""
 
 import asyncio
 from collections import deque
@@ -11,7 +11,7 @@ _KEPT = 100
 
 
 class Standstills:
-    """Looks at the clock every second while `run` goes on. Two looks that are more than ten seconds apart are a standstill."""
+    """Reads the clock every second while `run` goes on. Two readings more than ten seconds apart are a standstill."""
 
     def __init__(self, clock: Clock = now_ms) -> None:
         self._clock = clock
@@ -19,7 +19,7 @@ class Standstills:
         self._found: deque[tuple[int, int]] = deque(maxlen=_KEPT)  # when it began, and how long it was
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Reads the clock until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(LOOK_SECONDS)

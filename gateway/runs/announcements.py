@@ -1,4 +1,4 @@
-"""The line above the first answer of a session whose predecessor was reset."""
+"""Adds the line about a reset above the first answer of the new session."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,9 @@ T = TypeVar("T")
 
 
 def reset_line(former: Session, opened_at: int, *, saved: bool, policy: ResetPolicy) -> str:
-    """Why the conversation is a new one, and how to go back. `saved`: the farewell of the former one was given."""
+    """Returns the line that says why the conversation is a new one, and how to go back. `saved`: the farewell of the former one was
+    given.
+    """
     if former.end_reason is EndReason.DAILY:
         name = "session.reset_daily" if saved else "session.reset_daily_unsaved"
         return say(name, hour=f"{policy.at_hour:02}:00")
@@ -30,7 +32,7 @@ def reset_line(former: Session, opened_at: int, *, saved: bool, policy: ResetPol
 
 
 class Announcement:
-    """Of one run. It stands above whatever the chat is sent first: an answer, a question, or that something failed."""
+    """The line of one run. It stands above what the chat is sent first: an answer, a question, or an error."""
 
     def __init__(self, house: Services, run_id: str) -> None:
         self._house = house
@@ -39,14 +41,14 @@ class Announcement:
         self.text = ""
 
     def note(self, seen: Snapshot) -> None:
-        """Previews have the line from the beginning, too."""
+        """Reads whether there is a line to add, so that previews have it from the beginning."""
         policy = self._house.resets.policy(seen.session.session_key)
         before, self.text, self._session_id = self.text, "", seen.session.id
         if seen.former is not None and policy.notify:
             line = reset_line(seen.former, seen.session.started_at, saved=seen.former_saved, policy=policy)
             self.text = f"_{line}_\n\n"
         if self.text != before:
-            self._house.live.tell(LiveEvent(self._run_id, "heading", self.text))
+            self._house.live.publish(LiveEvent(self._run_id, "heading", self.text))
 
     def above(self, body: OutboxBody | None) -> OutboxBody | None:
         return body if body is None or not self.text else replace(body, text=self.text + body.text)
@@ -54,12 +56,12 @@ class Announcement:
     def sends(
         self, work: Callable[Concatenate[Connection, P], T], body: OutboxBody | None
     ) -> Callable[Concatenate[Connection, P], T]:
-        """The transition `work`, in which this body goes out: nobody is told twice."""
+        """Wraps the transition `work`, which sends this body, so that it also marks the reset as announced: nobody is told twice."""
         if body is None or not self.text:
             return work
 
         def announcing(conn: Connection, *args: P.args, **kwargs: P.kwargs) -> T:
-            store.announced(conn, self._session_id)
+            store.mark_announced(conn, self._session_id)
             return work(conn, *args, **kwargs)
 
         return announcing

@@ -1,4 +1,4 @@
-"""The limits of a run, and what of them is used up."""
+"""Compares what a run has used with its limits."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from sessions.clock import iso
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetUse:
-    """`today` is what all runs of the day have used: tokens in and out."""
+    """What a run has used. `today`: tokens in and out of all runs of the day."""
 
     steps: int
     tokens: int
@@ -17,7 +17,7 @@ class BudgetUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """0 means no limit for values per day."""
+    """The limits of a run. 0 means no limit for values per day."""
 
     steps: int = 60
     tokens: int = 1_000_000
@@ -32,7 +32,7 @@ class RunLimits:
         return bool(self.tokens_per_day or self.spend_per_day)
 
     def reached(self, used: BudgetUse) -> str | None:
-        """The limit that leaves nothing for another step, as a person would say it."""
+        """Returns the limit that allows no further step, in words for a person; None: another step is allowed."""
         read, written = used.today
         cost = (read * self.input_price + written * self.output_price) / 1_000_000
         if self.tokens_per_day and read + written >= self.tokens_per_day:
@@ -49,5 +49,5 @@ class RunLimits:
 
 
 def day_of(moment: int) -> str:
-    """Under which usage of this moment is counted."""
+    """Returns the UTC day under which usage of this time is counted."""
     return iso(moment)[:10]

@@ -1,4 +1,4 @@
-"""The farewell of a session as a run: what its agent is asked, with which tools, and within which bounds."""
+"""Configures the farewell run of a session: its prompt, its tools, its limits."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ def is_farewell(run: Run) -> bool:
 
 
 def as_farewell(profile: AgentProfile) -> AgentProfile:
-    """The same agent, with nothing but what it can save with."""
+    """Returns the agent's profile with the tools that save something, and no others."""
     return replace(profile, toolbox=profile.toolbox.only(TOOLS))
 
 
@@ -29,12 +29,12 @@ def limits_of(limits: RunLimits) -> RunLimits:
 
 
 def next_try(run: Run, now: int) -> int:
-    """When a farewell that could not be given is tried again: after pauses that grow with its age."""
+    """Returns when a farewell that failed is tried again; the pauses grow with its age."""
     return now + min(max(_SHORTEST_PAUSE_MS, (now - run.created_at) // 2), _LONGEST_PAUSE_MS)
 
 
 def with_request(history: Sequence[Message], run: Run) -> list[Message]:
-    """The session's messages with the request before what this run has done already. The request itself stands in no journal."""
+    """Inserts the request to say farewell before what this run has done already. The request itself is in no journal."""
     first = next((i for i, message in enumerate(history) if message.run_id == run.id), len(history))
     return [*history[:first], _request(run), *history[first:]]
 

@@ -1,4 +1,4 @@
-"""The end of a session's journal, of which only what is new is read again with every step."""
+"""Caches the end of a session's journal, and reads only new messages with every step."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -23,16 +23,18 @@ class _Kept:
 
 
 class JournalTails:
-    """The newest settled messages of the sessions that were worked on last. Safe to use from several threads: what is kept is never changed,
-    only replaced."""
+    """Keeps the newest settled messages of the sessions that were worked on last. Safe to use from several threads: lists are replaced,
+    never changed.
+    """
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._size = 0
 
     def history(self, conn: Connection, run: Run) -> list[Message]:
-        """All of this run and what stood before it, as much at every step, so that the steps share the start of their prompts; after a
-        run of very many calls, back to the message that it was about."""
+        """Returns all messages of this run and those before it. The start is the same at every step, so that prompts share it; after very
+        many calls it is the message that the run is about.
+        """
         found = self._newest(conn, run.session_id)
         while True:
             own = sum(message.run_id == run.id for message in found)
@@ -58,7 +60,7 @@ class JournalTails:
         return rows
 
     def _of_parent(self, conn: Connection, session_id: str, wanted: int) -> list[Message]:
-        """The session that this one continues, which had grown too long."""
+        """Returns messages of the session that this one continues."""
         if store.get(conn, session_id).end_reason is not EndReason.COMPRESSED:
             return []
         return store.last_messages(conn, session_id, wanted)

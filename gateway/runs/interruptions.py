@@ -1,4 +1,4 @@
-"""What a chat is told when an interrupted run continues: nothing, as long as nobody can have noticed."""
+"""Decides whether a chat is told that its run was interrupted: only when somebody can have noticed."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ _SHOWN = 200
 
 
 def interruption_notice(away_ms: int, unsure: Sequence[str]) -> str | None:
-    """`unsure`: the calls of which nobody knows whether they went through, in short."""
+    """Returns the text for the chat, or None. `unsure`: the calls of which nobody knows whether they were executed."""
     if unsure:
         shown = ", ".join(unsure)
         return say("run.continued_unsure", what=shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…")

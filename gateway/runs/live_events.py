@@ -27,7 +27,7 @@ Listener = Callable[[LiveEvent], None]
 
 
 class _Words:
-    """What was said since work on a run has begun: the steps that are whole, and the one that grows."""
+    """Collects what was said since work on a run began: whole steps, and the one that grows."""
 
     __slots__ = ("before", "growing", "steps")
 
@@ -57,7 +57,7 @@ class LiveEvents:
         self._words: dict[str, _Words] = {}
 
     def listen(self, run_id: str, listener: Listener) -> Callable[[], None]:
-        """`*` hears every run. Returns how to stop."""
+        """Calls the listener with the events of this run; `*`: of every run. Returns a function that stops it."""
         self._listeners[run_id].append(listener)
 
         def stop() -> None:
@@ -68,12 +68,12 @@ class LiveEvents:
         return stop
 
     def steps_before(self, run_id: str) -> int | None:
-        """How many steps the run had behind it when work on it began here; None when nobody works on it here."""
+        """Returns how many steps the run had when work on it began here; None when nobody works on it here."""
         words = self._words.get(run_id)
         return None if words is None else words.before
 
     def replay(self, run_id: str, listener: Listener) -> None:
-        """Tell the listener, now, what it has missed since work on the run began. Nothing for a run that nobody works on here."""
+        """Calls the listener, now, with the events since work on the run began; not at all for a run that nobody works on here."""
         words = self._words.get(run_id)
         if words is None:
             return
@@ -83,7 +83,8 @@ class LiveEvents:
         if words.growing:
             listener(LiveEvent(run_id, "token", "".join(words.growing)))
 
-    def tell(self, moment: LiveEvent) -> None:
+    def publish(self, moment: LiveEvent) -> None:
+        """Passes the event to its listeners."""
         self._note(moment)
         for listener in (*self._listeners.get(moment.run_id, ()), *self._listeners.get("*", ())):
             listener(moment)

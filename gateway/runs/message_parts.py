@@ -1,4 +1,4 @@
-"""Pictures and files that came with a message, as parts that a model can look at."""
+"""Reads pictures and files that came with a message, as parts that a model can look at."""
 
 import asyncio
 import binascii
@@ -19,7 +19,7 @@ _KINDS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 async def parts_to_show(history: Sequence[Message], run_id: str, *, every: bool) -> Mapping[int, Sequence[JSON]]:
-    """The pictures and files that the model is shown, by message. `every`: of the new ones all, however many and large they are."""
+    """Returns the pictures and files that the model is shown, by message. `every`: all of the new ones, however many and large."""
     with_parts = [message for message in history if message.attachments]
     new = [message for message in with_parts if message.run_id == run_id]
     earlier = [message for message in with_parts if message.run_id != run_id][-EARLIER:]
@@ -56,7 +56,7 @@ def _picture(url: str, file: StoredFile) -> JSON:
 
 
 def _read(path: Path, mime: str, limit: int | None) -> str | None:
-    """A data: URL. In slices, as one look at 18 MB would hold Python's lock all the time."""
+    """Returns the file as a data: URL. Encoded in slices: 18 MB at once would hold Python's lock all the time."""
     try:
         if limit is not None and path.stat().st_size > limit:
             return None

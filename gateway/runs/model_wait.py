@@ -1,4 +1,4 @@
-"""What a run does while its model is away: nobody asks in vain, the run sleeps as a row, and who finds the model back wakes the others."""
+"""Lets a run sleep while its model is away, and wakes the others once it answers."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ log = get_logger(__name__)
 
 
 class ModelWait:
-    """For one claim of a run. `now_at` gives the run with the time that it was worked on."""
+    """Waits for the model of one claim of a run. `now_at` returns the run with the time that it was worked on."""
 
     def __init__(self, house: Services, database: ReadsAndWrites, claimed: Run, now_at: Callable[[], Run]) -> None:
         self._house = house
@@ -34,17 +34,18 @@ class ModelWait:
         )
 
     def known_away(self, model: str | None, run: Run) -> str | None:
-        """Why there is no use in asking now. A run that /retry has woken asks all the same."""
+        """Returns why it is useless to ask the model now; None: ask. A run that /retry has woken asks all the same."""
         woken = self._claimed.fence > 1 and run.away_since is None
         return None if woken or not self.may_sleep else self._house.outages.known(model, self._house.clock())
 
     def away(self, model: str | None, why: str) -> None:
-        self._house.outages.away(model, why, self._house.clock())
+        """Notes that the model could not be reached."""
+        self._house.outages.mark_away(model, why, self._house.clock())
 
-    async def answered(self, model: str | None, run: Run) -> None:
-        """Whoever sleeps because the model was away goes on, also where it was another process that found it away."""
+    async def mark_back(self, model: str | None, run: Run) -> None:
+        """Wakes the runs that sleep because the model was away, also where another process found it away."""
         slept = run.away_since is not None and run.wake_at is not None
-        if self._house.outages.answered(model) or slept:
+        if self._house.outages.mark_back(model) or slept:
             asked = self._house.model()
             if slept and isinstance(asked, StartsSlowly):
                 asked.start_slowly(model)
@@ -52,19 +53,19 @@ class ModelWait:
             log.info("model.reached", model=model, woken=woken)
 
     async def sleep(self, run: Run, model: str | None) -> int | None:
-        """Puts the run aside until the next look at the model. Returns when that is; None: it has waited long enough."""
+        """Puts the run to sleep until the next try of the model. Returns when that is; None: it has waited long enough."""
         now, since = self._house.clock(), run.away_since
         if since is not None and self._house.standstills.elapsed(since, now) >= GIVE_UP_MS:
             return None
         notice = None
         if run.kind is RunKind.CHAT and run.route is not None:
             notice = OutboxBody(text=say("model.unreachable", minutes=GIVE_UP_MINUTES))
-        wake_at = self._house.outages.next_look(model, now)
+        wake_at = self._house.outages.next_try(model, now)
         await self._database.write(runs.sleep, self._now_at(), now, wake_at=wake_at, model=model, notice=notice)
         return wake_at
 
     async def put_off(self, model: str | None) -> None:
-        """A farewell that cannot be given now is owed, and tried again later."""
+        """Puts off a farewell that cannot be given now."""
         now = self._house.clock()
         wake_at = next_try(self._claimed, now)
         await self._database.write(runs.sleep, self._now_at(), now, wake_at=wake_at, model=model)

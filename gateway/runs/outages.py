@@ -1,4 +1,4 @@
-"""Which models are known to be away, so that not every conversation finds that out for itself."""
+"""Remembers which models are away, so that not every run has to find out."""
 
 from dataclasses import dataclass
 
@@ -18,13 +18,15 @@ class _Outage:
 
 
 class ModelOutages:
-    """Of this process, by the name that was wanted; None is the configured model. Somebody looks again after a pause that grows."""
+    """The models that this process found away, by the name that was wanted; None is the configured model. The pause between two tries
+    grows.
+    """
 
     def __init__(self) -> None:
         self._outages: dict[str | None, _Outage] = {}
 
     def known(self, model: str | None, now: int) -> str | None:
-        """Why there is no use in asking now; None: ask. Of several who ask when it is time, one is told to."""
+        """Returns why it is useless to ask now; None: ask. Of several callers at the time of a try, one gets None."""
         outage = self._outages.get(model)
         if outage is None:
             return None
@@ -33,18 +35,18 @@ class ModelOutages:
         outage.next_look = now + LOOK_MS
         return None
 
-    def away(self, model: str | None, why: str, now: int) -> None:
-        """It could not be reached."""
+    def mark_away(self, model: str | None, why: str, now: int) -> None:
+        """Notes that the model could not be reached."""
         outage = self._outages.setdefault(model, _Outage(since=now, next_look=now, why=why))
         outage.why = why
         outage.next_look = now + min(max(SHORTEST_PAUSE_MS, (now - outage.since) // 4), LONGEST_PAUSE_MS)
 
-    def next_look(self, model: str | None, now: int) -> int:
-        """When whoever sleeps should look again."""
+    def next_try(self, model: str | None, now: int) -> int:
+        """Returns when a sleeping run should try the model again."""
         outage = self._outages.get(model)
         wanted = now + SHORTEST_PAUSE_MS if outage is None else outage.next_look
         return min(max(wanted, now + SHORTEST_PAUSE_MS // 10), now + LONGEST_PAUSE_MS)
 
-    def answered(self, model: str | None) -> bool:
-        """It has answered. True when it was away before."""
+    def mark_back(self, model: str | None) -> bool:
+        """Notes that the model has answered. Returns True when it was away before."""
         return self._outages.pop(model, None) is not None

@@ -1,4 +1,4 @@
-"""What a run asks a person: a question of the agent, or whether a tool may be used. The run is parked until the answer is there."""
+"""Asks a person for a run: a question of the agent, or the approval of a tool call. The run is parked until the answer comes."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ _NOBODY = Result(content="[not done: it needs the approval of a person, and nobo
 
 
 class Questions:
-    """For one claim of a run. `now_at` gives the run with the time that it was worked on, `seen` how it stood at the last look."""
+    """Asks for one claim of a run. `now_at` returns the run with the time that it was worked on, `seen` its last snapshot."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Questions:
         await self._park(call, asking.question, options=asking.options, kind=AskKind.QUESTION, card=card)
 
     async def approval(self, call: Message, arguments: str) -> Result | None:
-        """`APPROVED` when this very call was approved; None when it is being asked; else what the model is told."""
+        """Returns `APPROVED` when this very call was approved, None when it is being asked now, else what the model is told."""
         seen = self._seen()
         if seen.kind is RunKind.JOB and seen.route is None and seen.deployment is None:
             return _NOBODY
@@ -72,7 +72,7 @@ class Questions:
         card: OutboxBody,
         args_hash: str | None = None,
     ) -> None:
-        """Where something came in meanwhile, it may be the answer already: it is folded in, and the model decides again."""
+        """Parks the run, unless something came in meanwhile: that may be the answer, so it is folded in and the model decides again."""
         shown = self._announcement.above(card) if self._seen().route else None
         self.parked = await self._database.write(
             self._announcement.sends(_parked, shown),
@@ -95,7 +95,7 @@ class Questions:
 
 
 def _parked(conn: Connection, run: Run, call: Message, question: str, now: int, **more: Any) -> bool:
-    """Whoever is held up by that in another place hears of it."""
+    """Parks the run in one transaction, and tells callers in other places that they are held up."""
     if not runs.park(conn, run, call, question, now, **more):
         return False
     for row in runs.held_up(conn, run):

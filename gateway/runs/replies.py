@@ -15,7 +15,9 @@ _ANSWER = 200
 
 
 def reply_body(text: str, route: Route, *, asked: bool = True) -> OutboxBody | None:
-    """None: nothing is sent. In groups, and where nobody has asked, silence is an answer; in a DM an empty one is a fault and is said."""
+    """Returns the outbox body of an answer; None: nothing is sent. In groups, and where nobody has asked, silence is an answer; in a DM
+    an empty answer is reported as a fault.
+    """
     in_dm = route.address.kind is ChatKind.DM and asked
     if text.strip() == NO_REPLY and not in_dm:
         return None
@@ -25,7 +27,7 @@ def reply_body(text: str, route: Route, *, asked: bool = True) -> OutboxBody | N
 
 
 def question_card(question: str, options: Sequence[str]) -> OutboxBody:
-    """What does not fit on a button stands in the text."""
+    """Returns the card of a question. Options that do not fit on a button stand in the text."""
     buttons = tuple(Button(label=_label(option), data=f"a:{{ask}}:{number}") for number, option in enumerate(options))
     listed = "\n".join(f"- {option}" for option in options) if any(len(option) > _LABEL for option in options) else ""
     invitation = say("ask.or_reply") if options else ""
@@ -37,7 +39,7 @@ def _label(option: str) -> str:
 
 
 def approval_card(exact: str) -> OutboxBody:
-    """The exact thing in a code block, short enough to fit always, and two buttons."""
+    """Returns the card of an approval: the exact call in a code block, short enough to fit always, and two buttons."""
     shown = "\n".join(exact[:_CARD_CHARACTERS].splitlines()[:_CARD_LINES])
     block = f"```\n{shown.replace('```', '` ` `')}\n```{_left_out(exact, shown)}"
     buttons = (
@@ -48,12 +50,12 @@ def approval_card(exact: str) -> OutboxBody:
 
 
 def closed_card(ask: Ask, moment: str) -> str:
-    """A card's text without what invites to decide, and what became of it."""
+    """Returns a card's text without the invitation to decide, with what became of it."""
     return f"{as_asked(ask)}\n\n{_outcome(ask, moment)}"
 
 
 def as_asked(ask: Ask) -> str:
-    """The text of its card, without what invites to decide."""
+    """Returns the question as its card has it, without the invitation to decide."""
     if ask.kind is AskKind.QUESTION:
         return ask.question
     return approval_card(ask.question).text.removesuffix(say("ask.approval_note")).rstrip()

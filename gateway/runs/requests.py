@@ -15,8 +15,8 @@ from gateway.agent.tools import skill
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
 from gateway.runs.farewell import is_farewell
+from gateway.runs.memory_views import Remembered
 from gateway.runs.message_parts import parts_to_show
-from gateway.runs.remembered import Remembered
 from gateway.runs.replies import NO_REPLY
 from gateway.runs.services import AgentProfile, Services
 from gateway.runs.snapshot import Snapshot
@@ -44,7 +44,7 @@ class Requests:
         self._most: int | None = None  # tokens of a prompt, once a larger one was refused
 
     async def build(self, seen: Snapshot, profile: AgentProfile, toolbox: Toolbox) -> ModelRequest:
-        """The next one. Raises InputTooLong when what is new does not fit, or nothing smaller is left after a refusal."""
+        """Returns the next request. Raises InputTooLong when what is new does not fit, or nothing smaller is left after a refusal."""
         options = seen.run.options
         wanted = options.model or seen.session.chosen_model or profile.model
         await self._house.model().learn_window(wanted)
@@ -87,7 +87,9 @@ class Requests:
         )
 
     async def _recall(self, seen: Snapshot, window: Window, *, only_here: bool) -> Sequence[Message]:
-        """Searched once for each new message, so that the steps of a run share their prompts. After a refusal nothing is recalled."""
+        """Returns lines found by a search for the new message's words, once for each message, so that the steps of a run share their
+        prompts. After a refusal nothing is recalled.
+        """
         asked = max((message.id for message in seen.history if message.role is Role.USER), default=0)
         if self._most is not None or is_farewell(seen.run):
             return ()
@@ -114,25 +116,25 @@ class Requests:
         self.size, self._cut, self._refused = built.size, built.cut, None
 
     def refused(self, error: ContextOverflow) -> None:
-        """The endpoint counts otherwise than we estimate, so the next request is smaller in our own count."""
+        """Makes the next request smaller: the endpoint counts more tokens than we estimated."""
         self._refused = error
         self._most = self.size * 3 // 4 if error.limit and error.limit < self.size else self.size // 2
 
     def left_out(self, answer: Answer) -> str:
-        """What to add to an answer for somebody who has sent more than could be read; empty if all was."""
+        """Returns what to add to an answer when more was sent than could be read; empty if all was."""
         if not self._cut or answer.text.strip() in {"", NO_REPLY}:
             return ""
         shown, whole = (sum(numbers) for numbers in zip(*self._cut, strict=True))
         return f"\n\n{say('limits.read_in_part', shown=f'{shown:,}', whole=f'{whole:,}')}"
 
     async def _skills(self, ns: str) -> Sequence[str]:
-        """Nobody waits for a thread only to hear that there are none."""
+        """Returns the saved skills. Looks into the folder in a thread only where there is one."""
         folder = self._house.skills
         return await asyncio.to_thread(skill.listing, folder, ns) if folder.is_dir() else ()
 
 
 def _is_all_above(seen: Snapshot, window: Window) -> bool:
-    """Whether the whole session surely stands in the prompt, so that nothing of it has to be searched for."""
+    """Returns whether the whole session is surely in the prompt, so that nothing of it has to be searched for."""
     if len(seen.history) < seen.session.message_count or window.is_small:
         return False
     size = sum(len((message.content or "").encode("utf-8", "replace")) for message in seen.history)
@@ -153,7 +155,7 @@ def _search_past(
 
 
 def _person(seen: Snapshot) -> str:
-    """Who it talks to, where that is one person with a name."""
+    """Returns the name of the person whom the agent talks to, where that is one."""
     route = seen.run.route
     if route is None or route.address.kind is not ChatKind.DM:
         return ""

@@ -1,4 +1,4 @@
-"""When sessions are reset, as configured now, for everybody who opens, ends or describes one."""
+"""Finds the reset policy of a session key, as configured now."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -14,7 +14,9 @@ NEVER = ResetPolicy(mode=ResetMode.NONE)
 
 
 class ResetPolicies:
-    """`says_farewell`: whether the agent has the tools to save something before. `hold_off` are asked by every reset."""
+    """The reset rules in force. `says_farewell`: whether the agent has the tools to save something before a reset. Functions in
+    `hold_off` may hold a reset off.
+    """
 
     def __init__(self, rules: ResetRules, *, says_farewell: Callable[[], bool] = lambda: True) -> None:
         self.rules = rules
@@ -24,7 +26,7 @@ class ResetPolicies:
         self._rule = lru_cache(maxsize=10_000)(self._find)
 
     def replace(self, rules: ResetRules) -> None:
-        """From now on these count, also for sessions that are open."""
+        """Applies these rules from now on, also to sessions that are open."""
         if rules != self.rules:
             self.rules = rules
             self.version += 1
@@ -38,14 +40,14 @@ class ResetPolicies:
         return policy_for(key, self.rules.default, self.rules.overrides)
 
     def rule(self, session_key: str) -> tuple[ResetPolicy, Override | None]:
-        """The policy of this key, and the override that it comes from."""
+        """Returns the policy of this key, and the override that it comes from."""
         return self._rule(session_key)
 
     def policy(self, session_key: str) -> ResetPolicy:
         return self._rule(session_key)[0]
 
     def held_by(self, session_key: str) -> str | None:
-        """Why a session of this key must not be reset now; None: nothing holds it off but its own runs."""
+        """Returns why a session of this key must not be reset now; None: nothing but its own runs holds it off."""
         return next((why for held_by in self.hold_off if (why := held_by(session_key)) is not None), None)
 
     @property
@@ -53,7 +55,7 @@ class ResetPolicies:
         return self._says_farewell()
 
     def opening(self, session_key: str) -> Opening:
-        """How a message of this key opens a session."""
+        """Returns how a message of this key opens a session."""
         policy = self.policy(session_key)
         is_off = policy.mode is ResetMode.NONE or self.held_by(session_key) is not None
         return Opening(reset=None if is_off else policy, farewell=self.says_farewell)

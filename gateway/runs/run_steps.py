@@ -11,7 +11,7 @@ from gateway.agent.loop import Result, Situation
 from gateway.agent.memory.summary import middle_of, summary_request
 from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow, ModelUnreachable
 from gateway.agent.models.stream_reader import new_call_id
-from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, alike
+from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, same_arguments
 from gateway.attachments.inbox_files import INBOX
 from gateway.observe.logging import get_logger
 from gateway.runs.announcements import Announcement
@@ -27,7 +27,7 @@ from gateway.runs.services import AgentProfile, Services
 from gateway.runs.snapshot import Snapshot, take_snapshot
 from gateway.texts import say
 from sessions import outbox, runs, spending, store
-from sessions.db.waiting import WaitingDatabase
+from sessions.db.waiting_database import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.outbox_body import OutboxBody
 from sessions.records import Message, MessageState, Role, Route, Run, RunKind, StopReason
@@ -41,7 +41,7 @@ _CUT_OFF = "[not executed: the answer was cut off by the output limit; write les
 
 
 class RunSteps:
-    """Implements `gateway.agent.loop.Work` on the store. One object per claim of a run."""
+    """Implements `gateway.agent.loop.Steps` on the store, one object per claim of a run."""
 
     def __init__(self, house: Services, run: Run, *, draining: Callable[[], bool] = lambda: False) -> None:
         self._house = house
@@ -65,12 +65,12 @@ class RunSteps:
 
     @property
     def _run(self) -> Run:
-        """As it was claimed, with the time that it was worked on until now."""
+        """The run as it was claimed, with the time that it was worked on until now."""
         worked = self._house.standstills.elapsed(self._claimed_at, self._house.clock())
         return replace(self._claimed, worked_ms=self._claimed.worked_ms + worked)
 
     def facts(self) -> dict[str, Any]:
-        """For the log line about the end of the run: chat, model, seconds since it was asked, tokens of all its steps."""
+        """Returns the fields of the log line about the run's end: chat, model, seconds since it was asked, tokens of all its steps."""
         run, answer = self._seen.run if self._seen else self._run, self._last_answer
         usage = (answer.usage.input_tokens, answer.usage.output_tokens) if answer else (0, 0)
         address = run.route.address if run.route else None
@@ -84,14 +84,14 @@ class RunSteps:
 
     # --- looking ---
 
-    async def look(self) -> Situation:
+    async def situation(self) -> Situation:
         day = self._day() if self._house.limits().per_day else ""
         self._seen = seen = await self._database.read(
             take_snapshot, self._run.id, day, self._house.tails, self._house.views
         )
         if seen.run.route != self._route:
             self._route = seen.run.route
-            self._house.live.tell(LiveEvent(self._run.id, "turned", run=seen.run))
+            self._house.live.publish(LiveEvent(self._run.id, "turned", run=seen.run))
         if seen.run.fence != self._run.fence:  # stopped at its very start: the model is not asked in vain
             raise LeaseLost(f"Run {self._run.id} was stopped or taken over.")
         self._announcement.note(seen)
@@ -147,8 +147,8 @@ class RunSteps:
             self._model_wait.away(wanted, str(error))
             raise
         self._asking = False
-        await self._model_wait.answered(wanted, seen.run)
-        self._house.live.tell(LiveEvent(self._run.id, "said"))
+        await self._model_wait.mark_back(wanted, seen.run)
+        self._house.live.publish(LiveEvent(self._run.id, "said"))
         took = round(time.monotonic() - began, 3)
         log.debug(
             "model.called", run_id=self._run.id, model=answer.model, seconds=took, tokens=answer.usage.input_tokens
@@ -171,7 +171,7 @@ class RunSteps:
         return self._look.run.options.model or self._look.session.chosen_model or self._profile().model
 
     async def _settle_files(self) -> None:
-        """Files are fetched when their message is taken up, so that admitting it never waits for them."""
+        """Fetches the files of new messages now, so that admitting a message never waits for them."""
         settle, seen = self._house.settle_file, self._look
         waiting = [
             message
@@ -189,12 +189,12 @@ class RunSteps:
                 part for part in [message.content or "", *(line for _, line in settled)] if part.strip()
             )
             await self._database.write(store.set_attachments, message.id, content, [file for file, _ in settled])
-        await self.look()
+        await self.situation()
 
     def _on_token(self, text: str) -> None:
         kind = "afresh" if text == AFRESH else "token"
         self._partial = "" if text == AFRESH else self._partial + text
-        self._house.live.tell(LiveEvent(self._run.id, kind, text))
+        self._house.live.publish(LiveEvent(self._run.id, kind, text))
 
     def _profile(self) -> AgentProfile:
         profile = self._house.profile(self._run, self._look.session)
@@ -208,7 +208,7 @@ class RunSteps:
     async def fold(self) -> None:
         await self._database.write(runs.fold, self._run, self._house.clock())
 
-    async def answered(self, answer: Answer) -> None:
+    async def commit_answer(self, answer: Answer) -> None:
         await self._database.write(self._commit_answer, self._said(answer), answer.finish_reason == "length")
 
     def _commit_answer(self, conn: Connection, said: ModelAnswer, cut_off: bool) -> None:
@@ -248,14 +248,14 @@ class RunSteps:
             reply=reply,
         )
         if not is_over and reply is not None:
-            self._house.live.tell(LiveEvent(self._run.id, "answered"))
+            self._house.live.publish(LiveEvent(self._run.id, "answered"))
         return is_over
 
     def _reply(self, text: str, route: Route | None) -> OutboxBody | None:
         return None if route is None else reply_body(text, route, asked=self._claimed.kind is not RunKind.JOB)
 
     async def keep_stopped(self) -> None:
-        """The run was stopped while its answer was written: so much of it as there is stays."""
+        """Stores the part of an answer that was written when the run was stopped."""
         if not self._asking:
             return
         text, tokens, route = self._partial.strip(), self._house.tokens, self._run.route
@@ -282,14 +282,14 @@ class RunSteps:
             reason=StopReason.BUDGET,
         )
 
-    async def hand_over(self) -> None:
+    async def hand_over_calls(self) -> None:
         await self._database.write(runs.hand_over, self._run, self._house.clock())
 
     def _log_wait(self, error: DatabaseUnavailable, pause: float) -> None:
         log.warning("database.unavailable", run_id=self._run.id, error=str(error), retry_in=pause)
 
     async def fail(self, error: str, notice: str | None, code: str | None = None) -> None:
-        """End the run in error; never raises for a run that is over."""
+        """Ends the run in error; never raises for a run that is over."""
         body = self._announcement.above(OutboxBody(text=notice)) if notice else None
         await self._database.write(
             self._announcement.sends(runs.fail, body), self._run, error, self._house.clock(), notice=body, code=code
@@ -320,13 +320,13 @@ class RunSteps:
             return refusal
         if not tool.reads_only:
             await self._database.write(runs.tool_started, self._run, call.id, self._house.clock())
-        self._house.live.tell(LiveEvent(self._run.id, "tool", tool.name))
+        self._house.live.publish(LiveEvent(self._run.id, "tool", tool.name))
         began = time.monotonic()
         outcome = await tool.run(self._place(call), arguments)
         seconds = time.monotonic() - began
         self._house.tool_ran(tool.name, "asked" if isinstance(outcome, HumanQuestion) else "done", seconds)
         log.debug("tool.finished", run_id=self._run.id, tool=tool.name, seconds=round(seconds, 3))
-        self._house.live.tell(LiveEvent(self._run.id, "tool_done", tool.name))
+        self._house.live.publish(LiveEvent(self._run.id, "tool_done", tool.name))
         if isinstance(outcome, HumanQuestion):
             await self._questions.ask(call, outcome)
             return None
@@ -363,7 +363,7 @@ class RunSteps:
         return answer.text
 
     def _made_before(self, call: Message, arguments: str) -> int:
-        """How often this run has made the very same call and had its result."""
+        """Returns how often this run has made the very same call and had its result."""
         results = {each.tool_call_id for each in self._look.history if each.role is Role.TOOL and each.id < call.id}
         made = [
             each
@@ -372,7 +372,7 @@ class RunSteps:
             for each in message.tool_calls or ()
         ]
         same = (each["function"] for each in made if each["id"] in results)
-        return sum(each["name"] == call.tool_name and alike(each["arguments"], arguments) for each in same)
+        return sum(each["name"] == call.tool_name and same_arguments(each["arguments"], arguments) for each in same)
 
     def _arguments(self, call: Message) -> str:
         for message in reversed(self._look.history):
@@ -384,7 +384,7 @@ class RunSteps:
     # --- where it stands ---
 
     @property
-    def parked(self) -> bool:
+    def is_parked(self) -> bool:
         return self._questions.parked
 
     @property

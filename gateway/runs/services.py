@@ -14,8 +14,8 @@ from gateway.observe.standstill import Standstills
 from gateway.runs.budget import RunLimits
 from gateway.runs.history import JournalTails
 from gateway.runs.live_events import LiveEvents
+from gateway.runs.memory_views import MemoryViews
 from gateway.runs.outages import ModelOutages
-from gateway.runs.remembered import MemoryViews
 from gateway.runs.reset_policies import NEVER, ResetPolicies
 from sessions.clock import Clock, now_ms
 from sessions.db import Database

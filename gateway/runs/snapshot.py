@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from gateway.runs.farewell import is_farewell, with_request
 from gateway.runs.history import JournalTails
-from gateway.runs.remembered import MemoryViews, Remembered
+from gateway.runs.memory_views import MemoryViews, Remembered
 from sessions import memory, runs, spending, store
 from sessions.records import Message, Run, RunKind, Session
 from sessions.runs import farewells

@@ -71,7 +71,7 @@ class StatelessSteps:
 
     # --- looking ---
 
-    async def look(self) -> Situation:
+    async def situation(self) -> Situation:
         return Situation(calls=tuple(self._calls), limit=await self._limit_reached())
 
     async def _limit_reached(self) -> str | None:
@@ -133,7 +133,7 @@ class StatelessSteps:
         )
         await self._house.database.write(spending.add, self._day(), usage.input_tokens, usage.output_tokens)
 
-    async def answered(self, answer: Answer) -> None:
+    async def commit_answer(self, answer: Answer) -> None:
         calls = [call.as_sent() for call in answer.tool_calls]
         self._said = answer
         self._transcript.append({"role": "assistant", "content": answer.text or None, "tool_calls": calls})
@@ -150,7 +150,7 @@ class StatelessSteps:
     async def end_over_budget(self, limit: str) -> None:
         self._given = Answer(text=say("budget.run", limit=limit), finish_reason="length")
 
-    async def hand_over(self) -> None:
+    async def hand_over_calls(self) -> None:
         left = {call.tool_call_id for call in self._calls}
         calls = tuple(call for call in self._said.tool_calls if call.id in left)
         self._given = replace(self._said, tool_calls=calls, finish_reason="tool_calls")
@@ -193,7 +193,7 @@ class StatelessSteps:
         )
 
     @property
-    def parked(self) -> bool:
+    def is_parked(self) -> bool:
         return False
 
     @property

@@ -30,7 +30,7 @@ from sessions.topics import Topic, Touch, ids_of
 log = get_logger(__name__)
 
 KEEP_ALIVE_SECONDS = 10
-LOOK_AROUND_SECONDS = 1.0
+POLL_SECONDS = 1.0
 DRAIN_SECONDS = 10
 
 
@@ -55,7 +55,7 @@ class Worker:
         unlisten = self._house.database.listen(self._hear)
         try:
             async with asyncio.TaskGroup() as group:
-                beside = (self._keep_alive(), self._look_around(), self._house.standstills.run())
+                beside = (self._keep_alive(), self._poll(), self._house.standstills.run())
                 extras = [group.create_task(work) for work in beside]
                 await self._take_runs(group)
                 for extra in extras:
@@ -81,10 +81,10 @@ class Worker:
             try:
                 return await self._dispatch.claim()
             except DatabaseUnavailable:  # whoever watches the database tells of it; the message is still there
-                await asyncio.sleep(LOOK_AROUND_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
             except Exception as error:  # noqa: BLE001  # nor does any other failure end the worker
                 log.warning("run.not_claimed", error=str(error))
-                await asyncio.sleep(LOOK_AROUND_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
 
     async def drain(self, seconds: float = DRAIN_SECONDS) -> None:
         """Take nothing more; let each run reach the end of its step, then give it back. May be called again."""
@@ -102,7 +102,7 @@ class Worker:
     async def _drive(self, run: Run) -> None:
         work = RunSteps(self._house, run, draining=lambda: self._draining)
         unfinished = False
-        self._house.live.tell(LiveEvent(run.id, "begun", run=run))
+        self._house.live.publish(LiveEvent(run.id, "begun", run=run))
         try:
             unfinished = await self._advance(run, work) is LoopEnd.DRAINED
         except LeaseLost:
@@ -119,7 +119,7 @@ class Worker:
         finally:
             self._active.pop(run.id, None)
             self._warm_up()
-            self._house.live.tell(LiveEvent(run.id, "ended"))
+            self._house.live.publish(LiveEvent(run.id, "ended"))
             await self._dispatch.release(run)
             if unfinished:
                 await self._quietly("run.not_given_back", lambda: self._dispatch.give_back(run))
@@ -218,10 +218,10 @@ class Worker:
             await asyncio.sleep(KEEP_ALIVE_SECONDS)
             await self._quietly("lease.not_renewed", lambda: self._dispatch.keep_alive(list(self._active)))
 
-    async def _look_around(self) -> None:
+    async def _poll(self) -> None:
         while True:
-            await self._quietly("inbox.not_looked_at", self._dispatch.look_around)
-            await asyncio.sleep(LOOK_AROUND_SECONDS)
+            await self._quietly("inbox.not_looked_at", self._dispatch.poll)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _quietly(self, event: str, work: Callable[[], Awaitable[None]]) -> None:
         try:

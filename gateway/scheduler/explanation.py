@@ -1,4 +1,4 @@
-"""Why and when sessions are reset, for people who ask: one session, or all that a policy would reset now."""
+"""Explains why and when sessions are reset: one session, or all that a policy would reset now."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -123,7 +123,7 @@ def _options(conn: Connection, job: Job) -> CallOptions:
 def _tell_owner(conn: Connection, job: Job, platforms: Collection[str], now: int) -> None:
     """One line after the third failure in a row, and no more until it has worked again."""
     route = owner_route(conn, platforms)
-    if jobs.tell(conn, job.id) and route is not None:
+    if jobs.mark_owner_told(conn, job.id) and route is not None:
         error = (job.last_error or "unknown").rstrip(".")
         _put(conn, job, route, say("job.failed_thrice", name=job.name, error=error), now, f"failed:{now}")
 

@@ -1,4 +1,4 @@
-"""The one importer of APScheduler, and it is used as a clock only: functions that are called again and again.
+"""Calls functions again and again, by APScheduler, of which this is the one importer.
 
 What was found by trying it: a tick that comes late is dropped after a second unless `misfire_grace_time` is None, and its shutdown cancels
 coroutines that are at work. So here every tick is a task of ours, which ends before the clock is gone.

@@ -1,5 +1,4 @@
-"""All texts that the gateway itself says in a chat, one catalogue for each language. The agent's answers are not
-here."""
+"""Loads the texts that the gateway itself says in a chat, one catalogue for each language."""
 
 import tomllib
 from functools import lru_cache

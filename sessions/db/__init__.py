@@ -6,9 +6,9 @@ from pathlib import Path
 
 from sqlalchemy import Connection, delete, insert, inspect, select, text
 
-from sessions.db.before_upgrade import keep_copy
 from sessions.db.engine import Backend, Database, Listener, touch
 from sessions.db.schema import HEAD, meta
+from sessions.db.upgrade_backup import keep_copy
 from sessions.errors import NewerSchema, Unusable
 
 __all__ = ["Database", "open_database", "open_to_read", "probe", "touch"]

@@ -30,12 +30,12 @@ _READERS = 4
 
 
 def touch(conn: Connection, topic: Topic, id: str) -> None:  # noqa: A002  # as in Touch
-    """Tells the listeners, after the commit, that this has changed."""
+    """Notes a change, of which listeners hear after the commit."""
     record_touch(conn, Touch(topic, id))
 
 
 def record_touch(conn: Connection, what: Touch) -> None:
-    """The same for a touch that says more than its topic and id."""
+    """Notes a change that says more than its topic and id."""
     conn.info.setdefault("touched", set()).add(what)
 
 
@@ -81,8 +81,8 @@ def _settle_all(outcomes: list[Outcome]) -> None:
         job.settle(result, error)
 
 
-def settle(outcomes: list[Outcome]) -> None:
-    """Wake each event loop once, however many of its functions were in the commit."""
+def resolve_futures(outcomes: list[Outcome]) -> None:
+    """Resolves the futures of one commit. Wakes each event loop once."""
     by_loop: dict[asyncio.AbstractEventLoop | None, list[Outcome]] = {}
     for outcome in outcomes:
         by_loop.setdefault(outcome[0].loop, []).append(outcome)
@@ -94,7 +94,7 @@ def settle(outcomes: list[Outcome]) -> None:
             loop.call_soon_threadsafe(_settle_all, some)
 
 
-def tell(listeners: list[Listener], touched: frozenset[Touch]) -> None:
+def notify_listeners(listeners: list[Listener], touched: frozenset[Touch]) -> None:
     if not touched:
         return
     for listener in tuple(listeners):
@@ -111,7 +111,7 @@ class Backend(Protocol):
     engine: Engine
 
     def explain(self, error: Exception, /) -> Exception:
-        """The error in our own words when it is about the state of the database, else the same."""
+        """Returns one of our own errors when the error is about the state of the database, else the same error."""
         ...
 
     def read(self) -> "contextlib.AbstractContextManager[Connection]": ...
@@ -126,14 +126,14 @@ class Backend(Protocol):
 
 
 class ReadsAndWrites(Protocol):
-    """What most of the house needs of a database."""
+    """The part of `Database` that most callers need."""
 
     async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Returns once it is on disk."""
+        """Runs the function in one transaction. Returns its result once it is on disk."""
         ...
 
     async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Sees one consistent state. Must not write."""
+        """Runs a function that must not write. It sees one consistent state."""
         ...
 
 
@@ -150,12 +150,14 @@ class Database(ReadsAndWrites):
         return self._backend.name
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Called after each commit, in the committing thread; it must be quick and must not raise. Returns how to stop."""
+        """Calls the listener after each commit, in the committing thread; it must be quick and must not raise. Returns a function that
+        stops it.
+        """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Returns once it is on disk."""
+        """Runs the function in one transaction. Returns its result once it is on disk."""
         job = QueuedWrite(lambda conn: work(conn, *args, **kwargs), asyncio.get_running_loop())
         self._backend.submit(job)
         with self._noting_trouble():
@@ -164,7 +166,7 @@ class Database(ReadsAndWrites):
         return result
 
     def write_now(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The same for a thread that may block."""
+        """As `write`, for a thread that may block."""
         job = QueuedWrite(lambda conn: work(conn, *args, **kwargs), None)
         self._backend.submit(job)
         with self._noting_trouble():
@@ -181,7 +183,7 @@ class Database(ReadsAndWrites):
             raise
 
     async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Sees one consistent state. Must not write."""
+        """Runs a function that must not write. It sees one consistent state."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, lambda: self.read_now(work, *args, **kwargs))
 
@@ -197,21 +199,21 @@ class Database(ReadsAndWrites):
                 raise explained from error
 
     def shrink(self) -> None:
-        """Give the pages that deletes have freed back to the disk. Blocks, in short transactions."""
+        """Returns the pages that deletes have freed to the disk. Blocks, in short transactions."""
         self._backend.shrink()
 
     def checkpoint(self) -> None:
-        """Move everything into the main file, so that no old version of a page stays in a log. Blocks."""
+        """Moves everything into the main file, so that no old version of a page stays in a log. Blocks."""
         self._backend.checkpoint()
 
     def close(self) -> None:
-        """Finish what waits, then let go of every file and connection."""
+        """Finishes what waits, then closes every file and connection."""
         self._readers.shutdown(wait=True)
         self._backend.close()
 
 
 class GroupCommit:
-    """One thread that takes every waiting function, runs them all and commits once."""
+    """Runs all waiting functions in one thread, and commits once for all of them."""
 
     def __init__(self, engine: Engine, explain: Callable[[Exception], Exception], listeners: list[Listener]) -> None:
         self._engine = engine
@@ -244,14 +246,14 @@ class GroupCommit:
             except BaseException as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it and the writer must go on
                 self._disconnect()
                 explained = self._explain(error) if isinstance(error, Exception) else error
-                settle([(job, None, explained) for job in batch])
+                resolve_futures([(job, None, explained) for job in batch])
             else:
-                tell(self._listeners, touched)
-                settle(outcomes)
+                notify_listeners(self._listeners, touched)
+                resolve_futures(outcomes)
         self._disconnect()
 
     def _connection(self) -> Connection:
-        """Kept from commit to commit, until something fails."""
+        """Returns the connection, which is kept until something fails."""
         if self._kept is None:
             self._kept = self._engine.connect()
         return self._kept
@@ -274,7 +276,7 @@ class GroupCommit:
             yield batch
 
     def _commit(self, batch: list[QueuedWrite[Any]]) -> tuple[list[Outcome], frozenset[Touch]]:
-        """Without savepoints first, since nearly always nothing fails; then, if something did, each in its own."""
+        """Runs the functions without savepoints, since nearly always nothing fails; if one fails, again with a savepoint for each."""
         conn = self._connection()
         try:
             return self._transaction(conn, lambda: [(job, job.run(conn), None) for job in batch])

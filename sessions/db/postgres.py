@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
-from sessions.db.engine import Listener, Outcome, QueuedWrite, settle, take_touched, tell
+from sessions.db.engine import Listener, Outcome, QueuedWrite, notify_listeners, resolve_futures, take_touched
 from sessions.db.schema import message_search, metadata
 from sessions.errors import DatabaseUnavailable, Unusable
 from sessions.topics import Touch
@@ -96,10 +96,10 @@ class Postgres:
         try:
             outcome, touched = self._transaction(job)
         except Exception as error:  # noqa: BLE001  # whoever waits must hear of it
-            settle([(job, None, self.explain(error))])
+            resolve_futures([(job, None, self.explain(error))])
             return
-        tell(self._listeners, touched)
-        settle([outcome])
+        notify_listeners(self._listeners, touched)
+        resolve_futures([outcome])
 
     def _transaction(self, job: QueuedWrite[Any]) -> tuple[Outcome, frozenset[Touch]]:
         for tries in range(1, _TRIES + 1):

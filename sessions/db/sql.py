@@ -1,4 +1,4 @@
-"""What SQLAlchemy leaves open: a typed parameter, an insert that finds doubles, and text that any database can hold."""
+"""SQL that SQLAlchemy lacks: typed parameters, inserts that ignore doubles, text that every database can store."""
 
 from functools import lru_cache
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""SQLite where nothing can be written, as on a read-only disk: no lock, no log, no upgrade."""
+"""Opens a SQLite file that cannot be written, as on a read-only disk: no lock, no log, no upgrade."""
 
 import contextlib
 import sqlite3
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import NullPool
 
 from sessions.db import sqlite
-from sessions.db.engine import QueuedWrite, settle
+from sessions.db.engine import QueuedWrite, resolve_futures
 from sessions.errors import ReadOnly, Unusable
 
 _ELSEWHERE = "Copy the home to a place that can be written, and name the copy with --home DIR."
@@ -47,7 +47,7 @@ class SqliteUnwritable:
             yield conn
 
     def submit(self, job: QueuedWrite[Any]) -> None:
-        settle([(job, None, ReadOnly(f"{self._path} cannot be written here. {_ELSEWHERE}"))])
+        resolve_futures([(job, None, ReadOnly(f"{self._path} cannot be written here. {_ELSEWHERE}"))])
 
     def shrink(self) -> None:
         """Nothing can be deleted here."""

@@ -1,6 +1,6 @@
 """Jobs: prompts that are run when their time has come, each slot once. Every function is one step of a transaction: `(conn, …)`."""
 
-from sessions.jobs.firing import Fired, begun, ended, fire, is_pending, opening_of, tell
+from sessions.jobs.firing import Fired, fire, is_pending, mark_ended, mark_owner_told, mark_started, opening_of
 from sessions.jobs.making import NewJob, change, create, new_job, pause, resume, run_soon
 from sessions.jobs.queries import due, get, listing, slots, to_tell, upcoming
 from sessions.jobs.records import Job, JobState, Slot, SlotOutcome, SlotStatus
@@ -14,15 +14,16 @@ __all__ = [
     "Slot",
     "SlotOutcome",
     "SlotStatus",
-    "begun",
     "change",
     "create",
     "due",
-    "ended",
     "fire",
     "get",
     "is_pending",
     "listing",
+    "mark_ended",
+    "mark_owner_told",
+    "mark_started",
     "new_job",
     "opening_of",
     "pause",
@@ -30,7 +31,6 @@ __all__ = [
     "resume",
     "run_soon",
     "slots",
-    "tell",
     "to_tell",
     "upcoming",
 ]

@@ -1,4 +1,4 @@
-"""Where a job's answers go."""
+"""Decides where a job's answers are sent."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -13,7 +13,7 @@ from sessions.records import Route
 
 
 def require_target(deliver: str, platforms: Collection[str]) -> str:
-    """`local` or `<platform>[:<chat>[:<thread>]]`, of a platform that is switched on. Raises Invalid."""
+    """Checks a target: `local` or `<platform>[:<chat>[:<thread>]]`, of a platform that is switched on. Raises Invalid."""
     platform, _, rest = deliver.partition(":")
     if deliver == LOCAL:
         return deliver
@@ -28,7 +28,7 @@ def require_target(deliver: str, platforms: Collection[str]) -> str:
 
 
 def target_of(conn: Connection, job: Job) -> Route | None:
-    """Where this job delivers to now; None: nowhere, or it is not known where."""
+    """Returns the route of this job's answers now; None: nowhere, or it is not known where."""
     if job.deliver == LOCAL:
         return None
     platform, _, rest = job.deliver.partition(":")
@@ -42,17 +42,17 @@ def target_of(conn: Connection, job: Job) -> Route | None:
 
 
 def deliver_to(route: Route) -> tuple[str, Route]:
-    """For a job that was made in a chat: this chat, as it is written and as it is reached."""
+    """Returns the target of a job that was made in a chat: as text, and as a route."""
     return _written(route), replace(route, reply_to=None)
 
 
 def owner_key(platform: str) -> str:
-    """Of the owner's own conversation there."""
+    """Returns the session key of the owner's conversation on this platform."""
     return str(SessionKey(agent="main", scope=platform, kind=ChatKind.DM))
 
 
 def owner_route(conn: Connection, platforms: Collection[str]) -> Route | None:
-    """Where the owner can be told something."""
+    """Returns a route by which the owner can be told something."""
     routes = (runs.last_route(conn, owner_key(platform)) for platform in sorted(platforms))
     return next((route for route in routes if route is not None), None)
 
@@ -67,7 +67,7 @@ def _written(route: Route) -> str:
 
 
 def _kind(conn: Connection, platform: str, chat: str) -> ChatKind:
-    """As we know the chat; else a guess, by which nothing but the pace is decided."""
+    """Returns the kind of the chat if it is known, else a guess, which decides about the pace only."""
     own = runs.last_route(conn, owner_key(platform))
     if own is not None and own.address.chat_id == chat:
         return ChatKind.DM

@@ -1,4 +1,4 @@
-"""A slot of a job becomes an inbox row. Unique rows decide, never a timer: of several that fire one slot, one does."""
+"""Fires a job: one slot becomes one inbox row. Unique rows decide, never a timer: of several processes that fire one slot, one does."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +43,9 @@ def fire(
     route: Route | None,
     options: CallOptions,
 ) -> Fired | None:
-    """Takes this slot of a job that was read before, and moves the job to the `following` one. None: somebody else has taken it."""
+    """Takes this slot of a job that was read before, and moves the job to the `following` one. Returns None when somebody else has taken
+    it.
+    """
     if not _take(conn, job, outcome, following):
         return None
     error = None
@@ -70,7 +72,7 @@ def fire(
 
 
 def _take(conn: Connection, job: Job, outcome: SlotOutcome, following: int | None) -> bool:
-    """Compare and set: the job is still at the slot at which it was read."""
+    """Moves the job on if it is still at the slot at which it was read (compare and set). Returns whether it was."""
     if outcome is SlotOutcome.MANUAL:
         wanted = jobs.c.id == job.id, jobs.c.run_soon_at == job.run_soon_at
         return conn.execute(update(jobs).where(*wanted).values(run_soon_at=None)).rowcount == 1
@@ -99,7 +101,7 @@ def _queue(conn: Connection, job: Job, slot: int, now: int, *, route: Route | No
 
 
 def is_pending(conn: Connection, job_id: str) -> bool:
-    """Whether a slot of this job waits for its run, or its run is not over. A slot whose session was deleted counts no more."""
+    """Returns whether a slot of this job waits for its run, or its run is not over. A slot whose session was deleted does not count."""
     waits = exists().where(inbox_table.c.dedup_key == job_slots.c.dedup_key, inbox_table.c.outcome.is_(None))
     works = exists().where(runs.c.id == job_slots.c.run_id, runs.c.status.in_((RunStatus.RUNNING, RunStatus.WAITING)))
     mine = job_slots.c.job_id == job_id, job_slots.c.status.in_(OPEN), or_(waits, works)
@@ -110,26 +112,26 @@ _OF_ROW = select(job_slots.c.job_id).where(job_slots.c.dedup_key == param("dedup
 
 
 def opening_of(conn: Connection, dedup_key: str) -> Job | None:
-    """The job that an inbox row belongs to; None: it was deleted."""
+    """Returns the job that an inbox row belongs to; None: it was deleted."""
     job_id = conn.scalar(_OF_ROW, {"dedup": dedup_key})
     return None if job_id is None else find(conn, job_id)
 
 
-def begun(conn: Connection, dedup_key: str, run_id: str, now: int) -> None:
-    """The slot's run has started."""
+def mark_started(conn: Connection, dedup_key: str, run_id: str, now: int) -> None:
+    """Notes that the slot's run has started."""
     started = update(job_slots).where(job_slots.c.dedup_key == dedup_key)
     conn.execute(started.values(status=SlotStatus.RUNNING, run_id=run_id, started_at=now))
 
 
-def tell(conn: Connection, job_id: str) -> bool:
-    """The owner is told now that it keeps failing. False: that was done."""
+def mark_owner_told(conn: Connection, job_id: str) -> bool:
+    """Notes that the owner is told of the failures. Returns False when that was done before."""
     return conn.execute(update(jobs).where(jobs.c.id == job_id, ~jobs.c.told).values(told=True)).rowcount == 1
 
 
-def ended(
+def mark_ended(
     conn: Connection, run: Run, status: RunStatus, now: int, *, reason: StopReason | None, error: str | None
 ) -> None:
-    """The slot's run is over. After failures in a row the job rests, longer each time."""
+    """Notes that the slot's run is over. After failures in a row the job rests, longer each time."""
     is_cancelled = reason is StopReason.CANCELLED
     became = SlotStatus.CANCELLED if is_cancelled else SlotStatus.OK
     became = SlotStatus.ERROR if status is RunStatus.ERROR else became

@@ -1,4 +1,4 @@
-"""Jobs are made and changed. What people write is checked before the transaction."""
+"""Creates and changes jobs. What people write is checked before the transaction."""
 
 import secrets
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ def new_job(
     deployment: str | None = None,
     thread_id: str | None = None,
 ) -> NewJob:
-    """Raises Invalid with a sentence that says what to write instead."""
+    """Returns the checked job. Raises Invalid with a sentence that says what to write instead."""
     name, prompt = name.strip(), prompt.strip()
     if not name or len(name) > MAX_NAME:
         raise Invalid(f"A job's name has 1 to {MAX_NAME} characters; this one has {len(name)}.")
@@ -78,14 +78,14 @@ def new_job(
 
 
 def require_repeat(repeat: int | None, schedule: Schedule) -> int | None:
-    """A one-shot runs once, whatever is said."""
+    """Returns how often the job runs; a one-shot runs once, whatever is said."""
     if repeat is not None and repeat < 1:
         raise Invalid("repeat says how often the job runs: 1 or more; without it, for ever.")
     return 1 if schedule.kind is ScheduleKind.ONCE else repeat
 
 
 def create(conn: Connection, new: NewJob, *, made_by: str | None = None) -> Job:
-    """`made_by` recognises a repeated call."""
+    """Inserts the job and returns it. `made_by` recognises a repeated call."""
     own_key = str(SessionKey.job(new.id))
     moments = Moments(schedule=new.schedule, timezone=new.timezone, since=new.created_at)
     values = {
@@ -114,7 +114,7 @@ def create(conn: Connection, new: NewJob, *, made_by: str | None = None) -> Job:
 
 
 def change(conn: Connection, job_id: str, values: Mapping[str, Any], now: int) -> Job:
-    """Columns of the job. With another schedule or time zone its next slot is another one, and a finished job goes on."""
+    """Changes columns of the job. Another schedule or time zone gives it another next slot, and a finished job goes on."""
     job = get(conn, job_id)
     changed = dict(values)
     if "schedule" in changed or "timezone" in changed:
@@ -139,7 +139,7 @@ def pause(conn: Connection, job_id: str) -> Job:
 
 
 def resume(conn: Connection, job_id: str, now: int) -> Job:
-    """What came while it was paused is not made up. Raises Invalid for a job with no slot to come."""
+    """Resumes a paused job; what came while it was paused is not made up. Raises Invalid for a job with no slot to come."""
     job = get(conn, job_id)
     if job.state is JobState.SCHEDULED:
         return job
@@ -159,7 +159,7 @@ def resume(conn: Connection, job_id: str, now: int) -> Job:
 
 
 def run_soon(conn: Connection, job_id: str, now: int) -> Job:
-    """The next tick runs it, also a job that is paused or finished."""
+    """Lets the next tick run it, also a job that is paused or finished."""
     get(conn, job_id)
     conn.execute(update(jobs).where(jobs.c.id == job_id).values(run_soon_at=now))
     return replace(get(conn, job_id), run_soon_at=now)

@@ -1,4 +1,4 @@
-"""Looking jobs up."""
+"""Queries for jobs: by id, due, failing, listed."""
 
 from sqlalchemy import Connection, or_, select
 
@@ -24,7 +24,7 @@ def find(conn: Connection, job_id: str) -> Job | None:
 
 
 def listing(conn: Connection, *, include_disabled: bool = True, ns: str | None = None) -> list[Job]:
-    """Oldest first. `ns`: those that were made in this namespace."""
+    """Returns jobs, the oldest first. `ns`: those that were made in this namespace."""
     query = select(jobs).order_by(jobs.c.created_at, jobs.c.id)
     if not include_disabled:
         query = query.where(jobs.c.enabled)
@@ -42,7 +42,7 @@ _DUE = (
 
 
 def due(conn: Connection, now: int, limit: int) -> list[Job]:
-    """Jobs with a slot that has come, or that somebody wants to run now. Those that rest after a failure wait."""
+    """Returns jobs whose slot has come, or that somebody wants to run now; not those that rest after a failure."""
     found = [Job.from_row(row) for row in conn.execute(_DUE, {"now": now, "most": limit}).mappings()]
     return [job for job in found if job.run_soon_at is not None or (job.not_before or 0) <= now]
 
@@ -54,7 +54,7 @@ def upcoming(conn: Connection, *, limit: int) -> list[Job]:
 
 
 def to_tell(conn: Connection) -> list[Job]:
-    """Jobs that have failed three times in a row, and nobody has been told."""
+    """Returns jobs that have failed three times in a row, and of which nobody was told."""
     return [Job.from_row(row) for row in conn.execute(select(jobs).where(JOB_FAILING)).mappings()]
 
 

@@ -1,4 +1,4 @@
-"""A job is deleted. Its conversation stays, as any other does."""
+"""Deletes a job. Its conversation stays, as any other does."""
 
 from sqlalchemy import Connection, delete, select
 
@@ -8,7 +8,7 @@ from sessions.jobs.records import Job
 
 
 def remove(conn: Connection, job_id: str) -> Job:
-    """Raises NotFound. What waits for its run is taken back; a run that is at work ends as it would."""
+    """Deletes the job. What waits for its run is withdrawn; a run at work ends as it would. Raises NotFound."""
     job = get(conn, job_id)
     keys = select(job_slots.c.dedup_key).where(job_slots.c.job_id == job_id)
     conn.execute(delete(inbox).where(inbox.c.dedup_key.in_(keys), inbox.c.outcome.is_(None), inbox.c.run_id.is_(None)))

@@ -1,5 +1,6 @@
-"""What people had removed must not come back with the next fold, and no word of it may stay. So only marks of it are kept: keyed hashes
-of its stems, so short that many words share each."""
+"""Keeps marks of notes that people had removed, so that no fold brings them back. A mark is a keyed hash of a note's stems, so short that
+many words share it: no word of the note stays.
+"""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Memory goes with what it is from: a session, the last words of one, a namespace."""
+"""Removes memory together with what it was made from: a session, its last messages, a namespace."""
 
 from sqlalchemy import Connection, delete, select, update
 

@@ -5,7 +5,6 @@ tail and doing the next thing.
 """
 
 from sessions.runs.admission import accept, open_session, source_of, start_again
-from sessions.runs.asleep import is_asleep, sleep, wake, wake_all
 from sessions.runs.claims import claim, claim_farewell, keep_alive, release
 from sessions.runs.endings import fail, finish, hand_over, keep_stopped, stop
 from sessions.runs.journal import GONE_ON, handed_over, has_unread, open_calls
@@ -23,6 +22,7 @@ from sessions.runs.queries import (
     last_route,
 )
 from sessions.runs.routes import same_place
+from sessions.runs.sleeping import is_asleep, sleep, wake, wake_all
 from sessions.runs.steps import answered, fold, tool_done, tool_started
 from sessions.runs.types import MAX_TAKEOVERS, Accepted, ModelAnswer, Opening
 from sessions.runs.waiting import answer, card_names, held_up, may_answer, park, remind, unanswered

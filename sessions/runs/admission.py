@@ -1,4 +1,4 @@
-"""What comes in becomes a run, joins one, or answers one."""
+"""Admits a message: it starts a run, joins the active one, or answers the question that this waits with."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def source_of(key: SessionKey) -> str:
 
 
 def open_session(conn: Connection, key: SessionKey, opening: Opening, now: int) -> Session:
-    """The active session of this key, or a new one."""
+    """Returns the active session of this key, or a new one."""
     session_key = str(key)
     inbox.serialize(conn, session_key)  # two at once must not both open one
     found = store.active(conn, session_key)
@@ -45,13 +45,17 @@ def open_session(conn: Connection, key: SessionKey, opening: Opening, now: int) 
 
 
 def _id_in(conn: Connection, key: SessionKey) -> str | None:
-    """The key of a terminal's session holds its id; after /new the next one of this key needs an id of its own."""
+    """Returns the session id that a terminal's key holds, unless a session of it exists: after /new the next one of this key needs
+    another id.
+    """
     own_id = key.chat_id if key.scope == Source.CLI else None
     return own_id if own_id is not None and not store.exists(conn, own_id) else None
 
 
 def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accepted:
-    """A message is here for good once this has committed. It starts a run, joins the active one, or answers what that waits for."""
+    """Stores a message, which is safe once this has committed. It starts a run, joins the active one, or answers the question that this
+    waits with.
+    """
     inbox.serialize(conn, new.session_key)
     current = active(conn, new.session_key)
     starts = ids.new_id("run") if current is None and new.mode is InboxMode.FOLD else None
@@ -118,7 +122,7 @@ def start(
 
 
 def start_again(conn: Connection, session: Session, opening: Opening, route: Route | None, now: int) -> Run:
-    """A run over what the session holds already, without a new message. The key must have no active run."""
+    """Starts a run over what the session holds already, without a new message. The key must have no active run."""
     run = start(conn, session, opening, route, opening.options, now)
     touch(conn, Topic.INBOX, session.session_key)
     return run

@@ -1,4 +1,4 @@
-"""Who works on a run: a lease that runs out and a fence that only grows."""
+"""Claims runs for a worker: a lease that runs out, and a fence that grows with every claim."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,7 +66,7 @@ def _is_suspect_at_work(conn: Connection, but: str, now: int) -> bool:
 
 
 def _away(run: Run, now: int, lease_ms: int) -> int:
-    """Since its last sign of life, of one that was begun and was not put aside."""
+    """Returns since when a run that was begun, and was not put aside, has given no sign of life."""
     if run.fence == 0 or run.away_since is not None:
         return 0
     seen = run.updated_at if run.lease_until is None else run.lease_until - lease_ms
@@ -93,7 +93,7 @@ def _start_for_oldest(conn: Connection, session_key: str, opening: Opening, now:
     run = start(conn, session, opening, first.route, opening.options.over(first.body.options), now)
     inbox.assign(conn, first.id, run.id)
     if kind is RunKind.JOB:
-        jobs.begun(conn, first.dedup_key, run.id, now)
+        jobs.mark_started(conn, first.dedup_key, run.id, now)
     record_touch(conn, RunStarted.by(first.dedup_key, run.id))
     return run
 
@@ -105,7 +105,7 @@ def _kind_of_run(row: InboxRow, opening: Opening) -> RunKind:
 
 
 def claim_farewell(conn: Connection, run_id: str, owner: str, now: int, *, lease_ms: int) -> Run | None:
-    """The same for a farewell, which belongs to a session and leaves the key's own run alone."""
+    """Claims a farewell, which belongs to a session and leaves the key's own run alone."""
     current = find(conn, run_id)
     if current is None or current.status is not RunStatus.RUNNING or _is_held(current, owner, now):
         return None
@@ -125,7 +125,7 @@ def keep_alive(conn: Connection, run_ids: Sequence[str], owner: str, now: int, *
 
 
 def release(conn: Connection, run_id: str, fence: int) -> None:
-    """Give it back unfinished, at a step's end; whoever comes next goes on at once and it counts as no takeover."""
+    """Gives the run back unfinished, at a step's end: the next worker continues at once, and it counts as no takeover."""
     conn.execute(
         update(runs)
         .where(runs.c.id == run_id, runs.c.fence == fence, runs.c.status == RunStatus.RUNNING)

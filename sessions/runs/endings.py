@@ -1,4 +1,4 @@
-"""How a run ends: with an answer, an error, or because somebody stopped it."""
+"""Ends runs: with an answer, with an error, or because somebody stopped them."""
 
 from sqlalchemy import Connection, select, update
 
@@ -62,7 +62,7 @@ def finish(
 
 
 def _note(conn: Connection, run: Run, *, error_code: str | None = None, withheld: bool = False) -> None:
-    """How it went, for callers: `Run.from_row` finds it beside the options."""
+    """Stores how the run went, for callers: `Run.from_row` finds it beside the options."""
     noted = {name: value for name, value in {"error_code": error_code, "withheld": withheld}.items() if value}
     options = store.dump(run.options.to_stored() | noted)
     conn.execute(update(runs).where(runs.c.id == run.id).values(options=options))
@@ -74,7 +74,7 @@ def _reply(conn: Connection, run: Run, reply: OutboxBody, now: int, *, dedup_key
 
 
 def hand_over(conn: Connection, run: Run, now: int) -> None:
-    """The answer asks for tools of the caller: the run is over, and the calls stay open for the caller's next request."""
+    """Ends a run whose answer asks for tools of the caller. The calls stay open for the caller's next request."""
     own(conn, run, now)
     _end(conn, run, RunStatus.COMPLETED, now, reason=StopReason.DONE)
 
@@ -88,7 +88,7 @@ def fail(
     notice: OutboxBody | None = None,
     code: str | None = None,
 ) -> None:
-    """The run ends in error, with a line in the chat. What was said stays; the transcript stays valid. `code`: for callers."""
+    """Ends the run in error, with a line in the chat. What was said stays; the transcript stays valid. `code`: for callers."""
     inbox.serialize(conn, run.session_key)
     own(conn, run, now)
     take_in(conn, run, foldable(conn, run), now)
@@ -101,7 +101,9 @@ def fail(
 
 
 def stop(conn: Connection, run_id: str, now: int) -> bool:
-    """End it at once, whoever works on it: their next write fails. What is unread stays in the conversation. False: it was over."""
+    """Ends the run at once, whoever works on it: their next write fails. Unread messages stay in the conversation. Returns False when it
+    was over.
+    """
     session_key = get(conn, run_id).session_key
     inbox.serialize(conn, session_key)
     run = get(conn, run_id)
@@ -168,7 +170,7 @@ def _end(
     tell_status(conn, run, status, now, error=error)
     touch(conn, Topic.RUN, run.id)
     if run.kind is RunKind.JOB:
-        jobs.ended(conn, run, status, now, reason=reason, error=error)
+        jobs.mark_ended(conn, run, status, now, reason=reason, error=error)
     if run.kind is RunKind.FAREWELL:
         farewells.release(conn, run)
     if inbox.count_unread(conn, run.session_key):  # the next one of this key may start

@@ -30,7 +30,7 @@ IS_UNSAVED = exists().where(
 
 
 def begin(conn: Connection, session: Session, now: int) -> Run | None:
-    """The farewell that is under way, or a new one if there is something to save; else None."""
+    """Returns the farewell that is under way, or a new one if there is something to save; else None."""
     current = under_way(conn, session.id)
     if current is not None:
         return current
@@ -42,7 +42,7 @@ def begin(conn: Connection, session: Session, now: int) -> Run | None:
 
 
 def begin_all(conn: Connection, wanted: Mapping[str, str], now: int) -> None:
-    """One for each of these sessions (id → key), which must have none under way."""
+    """Starts a farewell for each of these sessions (id → key), which must have none under way."""
     rows: list[dict[str, Any]] = [
         {
             "id": ids.new_id("run"),
@@ -70,13 +70,13 @@ def under_way(conn: Connection, session_id: str) -> Run | None:
 
 
 def under_way_in(conn: Connection, session_ids: Collection[str]) -> dict[str, int]:
-    """Session → when its farewell began, of those whose farewell is not over."""
+    """Returns session → when its farewell began, of those whose farewell is not over."""
     query = select(runs.c.session_id, runs.c.created_at).where(RUN_FAREWELL, runs.c.session_id.in_(session_ids))
     return {row.session_id: row.created_at for row in conn.execute(query)}
 
 
 def holds_up(conn: Connection, session_id: str, now: int) -> bool:
-    """Whether it is worth waiting for the farewell of this session: it goes on, and its model is not away."""
+    """Returns whether to wait for the farewell of this session: it goes on, and its model is not away."""
     run = under_way(conn, session_id)
     return run is not None and is_time(run.wake_at, now)
 
@@ -85,13 +85,13 @@ _DUE = select(runs.c.id, runs.c.session_key, runs.c.wake_at).where(RUN_FAREWELL)
 
 
 def due(conn: Connection, now: int, limit: int) -> list[tuple[str, str]]:
-    """Run and session key of the oldest farewells that could go on now."""
+    """Returns run and session key of the oldest farewells that could go on now."""
     found = [(row.id, row.session_key) for row in conn.execute(_DUE) if is_time(row.wake_at, now)]
     return found[:limit]
 
 
 def owed(conn: Connection, session_key: str | None = None) -> list[Run]:
-    """Farewells of sessions that have ended already."""
+    """Returns farewells of sessions that have ended already."""
     query = select(runs).join(sessions, sessions.c.id == runs.c.session_id).where(RUN_FAREWELL)
     query = query.where(sessions.c.ended_at.is_not(None)).order_by(runs.c.created_at)
     if session_key is not None:
@@ -100,14 +100,14 @@ def owed(conn: Connection, session_key: str | None = None) -> list[Run]:
 
 
 def is_saved(conn: Connection, session_id: str) -> bool:
-    """Whether the last farewell of the session was given to its end."""
+    """Returns whether the last farewell of the session was given to its end."""
     mine = and_(runs.c.session_id == session_id, runs.c.kind == RunKind.FAREWELL)
     query = select(runs.c.stop_reason).where(mine).order_by(runs.c.created_at.desc()).limit(1)
     return conn.scalar(query) == StopReason.DONE
 
 
 def release(conn: Connection, farewell: Run) -> None:
-    """Whoever waits for this farewell goes on: it is over, or its model is away."""
+    """Lets whoever waits for this farewell go on: it is over, or its model is away."""
     waiting = active(conn, farewell.session_key)
     if waiting is None or waiting.fence or waiting.wake_at is None or waiting.session_id == farewell.session_id:
         return

@@ -1,4 +1,4 @@
-"""What the transitions are made of: the fence, the unread, the rows of tool calls, the counters. Not for other packages."""
+"""Helpers of the run transitions: the fence, unread messages, rows of tool calls, counters. Not for other packages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,14 +27,14 @@ _OWN = (
 
 
 def own(conn: Connection, run: Run, now: int) -> None:
-    """Go on only while this claim of the run counts, and keep how long it was worked on: whoever works on it measures that."""
+    """Checks the fence of this claim and stores how long the run was worked on. Raises LeaseLost."""
     values = {"run": run.id, "held": run.fence, "now": now, "worked": run.worked_ms}
     if conn.execute(_OWN, values).rowcount != 1:
         raise LeaseLost(f"Run {run.id} was stopped or taken over.")
 
 
 def foldable(conn: Connection, run: Run) -> list[InboxRow]:
-    """What belongs to this run: the message that started it, and later ones of the same chat and thread."""
+    """Returns unread rows that belong to this run: the message that started it, and later ones of the same chat and thread."""
     if run.kind is RunKind.FAREWELL:
         return []
     waiting = inbox.unread(conn, run.session_key)
@@ -106,7 +106,7 @@ def handed_over(conn: Connection, session_id: str, *, run_id: str = "") -> list[
 
 
 def close_handed_over(conn: Connection, run: Run, sent: list[InboxMessage], now: int) -> list[InboxMessage]:
-    """The caller's results go to the calls that wait for them, a note to those it says nothing about. Returns what else it sent."""
+    """Stores the caller's results for the calls that wait for them, and a note for calls without one. Returns what else the caller sent."""
     if run.kind is RunKind.FAREWELL:
         return sent
     results = {message.tool_call_id: message.content for message in sent if message.role is Role.TOOL}
@@ -153,7 +153,7 @@ _STEP = (
 
 
 def take_step(conn: Connection, run: Run, step: int, said: ModelAnswer, now: int) -> Run | None:
-    """Count this answer, and own the run like `own`. None: this step was committed before."""
+    """Counts this answer, and checks the fence as `own` does. Returns None when this step was committed before."""
     used = {"read": said.input_tokens, "written": said.output_tokens}
     held = {"run": run.id, "held": run.fence, "before": step, "now": now, "worked": run.worked_ms}
     row = conn.execute(_STEP, {**held, **used}).mappings().first()
@@ -178,7 +178,7 @@ def count_stopped(conn: Connection, run: Run, said: ModelAnswer) -> None:
 
 
 def note_answer(conn: Connection, run: Run, said: ModelAnswer, new: Sequence[NewMessage], now: int) -> None:
-    """The model's answer grows the journal, and the session's usage by what it has cost."""
+    """Appends the model's answer to the journal, and adds its tokens to the session's usage."""
     used = store.AnswerCost(input_tokens=said.input_tokens, output_tokens=said.output_tokens, model=said.model or None)
     store.append(conn, run.session_id, new, now, used=used)
 

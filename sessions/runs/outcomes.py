@@ -1,4 +1,4 @@
-"""What became of a call: its answer, a question to a human, or calls of the caller's own tools."""
+"""Reads what became of a call: its answer, a question to a human, or calls of the caller's own tools."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ _SAID = (
 
 
 def standing(conn: Connection, run_id: str, *, after_ask: int = 0) -> Standing:
-    """How the run stands for a caller that came after this ask. Raises NotFound."""
+    """Returns the state of the run for a caller that came after this ask. Raises NotFound."""
     run = get(conn, run_id)
     row = conn.execute(_ASKED, {"run": run_id, "after": after_ask}).mappings().first()
     if row is not None:
@@ -60,13 +60,13 @@ def _said(conn: Connection, run: Run) -> Message | None:
 
 
 def of_call(conn: Connection, dedup_key: str) -> tuple[str | None, int]:
-    """The run that a queued message has started or answered, if it is its turn yet, and the ask that it answered."""
+    """Returns the run that a queued message has started or answered, if its turn has come, and the ask that it answered."""
     row = inbox.by_dedup_key(conn, dedup_key)
     return (None, 0) if row is None else (row.run_id, row.body.ask or 0)
 
 
 def last_call(conn: Connection, session_key: str) -> InboxRow | None:
-    """What was said last on this key: the newest that waits, else what the newest run has taken in last."""
+    """Returns what was said last on this key: the newest message that waits, else what the newest run has taken in last."""
     waiting = inbox.unread(conn, session_key)
     if waiting:
         return waiting[-1]
@@ -92,7 +92,7 @@ _ASK_AT = (
 
 
 def words_of_steps(conn: Connection, run_id: str, *, after_ask: int = 0, steps: int | None = None) -> list[str]:
-    """What the agent has said in the first so many steps of the run (None: in all that are committed), after this ask."""
+    """Returns what the agent has said in the first so many steps of the run (None: in all that are committed), after this ask."""
     run = get(conn, run_id)
     asked_at = conn.scalar(_ASK_AT, {"session": run.session_id, "ask": after_ask}) or 0
     said = conn.execute(_WORDS, {"session": run.session_id, "run": run.id}).all()[:steps]

@@ -1,5 +1,6 @@
-"""What a chat is shown of a run before its answer is there: the message that it grows in, and a sign on those that were read meanwhile.
-It is kept by name, so that nothing of it stays behind when the process dies."""
+"""Stores what a chat is shown of a run before its answer: the id of the preview message and of the messages marked as read. After a crash
+the next process removes them.
+"""
 
 import json
 from collections.abc import Sequence
@@ -15,16 +16,18 @@ _KEEP_ALL = _KEEP.values(noted=param("read"))
 
 
 def keep_preview(conn: Connection, run_id: str, name: str | None) -> None:
-    """None: there is none any more, or it is the answer now."""
+    """Stores the id of the preview; None: there is none any more, or it is the answer now."""
     conn.execute(_KEEP, {"run": run_id, "name": name})
 
 
 def keep_shown(conn: Connection, run_id: str, preview: str | None, noted: Sequence[str]) -> None:
-    """`noted`: the messages that bear our sign."""
+    """Stores the preview, and the ids of the messages that were marked as read (`noted`)."""
     conn.execute(_KEEP_ALL, {"run": run_id, "name": preview, "read": json.dumps(list(noted)) if noted else None})
 
 
 def still_shown(conn: Connection) -> list[Run]:
-    """Those of which something may still be seen. Not where the answer is a dead letter: it may have taken the preview's place."""
+    """Returns runs of which a chat may still show something; not where the answer is undelivered, because it may have replaced the
+    preview.
+    """
     dead = exists().where(outbox.c.run_id == runs.c.id, outbox.c.state == OutState.DEAD)
     return [Run.from_row(row) for row in conn.execute(select(runs).where(RUN_SHOWN, ~dead)).mappings()]

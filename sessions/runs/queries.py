@@ -1,4 +1,4 @@
-"""Looking a run up."""
+"""Queries for runs: by id, the active one of a key, those in flight."""
 
 from dataclasses import replace
 
@@ -46,13 +46,14 @@ _RUNNING = (
 
 
 def in_flight(conn: Connection) -> list[str]:
-    """Keys with a run that works or sleeps, or with a message that nobody has taken up, the oldest first."""
+    """Returns keys with a run that works or sleeps, or with a message that no run has taken in, the oldest first."""
     running = [row.session_key for row in conn.execute(_RUNNING)]
     return list(dict.fromkeys([*running, *inbox.keys_with_unread(conn)]))
 
 
 def in_flight_now(conn: Connection, now: int) -> list[str]:
-    """Of those the keys that have something to do now: what a crash left, what came in meanwhile, what has slept enough.
+    """Returns those of these keys that have something to do now: what a crash left, what came in meanwhile, what has slept enough. Of the
+    runs that wait for a model, only the oldest tries it, and wakes the others.
 
     Of the runs that wait for a model, only the oldest looks whether it is back, and wakes the others.
     """
@@ -71,7 +72,7 @@ LONGEST_SLEEP_MS = 15 * 60_000
 
 
 def is_time(wake_at: int | None, now: int) -> bool:
-    """Whether a run that may wait until then may go on."""
+    """Returns whether a run that waits until `wake_at` may go on."""
     return wake_at is None or not now < wake_at <= now + LONGEST_SLEEP_MS
 
 
@@ -84,7 +85,7 @@ _LAST_ROUTE = (
 
 
 def last_route(conn: Connection, session_key: str) -> Route | None:
-    """Where the newest run of this key answers."""
+    """Returns the route of the newest run of this key."""
     found = conn.scalar(_LAST_ROUTE, {"key": session_key})
     return None if found is None else replace(Route.from_json(found), reply_to=None)
 
@@ -95,19 +96,19 @@ _IN_PLACE = select(runs.c.id).where(
 
 
 def answered_in(conn: Connection, session_key: str, address: Address) -> bool:
-    """Whether a run of this key has its answer in this chat and thread."""
+    """Returns whether a run of this key has its answer in this chat and thread."""
     place = f"{Route(address=address).to_json().removesuffix(' null]')} "
     return conn.execute(_IN_PLACE.limit(1), {"key": session_key, "place": place}).first() is not None
 
 
 def ended_since(conn: Connection, platform: str, since: int) -> list[Run]:
-    """The runs that ended or began to wait since then, and answer on this platform."""
+    """Returns the runs on this platform that ended or began to wait since then."""
     there = func.substr(runs.c.route, 1, len(platform) + 5) == f'["{platform}", '
     query = select(runs).where(there, runs.c.updated_at >= since, runs.c.status != RunStatus.RUNNING)
     return [Run.from_row(row) for row in conn.execute(query).mappings()]
 
 
 def counts(conn: Connection) -> dict[str, int]:
-    """Status → runs, of those that are not over."""
+    """Returns status → runs, of those that are not over."""
     query = select(runs.c.status, func.count()).where(or_(RUN_ACTIVE, RUN_RUNNING)).group_by(runs.c.status)
     return {row.status: row[1] for row in conn.execute(query)}

@@ -1,4 +1,4 @@
-"""Where a message comes from and an answer goes to."""
+"""Compares and resolves routes: where a message comes from and its answer goes to."""
 
 from sqlalchemy import Connection
 
@@ -7,7 +7,7 @@ from sessions.records import Route
 
 
 def same_place(conn: Connection, one: Route | None, other: Route | None) -> bool:
-    """The same chat and thread, under whichever of its ids; what has no chat at all is in one place too."""
+    """Returns whether two routes are the same chat and thread, under whichever ids. Two routes without a chat are the same place."""
     if one is None or other is None:
         return one is other
     if one.address == other.address:

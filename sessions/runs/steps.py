@@ -10,7 +10,7 @@ from sessions.runs.types import ModelAnswer
 
 
 def fold(conn: Connection, run: Run, now: int) -> int:
-    """Unread messages of this chat become user messages of this run, in order. Returns how many."""
+    """Makes unread messages of this chat user messages of this run, in order. Returns how many."""
     inbox.serialize(conn, run.session_key)
     rows = foldable(conn, run)
     if rows:
@@ -19,7 +19,8 @@ def fold(conn: Connection, run: Run, now: int) -> int:
 
 
 def answered(conn: Connection, run: Run, said: ModelAnswer, now: int, *, step: int) -> list[Message]:
-    """Commit an answer that goes on with tools: the assistant's message and its calls as rows that are still to be done.
+    """Commits an answer that goes on with tools: the assistant's message, and a pending row for each call. `step`: how many steps the run
+    had before. Returns the rows of the calls.
 
     `step` is the number of steps before this one. Returns the rows of the calls.
     """
@@ -52,7 +53,7 @@ def answered(conn: Connection, run: Run, said: ModelAnswer, now: int, *, step: i
 
 
 def tool_started(conn: Connection, run: Run, message_id: int, now: int) -> None:
-    """From here on a crash leaves it open whether the tool did its work."""
+    """Marks the call as started. After a crash it is unknown whether the tool did its work."""
     own(conn, run, now)
     conn.execute(update(messages).where(messages.c.id == message_id).values(state=MessageState.STARTED))
 
@@ -60,7 +61,7 @@ def tool_started(conn: Connection, run: Run, message_id: int, now: int) -> None:
 def tool_done(
     conn: Connection, run: Run, message_id: int, content: str, now: int, *, state: MessageState = MessageState.DONE
 ) -> None:
-    """The result is in the journal: this call is never executed again."""
+    """Commits the result: this call is never executed again."""
     own(conn, run, now)
     close_call(conn, run, message_id, content, now, state=state)
     conn.execute(update(runs).where(runs.c.id == run.id).values(attempts=0))

@@ -1,4 +1,4 @@
-"""The words of a run: what comes in at the door, what a model said, how a session is opened."""
+"""Types of the run transitions: how a session is opened, what a message became, what a model answered."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""A run that waits for a human: a row, no task, no lease."""
+"""Parks runs that wait for a human, and takes their answers: a parked run is a row, without a task and without a lease."""
 
 import json
 from collections.abc import Sequence
@@ -82,7 +82,9 @@ def answer(
     ask_id: int | None = None,
     approved: bool | None = None,
 ) -> bool:
-    """A human has answered. False when the run does not wait (any more), or for another ask. `approved`: see `asks.answer`."""
+    """Stores a human's answer and lets the run go on. Returns False when the run does not wait (any more), or for another ask.
+    `approved`: see `asks.answer`.
+    """
     session_key = get(conn, run_id).session_key
     inbox.serialize(conn, session_key)
     run = get(conn, run_id)
@@ -96,7 +98,7 @@ def answer(
 def answer_with_row(
     conn: Connection, run: Run, row_id: int, sent: Sequence[InboxMessage], dedup_key: str, now: int
 ) -> None:
-    """A message that came in while the run waits is the answer. Its files follow as a message of their own."""
+    """Takes a message that came in as the answer. Its files follow as a message of their own."""
     text = "\n".join(message.content for message in sent)
     ask_id = answer_waiting(conn, run, text or FILES, (sent[-1].sender or "") if sent else "", now)
     files = [replace(message, content=FILES) for message in sent if message.attachments]
@@ -108,7 +110,7 @@ def answer_with_row(
 
 
 def _answer_with_queued(conn: Connection, run: Run, now: int) -> None:
-    """A call that was queued behind this run is the next one, so it answers; otherwise it would wait for ever."""
+    """Takes the next queued call as the answer; it would wait for ever otherwise."""
     waiting = inbox.unread(conn, run.session_key)
     row = next((row for row in waiting if row.kind is InboxKind.MESSAGE and row.run_id is None), None)
     if row is not None and row.mode is InboxMode.QUEUE and same_place(conn, run.route, row.route):
@@ -116,7 +118,7 @@ def _answer_with_queued(conn: Connection, run: Run, now: int) -> None:
 
 
 def may_answer(conn: Connection, run: Run, route: Route | None) -> bool:
-    """Whether a message from there is the answer. Nobody approves by a word what they cannot have read yet."""
+    """Returns whether a message from there is the answer. Nobody approves by a word what they cannot have read yet."""
     if run.status is not RunStatus.WAITING or not same_place(conn, run.route, route):
         return False
     ask = asks.open_of(conn, run.id)
@@ -125,13 +127,13 @@ def may_answer(conn: Connection, run: Run, route: Route | None) -> bool:
 
 
 def held_up(conn: Connection, run: Run) -> list[InboxRow]:
-    """What came from other places, and is taken up when the run no longer waits."""
+    """Returns messages from other places, which are taken in when the run no longer waits."""
     unread = inbox.unread(conn, run.session_key)
     return [row for row in unread if row.route is not None and not same_place(conn, run.route, row.route)]
 
 
 def card_names(conn: Connection, run: Run, ask: Ask) -> list[str]:
-    """What the platform calls the messages that put this question, as far as they have arrived."""
+    """Returns the platform's ids of the messages of this question's card, as far as they have arrived."""
     key, dedup = _card_key(run, ask), outbox_table.c.dedup_key
     under = or_(dedup == key, and_(dedup >= f"{key}:", dedup < f"{key};"))
     found = conn.scalars(select(outbox_table.c.platform_ids).where(under, outbox_table.c.platform_ids.is_not(None)))
@@ -175,13 +177,13 @@ def _is_option(ask: Ask, answer: str) -> bool:
 
 
 def close_card(conn: Connection, run: Run, ask: Ask, now: int) -> None:
-    """Nobody can answer any more: in the chat the buttons go, however it came to that."""
+    """Puts the edit into the outbox that removes the card's buttons."""
     if ask.options:
         outbox.follow(conn, _card_key(run, ask), OutboxBody(closes=ask.id), now)
 
 
 def unanswered(conn: Connection, before: int) -> list[tuple[Run, Ask]]:
-    """What has waited since before that time, and was not put once more."""
+    """Returns the asks that have waited since before that time, and were not repeated."""
     waiting = select(runs.c.id).where(RUN_ACTIVE, runs.c.status == RunStatus.WAITING)
     key = asks_table.c.run_id + ":ask:" + cast(asks_table.c.id, Text) + _ONCE_MORE
     rows = conn.execute(
@@ -203,7 +205,7 @@ def remind(
     route: Route | None = None,
     why: str = "",
 ) -> None:
-    """Put it into the chat once more, once for each reason; not when it was answered in the meantime."""
+    """Sends the question again, once for each reason; not when it was answered in the meantime."""
     to, open_now = route or run.route, asks.open_of(conn, run.id)
     if to is not None and open_now is not None and open_now.id == ask.id:
         key = f"{_card_key(run, ask)}{f':{why}' if why else _ONCE_MORE}"

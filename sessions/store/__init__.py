@@ -13,7 +13,7 @@ from sessions.store.append import (
     settle,
     start,
 )
-from sessions.store.lifecycle import announced, announced_by, continue_in_child, end, reopen
+from sessions.store.lifecycle import announced_by, continue_in_child, end, mark_announced, reopen
 from sessions.store.queries import (
     JournalMark,
     active,
@@ -46,7 +46,6 @@ __all__ = [
     "JournalMark",
     "Stats",
     "active",
-    "announced",
     "announced_by",
     "append",
     "around",
@@ -65,6 +64,7 @@ __all__ = [
     "last_ended",
     "last_messages",
     "last_said",
+    "mark_announced",
     "message_in",
     "messages_after",
     "messages_of",

@@ -1,4 +1,4 @@
-"""A session begins, and its journal grows."""
+"""Starts sessions and appends messages to their journals."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ TITLE_LENGTH = 200
 
 
 def _first_open(session_id: Any) -> ScalarSelect[int]:
-    """The first tool result that is still to come."""
+    """Returns the id of the first tool result that is still to come."""
     return select(func.min(messages.c.id)).where(messages.c.session_id == session_id, MESSAGE_OPEN).scalar_subquery()
 
 
@@ -71,7 +71,7 @@ def start(
     parent: str | None = None,
     announces: str | None = None,
 ) -> Session:
-    """A new active session of this key. The key must have none. `announces`: the one before it, which was reset."""
+    """Inserts a new active session of this key, which must have none. `announces`: the session before it, which was reset."""
     new_id = session_id or ids.session_id(now)
     values = {
         "id": new_id,
@@ -101,8 +101,9 @@ def append(
     used: AnswerCost = _NOTHING,
     by_person: bool = True,
 ) -> list[int]:
-    """Add messages to the journal, in this order. Returns their ids, which only ever grow within a session. `by_person` False: what is
-    said in it is no sign that somebody is there."""
+    """Appends messages to the journal, in this order. Returns their ids, which only grow within a session. `by_person` False: they do not
+    count as a sign that somebody is there.
+    """
     if not new:
         return []
     if conn.dialect.name != "sqlite":
@@ -128,7 +129,7 @@ def append(
 
 
 def set_attachments(conn: Connection, message_id: int, content: str, attachments: Sequence[StoredFile]) -> None:
-    """Files that were only announced when the message came in are there now, and named in its text."""
+    """Stores the files of a message that were fetched after it came in, and its text that names them."""
     from sessions.db import search
 
     changed = {"content": content, "attachments": dump_files(attachments)}
@@ -141,14 +142,14 @@ def set_attachments(conn: Connection, message_id: int, content: str, attachments
 
 
 def count_used(conn: Connection, session_id: str, used: AnswerCost) -> None:
-    """What an answer has cost that is no row of its own."""
+    """Adds the cost of an answer that has no row of its own."""
     read, written = sessions.c.input_tokens + used.input_tokens, sessions.c.output_tokens + used.output_tokens
     changed = {"input_tokens": read, "output_tokens": written}
     conn.execute(update(sessions).where(sessions.c.id == session_id).values(changed))
 
 
 def rewrite(conn: Connection, message_id: int, content: str, *, token_count: int | None = None) -> None:
-    """Another text in the place of this message's."""
+    """Replaces the text of this message."""
     from sessions.db import search
 
     session_id = conn.scalar(select(messages.c.session_id).where(messages.c.id == message_id))
@@ -161,12 +162,12 @@ def rewrite(conn: Connection, message_id: int, content: str, *, token_count: int
 
 
 def count_rewrite(conn: Connection, session_id: str) -> None:
-    """Rows that count as settled were changed or removed: who has read them must read them again."""
+    """Notes that settled rows were changed or removed: who has read them must read them again."""
     conn.execute(update(sessions).where(sessions.c.id == session_id).values(rewrites=sessions.c.rewrites + 1))
 
 
 def settle(conn: Connection, session_id: str) -> None:
-    """Mark how far the journal will not change any more: up to the first tool result that is still to come."""
+    """Moves the mark up to which the journal does not change any more: up to the first tool result that is still to come."""
     newest_row = select(func.max(messages.c.id)).where(messages.c.session_id == session_id)
     settled = func.coalesce(_first_open(session_id) - 1, newest_row.scalar_subquery(), 0)
     conn.execute(update(sessions).where(sessions.c.id == session_id).values(settled_to=settled))
@@ -203,14 +204,14 @@ def dump_files(files: Sequence[StoredFile]) -> str | None:
 
 
 def rename(conn: Connection, session_id: str, title: str) -> str:
-    """Returns the title as it is kept: what is too long is cut. An empty one takes the title away."""
+    """Stores the title and returns it as it is kept: cut if it is too long. An empty one removes the title."""
     kept = title.strip()[:TITLE_LENGTH].rstrip()
     conn.execute(update(sessions).where(sessions.c.id == session_id).values(title=kept or None))
     return kept
 
 
 def choose_model(conn: Connection, session_id: str, model: str | None) -> None:
-    """The model that answers here from now on; None: the configured one."""
+    """Stores the model that answers here from now on; None: the configured one."""
     config = None if model is None else json.dumps({"model": model})
     conn.execute(
         update(sessions).where(sessions.c.id == session_id).values(model_config=config, model=model or sessions.c.model)

@@ -1,4 +1,4 @@
-"""A session ends, is gone back to, or continues in a child."""
+"""Ends sessions, reopens them, and continues them in a child."""
 
 from sqlalchemy import Connection, select, update
 
@@ -13,7 +13,7 @@ from sessions.topics import Topic
 
 
 def end(conn: Connection, session_id: str, reason: EndReason, now: int) -> bool:
-    """False when it had ended already."""
+    """Ends the session. Returns False when it had ended already."""
     ended = conn.execute(
         update(sessions)
         .where(sessions.c.id == session_id, sessions.c.ended_at.is_(None))
@@ -27,18 +27,18 @@ def end(conn: Connection, session_id: str, reason: EndReason, now: int) -> bool:
 
 
 def announced_by(conn: Connection, session_id: str) -> Session | None:
-    """The session before this one, if it was reset and nobody has been told yet."""
+    """Returns the session before this one, if it was reset and nobody was told yet."""
     former = conn.scalar(select(sessions.c.announces).where(sessions.c.id == session_id))
     return get(conn, former) if former is not None and exists(conn, former) else None
 
 
-def announced(conn: Connection, session_id: str) -> None:
-    """The chat has been told of the reset before this session."""
+def mark_announced(conn: Connection, session_id: str) -> None:
+    """Notes that the chat was told of the reset before this session."""
     conn.execute(update(sessions).where(sessions.c.id == session_id).values(announces=None))
 
 
 def reopen(conn: Connection, session: Session, now: int) -> Session:
-    """Go back to this conversation: its newest part is active again, the key's current session ends, and it counts as activity."""
+    """Reopens this conversation: its newest part is active again, the key's current session ends, and it counts as activity."""
     last = chain(conn, session)[-1]
     serialize(conn, last.session_key)
     current = active(conn, last.session_key)
@@ -52,7 +52,7 @@ def reopen(conn: Connection, session: Session, now: int) -> Session:
 
 
 def continue_in_child(conn: Connection, session: Session, now: int) -> Session:
-    """The conversation goes on in a new session with the same key; the parent stays readable and searchable."""
+    """Continues the conversation in a new session with the same key; the parent stays readable and searchable."""
     end(conn, session.id, EndReason.COMPRESSED, now)
     child = start(
         conn,

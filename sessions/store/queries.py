@@ -1,4 +1,4 @@
-"""Looking sessions and their messages up."""
+"""Queries for sessions and their messages."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def exists(conn: Connection, session_id: str) -> bool:
 
 
 def resolve(conn: Connection, prefix: str) -> Session:
-    """The session with this id or unique prefix of one. Raises NotFound or Ambiguous."""
+    """Returns the session with this id or unique prefix of one. Raises NotFound or Ambiguous."""
     query = select(sessions).where(sessions.c.id.startswith(prefix, autoescape=True)).order_by(sessions.c.id).limit(6)
     rows = conn.execute(query).mappings().all()
     if not rows or not prefix:
@@ -61,7 +61,7 @@ def last_ended(conn: Connection, key: str) -> Session | None:
 
 
 def around(conn: Connection, session_id: str, numbers: Iterable[int], room: int) -> list[int]:
-    """The ids of what was said around these messages, as much of it as `room` characters hold, in order."""
+    """Returns the ids of what was said around these messages, as much of it as `room` characters hold, in order."""
     from sessions.db.search import SAID
 
     query = select(messages.c.id, func.length(messages.c.content)).where(messages.c.session_id == session_id, SAID)
@@ -169,7 +169,7 @@ def matching(*, source: str | None = None, key: str | None = None) -> Iterable[C
 
 
 def chain(conn: Connection, session: Session) -> list[Session]:
-    """The whole conversation that this session is a part of, oldest first."""
+    """Returns all sessions of the conversation that this one is a part of, oldest first."""
     found = [session]
     while (parent := one(conn, sessions.c.id == found[0].parent_session_id)) is not None and parent not in found:
         found.insert(0, parent)
@@ -213,7 +213,9 @@ def last_messages(conn: Connection, session_id: str, limit: int, *, before: int 
 
 
 def user_text(conn: Connection, session_id: str, *, newest: bool) -> str | None:
-    """What the user said last, or what was answered first: in a group, things may have been overheard before that."""
+    """Returns what the user said last (or first: `newest` False). In a group, the first answered message, since others may have been
+    overheard before.
+    """
     mine = messages.c.session_id == session_id
     query = select(messages.c.content).where(mine, messages.c.role == Role.USER).order_by(messages.c.id.desc())
     if not newest:

@@ -1,4 +1,4 @@
-"""Rows are taken away: a whole session, or the last words of one."""
+"""Deletes rows of a whole session, or of its last messages."""
 
 import json
 
@@ -15,7 +15,9 @@ from sessions.topics import Topic
 
 
 def delete_session(conn: Connection, session_id: str) -> None:
-    """Every row that holds a word of it. Files and the traces in freed pages are `erase`'s business. Raises Busy while a run works on it."""
+    """Deletes every row that holds a word of it. Files and the traces in freed pages are `erase`'s business. Raises Busy while a run
+    works on it.
+    """
     from sessions import memory
     from sessions.db import search
 
@@ -43,10 +45,10 @@ def delete_session(conn: Connection, session_id: str) -> None:
 
 
 def take_back(conn: Connection, session_id: str, *, keep_question: bool = False) -> bool:
-    """Remove the last exchange: the last user message, unless it is to be answered again, and all that follows it. Where nothing was said
+    """Removes the last exchange: the last user message, unless it is to be answered again, and all that follows it. Where nothing was said
     yet since the session goes on from one that had grown too long, that of its parent.
 
-    False when there is none.
+    Returns False when there is none.
     """
     from sessions import memory
     from sessions.db import search
@@ -78,7 +80,7 @@ def _continued(conn: Connection, session_id: str) -> str | None:
 
 
 def recount(conn: Connection, session_id: str) -> None:
-    """Set the counters from the rows."""
+    """Sets the session's counters from its rows."""
     count = conn.scalar(select(func.count()).select_from(messages).where(messages.c.session_id == session_id))
     calls = conn.scalars(
         select(messages.c.tool_calls).where(messages.c.session_id == session_id, messages.c.tool_calls.is_not(None))

@@ -1,4 +1,4 @@
-"""How much there is."""
+"""Counts sessions and messages for `hermes sessions stats`."""
 
 from dataclasses import dataclass
 

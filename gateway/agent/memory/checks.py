@@ -1,4 +1,4 @@
-"""What a model claims to have found in messages, held against these messages. Pure.
+"""Checks what a model claims to have found in messages against these messages. Pure.
 
 Nothing that no message says becomes a note: where the model's sentence has a number or a name that is in none, the note becomes the
 message's own sentence.

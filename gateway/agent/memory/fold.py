@@ -1,4 +1,4 @@
-"""One fold, without any effect: what the model is asked, and what its answer says. Pure."""
+"""Builds the request of one fold and reads its answer. Pure."""
 
 import json
 from collections.abc import Iterator, Sequence

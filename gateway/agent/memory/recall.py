@@ -1,4 +1,6 @@
-"""What was said long ago and may matter now: lines in front of the new message, found by a search for its words. Nothing of it is stored."""
+"""Finds old messages and notes that may matter now, by a search for the words of the new message, and puts them as lines in front of it.
+Nothing of it is stored.
+"""
 
 from collections.abc import Callable, Sequence
 

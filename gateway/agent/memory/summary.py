@@ -1,4 +1,4 @@
-"""What an old conversation says about a question, by the fast model. Pure: the request only."""
+"""Builds the request that asks the fast model what an old conversation says about a question. Pure."""
 
 from collections.abc import Sequence
 

@@ -90,14 +90,14 @@ class ModelEndpoint:
         except openai.APIConnectionError as error:
             raise self._no_connection(error) from error
         except openai.APIError as error:  # an error in the middle of a stream
-            raise self.told(model, error.body) from error
+            raise self.error_in_answer(model, error.body) from error
         except UnicodeEncodeError as error:
             message = "The conversation holds characters that cannot be sent as UTF-8."
             raise CallFailed(message, RefusalKind.TRANSCRIPT) from error
         except ValueError as error:
             raise self.not_an_answer() from error
 
-    def told(self, model: str, body: object) -> CallFailed:
+    def error_in_answer(self, model: str, body: object) -> CallFailed:
         """An error inside an answer whose status was 200."""
         return self._refusal(model, code_in(body) or 503, body, {})
 
@@ -121,7 +121,7 @@ class ModelEndpoint:
     def _refusal(self, model: str, status: int, body: object, headers: Mapping[str, str]) -> CallFailed:
         return refusal(self._settings.host, model, self._settings.api_key, status, body, headers)
 
-    async def named_window(self, model: str) -> int | None:
+    async def reported_window(self, model: str) -> int | None:
         """The window of this model where the endpoint tells it, 0 where it does not. None: it could not be asked."""
         import openai
 

@@ -1,4 +1,4 @@
-"""One failed call to an endpoint: what it was, and the error that it becomes when nothing more can be done."""
+"""Describes one failed call to an endpoint, and makes the error that is raised when it cannot be repeated."""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -31,7 +31,7 @@ from gateway.agent.models.retry import Retries, RetryPolicy
 from gateway.agent.models.slow_start import NoPlace, SlowStart
 from gateway.agent.models.stream_reader import AnswerBuilder
 from gateway.agent.models.text_tool_calls import TextToolCallFilter, unfenced_json
-from gateway.agent.models.vision import brings_new, is_refused, not_taken, once_without
+from gateway.agent.models.vision import has_new_pictures, is_refused, pictures_refused, without_refused_pictures
 from gateway.agent.tokens import Tokens
 from gateway.observe.logging import get_logger
 from gateway.texts import say
@@ -106,7 +106,7 @@ class OpenAIModel:
     async def learn_window(self, model: str | None = None) -> None:
         """Ask the endpoint, once for each model, how large its window is. Never raises for what the endpoint does."""
         name = model or self.settings.name
-        if name not in self._named_windows and (named := await self._endpoint.named_window(name)) is not None:
+        if name not in self._named_windows and (named := await self._endpoint.reported_window(name)) is not None:
             self._named_windows[name] = named
 
     async def warm_up(self) -> None:
@@ -149,8 +149,8 @@ class OpenAIModel:
         """One model with its retries. Ends, because every refusal that is adapted to closes a gap for good."""
         quirks = self._quirks_of(model)
         while True:
-            if request.exact and Gap.PICTURES in quirks.gaps and brings_new(request.messages):
-                raise not_taken(self.settings.host, model)
+            if request.exact and Gap.PICTURES in quirks.gaps and has_new_pictures(request.messages):
+                raise pictures_refused(self.settings.host, model)
             body = quirks.shape(request, model, self.settings.max_output_tokens)
             started = self._patience.clock()
             try:
@@ -159,10 +159,10 @@ class OpenAIModel:
                 if trouble.verdict is RefusalKind.AGAIN:
                     self._start_of(model).failed()
                 adapted = quirks.learn(body, trouble.status, trouble.words)
-                if request.exact and is_refused(body, trouble.words) and brings_new(request.messages):
+                if request.exact and is_refused(body, trouble.words) and has_new_pictures(request.messages):
                     raise trouble.final() from trouble
                 if not adapted and trouble.verdict is RefusalKind.TRANSCRIPT and is_refused(body, trouble.words):
-                    request, adapted = once_without(request), True
+                    request, adapted = without_refused_pictures(request), True
                 outcome = CallOutcome.ADAPTED if adapted else trouble.outcome
                 self._observe(model, outcome, self._patience.clock() - started, None)
                 if not adapted:
@@ -276,7 +276,7 @@ class OpenAIModel:
             raise self._endpoint.not_an_answer()
         chunk = cast(JSON, found)
         if chunk.get("error"):
-            raise self._endpoint.told(body["model"], chunk["error"])
+            raise self._endpoint.error_in_answer(body["model"], chunk["error"])
         return chunk
 
     def _answer(self, body: JSON, request: ModelRequest, assembly: AnswerBuilder, fences: TextToolCallFilter) -> Answer:

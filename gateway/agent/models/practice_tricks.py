@@ -1,4 +1,4 @@
-"""What the practice model can be told to do with each tool, and the texts that it has ready."""
+"""What the practice model does with each tool, and its fixed texts."""
 
 import re
 from collections.abc import Callable, Collection

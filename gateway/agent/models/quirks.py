@@ -1,4 +1,4 @@
-"""What one model at one endpoint does not speak, learnt from its refusals, and requests shaped accordingly.
+"""Learns from refusals which fields one model at one endpoint does not take, and builds requests without them.
 
 Each gap costs one refused call, once. A refusal teaches only about a field that the refused request had, so learning ends.
 """

@@ -1,4 +1,4 @@
-"""What an endpoint means by an error. Pure: a status, a body's words and headers in, a verdict out."""
+"""Classifies an endpoint's error. Pure: takes status, body and headers, returns the kind of refusal."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How long to wait before asking an endpoint again, and when to stop."""
+"""Decides how long to wait before an endpoint is asked again, and when to stop."""
 
 import asyncio
 import random

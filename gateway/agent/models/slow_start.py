@@ -1,4 +1,4 @@
-"""How many calls one model is given at once after it was away: few at first, then twice as many every second."""
+"""Limits the calls to a model that was away: few at first, then twice as many every second."""
 
 import asyncio
 from collections import deque

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.agent.models.interface import JSON
-from gateway.agent.models.written_calls import MAY_OPEN, Offered, broken_call, calls_in, first_object, may_be_call
+from gateway.agent.models.json_tool_calls import MAY_OPEN, Offered, broken_call, calls_in, first_object, may_be_call
 
 _OPENING = re.compile(r"^[ \t]*```[ \t]*(?P<lang>\w*)[ \t]*\n|<tool_call>", re.MULTILINE)
 _MAYBE_OPENING = re.compile(

@@ -45,17 +45,17 @@ def without_pictures(messages: Sequence[JSON], why: str = BLIND) -> list[JSON]:
     return with_instructions([_in_words(each) if _has_picture(each) else each for each in messages], why)
 
 
-def brings_new(messages: Sequence[JSON]) -> bool:
+def has_new_pictures(messages: Sequence[JSON]) -> bool:
     """Whether the newest user message has pictures or files."""
     last = next((message for message in reversed(messages) if message["role"] == "user"), None)
     return last is not None and _has_picture(last)
 
 
-def not_taken(host: str, model: str) -> ModelRefused:
+def pictures_refused(host: str, model: str) -> ModelRefused:
     return ModelRefused(f"{model} at {host} takes no pictures.", status=400, about_transcript=True)
 
 
-def once_without(request: ModelRequest) -> ModelRequest:
+def without_refused_pictures(request: ModelRequest) -> ModelRequest:
     return replace(request, messages=without_pictures(request.messages, ONE_REFUSED))
 
 

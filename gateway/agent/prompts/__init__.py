@@ -1,4 +1,4 @@
-"""Texts for the model, as files beside this one."""
+"""Loads the texts for the model, which are files beside this one."""
 
 from functools import lru_cache
 from importlib.resources import files

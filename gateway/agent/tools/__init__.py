@@ -1,4 +1,4 @@
-"""What the agent can do by itself, one file for each tool."""
+"""The tools of the agent, one file for each."""
 
 from functools import cache
 from importlib.metadata import entry_points

@@ -144,7 +144,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     return cast(dict[str, Any], value)
 
 
-def alike(one: str, other: str) -> bool:
+def same_arguments(one: str, other: str) -> bool:
     """Whether two texts hold the same arguments."""
     try:
         return bool(json.loads(one or "{}", strict=False) == json.loads(other or "{}", strict=False))

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gateway.api.http.connection_limits import ConnectionLimits
 from gateway.api.http.errors import invalid, signature, unavailable
-from gateway.api.http.keys import neighbourhood
+from gateway.api.http.keys import network_of
 from gateway.observe.logging import get_logger
 
 log = get_logger(__name__)
@@ -56,7 +56,7 @@ class Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
-        self.address = neighbourhood(str(peer[0])) if isinstance(peer, tuple) else ""  # pyright: ignore[reportUnknownArgumentType]
+        self.address = network_of(str(peer[0])) if isinstance(peer, tuple) else ""  # pyright: ignore[reportUnknownArgumentType]
         self._close_after(self._idle.head)
         self._limits.opened(self)
 

@@ -97,7 +97,7 @@ class Throttle:
         bucket.left -= 1
         return 0.0
 
-    def holds_back(self, name: str) -> bool:
+    def is_throttled(self, name: str) -> bool:
         """Whether this name was refused something and has not paused since."""
         return self._filled(name).refused
 
@@ -115,7 +115,7 @@ class Throttle:
         return bucket
 
 
-def neighbourhood(address: str) -> str:
+def network_of(address: str) -> str:
     """The part of an address that one attacker controls."""
     try:
         parsed = ip_address(address)

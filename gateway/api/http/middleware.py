@@ -11,7 +11,7 @@ from gateway.api.http.connection import connection_of
 from gateway.api.http.endpoint import Endpoint, EndpointAccess, handle
 from gateway.api.http.errors import REQUEST_ID, ApiError, invalid, new_request_id, unavailable
 from gateway.api.http.host_check import from_this_machine
-from gateway.api.http.keys import NOBODY, CallerKey, Scope, find_key, neighbourhood
+from gateway.api.http.keys import NOBODY, CallerKey, Scope, find_key, network_of
 from gateway.api.http.server_state import ServerState
 from gateway.observe.logging import get_logger
 from sessions.errors import Busy, Invalid, NotFound, Unusable
@@ -27,8 +27,8 @@ def identify(desk: ServerState, request: web.Request) -> CallerKey:
     key = find_key(desk.api.keys(), presented.strip())
     if key is not None:
         return key
-    where = neighbourhood(request.remote or "")
-    told = desk.wrong.holds_back(where)
+    where = network_of(request.remote or "")
+    told = desk.wrong.is_throttled(where)
     wait = desk.wrong.take(where)
     if not told:  # whoever goes on must not fill the log
         log.warning("auth.throttled" if wait else "auth.denied", remote=request.remote, path=request.path)

@@ -1,4 +1,4 @@
-"""Makes a typed body of the bytes that came. Large bodies are parsed without their files."""
+"""Parses and validates a request body. Large bodies are parsed without their files."""
 
 import hashlib
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What the API is given, and what it holds while it is open."""
+"""What the endpoints are given (database, settings, services), and the state of the server while it is open."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""One call to the agent, whichever route it came by: what is asked, and what is answered."""
+"""One HTTP call to the agent, the same for Chat Completions and Responses: the request in, text and result out."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence

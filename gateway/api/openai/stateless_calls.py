@@ -1,4 +1,4 @@
-"""Calls without a session: answered from what the caller sent, and forgotten."""
+"""Answers calls without a session from what the caller sent. Nothing is stored."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""Answers of the Responses API that are kept by id: going on from them, asking for them later, and conversations."""
+"""Keeps answers of the Responses API by id, continues from them, and serves conversations."""
 
 import asyncio
 import hashlib
@@ -91,7 +91,7 @@ def _go_on(conn: Connection, new: Kept, before: Kept | None, retry: Retry, now: 
         row = inbox.by_dedup_key(conn, other.dedup_key or "")
         if row is not None and retry.matches(row, now):
             return other
-    return responses.go_on(conn, new, before, now)
+    return responses.continue_from(conn, new, before, now)
 
 
 def _earlier(messages: Sequence[JSON]) -> Sequence[JSON]:

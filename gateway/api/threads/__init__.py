@@ -1,1 +1,1 @@
-"""Deployments, threads, runs, and the events that tell of them."""
+"""The routes of deployments, threads and runs, and their event streams."""

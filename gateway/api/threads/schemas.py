@@ -1,4 +1,4 @@
-"""The words of deployments, threads, messages and runs."""
+"""Request and response bodies of deployments, threads, messages and runs."""
 
 from typing import Annotated, Any, Literal
 

@@ -8,7 +8,7 @@ import click
 from click.exceptions import Exit
 
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.database_access import opened_if_there
+from gateway.cli.database_access import existing_database
 from gateway.cli.doctor import home_checks, machine_checks, service_checks
 from gateway.cli.doctor.finding import Diagnosis, Patient, Severity, problem, warning
 from gateway.cli.formatting import as_json, counted
@@ -115,7 +115,7 @@ def _configuration(cli: Cli, findings: list[Diagnosis]) -> Loaded | None:
 
 def _database(cli: Cli, stack: ExitStack, findings: list[Diagnosis]) -> Database | None:
     try:
-        return stack.enter_context(opened_if_there(cli))
+        return stack.enter_context(existing_database(cli))
     except (StateError, BadHome, OSError) as error:
         findings.append(
             problem("database.unusable", str(error).splitlines()[0], "hermes restore FILE   with the last good backup")

@@ -81,7 +81,7 @@ def backup(patient: Patient) -> Iterator[Diagnosis]:
 def undelivered(patient: Patient) -> Iterator[Diagnosis]:
     if patient.database is None:
         return
-    numbers = patient.database.read_now(gauges.look)
+    numbers = patient.database.read_now(gauges.read_gauges)
     dead = sum(count for (_, state), count in numbers.outbox.items() if state == OutState.DEAD)
     if dead:
         what = f"{dead} message{'' if dead == 1 else 's'} could not be delivered."

@@ -1,4 +1,4 @@
-"""What is taken over from another program, in one form for all of them."""
+"""The common form of a conversation that is imported from another program."""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How the first person becomes the owner of the bot on a platform: by a code, nobody types an id."""
+"""Makes the first person the owner of the bot on a platform, by a code; nobody types an id."""
 
 import asyncio
 import contextlib

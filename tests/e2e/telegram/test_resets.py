@@ -141,7 +141,7 @@ async def test_a_farewell_that_hangs_holds_nobody_up_and_is_given_later(home: Pa
         s.says("two")
         await s.server.until(lambda: agent.farewells)
         clock.tick(WAIT_MS - 1)
-        await s.app.dispatch.look_around()
+        await s.app.dispatch.poll()
         assert len(agent.prompts) == 1
         clock.tick(1)
         await s.server.answered(s.dm.id, 2)

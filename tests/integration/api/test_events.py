@@ -150,12 +150,12 @@ async def test_the_step_that_another_process_began_is_told_by_its_message_alone(
         await stream.until("run_status", status="completed")
         run = replace(await gw.database.read(runs.get, sent["run_id"]), **taken)
         live = gw.house.live
-        live.tell(LiveEvent(run.id, "begun", run=run))
+        live.publish(LiveEvent(run.id, "begun", run=run))
         for moment in (
             LiveEvent(run.id, "token", "again, "),
             LiveEvent(run.id, "tool", "files"),
             LiveEvent(run.id, "token", "new"),
         ):
-            live.tell(moment)
+            live.publish(moment)
         _, kind, data = await stream.next()
         assert (kind, data) == ("token", {"run_id": run.id, "text": heard})

@@ -110,7 +110,7 @@ class Door:
             ask = asks.open_of(conn, run.id)
             assert ask is not None
             if delivered:
-                outbox.sent(conn, conn.scalar(text("SELECT max(id) FROM outbox")), CARD_ID, now)
+                outbox.mark_sent(conn, conn.scalar(text("SELECT max(id) FROM outbox")), CARD_ID, now)
             return str(ask.id)
 
         return self.database.write_now(park)
@@ -118,7 +118,7 @@ class Door:
     def arrives(self, said: str | None = None, name: str = CARD_ID) -> None:
         """What was put into the outbox last, or says this, is in the chat now."""
         row = next(row for row in reversed(self._outgoing()) if said is None or _text(row) == said)
-        self.database.write_now(outbox.sent, row.id, name, self.clock())
+        self.database.write_now(outbox.mark_sent, row.id, name, self.clock())
 
     def answer(self, number: str) -> str | None:
         ask = self.database.read_now(asks.get, int(number))

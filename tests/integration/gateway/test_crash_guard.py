@@ -72,9 +72,9 @@ async def test_starts_long_ago_count_no_more(life: Life):
 async def test_a_run_that_ended_clears_it(life: Life):
     guard = life.start()
     await life.killed_soon(guard)
-    guard.hear(frozenset({Touch(Topic.SESSION, "s")}))
+    guard.on_commit(frozenset({Touch(Topic.SESSION, "s")}))
     assert (life.home / FILE).exists()
-    guard.hear(frozenset({Touch(Topic.RUN, "r")}))
+    guard.on_commit(frozenset({Touch(Topic.RUN, "r")}))
     assert not (life.home / FILE).exists()
     assert life.start().held_until is None
 

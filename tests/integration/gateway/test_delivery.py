@@ -88,16 +88,16 @@ class NoPreviews:
         self.cleared: list[str] = []
         self.ended: list[str] = []
 
-    async def take(self, run_id: str, reply_to: str | None) -> str | None:
+    async def take_preview(self, run_id: str, reply_to: str | None) -> str | None:
         return None
 
-    def became(self, run_id: str) -> None:
+    def mark_final(self, run_id: str) -> None:
         raise NotImplementedError
 
     async def clear(self, run_id: str) -> None:
         self.cleared.append(run_id)
 
-    def stopped(self, run_ids: Sequence[str]) -> None:
+    def end_without_answer(self, run_ids: Sequence[str]) -> None:
         self.ended += run_ids
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy import Connection, select
 
-from gateway.chats.owner_alerts import OwnerAlerts, in_words
+from gateway.chats.owner_alerts import OwnerAlerts, alert_text
 from gateway.observe.alerts import (
     Alert,
     Condition,
@@ -55,7 +55,7 @@ def test_the_conditions(reading: SystemReading, raised: list[Condition]):
 @pytest.mark.parametrize("condition", Condition)
 def test_each_has_its_words(condition: Condition):
     details = {"platform": "slack", "minutes": "6", "count": "2", "failed": "3", "calls": "10", "tokens": "5"}
-    assert in_words(Alert(condition=condition, details=details))
+    assert alert_text(Alert(condition=condition, details=details))
 
 
 def test_calls_are_counted_over_ten_minutes_and_tokens_over_thirty():
@@ -94,13 +94,13 @@ async def test_the_owner_hears_of_it_once_a_day(database: Database):
         clock=clock,
     )
     for _ in range(3):
-        await under_test.look()
+        await under_test.check()
     bodies = await database.read(told)
     assert len(bodies) == 3
     assert any("slack has been silent" in body for body in bodies)
     assert any("(500,000)" in body for body in bodies)
     clock.now += DAY
-    await under_test.look()
+    await under_test.check()
     assert len(await database.read(told)) == 6  # the tokens are usual again, but what was said above waits for a day
 
 
@@ -108,6 +108,6 @@ async def test_where_nobody_is_the_owner_nothing_is_sent(sqlite: Database):
     under_test = OwnerAlerts(
         sqlite, RecentCalls(), platforms=lambda: ["telegram"], silent=dict, refused=lambda: 1, clock=HandClock(NOW)
     )
-    await under_test.look()
+    await under_test.check()
     assert await sqlite.read(told) == []
     assert [alert.condition for alert in under_test.current] == [Condition.CONFIG_REFUSED]

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection
 
 from gateway.runs.history import JournalTails
-from gateway.runs.remembered import MemoryViews
+from gateway.runs.memory_views import MemoryViews
 from sessions import export, memory, runs, store
 from sessions.db import Database
 from sessions.records import EndReason, Run

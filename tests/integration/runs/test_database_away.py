@@ -12,7 +12,7 @@ import structlog
 
 from gateway.runs import worker
 from sessions import runs
-from sessions.db import waiting
+from sessions.db import waiting_database
 from sessions.records import RunStatus
 from sessions.topics import Touch
 from tests.conftest import PostgresServer
@@ -26,9 +26,9 @@ TRIES = 15
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "_PAUSES", ())
-    monkeypatch.setattr(waiting, "_LONGEST_PAUSE", 0.02)
-    monkeypatch.setattr(worker, "LOOK_AROUND_SECONDS", 0.05)
+    monkeypatch.setattr(waiting_database, "_PAUSES", ())
+    monkeypatch.setattr(waiting_database, "_LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.05)
 
 
 async def tried(logs: list[structlog.types.EventDict], times: int) -> None:

@@ -42,7 +42,7 @@ NOTE = tool("note", note, idempotent=True)
 
 
 async def test_a_run_that_crashed_in_its_third_step_goes_on_there_at_once(home: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(worker_module, "LOOK_AROUND_SECONDS", 3_600)  # the first look finds it
+    monkeypatch.setattr(worker_module, "POLL_SECONDS", 3_600)  # the first look finds it
     gate = ToolGate()
     script = [calls(call("note", id="a")), calls(call("note", id="b")), Reply(text="lost", before=gate), "third"]
     async with desk(home, script, tools=[NOTE], working=False) as it:

@@ -146,7 +146,7 @@ async def test_after_half_an_hour_it_ends_in_error_and_retry_takes_it_up(home: P
                 clock.tick(LONGEST_PAUSE_MS // 6)
                 it.house.standstills.look()
             await it.passes(clock, 0)
-            await it.dispatch.look_around()  # type: ignore[union-attr]
+            await it.dispatch.poll()  # type: ignore[union-attr]
             run = await it.database.read(runs.get, accepted.run_id)
             if run.status is RunStatus.ERROR:
                 break
@@ -211,7 +211,7 @@ async def test_after_a_restart_the_first_answer_wakes_the_others(home: Path, clo
         it.house = replace(it.house, outages=ModelOutages())  # what another process knew is known no more
         async with crashing(it):
             await until(lambda: len(endpoint.answered) == 1)
-            await it.dispatch.look_around()  # type: ignore[union-attr]
+            await it.dispatch.poll()  # type: ignore[union-attr]
             await until(lambda: len(texts_of(it)) == 40)
         assert endpoint.most <= 8
 
@@ -243,7 +243,7 @@ async def test_runs_of_threads_sleep_too_and_calls_are_answered(home: Path, cloc
 async def test_two_hundred_chats_that_waited_are_answered_once_in_order_and_not_all_at_once(
     home: Path, database_url: str, clock: HandClock, monkeypatch: pytest.MonkeyPatch, chats: int
 ):
-    monkeypatch.setattr(worker, "LOOK_AROUND_SECONDS", 0.1)
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.1)
     endpoint = AwayEndpoint()
     async with desk(home, endpoint, url=database_url, clock=clock, working=False) as it:
         async with crashing(it):

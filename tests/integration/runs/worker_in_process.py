@@ -62,7 +62,7 @@ class Desk:
         """Time goes on, and what waited for it is found."""
         clock.tick(ms)
         assert self.dispatch is not None
-        await self.dispatch.look_around()
+        await self.dispatch.poll()
 
     async def accept(self, text: str, *, key: str = KEY, route: Route | None = DM, **more: Any) -> Accepted:
         message = InboxMessage(content=text, **more.pop("message", {}))

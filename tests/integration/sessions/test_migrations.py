@@ -15,9 +15,9 @@ from sqlalchemy import Connection, insert, inspect, select, text
 
 from sessions import asks, memory, store
 from sessions.db import Database, migrate, open_database, search
-from sessions.db.before_upgrade import drop_copies, drop_copies_with_forgotten, keep_copy
 from sessions.db.query import any_of_its_words
 from sessions.db.schema import HEAD, meta, metadata
+from sessions.db.upgrade_backup import drop_copies, drop_copies_with_forgotten, keep_copy
 from sessions.erase import erase
 from sessions.errors import NewerSchema
 from sessions.keys import SessionKey

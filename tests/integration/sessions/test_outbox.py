@@ -31,8 +31,8 @@ def said(row: OutRow) -> str:
 
 def send(database: Database, row: OutRow, now: int = NOW) -> None:
     def sent(conn: Connection) -> None:
-        outbox.sending(conn, row.id)
-        outbox.sent(conn, row.id, "77", now)
+        outbox.mark_sending(conn, row.id)
+        outbox.mark_sent(conn, row.id, "77", now)
 
     database.write_now(sent)
 
@@ -89,7 +89,7 @@ def test_a_doubt_is_risked_three_times(database: Database) -> None:
 def interrupt(database: Database, now: int) -> list[OutRow]:
     def die(conn: Connection) -> None:
         (row,) = outbox.claim(conn, "telegram", "dead", now, lease_ms=0)
-        outbox.sending(conn, row.id)
+        outbox.mark_sending(conn, row.id)
 
     database.write_now(die)
     return database.write_now(outbox.interrupted, "telegram", now + 1)
@@ -112,7 +112,7 @@ def test_an_edit_that_was_cut_off_is_in_no_doubt(database: Database) -> None:
 
     def die(conn: Connection) -> None:
         (row,) = outbox.claim(conn, "telegram", "dead", NOW, lease_ms=1_000)
-        outbox.editing(conn, row.id)
+        outbox.mark_editing(conn, row.id)
         outbox.release(conn, "telegram", ["dead"])
         outbox.interrupted(conn, "telegram", NOW + 1)
 
@@ -144,7 +144,7 @@ def test_a_dead_letter_can_be_sent_again(database: Database) -> None:
 def test_nor_when_the_second_try_would_come_after_an_hour(database: Database) -> None:
     put(database, "one")
     (row,) = claim(database)
-    database.write_now(outbox.sending, row.id)
+    database.write_now(outbox.mark_sending, row.id)
     database.write_now(
         outbox.interrupted, "telegram", NOW + 2_000
     )  # it may be tried again, and the process dies before that

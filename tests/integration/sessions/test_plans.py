@@ -81,8 +81,8 @@ def send_all(conn: Connection) -> None:
         row = rows[0]
         if not row.rendered:
             row, _ = outbox.split(conn, row, [{"text": "a"}, {"text": "b"}], 10)
-        outbox.sending(conn, row.id)
-        outbox.sent(conn, row.id, "77", 10)
+        outbox.mark_sending(conn, row.id)
+        outbox.mark_sent(conn, row.id, "77", 10)
 
 
 SMALL = {"hits", "CONSTANT", "pairings", "people", "leases", "deployments", "spending", "meta", "hit", "json_each"}

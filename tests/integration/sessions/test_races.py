@@ -70,7 +70,7 @@ def note(conn: Connection, number: int) -> int:
 
 
 def hear(conn: Connection, number: int) -> None:
-    overheard.hear(conn, KEY, f"message {number}", "Ann", "hello", number)
+    overheard.add(conn, KEY, f"message {number}", "Ann", "hello", number)
 
 
 def open_it(conn: Connection, number: int) -> str:

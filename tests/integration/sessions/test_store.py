@@ -215,7 +215,7 @@ def test_deleting_leaves_no_row(database: Database) -> None:
         return {name: count for name, count in counts.items() if count}
 
     assert database.read_now(rows) == {"meta": 1}  # the id alone, until its transcript is gone
-    assert database.read_now(deletion_notes.noted) == [session.id]
+    assert database.read_now(deletion_notes.pending) == [session.id]
     with pytest.raises(NotFound):
         database.write_now(store.delete_session, session.id)
 

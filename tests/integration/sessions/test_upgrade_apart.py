@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from sessions.db import is_current, open_database
-from sessions.db.upgrade_apart import upgrade_apart
+from sessions.db.upgrade_in_child import upgrade_in_child
 from sessions.errors import Unusable
 
 _APART = """
 import pathlib, sys
-from sessions.db.upgrade_apart import upgrade_apart
-upgrade_apart(pathlib.Path(sys.argv[1]))
+from sessions.db.upgrade_in_child import upgrade_in_child
+upgrade_in_child(pathlib.Path(sys.argv[1]))
 assert "alembic" not in sys.modules
 """
 
@@ -50,7 +50,7 @@ def test_beside_other_threads_there_is_no_child(tmp_path: Path) -> None:
     end = threading.Event()
     other = threading.Thread(target=end.wait)
     other.start()
-    upgrade_apart(tmp_path)
+    upgrade_in_child(tmp_path)
     end.set()
     other.join()
     assert not (tmp_path / "state.db").exists()

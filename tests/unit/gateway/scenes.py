@@ -123,13 +123,13 @@ class RunScene:
         self.address = address
 
     def begins(self) -> None:
-        self.live.tell(LiveEvent("r", "begun", run=a_run(self.address)))
+        self.live.publish(LiveEvent("r", "begun", run=a_run(self.address)))
 
     def says(self, text: str) -> None:
-        self.live.tell(LiveEvent("r", "token", text))
+        self.live.publish(LiveEvent("r", "token", text))
 
     def ends(self) -> None:
-        self.live.tell(LiveEvent("r", "ended"))
+        self.live.publish(LiveEvent("r", "ended"))
 
     async def hears(self, message_id: str) -> None:
         inbound = Inbound(dedup_key="k", address=self.address, sender=Sender(id="7"), message_id=message_id)
@@ -137,11 +137,11 @@ class RunScene:
 
     async def delivers(self) -> str | None:
         """The answer, as the delivery sends it. Returns the preview that it took the place of."""
-        await self.waits_for(self.pacer.turn(self.address))
-        draft = await self.presence.take("r", asked(self.address))
+        await self.waits_for(self.pacer.wait_for_turn(self.address))
+        draft = await self.presence.take_preview("r", asked(self.address))
         await self.chat._see("answer")  # the double's own
         if draft is not None:
-            self.presence.became("r")
+            self.presence.mark_final("r")
         await self.waits_for(self.presence.clear("r"))
         return draft
 

@@ -41,7 +41,7 @@ class Journal:
     told: list[str] = field(default_factory=list)
     running: int = 0
     most_at_once: int = 0
-    parked: bool = False
+    is_parked: bool = False
     draining: bool = False
     drain_after: str = ""
 
@@ -49,7 +49,7 @@ class Journal:
         self.told.append(what)
         self.draining = self.draining or what == self.drain_after
 
-    async def look(self) -> Situation:
+    async def situation(self) -> Situation:
         return Situation(calls=list(self.calls), unread=bool(self.unread), limit=self.limit)
 
     async def fold(self) -> None:
@@ -63,7 +63,7 @@ class Journal:
             raise answer
         return answer
 
-    async def answered(self, answer: Answer) -> None:
+    async def commit_answer(self, answer: Answer) -> None:
         self.calls = [call_row(number, call.name) for number, call in enumerate(answer.tool_calls)]
 
     async def run_tool(self, call: Message) -> Result | None:
@@ -76,7 +76,7 @@ class Journal:
         if name == "lost":
             raise LeaseLost("gone")
         if name.startswith("ask_"):
-            self.parked = True
+            self.is_parked = True
             return None
         return Result(content=name)
 
@@ -92,7 +92,7 @@ class Journal:
     async def end_over_budget(self, limit: str) -> None:
         self.tell(f"over {limit}")
 
-    async def hand_over(self) -> None:
+    async def hand_over_calls(self) -> None:
         self.tell("hand over")
 
     def is_callers(self, call: Message) -> bool:

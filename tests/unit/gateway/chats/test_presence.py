@@ -59,7 +59,7 @@ async def test_typing_stops_where_text_is_shown(group: RunScene) -> None:
 async def test_a_line_of_progress_when_there_is_no_text_for_long(address: Address, after: float) -> None:
     scene = RunScene(address)
     scene.begins()
-    scene.live.tell(LiveEvent("r", "tool", "session_search"))
+    scene.live.publish(LiveEvent("r", "tool", "session_search"))
     await scene.time.passes(after + 2)
     (at, line) = next(seen for seen in scene.seen if seen[1] != "typing")
     assert after <= at <= after + 1.5
@@ -121,11 +121,11 @@ async def test_a_preview_that_the_answer_is_taking_is_never_erased(group: RunSce
     group.says("Some words")
     await group.time.passes(5)
     group.ends()
-    assert await group.presence.take("r", asked(group.address)) == "99"
+    assert await group.presence.take_preview("r", asked(group.address)) == "99"
     await group.time.passes(LEFT_SECONDS - 10)
-    assert await group.presence.take("r", asked(group.address)) == "99"
+    assert await group.presence.take_preview("r", asked(group.address)) == "99"
     await group.time.passes(20)
-    group.presence.became("r")
+    group.presence.mark_final("r")
     await group.presence.clear("r")
     assert "erased 99" not in [what for _, what in group.seen]
 
@@ -134,16 +134,16 @@ async def test_stop_leaves_the_words_to_the_message_that_keeps_them(group: RunSc
     group.begins()
     group.says("Some words")
     await group.time.passes(5)
-    group.presence.stopped(["r", "another"])
+    group.presence.end_without_answer(["r", "another"])
     group.ends()
     await group.time.passes(1)
-    assert await group.presence.take("r", asked(group.address)) == "99"
+    assert await group.presence.take_preview("r", asked(group.address)) == "99"
 
 
 async def test_stop_takes_a_line_of_progress_away_at_once(group: RunScene) -> None:
     group.begins()
     await group.time.passes(60)
-    group.presence.stopped(["r", "another"])
+    group.presence.end_without_answer(["r", "another"])
     group.ends()
     await group.time.passes(1)
     assert [what for _, what in group.seen][-1] == "erased 99"
@@ -253,8 +253,8 @@ async def test_what_comes_in_too_late_gets_no_reaction(group: RunScene) -> None:
 
 async def test_runs_of_other_platforms_are_shown_there(dm: RunScene) -> None:
     elsewhere = replace(a_run(DM), route=Route(address=replace(DM, platform=Platform.SLACK)))
-    dm.live.tell(LiveEvent("r", "begun", run=elsewhere))
-    dm.live.tell(LiveEvent("s", "begun", run=replace(elsewhere, route=None)))
+    dm.live.publish(LiveEvent("r", "begun", run=elsewhere))
+    dm.live.publish(LiveEvent("s", "begun", run=replace(elsewhere, route=None)))
     await dm.time.passes(20)
     assert dm.seen == []
 
@@ -271,7 +271,7 @@ async def test_a_sign_is_taken_off_when_the_run_is_stopped(group: RunScene) -> N
     group.begins()
     await group.hears("8")
     await group.time.passes(2)
-    group.presence.stopped(["r"])
+    group.presence.end_without_answer(["r"])
     group.ends()
     await group.time.passes(5)
     assert [what for _, what in group.seen if what != "typing"] == ["8 👀", "8 off"]
@@ -284,7 +284,7 @@ async def test_what_grows_under_a_message_rings_once_and_what_only_says_that_som
     group.says("Some words")
     await group.time.passes(2)
     assert group.chat.begun == [(asked(group.address), False)]
-    assert await group.presence.take("r", asked(group.address)) == "99"
+    assert await group.presence.take_preview("r", asked(group.address)) == "99"
 
 
 async def test_a_progress_line_is_silent_and_the_answer_a_message_of_its_own(group: RunScene) -> None:
@@ -298,7 +298,7 @@ async def test_a_progress_line_is_silent_and_the_answer_a_message_of_its_own(gro
 
 async def test_an_answer_to_another_message_does_not_take_the_preview_of_the_first(group: RunScene) -> None:
     run = replace(a_run(group.address), route=Route(address=group.address, reply_to="5"))
-    group.live.tell(LiveEvent("r", "begun", run=run))
+    group.live.publish(LiveEvent("r", "begun", run=run))
     group.says("Some words")
     await group.time.passes(2)
-    assert await group.presence.take("r", "another") is None
+    assert await group.presence.take_preview("r", "another") is None

@@ -40,54 +40,54 @@ def pacer(time: PacedTime) -> RateLimiter:
 
 
 async def test_the_first_is_free_and_the_next_waits(pacer: RateLimiter, time: PacedTime) -> None:
-    await pacer.turn(DM)
+    await pacer.wait_for_turn(DM)
     assert time.now == pytest.approx(100, abs=0.01)
-    await pacer.turn(DM)
+    await pacer.wait_for_turn(DM)
     assert time.now == pytest.approx(101, abs=0.01)
 
 
 async def test_other_chats_wait_only_for_the_platform(pacer: RateLimiter, time: PacedTime) -> None:
-    await pacer.turn(DM)
-    await pacer.turn(OTHER)
+    await pacer.wait_for_turn(DM)
+    await pacer.wait_for_turn(OTHER)
     assert time.now == pytest.approx(100 + MARGIN / 30, abs=0.01)
 
 
 async def test_a_group_has_twenty_a_minute(pacer: RateLimiter, time: PacedTime) -> None:
     for _ in range(21):
-        await pacer.turn(GROUP)
+        await pacer.wait_for_turn(GROUP)
     assert time.now == pytest.approx(160, abs=0.1)
 
 
 async def test_what_may_be_left_out_never_waits_and_leaves_room(pacer: RateLimiter, time: PacedTime) -> None:
     taken = 0
     for _ in range(600):
-        taken += pacer.turn_now(GROUP, edit=True)
+        taken += pacer.try_turn(GROUP, edit=True)
         time.now += 0.1
     assert taken == 20 - KEPT_FREE
-    await pacer.turn(GROUP)
+    await pacer.wait_for_turn(GROUP)
     assert time.now == pytest.approx(160, abs=0.2)
 
 
 async def test_edits_keep_their_own_distance(pacer: RateLimiter, time: PacedTime) -> None:
-    assert pacer.turn_now(DM, edit=True)
+    assert pacer.try_turn(DM, edit=True)
     time.now += 1.2
-    assert not pacer.turn_now(DM, edit=True)
-    assert pacer.turn_now(DM)
+    assert not pacer.try_turn(DM, edit=True)
+    assert pacer.try_turn(DM)
     time.now += 1.2
-    assert pacer.turn_now(DM, edit=True)
+    assert pacer.try_turn(DM, edit=True)
 
 
 async def test_a_platform_that_asked_to_wait_is_left_alone(pacer: RateLimiter, time: PacedTime) -> None:
     pacer.hold(30, DM)
-    assert not pacer.turn_now(DM)
-    assert pacer.turn_now(OTHER)
-    await pacer.turn(DM)
+    assert not pacer.try_turn(DM)
+    assert pacer.try_turn(OTHER)
+    await pacer.wait_for_turn(DM)
     assert time.now == pytest.approx(130, abs=0.1)
 
 
 async def test_calls_that_bunched_up_leave_evenly(pacer: RateLimiter, time: PacedTime) -> None:
     for _ in range(31):
-        await pacer.gate()
+        await pacer.wait_before_call()
     assert time.now == pytest.approx(100 + MARGIN, abs=0.05)
 
 
@@ -100,7 +100,7 @@ async def test_calls_leave_evenly_even_after_everything_stood_still(time: PacedT
     pacer, left = RateLimiter(PACE, clock=time, sleep=sleep), list[float]()
 
     async def call() -> None:
-        await pacer.gate()
+        await pacer.wait_before_call()
         left.append(time.now)
 
     calls = asyncio.gather(*(call() for _ in range(20)))

@@ -6,10 +6,10 @@ from gateway.runs.outages import LONGEST_PAUSE_MS, LOOK_MS, SHORTEST_PAUSE_MS, M
 def test_after_the_first_failure_nobody_asks_until_it_is_time_and_then_one():
     outages = ModelOutages()
     assert outages.known(None, 0) is None
-    outages.away(None, "gone", 1_000)
+    outages.mark_away(None, "gone", 1_000)
     assert outages.known(None, 1_001) == "gone"
     assert outages.known("another", 1_001) is None
-    look = outages.next_look(None, 1_001)
+    look = outages.next_try(None, 1_001)
     assert look == 1_000 + SHORTEST_PAUSE_MS
     assert outages.known(None, look) is None
     assert outages.known(None, look) == "gone"
@@ -19,8 +19,8 @@ def test_after_the_first_failure_nobody_asks_until_it_is_time_and_then_one():
 def test_the_pauses_grow_to_a_bound():
     outages, now, pauses = ModelOutages(), 0, list[int]()
     for _ in range(30):
-        outages.away(None, "gone", now)
-        pauses.append(outages.next_look(None, now) - now)
+        outages.mark_away(None, "gone", now)
+        pauses.append(outages.next_try(None, now) - now)
         now += pauses[-1]
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS)
@@ -28,14 +28,14 @@ def test_the_pauses_grow_to_a_bound():
 
 def test_an_answer_ends_it_once():
     outages = ModelOutages()
-    outages.away(None, "gone", 0)
-    assert outages.answered(None)
-    assert not outages.answered(None)
+    outages.mark_away(None, "gone", 0)
+    assert outages.mark_back(None)
+    assert not outages.mark_back(None)
     assert outages.known(None, 1) is None
 
 
 def test_a_clock_that_was_set_back_holds_nobody_up():
     outages = ModelOutages()
-    outages.away(None, "gone", 10_000_000)
+    outages.mark_away(None, "gone", 10_000_000)
     assert outages.known(None, 5) is None
-    assert outages.next_look(None, 5) <= 5 + LONGEST_PAUSE_MS
+    assert outages.next_try(None, 5) <= 5 + LONGEST_PAUSE_MS

@@ -1,4 +1,4 @@
-"""What a namespace remembers, as lines for the prompt. Read again only when it has changed."""
+"""Reads the notes and the digest of a namespace for the prompt, again only when they have changed."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ _KEPT = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """Notes in order, and the digest."""
+    """The notes of a namespace in order, and its digest."""
 
     notes: Sequence[PromptNote] = ()
     digest: str = ""
 
 
 class MemoryViews:
-    """Of the namespaces that were asked about last. Safe to use from several threads."""
+    """Keeps the views of the namespaces that were asked for last. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, tuple[int, Remembered]] = OrderedDict()
 
     def of(self, conn: Connection, ns: str) -> Remembered:
-        """As it is now."""
+        """Returns the notes and the digest of this namespace as they are now."""
         state = memory.state(conn, ns)
         kept = self._kept.get(ns)
         if kept is not None and kept[0] == state.changes:

@@ -1,4 +1,4 @@
-"""Where a platform that keeps no events was left off, so that the next start fetches what was said meanwhile."""
+"""Stores how far a platform without an event queue was read, so that the next start fetches what was said since."""
 
 import asyncio
 
@@ -19,14 +19,14 @@ REMEMBERED_MS = 30 * 24 * 3_600_000
 
 
 async def let_catch_up(database: Database, platform: str, adapter: CatchesUp, access: ChatAccess) -> None:
-    """Tells the adapter where it was left off, and where people may have written since."""
+    """Tells the adapter up to where its events were delivered, and which chats may have new messages since."""
     since, chats = await database.write(_left_off, platform)
     users = sorted((access.rules.allowed_users | access.paired.users) - {ANYBODY})
     adapter.catch_up(since, chats, [Sender(id=user) for user in users])
 
 
 def _left_off(conn: Connection, platform: str) -> tuple[int, list[Address]]:
-    """At the very first start that is now, so that nothing older is answered, and nothing younger missed."""
+    """Returns the stored position; at the very first start the present one, so that nothing older is answered and nothing newer missed."""
     since = positions.get(conn, platform)
     if since is None:
         since = now_ms() - SKEW_MS

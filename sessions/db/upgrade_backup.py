@@ -1,4 +1,4 @@
-"""A copy of the SQLite file before its schema is changed, so that one can go back to the older program."""
+"""Copies the SQLite file before its schema is changed, so that the older program can be used again."""
 
 import contextlib
 import sqlite3

@@ -1,4 +1,4 @@
-"""Takes over the conversations and notes of another program's home."""
+"""Imports the conversations and notes of another program's home."""
 
 import shutil
 import tempfile

@@ -1,4 +1,4 @@
-"""A database for work that was paid for: while it is unavailable, reads and writes wait instead of failing."""
+"""Wraps a database so that reads and writes wait while it is unavailable, instead of failing: for work that was paid for."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""A run whose model cannot be reached: a row that sleeps until a given time, without a task and without a lease."""
+"""Puts a run to sleep whose model cannot be reached, and wakes it: a row with a time, without a task and without a lease."""
 
 from sqlalchemy import Connection, and_, update
 
@@ -15,7 +15,7 @@ from sessions.topics import Topic
 
 
 def is_asleep(run: Run, now: int) -> bool:
-    """Whether it waits for the model to come back, and nobody works on it."""
+    """Returns whether the run waits for its model, and nobody works on it."""
     return run.status is RunStatus.RUNNING and run.away_since is not None and not is_time(run.wake_at, now)
 
 
@@ -25,7 +25,9 @@ _SLEEP = update(runs).where(runs.c.id == param("run"))
 def sleep(
     conn: Connection, run: Run, now: int, *, wake_at: int, model: str | None, notice: OutboxBody | None = None
 ) -> None:
-    """Puts the run aside until this model (None: the configured one) can be reached. The chat gets `notice` the first time only, until the model has answered again."""
+    """Puts the run to sleep until this model (None: the configured one) can be reached. The chat gets `notice` the first time only, until
+    the model has answered again.
+    """
     inbox.serialize(conn, run.session_key)
     own(conn, run, now)
     current = get(conn, run.id)
@@ -40,7 +42,9 @@ def sleep(
 
 
 def wake(conn: Connection, run: Run, now: int) -> bool:
-    """A person wants it to be tried at once, and is told once more if that fails. False: it does not sleep."""
+    """Lets the run try its model at once, because a person wants it; the chat is told again if that fails. Returns False when it does not
+    sleep.
+    """
     if not is_asleep(run, now):
         return False
     conn.execute(_SLEEP.values(wake_at=None, away_since=None, away_model=None), {"run": run.id})
@@ -49,7 +53,7 @@ def wake(conn: Connection, run: Run, now: int) -> bool:
 
 
 def wake_all(conn: Connection, model: str | None) -> int:
-    """The model has answered: whoever sleeps until then may go on. Returns how many."""
+    """Wakes all runs that sleep because of this model, which has answered. Returns how many."""
     is_it = runs.c.away_model.is_(None) if model is None else runs.c.away_model == model
     asleep = and_(RUN_RUNNING, runs.c.away_since.is_not(None), runs.c.wake_at.is_not(None), is_it)
     return conn.execute(update(runs).where(asleep).values(wake_at=None)).rowcount

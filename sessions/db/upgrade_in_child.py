@@ -1,4 +1,4 @@
-"""Upgrades a SQLite file in a child process: what only migrations need (alembic and its templates, about 10 MB) stays in no daemon's memory."""
+"""Upgrades a SQLite file in a child process, so that alembic and its templates (10 MB) stay in no daemon's memory."""
 
 import os
 import sqlite3
@@ -6,11 +6,11 @@ import threading
 from pathlib import Path
 
 from sessions.db import open_database
-from sessions.db.before_upgrade import revision_of
 from sessions.db.schema import HEAD
+from sessions.db.upgrade_backup import revision_of
 
 
-def upgrade_apart(home: Path) -> None:
+def upgrade_in_child(home: Path) -> None:
     """Makes the file, or brings it to HEAD, in a child, and waits for it. Does nothing when other threads run, which a child would
     not have. What fails here fails again, and is told, where the database is opened."""
     if threading.active_count() > 1 or not _is_behind(home / "state.db"):

@@ -1,4 +1,4 @@
-"""Calls of tools that a model has written as JSON, in the shapes in which small models write them. Pure."""
+"""Recognises tool calls that a model has written as JSON, in the shapes in which small models write them. Pure."""
 
 import json
 import re
