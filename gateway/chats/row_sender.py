@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from sqlalchemy import Connection
-
 from adapters.base import Adapter, EditsMessages, SendsOnce, ShowsDrafts, Undeliverable
 from adapters.text import off_the_loop
 from gateway.chats.closed_cards import CardEdit
@@ -61,9 +59,13 @@ class RowSender:
         body = row.body
         if not isinstance(body, OutboxBody) or body.closes is not None:
             return ()
-        reply_to = row.address.reply_to if await self._database.read(_quotes, row) else None
+        reply_to = row.address.reply_to if await self._quotes(row) else None
         wanted = body.outbound(row.address.address, reply_to=reply_to, respond_to=row.address.respond_to)
         return await off_the_loop(body.text, self._render, wanted)
+
+    async def _quotes(self, row: OutRow) -> bool:
+        """Whether the message quotes the one that it answers: always in groups; in a DM only if something came in between."""
+        return row.address.address.kind is not ChatKind.DM or await self._database.read(outbox.came_between, row)
 
     def _render(self, wanted: Outbound) -> Sequence[Piece]:
         """The pieces of a message. Markdown that shows nothing, such as a link definition, is sent as it stands.
@@ -105,9 +107,3 @@ class RowSender:
 
 def is_edit(row: OutRow) -> bool:
     return isinstance(row.body, OutboxBody) and row.body.closes is not None
-
-
-def _quotes(conn: Connection, row: OutRow) -> bool:
-    """Whether the message quotes the one that it answers: always in groups; in a DM only if something came in
-    between."""
-    return row.address.address.kind is not ChatKind.DM or outbox.came_between(conn, row)

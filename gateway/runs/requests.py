@@ -21,7 +21,6 @@ from gateway.runs.replies import NO_REPLY
 from gateway.runs.services import AgentProfile, Services
 from gateway.runs.snapshot import Snapshot
 from gateway.texts import say
-from sessions import store
 from sessions.keys import ChatKind
 from sessions.memory.vectors import QueryVector
 from sessions.records import Message, Role, Source
@@ -94,19 +93,16 @@ class Requests:
         if self._most is not None or is_farewell(seen.run):
             return ()
         if self._recalled is None or self._recalled[0] != asked:
-            all_above = _is_all_above(seen, window)
-            meaning = None if only_here else await self._meaning(seen, all_above=all_above)
-            found = await self._house.database.read(
-                _search_past, seen, all_above=all_above, only_here=only_here, meaning=meaning
-            )
+            found: Sequence[Message] = ()
+            if _has_more(seen, window, only_here=only_here):  # else nobody waits for a thread only to find nothing
+                meaning = None if only_here else await self._meaning(seen)
+                found = await self._house.database.read(_search_past, seen, only_here=only_here, meaning=meaning)
             self._recalled = (asked, found)
         return self._recalled[1]
 
-    async def _meaning(self, seen: Snapshot, *, all_above: bool) -> QueryVector | None:
-        embeddings, key = self._house.embeddings, seen.session.session_key
+    async def _meaning(self, seen: Snapshot) -> QueryVector | None:
+        embeddings = self._house.embeddings
         if embeddings is None or embeddings.model is None:
-            return None
-        if all_above and not await self._house.database.read(store.has_ended, key):  # there is nothing to search
             return None
         return await embeddings.of_query(recall.words_of(seen.history, self._run_id))
 
@@ -141,12 +137,16 @@ def _is_all_above(seen: Snapshot, window: Window) -> bool:
     return size // 4 + TURN_TOKENS * len(seen.history) <= window.recent * 3 // 4
 
 
+def _has_more(seen: Snapshot, window: Window, *, only_here: bool) -> bool:
+    """Whether something may be found that is not in the prompt anyway."""
+    if seen.has_past and not only_here:
+        return True
+    return seen.session.message_count > SHOWN_ANYWAY and not _is_all_above(seen, window)
+
+
 def _search_past(
-    conn: Connection, seen: Snapshot, *, all_above: bool, only_here: bool, meaning: QueryVector | None
+    conn: Connection, seen: Snapshot, *, only_here: bool, meaning: QueryVector | None
 ) -> Sequence[Message]:
-    is_alone = only_here or not store.has_ended(conn, seen.session.session_key)
-    if is_alone and (all_above or seen.session.message_count <= SHOWN_ANYWAY):
-        return ()
     text = recall.words_of(seen.history, seen.run.id)
     above = frozenset(message.id for message in seen.history[-SHOWN_ANYWAY:])
     return recall.search_past(

@@ -87,13 +87,13 @@ class RunSteps:
     async def situation(self) -> Situation:
         day = self._day() if self._house.limits().per_day else ""
         self._seen = seen = await self._database.read(
-            take_snapshot, self._run.id, day, self._house.tails, self._house.views
+            take_snapshot, self._claimed.id, day, self._house.tails, self._house.views
         )
         if seen.run.route != self._route:
             self._route = seen.run.route
-            self._house.live.publish(LiveEvent(self._run.id, "turned", run=seen.run))
-        if seen.run.fence != self._run.fence:  # stopped at its very start: the model is not asked in vain
-            raise LeaseLost(f"Run {self._run.id} was stopped or taken over.")
+            self._house.live.publish(LiveEvent(self._claimed.id, "turned", run=seen.run))
+        if seen.run.fence != self._claimed.fence:  # stopped at its very start: the model is not asked in vain
+            raise LeaseLost(f"Run {self._claimed.id} was stopped or taken over.")
         self._announcement.note(seen)
         if not self._has_told:
             self._has_told = True
@@ -103,7 +103,7 @@ class RunSteps:
     async def _tell_interruption(self, seen: Snapshot) -> None:
         doubtful = [call for call in seen.calls if call.state is MessageState.STARTED and not self.may_repeat(call)]
         unsure = [f"{call.tool_name} {self._arguments(call)}" for call in doubtful]
-        line, run = interruption_notice(self._run.away_ms, unsure), seen.run
+        line, run = interruption_notice(self._claimed.away_ms, unsure), seen.run
         if line is not None and run.route is not None:
             body, key = OutboxBody(text=line, silent=True), f"{run.id}:restarted:{run.fence}"
             now = self._house.clock()
@@ -148,10 +148,10 @@ class RunSteps:
             raise
         self._asking = False
         await self._model_wait.mark_back(wanted, seen.run)
-        self._house.live.publish(LiveEvent(self._run.id, "said"))
+        self._house.live.publish(LiveEvent(self._claimed.id, "said"))
         took = round(time.monotonic() - began, 3)
         log.debug(
-            "model.called", run_id=self._run.id, model=answer.model, seconds=took, tokens=answer.usage.input_tokens
+            "model.called", run_id=self._claimed.id, model=answer.model, seconds=took, tokens=answer.usage.input_tokens
         )
         return answer
 
@@ -194,14 +194,14 @@ class RunSteps:
     def _on_token(self, text: str) -> None:
         kind = "afresh" if text == AFRESH else "token"
         self._partial = "" if text == AFRESH else self._partial + text
-        self._house.live.publish(LiveEvent(self._run.id, kind, text))
+        self._house.live.publish(LiveEvent(self._claimed.id, kind, text))
 
     def _profile(self) -> AgentProfile:
-        profile = self._house.profile(self._run, self._look.session)
+        profile = self._house.profile(self._claimed, self._look.session)
         return as_farewell(profile) if is_farewell(self._claimed) else profile
 
     def _toolbox(self, profile: AgentProfile) -> Toolbox:
-        return profile.toolbox.beside(self._run.options)
+        return profile.toolbox.beside(self._claimed.options)
 
     # --- the journal ---
 
@@ -248,7 +248,7 @@ class RunSteps:
             reply=reply,
         )
         if not is_over and reply is not None:
-            self._house.live.publish(LiveEvent(self._run.id, "answered"))
+            self._house.live.publish(LiveEvent(self._claimed.id, "answered"))
         return is_over
 
     def _reply(self, text: str, route: Route | None) -> OutboxBody | None:
@@ -258,7 +258,7 @@ class RunSteps:
         """Stores the part of an answer that was written when the run was stopped."""
         if not self._asking:
             return
-        text, tokens, route = self._partial.strip(), self._house.tokens, self._run.route
+        text, tokens, route = self._partial.strip(), self._house.tokens, self._claimed.route
         text = "" if NO_REPLY.startswith(text[: len(NO_REPLY)]) else text
         said = ModelAnswer(
             text=text,
@@ -286,7 +286,7 @@ class RunSteps:
         await self._database.write(runs.hand_over, self._run, self._house.clock())
 
     def _log_wait(self, error: DatabaseUnavailable, pause: float) -> None:
-        log.warning("database.unavailable", run_id=self._run.id, error=str(error), retry_in=pause)
+        log.warning("database.unavailable", run_id=self._claimed.id, error=str(error), retry_in=pause)
 
     async def fail(self, error: str, notice: str | None, code: str | None = None) -> None:
         """Ends the run in error; never raises for a run that is over."""
@@ -298,7 +298,7 @@ class RunSteps:
     # --- the tools ---
 
     def is_callers(self, call: Message) -> bool:
-        return call.tool_name in self._run.options.tool_names
+        return call.tool_name in self._claimed.options.tool_names
 
     def may_run_beside_others(self, call: Message) -> bool:
         tool = self._toolbox(self._profile()).get(call.tool_name or "")
@@ -320,13 +320,13 @@ class RunSteps:
             return refusal
         if not tool.reads_only:
             await self._database.write(runs.tool_started, self._run, call.id, self._house.clock())
-        self._house.live.publish(LiveEvent(self._run.id, "tool", tool.name))
+        self._house.live.publish(LiveEvent(self._claimed.id, "tool", tool.name))
         began = time.monotonic()
         outcome = await tool.run(self._place(call), arguments)
         seconds = time.monotonic() - began
         self._house.tool_ran(tool.name, "asked" if isinstance(outcome, HumanQuestion) else "done", seconds)
-        log.debug("tool.finished", run_id=self._run.id, tool=tool.name, seconds=round(seconds, 3))
-        self._house.live.publish(LiveEvent(self._run.id, "tool_done", tool.name))
+        log.debug("tool.finished", run_id=self._claimed.id, tool=tool.name, seconds=round(seconds, 3))
+        self._house.live.publish(LiveEvent(self._claimed.id, "tool_done", tool.name))
         if isinstance(outcome, HumanQuestion):
             await self._questions.ask(call, outcome)
             return None
@@ -346,7 +346,7 @@ class RunSteps:
             outgoing=self._house.outgoing,
             clock=self._house.clock,
             idem_key=call.idem_key or "",
-            run_id=self._run.id,
+            run_id=self._claimed.id,
             summarise=self._summarise,
             embed=None if self._house.embeddings is None else self._house.embeddings.of_query,
             timezone=self._house.timezone,
@@ -359,7 +359,7 @@ class RunSteps:
         most = max(2_000, (house.window(fast).room - 1_000) * 3)
         kept = middle_of(lines, most)
         answer = await house.model().ask(summary_request(query, kept, model=fast))
-        await self._database.write(_count_summary, self._run.session_id, answer, self._day())
+        await self._database.write(_count_summary, self._claimed.session_id, answer, self._day())
         return answer.text
 
     def _made_before(self, call: Message, arguments: str) -> int:

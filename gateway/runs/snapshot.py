@@ -17,7 +17,7 @@ from sessions.runs import farewells
 class Snapshot:
     """`folded_to`: messages up to this one are in notes and digest; `older`: how many before `history` are not. `spent`: the tokens in
     and out of the day, where they are limited. `former`: the session before this one, if it was reset and the chat has not been told;
-    `former_saved`: its farewell was given."""
+    `former_saved`: its farewell was given. `has_past`: an earlier session of this key has ended."""
 
     run: Run
     session: Session
@@ -30,6 +30,7 @@ class Snapshot:
     spent: tuple[int, int]
     former: Session | None = None
     former_saved: bool = False
+    has_past: bool = False
 
 
 def take_snapshot(conn: Connection, run_id: str, day: str, tails: JournalTails, views: MemoryViews) -> Snapshot:
@@ -55,4 +56,5 @@ def take_snapshot(conn: Connection, run_id: str, day: str, tails: JournalTails, 
         spent=spending.of_day(conn, day) if day else (0, 0),
         former=former,
         former_saved=former is not None and farewells.is_saved(conn, former.id),
+        has_past=store.has_ended(conn, session.session_key),
     )
