@@ -32,6 +32,7 @@ bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.context
 	@$(BIN)/python -m bench.text
 	@$(BIN)/python -m bench.time
+	@$(BIN)/python -m bench.walk
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format .

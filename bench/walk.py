@@ -1,7 +1,8 @@
 """What runs from the wire to the answer: the files and functions of the gateway that one message passes through.
 
 `python -m bench.walk` prints a line for each way in; `--functions` names what ran. The daemon is in this process, between a model
-and a Telegram server at the wire. Each way is gone once before, so that what is set up for the first message does not count.
+and a Telegram server at the wire. Each way is gone once before, so that what is set up for the first message does not count, nor the fold
+of a session that the first /new ended. What ticks meanwhile counts: listeners of commits, watches, schedules.
 """
 
 import argparse
@@ -31,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 OURS = tuple(str(ROOT / package) + "/" for package in ("sessions", "adapters", "gateway"))
 FAKES = str(ROOT / "adapters" / "testing") + "/"
 BEFORE = {"a Telegram message": (70, 401), "a streamed chat completion": (52, 315), "/new in a chat": (47, 208)}
-"""Files and functions at commit 03bc2fc."""
+"""Files and functions at commit 03bc2fc, which had no resets, jobs, recall or folds, and no fair share of places at the model."""
 
 
 class Tracer:
@@ -83,7 +84,7 @@ async def daemon(home: Path) -> AsyncGenerator[tuple[App, str, TelegramServer]]:
 
 
 async def at_rest(app: App) -> None:
-    """Returns when no run is active and all that goes out is marked as sent."""
+    """Returns when no run is active, all that goes out is marked as sent, and ended sessions are folded."""
     async with asyncio.timeout(30):
         while await app.database.read(_open):  # noqa: ASYNC110  # nobody tells when everything is over
             await asyncio.sleep(0.02)
@@ -92,7 +93,11 @@ async def at_rest(app: App) -> None:
 def _open(conn: Connection) -> int:
     sent = "SELECT count(*) FROM outbox WHERE state NOT IN ('sent', 'dead')"
     ended = "SELECT count(*) FROM runs WHERE status = 'running'"
-    return int(conn.execute(text(f"SELECT ({sent}) + ({ended})")).scalar_one())
+    folded = (
+        "SELECT count(*) FROM messages m JOIN sessions s ON s.id = m.session_id LEFT JOIN folds f ON f.session_id = s.id"
+        " WHERE s.ended_at IS NOT NULL AND m.id > coalesce(f.folded_to, 0)"
+    )
+    return int(conn.execute(text(f"SELECT ({sent}) + ({ended}) + ({folded})")).scalar_one())
 
 
 async def say(telegram: TelegramServer, words: str) -> None:

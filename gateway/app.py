@@ -104,11 +104,13 @@ class App:
         chosen = self.answering.chosen
         if is_other := loaded.config.model != self.settings.config.model:
             chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
+        # Only now, after the awaits: a failure above must leave the last good configuration in force as a whole.
         self.settings.loaded = loaded
         self.house.resets.replace(reset_rules(loaded.config))
         if is_other:
             former, self.answering.chosen = self.answering.model, chosen
             self.answering.model = _model(self.answering.chosen, loaded.config, self.house.tokens, 0.0, self.metrics)
+            # Calls that are under way still use it; it is closed with the app.
             self.answering.former.append(former)
 
 
@@ -142,6 +144,7 @@ async def open_app(
         upkeep = Maintenance(
             home, database, clock=clock, retention=lambda: Retention(**settings.config.retention.model_dump())
         )
+        # Before any run is claimed: transcripts of sessions that a crash cut off are made whole first.
         await upkeep.repair()
         places = FairPlaces(loaded.config.limits.parallel_runs)
         dispatch = LocalDispatch(database, mine=mine, opening=house.resets.opening, clock=clock, places=places)

@@ -104,6 +104,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
         ):
             _run_until_closed(stack, work)
         url, hint = await stack.enter_async_context(_http(app, chats, watch))  # where its port is taken, nothing begins
+        # After HTTP: platforms that call us find an open port, and a second daemon has failed before it polls for the same bot.
         await _start_platforms(app, chats, guard, stack)
         resets, jobs = await _start_ticks(app, stack)
         alerts = _owner_alerts(app, chats, reloads)
@@ -140,6 +141,7 @@ async def _chats(app: App, stack: contextlib.AsyncExitStack) -> PlatformSupervis
         clock=house.clock,
         opening=house.resets.opening,
     )
+    # The stack unwinds in reverse: platforms are closed before the intake that they deliver to.
     stack.callback(intake.close)
     chats = PlatformSupervisor(
         database=app.database,

@@ -135,6 +135,7 @@ class Telegram(
         if self._config.mode == "webhook":
             await self._keep_webhook()
         with self._translation():
+            # getUpdates answers 409 as long as a webhook is set.
             await self._bot.delete_webhook()  # what is pending stays pending
         await self._poll.run(partial(self._take, deliver), self._note_success)
 

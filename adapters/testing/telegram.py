@@ -30,7 +30,7 @@ from adapters.testing.telegram_rules import (
     keyboard_problems,
     text_problems,
 )
-from adapters.testing.telegram_wire import Fault, TelegramCallRefused, parameters, refusal
+from adapters.testing.telegram_wire import ApiRefusal, Fault, parameters, refusal
 from adapters.testing.telegram_world import Json, TelegramChat, TelegramMessage, User, World
 
 _FILES = {
@@ -145,11 +145,11 @@ class TelegramServer(World):
             return web.Response(status=fault.status, text=fault.raw)
         elif fault and not fault.drop:
             more = {"retry_after": fault.retry_after} if fault.retry_after else {}
-            return refusal(TelegramCallRefused(fault.status, fault.description, **more))
+            return refusal(ApiRefusal(fault.status, fault.description, **more))
         try:
             self._authorize(request)
             answer = await self._run(method, await parameters(request))
-        except TelegramCallRefused as refused:
+        except ApiRefusal as refused:
             return refusal(refused)
         if fault and fault.wait:
             await fault.wait.wait()
@@ -168,14 +168,14 @@ class TelegramServer(World):
 
     def _authorize(self, request: web.Request) -> None:
         if ":" not in request.match_info["token"]:
-            raise TelegramCallRefused(404, "Not Found")
+            raise ApiRefusal(404, "Not Found")
         if self.revoked or request.match_info["token"] != self.token:
-            raise TelegramCallRefused(401, "Unauthorized")
+            raise ApiRefusal(401, "Unauthorized")
 
     async def _run(self, method: str, raw: Json) -> Any:
         answer = cast(Any, getattr(self, f"_{method}", None))
         if not hasattr(self, f"_{method}") and method not in _FILES:
-            raise TelegramCallRefused(404, "Not Found")
+            raise ApiRefusal(404, "Not Found")
         params, problems = decode(method, raw)
         self.calls.append((method, params))
         self._violation(problems)
@@ -188,17 +188,17 @@ class TelegramServer(World):
     def _violation(self, problems: list[str]) -> None:
         self.violations += problems
         if problems:
-            raise TelegramCallRefused(400, f"Bad Request: {problems[0]}")
+            raise ApiRefusal(400, f"Bad Request: {problems[0]}")
 
     def _slow_down(self, method: str, params: Json) -> None:
         retry_after = self.flood.retry_after(int(params["chat_id"]), group=int(params["chat_id"]) < 0)
         if retry_after is not None:
             self.floods.append(f"{method} to {params['chat_id']}")
-            raise TelegramCallRefused(429, f"Too Many Requests: retry after {retry_after}", retry_after=retry_after)
+            raise ApiRefusal(429, f"Too Many Requests: retry after {retry_after}", retry_after=retry_after)
 
     async def _getUpdates(self, params: Json) -> list[Json]:  # noqa: N802
         if self.webhook["url"]:
-            raise TelegramCallRefused(
+            raise ApiRefusal(
                 409,
                 "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first",
             )
@@ -220,9 +220,9 @@ class TelegramServer(World):
                 await asyncio.wait_for(self.news.wait(), left)
             self._leave_out(params.get("allowed_updates"))
         if self.revoked:
-            raise TelegramCallRefused(401, "Unauthorized")
+            raise ApiRefusal(401, "Unauthorized")
         if mine != self._poll:
-            raise TelegramCallRefused(
+            raise ApiRefusal(
                 409, "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
             )
         return self.pending[: params.get("limit", 100)]
@@ -286,7 +286,7 @@ class TelegramServer(World):
         }
         if all((message.body.get(key) or type(value)()) == value for key, value in new.items()):
             same = "specified new message content and reply markup are exactly the same as a current content"
-            raise TelegramCallRefused(400, f"Bad Request: message is not modified: {same}")
+            raise ApiRefusal(400, f"Bad Request: message is not modified: {same}")
         message.texts.append(params["text"])
         message.body = {**message.body, **new, "edit_date": message.body["date"]}
         return {key: value for key, value in message.body.items() if value}
@@ -303,22 +303,20 @@ class TelegramServer(World):
         message = self._message(params, "message to react not found")
         emoji = [reaction["emoji"] for reaction in params.get("reaction", [])]
         if len(emoji) > 1 or any(one not in REACTIONS for one in emoji):
-            raise TelegramCallRefused(400, "Bad Request: REACTION_INVALID")
+            raise ApiRefusal(400, "Bad Request: REACTION_INVALID")
         message.reaction = emoji[0] if emoji else None
         return True
 
     def _answerCallbackQuery(self, params: Json) -> bool:  # noqa: N802
         if params["callback_query_id"] not in self.taps_open:
-            raise TelegramCallRefused(
-                400, "Bad Request: query is too old and response timeout expired or query ID is invalid"
-            )
+            raise ApiRefusal(400, "Bad Request: query is too old and response timeout expired or query ID is invalid")
         self.taps_open[params["callback_query_id"]] = params.get("text", "")
         return True
 
     def _setMyCommands(self, params: Json) -> bool:  # noqa: N802
         scope = params.get("scope", {"type": "default"})
         if scope["type"] == "chat" and int(scope["chat_id"]) not in self.chats:
-            raise TelegramCallRefused(400, "Bad Request: chat not found")
+            raise ApiRefusal(400, "Bad Request: chat not found")
         self.commands[_scope_name(scope)] = params["commands"]
         return True
 
@@ -330,9 +328,9 @@ class TelegramServer(World):
         file_id = params["file_id"]
         data = self.files.get(file_id)
         if data is None:
-            raise TelegramCallRefused(400, "Bad Request: wrong file_id or the file is temporarily unavailable")
+            raise ApiRefusal(400, "Bad Request: wrong file_id or the file is temporarily unavailable")
         if len(data) > 20_000_000:
-            raise TelegramCallRefused(400, "Bad Request: file is too big")
+            raise ApiRefusal(400, "Bad Request: file is too big")
         return {
             "file_id": file_id,
             "file_unique_id": f"u-{file_id}",
@@ -347,33 +345,33 @@ class TelegramServer(World):
     async def _download(self, request: web.Request) -> web.Response:
         data = self.files.get(request.match_info["path"].removeprefix("files/"))
         if request.match_info["token"] != self.token or data is None:
-            return refusal(TelegramCallRefused(404, "Not Found"))
+            return refusal(ApiRefusal(404, "Not Found"))
         return web.Response(body=data)
 
     def _chat(self, params: Json) -> TelegramChat:
         chat = self.chats.get(int(params["chat_id"]))
         if chat is None:
-            raise TelegramCallRefused(400, "Bad Request: chat not found")
+            raise ApiRefusal(400, "Bad Request: chat not found")
         if chat.moved_to is not None:
-            raise TelegramCallRefused(
+            raise ApiRefusal(
                 400, "Bad Request: group chat was upgraded to a supergroup chat", migrate_to_chat_id=chat.moved_to
             )
         if chat.bot_is_out:
             private = chat.type == "private"
-            raise TelegramCallRefused(
+            raise ApiRefusal(
                 403,
                 "Forbidden: bot was blocked by the user"
                 if private
                 else "Forbidden: bot was kicked from the supergroup chat",
             )
         if params.get("message_thread_id") is not None and params["message_thread_id"] not in chat.topics:
-            raise TelegramCallRefused(400, "Bad Request: message thread not found")
+            raise ApiRefusal(400, "Bad Request: message thread not found")
         return chat
 
     def _message(self, params: Json, otherwise: str) -> TelegramMessage:
         message = self._chat(params).messages.get(params["message_id"])
         if message is None or message.deleted:
-            raise TelegramCallRefused(400, f"Bad Request: {otherwise}")
+            raise ApiRefusal(400, f"Bad Request: {otherwise}")
         return message
 
     def _check_text(self, text: str, params: Json, entities: str, limit: int) -> None:
@@ -384,13 +382,13 @@ class TelegramServer(World):
             problems.append("parse_mode is refused here: send entities")
         self._violation(problems)
         if not text.strip():
-            raise TelegramCallRefused(400, "Bad Request: message text is empty")
+            raise ApiRefusal(400, "Bad Request: message text is empty")
 
     def _post(self, chat: TelegramChat, params: Json, body: Json, **state: Any) -> TelegramMessage:
         reply = params.get("reply_parameters", {})
         reply_to = chat.messages.get(reply.get("message_id", 0))
         if reply and reply_to is None and not reply.get("allow_sending_without_reply"):
-            raise TelegramCallRefused(400, "Bad Request: message to be replied not found")
+            raise ApiRefusal(400, "Bad Request: message to be replied not found")
         silent = params.get("disable_notification", False)
         return self.post(
             chat, self.bot, body, reply_to=reply_to, topic=params.get("message_thread_id"), silent=silent, **state

@@ -10,7 +10,7 @@ from aiohttp import web
 Json = dict[str, Any]
 
 
-class TelegramCallRefused(Exception):
+class ApiRefusal(Exception):
     def __init__(self, status: int, description: str, **parameters: int) -> None:
         super().__init__(description)
         self.status, self.description, self.parameters = status, description, parameters
@@ -50,7 +50,7 @@ async def parameters(request: web.Request) -> Json:
     return params
 
 
-def refusal(refused: TelegramCallRefused) -> web.Response:
+def refusal(refused: ApiRefusal) -> web.Response:
     body: Json = {"ok": False, "error_code": refused.status, "description": refused.description}
     if refused.parameters:
         body["parameters"] = refused.parameters

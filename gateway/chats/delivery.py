@@ -102,6 +102,7 @@ class Delivery:
     async def run(self) -> None:
         unlisten = self._database.listen(self._on_commit)
         try:
+            # Before anything is claimed: what a dead process was sending may have arrived, and must not be sent as if new.
             await self._database.write(self._recover, await self._owner_key())
             async with asyncio.TaskGroup() as group:
                 while True:
@@ -219,6 +220,7 @@ class Delivery:
         if row.doubts and waited > outbox.MAX_AGE_MS:
             await self._give_up(row, row.last_error or "it may have arrived")
             return None
+        # The preview is closed before the turn is taken, so that no edit of it is planned behind its own answer.
         draft = await self._preview(row)
         await self._pacer.wait_for_turn(row.address.address)
         if self._probes.needs_probe(row, waited):
@@ -230,6 +232,7 @@ class Delivery:
     async def _attempt(self, row: OutRow, draft: str | None) -> OutRow | None:
         edits = draft is not None or is_edit(row)
         try:
+            # From this commit on, a crash leaves the row "sending": the next start examines it.
             row, content = await self._database.write(self._prepare, row, await self._rows.rendered(row), edits=edits)
             await self._pacer.wait_before_call()
             sent = await self._rows.send(row, content, draft)

@@ -3,7 +3,6 @@ they are acknowledged."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from sqlalchemy import Connection
 
@@ -12,6 +11,7 @@ from gateway.chats.access import AccessDecision, AccessRules, ChatAccess, Paired
 from gateway.chats.approvals import decide, tell_held_up, waiting_for
 from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
 from gateway.chats.edit_filter import EditFilter
+from gateway.chats.intake_result import IntakeOutcome, IntakeResult
 from gateway.chats.message_text import escape_speaker_marks, inbox_message, message_text, printable, shortened
 from gateway.commands import Command, CommandContext, Parsed, execute, find, parse
 from gateway.observe.logging import get_logger
@@ -39,24 +39,6 @@ MORE_MS = 1_000
 class IntakeLimits:
     message_bytes: int = 262_144
     queue_per_chat: int = 100
-
-
-class IntakeOutcome(StrEnum):
-    """What became of an event."""
-
-    IGNORED = "ignored"  # its sender has no access, or it changes nothing
-    STRANGER = "stranger"  # its sender may be paired
-    CHAT_CHANGED = "chat_changed"  # it says something of the chat: an id, a message taken back, that we joined
-    TAKEN = "taken"  # a message, a command, a tap, an edit
-    JOINED = "joined"  # a message for a run that was at work already
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntakeResult:
-    """`run_id`: the run that the message joined."""
-
-    outcome: IntakeOutcome
-    run_id: str | None = None
 
 
 class Intake:
@@ -127,6 +109,7 @@ class Intake:
                 return IntakeResult(outcome=IntakeOutcome.IGNORED)
             case _:
                 pass
+        # Noted after the commit only: an event that was not stored comes again, and must not count as a repetition.
         joined = await self._database.write(self._take, inbound, access, verdict)
         self._wordings.note(inbound)
         outcome = IntakeOutcome.TAKEN if joined is None else IntakeOutcome.JOINED

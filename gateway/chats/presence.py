@@ -34,8 +34,7 @@ _PROGRESS = frozenset({"session_search", "memory", "web_fetch", "process", "sche
 Keep = Callable[[str, str | None, Sequence[str]], Awaitable[None]]
 
 
-async def _nowhere(_: str, __: str | None, ___: Sequence[str]) -> None:
-    pass
+async def _nowhere(_: str, __: str | None, ___: Sequence[str]) -> None: ...
 
 
 async def _never(_: str) -> bool:
@@ -77,9 +76,7 @@ class Presence:
             task.cancel()
 
     def restore(self, runs: Sequence[Run], now: int) -> None:
-        """Takes over what an earlier process has shown: a run that goes on keeps its preview, an answer that waits to be sent may replace
-        it, any other preview is erased.
-        """
+        """Takes over what an earlier process has shown. Erases previews that no answer, sent or still to come, will replace."""
         for run in runs:
             if run.route is None or run.route.address.platform != self._adapter.platform:
                 continue
@@ -185,7 +182,7 @@ class Presence:
     async def _clear_when_answered(self, run_id: str, shown: ShownRun) -> None:
         """Waits until the answer was sent, which may replace the preview, then erases what is left of it."""
         async with shown.calling:
-            pass
+            pass  # a call that is on its way may still create the preview that has to be cleared
         if shown.preview_id is not None or shown.noted:
             await self._wait_until_cleared(shown)
         if self._shown.get(run_id) is shown and not (shown.preview and shown.preview.taken):
@@ -260,7 +257,7 @@ class Presence:
         if not self._pacer.try_turn(address, edit=True):
             return
         async with shown.calling:
-            if shown.stage is not Stage.GROWING:
+            if shown.stage is not Stage.GROWING:  # the answer may have come while this edit waited for the lock
                 return
             known, quoted, silent = (
                 shown.preview_id,
@@ -314,9 +311,7 @@ class Presence:
     # --- around the final message ---
 
     async def take_preview(self, run_id: str, reply_to: str | None) -> str | None:
-        """Returns the id of the preview that the answer replaces. None, so that the answer is a new message: after a long run, where the
-        preview came without a notification, and where it stands under another message.
-        """
+        """Returns the id of the preview that the answer replaces; None where the answer has to be a new message."""
         shown = self._shown.get(run_id)
         if shown is None:
             return None
@@ -325,6 +320,7 @@ class Presence:
             if shown.preview is None:
                 return None
             preview = shown.preview = replace(shown.preview, taken=True)
+            # After a long run nobody looks any more, and an edit rings no bell: only a new message is noticed.
             is_quick = self._clock() - shown.began <= REUSED_FOR_SECONDS
             fits = preview.rang and preview.under in {None, reply_to}
             return preview.id if is_quick and fits else None
@@ -364,12 +360,10 @@ class Presence:
     def end_without_answer(self, run_ids: Sequence[str]) -> None:
         """Erases the previews of runs that were stopped. A preview that shows a part of an answer stays, as a message will replace it."""
         for run_id in run_ids:
-            if (shown := self._shown.get(run_id)) is not None and not self._has_words(shown):
+            shown = self._shown.get(run_id)
+            if shown is not None and (shown.stage is Stage.ENDED or shown.words.are_silence):
                 shown.stage = Stage.ENDED
                 self._run_in_background(self._stop(run_id, shown))
-
-    def _has_words(self, shown: ShownRun) -> bool:
-        return shown.stage is not Stage.ENDED and not shown.words.are_silence
 
     async def _stop(self, run_id: str, shown: ShownRun) -> None:
         self._end_status(run_id, shown)

@@ -24,7 +24,8 @@ from adapters.base import (
 from gateway.chats.catch_up import let_catch_up, note_seen
 from gateway.chats.delivery import Delivery
 from gateway.chats.home_page import home_page
-from gateway.chats.intake import Intake, IntakeOutcome, IntakeResult
+from gateway.chats.intake import Intake
+from gateway.chats.intake_result import IntakeOutcome, IntakeResult
 from gateway.chats.presence import Presence
 from gateway.chats.rate_limit import RateLimiter
 from gateway.commands import MENU
@@ -167,6 +168,7 @@ class PlatformRunner:
         while True:
             began, before = time.monotonic(), kind
             kind, asked = await self._once(work, what)
+            # After a steady minute the next failure is a new one, and pauses begin short again.
             goes_on = kind is before and time.monotonic() - began < _STEADY_SECONDS
             failures = failures + 1 if goes_on else 1
             await self._sleep(max(asked, kind[min(failures, len(kind)) - 1]))

@@ -28,6 +28,7 @@ def _replace(target: File, text: str) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
             file.write(text)
+            # Renaming before the data is on disk could leave an empty file after a power cut.
             file.flush()
             os.fsync(file.fileno())
             _take_on_rights(file.fileno(), target)

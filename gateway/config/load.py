@@ -141,6 +141,7 @@ def _validated(references: References, document: Document) -> tuple[Config, list
         return model.model_validate(data), []
     except ValidationError as error:
         wrong = error.errors(include_url=False)
+    # What is wrong is left out and the rest validated again, so that the rules see defaults in its place.
     for one in wrong:
         _drop(data, one["loc"], schema)
     return model.model_validate(data), [explained(one, document, schema) for one in wrong]

@@ -20,6 +20,7 @@ def lay_over(document: Document, found: list[Setting], schema: SchemaInfo) -> Do
         return document
     from gateway.config.variables import nested  # its library takes 60 ms, and most homes set no key by a variable
 
+    # .env comes first in `found`, so a variable of the environment replaces its place too.
     places = {setting.path: setting.place for setting in found}
     return replace(
         document,

@@ -80,6 +80,7 @@ class _Reader:
 
     def _mapping(self, node: Any, path: Path, around: tuple[int, ...]) -> dict[str, Any]:
         entries: dict[str, Any] = {}
+        # Kept apart, because a key of the mapping itself wins wherever << stands.
         merged: dict[str, Any] = {}
         for key, value in cast(list[tuple[Any, Any]], node.value):
             name, here = str(key.value), (*path, str(key.value))

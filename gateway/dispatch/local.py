@@ -79,6 +79,7 @@ class LocalDispatch:
         self._notify(WorkItem(session_key))
 
     def _notify(self, item: "WorkItem") -> None:
+        # Whoever works on the key now may have read before this commit, so it is looked at once more after its release.
         if item in self._taken:
             self._again.add(item)
         elif item.session_key in self._extra or self._mine(item.session_key):
@@ -97,6 +98,7 @@ class LocalDispatch:
     async def claim(self) -> Run:
         while True:
             item = await self._ready.get()
+            # Shielded: a transaction that is under way commits even when this task is cancelled, and its run must not be lost.
             taking = asyncio.ensure_future(self._database.write(self._take, item))
             try:
                 run = await asyncio.shield(taking)
@@ -142,6 +144,7 @@ class LocalDispatch:
 
     def _let_go(self, item: "WorkItem") -> None:
         self._taken.discard(item)
+        # An item that waits for its place has none to give back.
         if item in self._placed:
             self._placed.discard(item)
             self._places.leave(item.group)

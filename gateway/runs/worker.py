@@ -71,6 +71,7 @@ class Worker:
                 task = group.create_task(self._drive(run), name=f"run {run.id}")
                 self._active[run.id] = (run, task)
         except asyncio.CancelledError:
+            # `drain` cancels this task to end the wait for a claim; any other cancellation is the daemon's end.
             if not self._draining:
                 raise
             if (task := asyncio.current_task()) is not None:
@@ -120,6 +121,7 @@ class Worker:
             self._active.pop(run.id, None)
             self._warm_up()
             self._house.live.publish(LiveEvent(run.id, "ended"))
+            # Released before it is given back: the notification of that commit must find the key free.
             await self._dispatch.release(run)
             if unfinished:
                 await self._quietly("run.not_given_back", lambda: self._dispatch.give_back(run))

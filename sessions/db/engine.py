@@ -208,6 +208,7 @@ class Database(ReadsAndWrites):
 
     def close(self) -> None:
         """Finishes what waits, then closes every file and connection."""
+        # Readers first: SQLite keeps its log file as long as anybody has it open.
         self._readers.shutdown(wait=True)
         self._backend.close()
 
@@ -227,6 +228,7 @@ class GroupCommit:
         self._thread.start()
 
     def submit(self, job: QueuedWrite[Any]) -> None:
+        # Under the lock: a job behind the end mark would never be taken, and its caller would wait for ever.
         with self._door:
             if not self._open:
                 raise RuntimeError("the database is closed")
@@ -248,6 +250,7 @@ class GroupCommit:
                 explained = self._explain(error) if isinstance(error, Exception) else error
                 resolve_futures([(job, None, explained) for job in batch])
             else:
+                # Listeners first: a caller that goes on after its write finds everybody told.
                 notify_listeners(self._listeners, touched)
                 resolve_futures(outcomes)
         self._disconnect()
