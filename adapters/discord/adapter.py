@@ -134,7 +134,7 @@ class Discord(
         await listener.run()
 
     async def _catch_up(self, client: discord.Client, deliver: Deliver) -> None:
-        """After every new session, also one that the library began because the old one was invalid."""
+        """Fetches missed messages after every new session, also one that the library began because the old one was invalid."""
         since, now = max(self._since, self._seen or 0), round(self._clock() * 1000)
         async for said in missed(client, since, now, self._chats, self._users):
             await self._take(said, deliver, InboundKind.MESSAGE)
@@ -157,7 +157,7 @@ class Discord(
             return None
 
     def _remember(self, message_id: int, inbound: Inbound) -> None:
-        """Whose a message was, which Discord does not say when it is deleted."""
+        """Remembers the author of a message, which Discord does not name when it is deleted."""
         self._said[message_id] = inbound
         if len(self._said) > _KEPT:
             self._said.popitem(last=False)
@@ -244,7 +244,7 @@ class Discord(
         return Receipt(message_id=text(sent, "id"))
 
     async def _respond(self, piece: Piece, body: dict[str, Any]) -> Receipt:
-        """To whoever gave the command, alone."""
+        """Sends to the person who gave the command, alone."""
         application, _, token = piece["respond_to"].partition(":")
         ids = {"webhook_id": application, "webhook_token": token}
         if piece.get("first"):
@@ -308,7 +308,7 @@ class Discord(
                 await event.response.defer()
 
     async def fetch(self, attachment: Attachment, limit: int) -> bytes:
-        """The address is signed, and good for a day; a new one stands in the message itself."""
+        """Downloads the file. Its signed address is valid for a day; after that the message itself is asked for a new one."""
         where, _, url = attachment.ref.partition("|")
         data = await self._rest.download(url, limit, base=self._config.api_base)
         if data is None:
@@ -321,7 +321,7 @@ class Discord(
         return data
 
     async def offer_commands(self, commands: Sequence[tuple[str, str]], users: Sequence[Sender]) -> None:  # noqa: ARG002
-        """Everybody sees the menu; who may use it is decided for each call. Written only where it has changed."""
+        """Writes the menu, only where it has changed. Everybody sees it; who may use it is decided at each call."""
         client = await self._rest.client()
         ids = {"application_id": client.application_id}
         wanted = [_command(name, about) for name, about in commands]

@@ -10,7 +10,9 @@ _PICTURES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
 
 
 def attachments(said: discord.Message) -> Iterator[Attachment]:
-    """`ref` says where the file is, and in which message a new address can be found when that one has run out."""
+    """Returns the files of the message. `ref` holds the address, and the message in which a new address is found when that one has run
+    out.
+    """
     found = [*said.attachments, *(file for snapshot in said.message_snapshots for file in snapshot.attachments)]
     for file in found:
         mime = (file.content_type or "application/octet-stream").partition(";")[0]
@@ -32,7 +34,7 @@ def _kind(mime: str) -> AttachmentKind:
 
 
 def describe_contents(said: discord.Message) -> str:
-    """Empty when there is nothing that can be said in a line."""
+    """Describes contents besides text in one line; empty when there are none."""
     lines = [f"[sticker {sticker.name}]" for sticker in said.stickers]
     if said.poll is not None:
         lines.append(f"[poll: {said.poll.question} ({' / '.join(answer.text for answer in said.poll.answers)})]")

@@ -31,7 +31,7 @@ class DiscordRefusal(Undeliverable):
 
 @contextmanager
 def translated() -> Generator[None]:
-    """Around every call to the library."""
+    """Turns errors of the library into those of the contract while the block lasts."""
     try:
         yield
     except discord.DiscordException as error:

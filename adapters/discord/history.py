@@ -37,7 +37,7 @@ async def missed(
 
 
 def _news(client: discord.Client, after: int) -> Iterable[Any]:
-    """Channels and threads whose last message is younger; they say so when the connection begins."""
+    """Returns the channels and threads whose last message is newer; Discord names it when the connection begins."""
     for guild in client.guilds:
         for channel in (*guild.text_channels, *guild.voice_channels, *guild.threads):
             if (channel.last_message_id or 0) > after:

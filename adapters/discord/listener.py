@@ -20,7 +20,7 @@ def wanted_intents() -> discord.Intents:
 
 
 def skip_unreadable(client: discord.Client) -> None:
-    """An event that the library cannot read is left out. By itself the library would end the connection for it."""
+    """Makes the library leave out an event that it cannot read; by itself it would end the connection."""
     parsers: dict[str, Callable[[Any], None]] = client._connection.parsers  # pyright: ignore[reportPrivateUsage]
 
     def guarded(name: str, parse: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -47,7 +47,7 @@ class Listener:
         self._alive = alive
 
     def on(self, name: str, handle: Callable[..., Awaitable[None]]) -> None:
-        """`handle` is called with the event, in its turn."""
+        """Calls `handle` with each event of this kind, in order."""
 
         async def event(*what: Any) -> None:
             if name == "connect":  # a new session, whose guilds are still to come
@@ -60,7 +60,7 @@ class Listener:
         setattr(self.client, f"on_{name}", event)
 
     async def run(self) -> None:
-        """Until cancelled. Raises DeliveryError when the connection cannot go on, and whatever a handler raises."""
+        """Receives until cancelled. Raises DeliveryError when the connection cannot go on, and whatever a handler raises."""
 
         async def alive(*_: object) -> None:
             self._alive()

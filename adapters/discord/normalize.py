@@ -24,7 +24,7 @@ class DiscordBot:
 
 
 def message(said: discord.Message, me: DiscordBot, kind: InboundKind = InboundKind.MESSAGE) -> Inbound | None:
-    """None for what no person said: other bots, webhooks, ourselves, service messages."""
+    """Returns None for what no person said: other bots, webhooks, ourselves, service messages."""
     author = said.author
     if author.bot or said.webhook_id is not None or author.id == me.id or said.type not in _SAID:
         return None
@@ -58,7 +58,7 @@ def message(said: discord.Message, me: DiscordBot, kind: InboundKind = InboundKi
 
 
 def interaction(event: discord.Interaction[Any], data: dict[str, Any]) -> Inbound | None:
-    """A tap on one of our buttons, or a slash command. None for what we have not offered."""
+    """Returns the event of a tap on one of our buttons, or of a slash command; None for what we have not offered."""
     channel = event.channel_id
     if channel is None or event.user.bot:
         return None
@@ -100,7 +100,7 @@ def _parent(channel: object) -> str:
 
 
 def _owner_code(text: str) -> str:
-    """Clients send no text that begins with a slash which they do not know."""
+    """Reads the code of a message `start CODE`: Discord's clients send no unknown slash commands as text."""
     found = _START.fullmatch(text.strip())
     return f"/start {found[1]}" if found else text
 
@@ -111,7 +111,7 @@ def _names_our_role(said: discord.Message) -> bool:
 
 
 def _text(said: discord.Message, me: DiscordBot) -> str:
-    """As people read it, without our own mention."""
+    """Returns the text as people read it, without our own mention."""
     text = re.sub(rf"\s*<@!?{me.id}>", "", said.content)
     role = said.guild.self_role if said.guild is not None else None
     if role is not None:

@@ -54,12 +54,12 @@ def render(outbound: Outbound) -> list[Piece]:
 
 
 def reply(reply_to: str | None) -> dict[str, Any]:
-    """Quotes the question. If it was deleted meanwhile, the answer is sent without the quote."""
+    """Returns the reference that quotes the question. If that was deleted meanwhile, the answer is sent without the quote."""
     return {"message_reference": {"message_id": reply_to, "fail_if_not_exists": False}} if reply_to else {}
 
 
 def render_draft(markdown: str, *, silent: bool) -> dict[str, Any]:
-    """The end of a growing answer, as much as fits into one message. Small print: it only says that somebody works."""
+    """Renders the end of a growing answer, as much as fits into one message, in small print."""
     layout = LineLayout(NOTATION)
     *_, last = split(parse(markdown), MESSAGE, layout.measure) if markdown.strip() else [()]
     words = layout.compose(last)

@@ -24,14 +24,14 @@ _GUILDS_WAIT = 0.5
 
 
 def point_at(api_base: str, gateway_url: str) -> None:
-    """Process-wide, as the library has it."""
+    """Sets the addresses of API and gateway, for the whole process, as the library has them."""
     Route.BASE = api_base.rstrip("/")
     if gateway_url:
         DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(gateway_url)
 
 
 def new_client(intents: discord.Intents) -> discord.Client:
-    """A client without caches that pings nobody."""
+    """Returns a client without caches, which pings nobody."""
     return discord.Client(
         intents=intents,
         allowed_mentions=discord.AllowedMentions.none(),
@@ -44,7 +44,7 @@ def new_client(intents: discord.Intents) -> discord.Client:
 
 
 class Rest:
-    """Logs in with the first call, also after `close`."""
+    """Calls the API. Logs in with the first call, also after `close`."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -78,7 +78,7 @@ class Rest:
         *,
         file: tuple[str, bytes] | None = None,
     ) -> Any:
-        """`path` with `{channel_id}` and the like, which the library counts rates by."""
+        """Calls `path`, with `{channel_id}` and the like, by which the library counts rates."""
         http = (await self.client()).http
         route = Route(method, path, **(ids or {}))
         with translated():
@@ -87,7 +87,7 @@ class Rest:
             return await (http.request(route) if body is None else http.request(route, json=body))
 
     async def download(self, url: str, limit: int, *, base: str) -> bytes | None:
-        """None: the address has run out. Raises Undeliverable where the file is larger or lies elsewhere."""
+        """Returns the file; None: the address has run out. Raises Undeliverable where the file is larger or lies elsewhere."""
         given, own = urlsplit(url), urlsplit(base)
         is_discords = given.scheme == "https" and (given.hostname or "").endswith(
             (".discordapp.com", ".discordapp.net")

@@ -218,7 +218,7 @@ class Slack(
         )
 
     async def _take(self, body: dict[str, Any], context: dict[str, Any]) -> BoltResponse:
-        """The middleware: it answers 200 once everything is stored. Slack sends again what is not answered so."""
+        """Middleware of bolt: answers 200 once everything is stored. Slack sends again what is not answered so."""
         try:
             for inbound in await self._read(body):
                 await self._pass_on(inbound)
@@ -290,7 +290,7 @@ class Slack(
         return str(sent["ts"])
 
     async def _respond(self, piece: Piece) -> bool:
-        """To whoever gave the command, alone. False: it was too long ago, so that everybody hears it."""
+        """Sends to the person who gave the command, alone. Returns False when it was too long ago: then everybody hears it."""
         body = {"response_type": "ephemeral", "text": piece["text"], "blocks": piece["blocks"]}
         url = piece["respond_to"]
         return self._web.is_slacks(url) and await self._web.post(url, json=body) == 200
@@ -357,7 +357,7 @@ class Slack(
 
 
 async def _without_group(work: Awaitable[None]) -> Exception | None:
-    """The error as a value: a group would wrap it."""
+    """Returns the error as a value, because an exception group would wrap it."""
     try:
         await work
     except Exception as error:  # noqa: BLE001  # raised again by `run`

@@ -44,5 +44,5 @@ APP: dict[str, Any] = {
 
 
 def create_link() -> str:
-    """Opens Slack's page for a new app with this manifest filled in."""
+    """Returns the address of Slack's page for a new app with this manifest filled in."""
     return _CREATE + quote(json.dumps(APP, separators=(",", ":")), safe="")

@@ -35,7 +35,7 @@ class Askers:
         return question.user if question is not None else None
 
     def long_waiting_asker(self, address: Address) -> str | None:
-        """The person whose question in a channel has waited so long that they look elsewhere by now."""
+        """Returns the person whose question in a channel has waited so long that they look elsewhere by now."""
         question = self._questions.get((address.chat_id, address.thread_id))
         if question is None or question.is_answered or address.kind is ChatKind.DM:
             return None

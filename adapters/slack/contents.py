@@ -11,7 +11,7 @@ _TOKEN = re.compile(r"<([^<>\s][^<>]*)>")
 
 
 def words(raw: str, me: str, *, is_file: bool) -> str:
-    """Slack's text without our own mention, with links and other mentions as people see them."""
+    """Returns Slack's text without our own mention, with links and other mentions as people see them."""
     mention = re.compile(rf"\s*<@{re.escape(me)}(?:\|[^>]*)?>")
     left = mention.sub("", raw, count=0).strip() if me else raw
     left = re.sub(r"^[,:;]\s*", "", left) if left != raw.strip() else left

@@ -45,7 +45,7 @@ class SlackRefusal(Undeliverable):
 
 @contextmanager
 def translated() -> Generator[None]:
-    """Around every call to the library."""
+    """Turns errors of the library into those of the contract while the block lasts."""
     try:
         yield
     except SlackApiError as error:

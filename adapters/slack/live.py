@@ -42,7 +42,7 @@ class LiveAnswers:
         self.team = ""
 
     async def show(self, address: Address, draft_id: str | None, text: str) -> str:
-        """Shows or changes the preview; its id."""
+        """Shows or changes the preview, and returns its id."""
         shown = without_pings(text)
         if draft_id is None:
             return await self._begin(address, text, shown)
@@ -55,7 +55,7 @@ class LiveAnswers:
         return draft_id
 
     async def settle(self, address: Address, draft_id: str) -> None:
-        """From here on the preview is a message like any other, which can be edited and deleted."""
+        """Ends the stream: the preview is a message like any other now, which can be edited and deleted."""
         if draft_id in self._edited:
             return
         self._streams.pop(draft_id, None)

@@ -28,7 +28,7 @@ class SlackBot:
 
 
 def normalize(body: Json, me: SlackBot) -> list[Inbound]:
-    """Empty for everything that nobody said: edits by unfurling, other bots, ourselves, events that we do not know."""
+    """Returns nothing for what nobody said: edits by unfurling, other bots, ourselves, unknown events."""
     match body.get("type"):
         case "event_callback":
             return list(_event(part(body, "event"), text(body, "team_id") or me.team, me))
@@ -104,7 +104,7 @@ def _said(message: Json, event: Json, team: str, me: SlackBot) -> Inbound | None
 
 
 def _changed(event: Json, team: str, me: SlackBot) -> Iterator[Inbound]:
-    """Slack also calls it a change when a link gets its preview, or a thread its first reply."""
+    """Reads an edit. Slack also calls it a change when a link gets its preview, or a thread its first reply."""
     message, before = part(event, "message"), part(event, "previous_message")
     if not part(message, "edited") or text(message, "text") == text(before, "text"):
         return
@@ -124,7 +124,7 @@ def _deleted(event: Json, team: str, me: SlackBot) -> Iterator[Inbound]:
 
 
 def _stopped(event: Json, team: str) -> Iterator[Inbound]:
-    """The stop button beside an answer that is being worked on."""
+    """Reads the stop button beside an answer that is being worked on."""
     user = text(event, "user") or text(event, "user_id")
     channel = text(event, "channel") or text(event, "channel_id")
     thread, at = text(event, "thread_ts"), text(event, "event_ts") or text(event, "ts")
@@ -167,7 +167,7 @@ def _taps(body: Json, me: SlackBot) -> Iterator[Inbound]:
 
 
 def _command(body: Json, me: SlackBot) -> Inbound:
-    """`/hermes new` is /new; alone it asks for help."""
+    """Reads a slash command: `/hermes new` is /new; alone it asks for help."""
     user, channel = text(body, "user_id"), text(body, "channel_id")
     given = text(body, "text").strip().removeprefix("/") or "help"
     name = text(body, "channel_name")
@@ -211,7 +211,7 @@ def _kind_of(channel: Json) -> ChatKind:
 
 
 def _thread(kind: ChatKind, thread: str, ts: str) -> str | None:
-    """In a channel the answer goes into the thread of the message, which it begins if there is none."""
+    """Returns the thread of the answer: in a channel that of the message, which begins one if there is none."""
     return thread or None if kind is ChatKind.DM else thread or ts
 
 

@@ -29,7 +29,7 @@ class Names:
             self._names.popitem(last=False)
 
     async def with_sender_name(self, inbound: Inbound) -> Inbound:
-        """With the sender's display name; the id stands where Slack does not tell it in time."""
+        """Returns the message with the sender's display name; with the id where Slack does not tell the name in time."""
         if inbound.sender.name or not inbound.sender.id:
             return inbound
         if inbound.sender.id not in self._names:
@@ -47,7 +47,7 @@ class Names:
         self.learn(user, text(profile, "display_name") or text(profile, "real_name") or text(person, "name"))
 
     async def moved_to_dm(self, inbound: Inbound) -> Inbound:
-        """What was tapped on the bot's own page is said in the direct chat."""
+        """Moves what was tapped on the bot's own page into the direct chat."""
         user = inbound.sender.id
         if user not in self._chats:
             opened = await self._web.ask("conversations.open", users=user)

@@ -20,7 +20,7 @@ _NOBODY = "\u2060"
 
 
 def without_pings(text: str) -> str:
-    """The text, in which no `<!channel>` and no `<@U…>` is one to Slack."""
+    """Escapes `<!channel>` and `<@U…>`, so that nobody is notified."""
     return text.replace("<!", f"<{_NOBODY}!").replace("<@", f"<{_NOBODY}@").replace("<#", f"<{_NOBODY}#")
 
 
@@ -64,7 +64,7 @@ def _texts(outbound: Outbound) -> list[Piece]:
 
 
 def _with_files(outbound: Outbound) -> list[Piece]:
-    """A short text goes with the first file, as its comment."""
+    """Puts a short text as a comment to the first file."""
     files = [_file(attachment) for attachment in outbound.attachments]
     comment = outbound.text.strip()
     if comment and len(comment) <= NOTICE:
@@ -74,7 +74,7 @@ def _with_files(outbound: Outbound) -> list[Piece]:
 
 
 def render_draft(markdown: str) -> dict[str, Any]:
-    """The end of a growing answer, as much as fits into one message."""
+    """Renders the end of a growing answer, as much as fits into one message."""
     layout = LineLayout(NOTATION)
     *_, last = split(parse(without_pings(markdown)), MESSAGE, layout.measure) if markdown.strip() else [()]
     return _message(last, layout)
@@ -85,7 +85,7 @@ def _message(blocks: Sequence[Block], layout: LineLayout) -> dict[str, Any]:
 
 
 def plain(blocks: Sequence[Block]) -> str:
-    """Without formatting, in the three characters that Slack wants escaped."""
+    """Returns the text without formatting, with the three characters escaped that Slack wants escaped."""
     text = "\n".join(f"{block.marker} {plain_text(block)}".strip() for block in blocks)[:NOTICE]
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

@@ -45,7 +45,7 @@ class Socket:
         self._failures = 0
 
     def last_pong(self) -> float | None:
-        """Wall-clock seconds of the last sign that the connection lives."""
+        """Returns the wall-clock seconds of the last sign that the connection lives."""
         return None if self._client is None else self._client.last_ping_pong_time
 
     async def run(self, alive: Callable[[], None]) -> None:
@@ -82,7 +82,7 @@ class Socket:
             self._client = None
 
     async def _dispatch(self, client: SocketModeClient, request: SocketModeRequest) -> None:
-        """As the library's own handler does it, which would make a client of its own."""
+        """Handles an event as the library's own handler does, which would make a client of its own."""
         await send_async_response(client, request, await run_async_bolt_app(self._app, request), time())
 
 

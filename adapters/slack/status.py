@@ -17,7 +17,7 @@ class Statuses:
         self._has_status = True
 
     async def show(self, address: Address, activity: Activity, text: str) -> None:
-        """What the workspace does not know is left out from then on."""
+        """Shows the status in a way that the workspace knows; ways that it refuses are not tried again."""
         is_session = self._has_sessions and await self._session(address, activity)
         shows_text = activity is Activity.WORKING or not is_session
         if self._has_status and address.thread_id is not None and shows_text:

@@ -9,7 +9,7 @@ from sessions.messages import Attachment
 
 
 async def upload(web: SlackWeb, channel: str, thread: str | None, name: str, data: bytes, comment: str) -> str:
-    """The id of the file, shared into the chat by the last of three calls. Before that nobody sees it."""
+    """Uploads the file and returns its id. The last of three calls shares it into the chat; before that nobody sees it."""
     try:
         place = await web.ask("files.getUploadURLExternal", filename=name, length=len(data))
         status = await web.post(text(place, "upload_url"), data=data)

@@ -14,7 +14,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=300, connect=20, sock_connect=10, sock_re
 
 
 class SlackWeb:
-    """Never tries a second time by itself: a message must not be sent twice. Opens with the first call, also after `close`."""
+    """Calls the Web API, each call once: a message must not be sent twice. Opens with the first call, also after `close`."""
 
     def __init__(self, base: str, token: str) -> None:
         self.base = base.rstrip("/") + "/"
@@ -43,11 +43,11 @@ class SlackWeb:
             await session.close()
 
     async def call(self, method: str, **arguments: Any) -> Json:
-        """A call that changes something. Arguments that are None are left out."""
+        """Calls a method that changes something. Arguments that are None are left out."""
         return (await self._call(method, json=_given(arguments)))[0]
 
     async def ask(self, method: str, **arguments: Any) -> Json:
-        """A call of the kind that takes no JSON."""
+        """Calls a method that takes no JSON."""
         return (await self._call(method, params=_given(arguments)))[0]
 
     async def ask_with_headers(self, method: str) -> tuple[Json, Mapping[str, str]]:
@@ -60,7 +60,7 @@ class SlackWeb:
         return as_object(answer.data), cast(Mapping[str, str], answer.headers)
 
     def is_slacks(self, url: str) -> bool:
-        """Whether the address is Slack's, or that of the server that we were told to call."""
+        """Returns whether the address is Slack's, or that of the configured server."""
         given, own = urlsplit(url), urlsplit(self.base)
         host = given.hostname or ""
         return given.netloc == own.netloc or (
@@ -68,13 +68,13 @@ class SlackWeb:
         )
 
     async def post(self, url: str, **how: Any) -> int:
-        """To an address that Slack has named. The status."""
+        """Posts to an address that Slack has named, and returns the status."""
         with translated():
             async with self._open().post(url, **how) as answer:
                 return answer.status
 
     async def get(self, url: str, limit: int) -> tuple[int, str, bytes]:
-        """Status, media type and at most `limit` + 1 bytes, with the token."""
+        """Returns status, media type and at most `limit` + 1 bytes of an address, fetched with the token."""
         headers = {"Authorization": f"Bearer {self._token}"}
         with translated():
             async with self._open().get(url, headers=headers, allow_redirects=False) as answer:

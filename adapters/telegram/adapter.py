@@ -189,7 +189,7 @@ class Telegram(
         await self._out.edit(address, message_id, piece)
 
     async def typing(self, address: Address) -> None:
-        """In a DM an empty draft, which is shown as thinking; where Telegram does not know that, and elsewhere, as typing."""
+        """Shows an empty draft in a DM, which clients show as thinking; typing elsewhere, and where Telegram does not know that."""
         if address.kind is ChatKind.DM and self._shows_thinking:
             try:
                 await self._out.draft_in_dm(address, {"text": "", "entities": []})
@@ -252,7 +252,7 @@ class Telegram(
         return data
 
     async def offer_commands(self, commands: Sequence[tuple[str, str]], users: Sequence[Sender]) -> None:
-        """Only these users see the menu. One who has never written to the bot has no chat yet, and gets it another time."""
+        """Shows the menu to these users only. One who has never written to the bot has no chat yet, and gets it another time."""
         menu = [BotCommand(name, description) for name, description in commands]
         ids = {user.id for user in users}
         with self._translation():
@@ -276,7 +276,7 @@ class Telegram(
         return self._me
 
     async def _keep_webhook(self) -> None:
-        """Sets the webhook, and again when another program took it away."""
+        """Sets the webhook, and sets it again when another program took it away."""
         config = self._config
         present = ""
         while True:
@@ -298,7 +298,7 @@ class Telegram(
             await deliver(self._with_its_album(inbound))
 
     def _with_its_album(self, inbound: Inbound) -> Inbound:
-        """Only one picture of an album has the words, and with them the mention."""
+        """Marks all pictures of an album as meant for the bot: only one of them has the text, and with it the mention."""
         if inbound.album and inbound.mentioned:
             self._albums.append(inbound.album)
         elif inbound.album in self._albums:

@@ -62,12 +62,12 @@ def _files(message: Message | ExternalReplyInfo) -> Iterator[tuple[AttachmentKin
 
 
 def _picture(kind: AttachmentKind, mime: str | None) -> AttachmentKind:
-    """A picture sent without compression is a document to Telegram."""
+    """Returns the picture; one that was sent without compression is a document to Telegram."""
     return AttachmentKind.IMAGE if kind is AttachmentKind.FILE and mime in _PICTURES else kind
 
 
 def describe_contents(message: Message) -> str:
-    """Empty when there is nothing that can be said in a line."""
+    """Describes contents besides text in one line; empty when there are none."""
     match message:
         case Message(sticker=Sticker(emoji=emoji)):
             return f"[sticker {emoji}]" if emoji else "[sticker]"
@@ -94,13 +94,13 @@ def _coordinates(place: Location) -> str:
 
 
 def is_unreadable(message: Message) -> bool:
-    """A user has said something, and it is nothing that we know. In groups it was hardly meant for us."""
+    """Returns whether a user has sent a kind of message that we do not know. In groups it was hardly meant for the bot."""
     unheard_of = message.chat.type == ChatType.PRIVATE and bool(message.api_kwargs)  # newer than the library
     return unheard_of or any(getattr(message, name) for name in _OPAQUE)
 
 
 def origin(source: MessageOrigin | None, me: User) -> str:
-    """Whose words were forwarded."""
+    """Returns who wrote the forwarded words."""
     match source:
         case MessageOriginUser(sender_user=user):
             return "you" if user.id == me.id else user.full_name

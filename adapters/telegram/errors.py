@@ -31,7 +31,7 @@ class TelegramRefusal(Undeliverable):
 
 
 class Contested(TryLater):
-    """Another program polls for this bot. It is not known who gets which update until one of the two stops."""
+    """Another program polls for this bot. Which of the two gets an update is random."""
 
 
 class Moved(TryLater):
@@ -44,7 +44,7 @@ class Moved(TryLater):
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """`with translation():` around every call to the library."""
+    """`with translation():` turns errors of the library into those of the contract."""
 
     token: str
 

@@ -119,7 +119,7 @@ def _moved(message: Message, key: str) -> Inbound:
 
 
 def _membership(event: ChatMemberUpdated, key: str) -> Iterator[Inbound]:
-    """We came or went. In a channel nobody is greeted: all its readers would hear it."""
+    """Reads that the bot came or went. In a channel nobody is greeted: all its readers would see it."""
     was_in, is_in = _is_in(event.old_chat_member), _is_in(event.new_chat_member)
     if was_in == is_in or (is_in and event.chat.type not in {ChatType.GROUP, ChatType.SUPERGROUP}):
         return
@@ -152,7 +152,7 @@ def _address(chat: Chat, message: Message | None) -> Address:
 
 
 def _sender(message: Message) -> Sender | None:
-    """None for other bots. Anonymous admins and channels speak through a bot of Telegram's, and are themselves the sender."""
+    """Returns None for other bots. Anonymous admins and channels write through a bot of Telegram's, and are themselves the sender."""
     if message.sender_chat is not None:
         chat = message.sender_chat
         return Sender(id=str(chat.id), name=message.author_signature or chat.title or chat.full_name or "")
@@ -202,7 +202,7 @@ class _Reading:
 
 
 def _read(message: Message, me: User) -> _Reading:
-    """The text without our own mentions, and whom it is addressed to."""
+    """Returns the text without the bot's own mentions, and whom it is addressed to."""
     text = message.text or message.caption or ""
     if not text:
         return _Reading(text="")

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class OutgoingCalls:
-    """One bot's calls to its chats. A group that became a supergroup is called by its new id from then on."""
+    """Calls of one bot into its chats. A group that became a supergroup is called by its new id from then on."""
 
     def __init__(self, bot: Bot, translation: Translation) -> None:
         self._bot = bot
@@ -35,7 +35,7 @@ class OutgoingCalls:
         self._supergroups: dict[str, str] = {}
 
     async def send(self, address: Address, piece: Piece) -> Receipt:
-        """A second call follows only where Telegram refused how it is sent, and so has taken nothing."""
+        """Sends the piece. A second call follows only where Telegram refused how it is sent, and so has sent nothing."""
         try:
             message = await self._send(address, piece)
         except TelegramRefusal as refusal:
@@ -57,7 +57,9 @@ class OutgoingCalls:
             await self._edit(address, message_id, _plain(piece))
 
     async def draft_in_dm(self, address: Address, piece: Piece) -> None:
-        """The one draft of this chat, which the next message takes away; so nothing is left of one that arrived unheard."""
+        """Shows the one draft of a DM, which the next message replaces. A draft that may have arrived needs no care: nothing is left of
+        it.
+        """
         try:
             with self.calling(address):
                 await self._bot.send_message_draft(
@@ -122,7 +124,7 @@ def _is_formatting(refusal: TelegramRefusal) -> bool:
 
 
 def _simpler(piece: Piece, refusal: TelegramRefusal) -> Piece | None:
-    """The same without its formatting, or as a mere file."""
+    """Returns the piece without its formatting, or as a mere file; None: there is no simpler way."""
     if _is_formatting(refusal):
         return _plain(piece)
     if piece["method"] in {"sendPhoto", "sendVoice"} and any(words in refusal.reason for words in _NO_PICTURE):

@@ -37,7 +37,9 @@ class Poll:
         self._sleep = sleep
 
     async def run(self, take: Callable[[Any], Awaitable[None]], alive: Callable[[], None]) -> None:
-        """`alive` is called after every answer. Raises DeliveryError when it makes no sense to go on; what `take` raises goes through."""
+        """Polls until cancelled, and calls `alive` after every answer. Raises DeliveryError when it makes no sense to go on, and whatever
+        `take` raises.
+        """
         offset = failures = 0
         seconds = 0  # the first answer comes at once, and shows that we are connected
         try:
@@ -64,7 +66,7 @@ class Poll:
         return answer if isinstance(answer, list) else []
 
     async def _recover(self, error: TryLater, failures: int) -> None:
-        """Waits and starts over on a fresh connection: one that hangs stays broken."""
+        """Waits and opens a fresh connection: one that hangs stays broken."""
         if failures > PATIENCE:
             raise error
         log.warning("telegram.poll_failed", reason=str(error), failures=failures)

@@ -55,12 +55,12 @@ def render(outbound: Outbound) -> list[Piece]:
 
 
 def reply_parameters(reply_to: str | None) -> dict[str, Any]:
-    """Quotes the question. If it was deleted meanwhile, the answer is sent without the quote."""
+    """Returns the parameters that quote the question. If that was deleted meanwhile, the answer is sent without the quote."""
     return {"reply_parameters": {"message_id": int(reply_to), "allow_sending_without_reply": True}} if reply_to else {}
 
 
 def render_draft(markdown: str) -> Piece:
-    """The end of a growing answer, as much as fits into one message."""
+    """Renders the end of a growing answer, as much as fits into one message."""
     layout = Layout()
     *_, last = split(parse(markdown), MESSAGE, layout.measure) if markdown.strip() else [()]
     return _message(last, layout)
@@ -99,7 +99,7 @@ def _message(blocks: Sequence[Block], layout: Layout) -> dict[str, Any]:
 
 
 def _captioned(blocks: Sequence[Block], attachments: Sequence[Attachment]) -> list[dict[str, Any]]:
-    """A single file carries a short text with it."""
+    """Puts a short text as a caption to a single file."""
     layout = Layout()
     pieces = list(islice(split(blocks, CAPTION, layout.measure), 2)) if len(attachments) == 1 else []
     if len(pieces) != 1:
@@ -153,7 +153,7 @@ def _compose(blocks: Sequence[Block], layout: Layout) -> tuple[str, list[Entity]
 
 
 def _written(text: str, marks: list[Mark]) -> list[Entity]:
-    """Offsets count UTF-16 units, of which characters beyond the first 65,536 take two."""
+    """Returns text and entities. Offsets count UTF-16 units, of which characters beyond the first 65,536 take two."""
     wide = [] if text.isascii() else [found.start() for found in _ASTRAL.finditer(text)]
     entities: list[Entity] = []
     for kind, start, end, more in marks:
@@ -196,7 +196,7 @@ def _body(block: Block) -> Marked:
 
 
 def _marks(spans: Sequence[Span]) -> list[Mark]:
-    """Telegram allows nothing inside code, and no link inside a link: links win over code, code wins over bold and the like."""
+    """Drops marks that Telegram does not allow inside of others: links win over code, code wins over bold and the like."""
     if not spans:
         return []
     alone = _without_inner(spans)

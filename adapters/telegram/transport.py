@@ -35,7 +35,7 @@ class Connections(BaseRequest):
         return READ_SECONDS
 
     async def initialize(self) -> None:
-        """Nothing to do before the first call."""
+        """Does nothing: the pool opens with the first call."""
 
     async def shutdown(self) -> None:
         session, self._session = self._session, None
@@ -78,7 +78,7 @@ class Connections(BaseRequest):
 
 
 def _proxy(address: str) -> str | None:
-    """The environment's, looked up once; aiohttp's `trust_env` would do it for every call, in a thread."""
+    """Returns the environment's proxy, looked up once; aiohttp's `trust_env` would do it for every call, in a thread."""
     parts, known = urlsplit(address), getproxies()
     return None if proxy_bypass(parts.hostname or "") else known.get(parts.scheme) or known.get("all")
 

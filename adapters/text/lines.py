@@ -64,7 +64,7 @@ class LineLayout:
 
 
 def lay(block: Block, notation: Notation) -> str:
-    """One block with its marker, its indent and the marks of its quote."""
+    """Renders one block with its marker, its indent and the marks of its quote."""
     text = _body(block, notation)
     if block.indent:
         marker = notation.bullet if block.marker == "•" else block.marker
@@ -112,7 +112,7 @@ def _fence(code: str, language: str) -> str:
 
 
 def inline(text: str, spans: Sequence[Span], notation: Notation) -> str:
-    """The text with the marks of its spans, which nest."""
+    """Returns the text with the marks of its spans, which nest."""
     if not spans:
         return notation.escape(text)
     written, at = _within(text, list(spans), 0, len(text), notation)
@@ -147,7 +147,7 @@ def _marked(text: str, span: Span, spans: list[Span], notation: Notation) -> str
 
 
 def _hugged(line: str, opening: str, closing: str) -> str:
-    """A mark counts only where it touches a word."""
+    """Moves blanks out of a marked text, because a mark counts only where it touches a word."""
     words = line.strip()
     if not words:
         return line

@@ -41,7 +41,7 @@ def _plain(text: str) -> tuple[Block, ...]:
 
 
 def _unused(definitions: Mapping[str, Mapping[str, str]], blocks: Sequence[Block]) -> Iterator[Block]:
-    """Lists of sources at the end of an answer are link definitions to Markdown, and would vanish unless something links to them."""
+    """Returns link definitions that no link uses: lists of sources at the end of an answer, which Markdown would drop."""
     used = {span.url for block in blocks if isinstance(block, Paragraph) for span in block.spans}
     for label, definition in definitions.items():
         if definition["href"] not in used:
@@ -140,7 +140,7 @@ class _TokenReader:
 
 
 def _inline(tokens: Sequence[Token]) -> tuple[str, tuple[Span, ...]]:
-    """The text inside of a block, and what is marked in it."""
+    """Returns the text inside of a block, and its spans."""
     line = SpanBuilder()
     opened: list[tuple[int, str]] = []
     for token in tokens:

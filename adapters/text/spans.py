@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 
 def cut_spans(spans: Sequence[Span], start: int, end: int) -> tuple[Span, ...]:
-    """The spans as they stand in `text[start:end]`."""
+    """Returns the spans as they stand in `text[start:end]`."""
     begun = spans[: bisect_left(spans, end, key=itemgetter(0))]
     if not start:
         return tuple(s if s.end <= end else Span(s.start, end, s.style, s.url) for s in begun)

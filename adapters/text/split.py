@@ -91,7 +91,7 @@ def _sum(blocks: Sequence[Block], measure: Measure) -> Size:
 
 
 def _groups(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Blocks that should stay together: a list, or a heading and what follows it."""
+    """Yields blocks that should stay together: a list, or a heading and what follows it."""
     groups: list[list[Block]] = []
     last: Block | None = None
     for block in blocks:
@@ -104,7 +104,9 @@ def _groups(blocks: Sequence[Block]) -> list[list[Block]]:
 
 
 def _cut(block: Block, room: Size, measure: Measure, *, whole: bool) -> tuple[Block, ...]:
-    """The part that fits and the rest. Empty when nothing sensible fits; with `whole`, room is all there ever is: cut anyhow."""
+    """Returns the part that fits and the rest; an empty part when nothing sensible fits. `whole`: there will never be more room, so it is
+    cut anyhow.
+    """
     match block:
         case Table():
             parts = _cut_table(block, room, measure)
@@ -147,7 +149,7 @@ def _longest(block: Block, text: str, room: Size, measure: Measure) -> int:
 
 
 def _most(highest: int, fits: Callable[[int], bool], inexact: int = 0) -> int:
-    """The highest number that fits, give or take, 0 when none does."""
+    """Returns about the highest number that fits, 0 when none does."""
     low, high = 0, max(highest, 0)
     while low < high - (inexact if low else 0):
         middle = (low + high + 1) // 2
@@ -180,7 +182,7 @@ def _cut_text(block: Block, text: str, most: int, breaks: Callable[[str, int], i
 
 
 def _line_break(text: str, most: int) -> int:
-    """Where a line of code ends, or, in a line that is longer than a piece, between two characters."""
+    """Returns where a line of code ends, or, in a line longer than a piece, a position between two characters."""
     at = text.rfind("\n", 1, most + 1)
     return at if at > 0 else _between_graphemes(text, most)
 
@@ -189,7 +191,7 @@ _SENTENCE_END = re.compile(r"[.!?…:;。！？](?=\s)")
 
 
 def _prose_break(text: str, most: int, spans: Sequence[Span], *, anyhow: bool) -> int:
-    """After a line, a sentence or a word, and not inside a link or code unless that alone is too long."""
+    """Returns a position after a line, a sentence or a word; inside a link or code only if that alone is too long."""
     at = text.rfind("\n", most // 2, most + 1)
     if at < 1:
         at = max(

@@ -199,7 +199,7 @@ class WhatsApp(
         return message
 
     async def typing(self, address: Address) -> None:
-        """Also marks the message as read. Nothing happens where nobody has written since the start."""
+        """Shows typing below the last message, and marks that as read. Does nothing where nobody has written since the start."""
         if heard := self._last_heard.get(address.chat_id):
             typing = {"typing_indicator": {"type": "text"}} if address.kind is ChatKind.DM else {}
             read = {"messaging_product": "whatsapp", "status": "read", "message_id": heard, **typing}
@@ -218,14 +218,14 @@ class WhatsApp(
         await self._api.post(f"{self._number}/messages", {**_to(address), "type": "reaction", "reaction": reaction})
 
     async def fetch(self, attachment: Attachment, limit: int) -> bytes:
-        """In two steps: the address of the file is good for five minutes."""
+        """Downloads the file in two steps: its address is good for five minutes."""
         found = await self._api.get(attachment.ref, phone_number_id=self._number)
         if int(found.get("file_size") or 0) > limit:
             raise Undeliverable(f"{attachment.name} is larger than {limit} bytes.")
         return await self._api.download(str(found.get("url") or ""), limit, trusted=self._is_metas)
 
     def _is_metas(self, url: str) -> bool:
-        """The token goes to no other host."""
+        """Returns whether the address is Meta's: the token goes to no other host."""
         wanted, given = urlsplit(self._config.api_base), urlsplit(url)
         if (given.scheme, given.netloc) == (wanted.scheme, wanted.netloc):
             return True
@@ -233,7 +233,7 @@ class WhatsApp(
         return given.scheme == "https" and host.endswith((".fbsbx.com", ".facebook.com", ".fbcdn.net", ".whatsapp.net"))
 
     async def offer_commands(self, commands: Sequence[tuple[str, str]], users: Sequence[Sender]) -> None:  # noqa: ARG002
-        """WhatsApp has one menu for everybody; what is chosen there is judged like what is typed."""
+        """Sets the one menu that WhatsApp has for everybody; what is chosen there is judged like what is typed."""
         if commands == self._offered:
             return
         menu = [{"command_name": name, "command_description": about} for name, about in commands]
@@ -266,7 +266,7 @@ def _to(address: Address) -> dict[str, Any]:
 
 
 def _simpler(message: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Without what is not needed: the quote; buttons, whose text says that words will do."""
+    """Returns the message without what is not needed: the quote; buttons, whose text says that words will do."""
     if message["type"] == "interactive":
         text = message["interactive"]["body"]["text"]
         rest = {key: value for key, value in message.items() if key != "interactive"}

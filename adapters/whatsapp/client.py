@@ -14,7 +14,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=330, connect=20, sock_connect=10, sock_re
 
 
 class CloudApi:
-    """A session that opens with the first call, also after `close`."""
+    """Calls the Cloud API. Its session opens with the first call, also after `close`."""
 
     def __init__(self, base: str, token: str) -> None:
         self._base = base.rstrip("/")
@@ -33,7 +33,7 @@ class CloudApi:
         return await self._call("POST", path, json=body)
 
     async def upload(self, number: str, data: bytes, name: str, mime: str) -> str:
-        """The id of the file, which a message can name for thirty days."""
+        """Uploads the file and returns its id, which a message can name for thirty days."""
         form = aiohttp.FormData({"messaging_product": "whatsapp", "type": mime})
         form.add_field("file", data, filename=name, content_type=mime)
         try:

@@ -27,7 +27,7 @@ class WhatsAppRefusal(Undeliverable):
 
 
 def refusal(status: int, body: Any, retry_after: str | None) -> DeliveryError:
-    """The error of an answer that is no success."""
+    """Returns the error of an answer that is no success."""
     error = part(body, "error")
     code = error.get("code")
     if isinstance(code, int):
@@ -58,7 +58,7 @@ def _known(status: int, code: int, error: Json, retry_after: str | None) -> Deli
 
 
 def failed_words(error: Json) -> str:
-    """Why a message that was accepted did not arrive."""
+    """Returns why a message that was accepted did not arrive."""
     code = error.get("code")
     known = _LATER_KNOWN.get(code) if isinstance(code, int) else None
     return known or f"WhatsApp could not deliver it: {_said(error)} ({code})"

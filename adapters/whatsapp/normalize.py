@@ -16,7 +16,7 @@ _SILENT = {"reaction", "system", "request_welcome", "ephemeral"}
 
 
 def events(payload: Any, phone_number_id: str) -> Iterator[tuple[Json, Json]]:
-    """Every message and status of a payload, with the value around it. Those of another number of the account are left out."""
+    """Yields every message and status of a payload, with the value around it. Those of another number of the account are left out."""
     for entry in parts(payload, "entry"):
         for change in parts(entry, "changes"):
             value = part(change, "value")
@@ -29,7 +29,7 @@ def events(payload: Any, phone_number_id: str) -> Iterator[tuple[Json, Json]]:
 
 
 def normalize(event: Json, value: Json) -> list[Inbound]:
-    """Empty for everything that no user said, and for statuses other than a failure."""
+    """Returns nothing for what no user said, and for statuses other than a failure."""
     if "status" in event:
         return list(_status(event))
     kind = event.get("type")
@@ -63,7 +63,7 @@ class _Place:
 
 
 def _contact(event: Json, value: Json) -> Json:
-    """What Meta tells of the sender. Of several people, or of another, it tells nothing about this one."""
+    """Returns what Meta tells of the sender; nothing where it lists several people, or another one."""
     nobody: Json = {}
     contacts = parts(value, "contacts")
     number, scoped = event.get("from"), event.get("from_user_id")
@@ -117,12 +117,12 @@ def _changed(event: Json) -> tuple[InboundKind, Json, str]:
 
 
 def _meant(text: str) -> str:
-    """Nobody types a slash on a phone to make something stop."""
+    """Reads `stop` and the like as commands: nobody types a slash on a phone."""
     return "/stop" if _STOP.fullmatch(text) else text
 
 
 def _tapped(event: Json) -> str:
-    """The data of the button under one of our messages."""
+    """Returns the data of the button under one of our messages."""
     data = str(part(part(event, "interactive"), "button_reply").get("id") or "")
     return data if data.startswith("a:") else ""
 
@@ -158,7 +158,7 @@ def _status(event: Json) -> Iterator[Inbound]:
 
 
 def _system(event: Json) -> Iterator[Inbound]:
-    """Somebody has a new number: the first one stays the key."""
+    """Reads that somebody has a new number: the first one stays the key."""
     system = part(event, "system")
     old = whatsapp_id(str(event.get("from") or ""))
     new = whatsapp_id(str(system.get("wa_id") or system.get("new_wa_id") or ""))

@@ -43,26 +43,28 @@ class Result:
 
 
 class Steps(Protocol):
-    """One run and everything that may be done to it. What changes something has committed when it returns, or raises LeaseLost."""
+    """One run and everything that may be done to it. A method that changes something has committed when it returns, or raises LeaseLost."""
 
     async def situation(self) -> Situation: ...
 
     async def fold(self) -> None: ...
 
     async def ask_model(self) -> Answer:
-        """Raises ContextOverflow when the request was too long and the next one will be smaller, InputTooLong when none could be."""
+        """Asks the model once. Raises ContextOverflow when the request was too long and the next one will be smaller, InputTooLong when
+        none could be.
+        """
         ...
 
     async def commit_answer(self, answer: Answer) -> None: ...
 
     async def run_tool(self, call: Message) -> Result | None:
-        """None: a human is asked, and the run may be parked."""
+        """Runs the tool. Returns None when a human is asked, and the run may be parked."""
         ...
 
     async def done(self, call: Message, result: Result) -> None: ...
 
     async def finish(self, answer: Answer) -> bool:
-        """False: something came in meanwhile and the run goes on."""
+        """Ends the run with this answer. Returns False when something came in meanwhile and the run goes on."""
         ...
 
     async def end_over_budget(self, limit: str) -> None: ...
@@ -83,7 +85,7 @@ class Steps(Protocol):
 
 
 async def advance(work: Steps) -> LoopEnd:
-    """Drive a run until it ends, waits for a human, or the process stops. Every return is at a step's end."""
+    """Drives a run until it ends, waits for a human, or the process stops. Every return is at a step's end."""
     while not work.draining:
         situation = await work.situation()
         if situation.calls:
@@ -108,7 +110,7 @@ async def advance(work: Steps) -> LoopEnd:
 
 
 async def _ask(work: Steps) -> Answer:
-    """A request that is too long is made again with less, down to what the endpoint takes."""
+    """Asks the model, and makes a request that is too long again with less, down to what the endpoint takes."""
     for _ in range(_SHRINKS):
         try:
             return await work.ask_model()
@@ -118,7 +120,7 @@ async def _ask(work: Steps) -> Answer:
 
 
 async def _do(calls: Sequence[Message], work: Steps) -> None:
-    """Calls that only look run side by side; the others one after the other, in the model's order."""
+    """Runs calls that only read side by side, and the others one after the other, in the model's order."""
     beside: list[Message] = []
     for call in calls:
         if work.may_run_beside_others(call):

@@ -32,7 +32,7 @@ class Measure:
         return sum(map(self.tool, tools))
 
     def tool(self, tool: JSON) -> int:
-        """Of one schema. Those of the gateway are the same objects each time."""
+        """Returns the tokens of one schema. Those of the gateway are the same objects each time, so they are counted once."""
         known = _SCHEMAS.get(id(tool))
         if known is None or known[0] is not tool:
             known = _SCHEMAS[id(tool)] = (tool, json.dumps(tool, ensure_ascii=False))
@@ -44,7 +44,7 @@ class Measure:
         return self._tokens.clip(text, budget, self.model, marker=marker)
 
     def beside(self, message: Message) -> int:
-        """All of it except its text."""
+        """Returns the tokens of a message without those of its text."""
         size = MESSAGE_OVERHEAD
         if message.role is Role.USER:
             size += TIME_LINE
@@ -55,7 +55,7 @@ class Measure:
         return size + self.text(message.tool_call_id) if message.tool_call_id else size
 
     def together(self, messages: Sequence[Message]) -> int:
-        """Neighbours of users become one message."""
+        """Returns the tokens of all these messages. Neighbours of users become one message."""
         joined = sum(one.role is other.role is Role.USER for one, other in pairwise(messages))
         return sum(map(self.message, messages)) - joined * (MESSAGE_OVERHEAD + TIME_LINE - 1)
 

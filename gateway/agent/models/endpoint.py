@@ -77,7 +77,7 @@ class ModelEndpoint:
 
     @asynccontextmanager
     async def speaking(self, model: str) -> AsyncGenerator[asyncio.Timeout]:
-        """Turns whatever goes wrong inside into Trouble. The timeout given is to be moved whenever something arrives."""
+        """Turns whatever goes wrong inside into CallFailed. Gives the timeout, which the caller moves whenever something arrives."""
         import openai
 
         try:
@@ -98,7 +98,7 @@ class ModelEndpoint:
             raise self.not_an_answer() from error
 
     def error_in_answer(self, model: str, body: object) -> CallFailed:
-        """An error inside an answer whose status was 200."""
+        """Returns the error of an answer whose status was 200."""
         return self._refusal(model, code_in(body) or 503, body, {})
 
     def not_an_answer(self) -> CallFailed:
@@ -110,7 +110,9 @@ class ModelEndpoint:
         return CallFailed(f"{self._settings.host} was silent for {seconds:g} s.", RefusalKind.AGAIN, silent=True)
 
     def _no_connection(self, error: BaseException) -> CallFailed:
-        """The transport calls a refused connection a timeout too; only the first cause tells."""
+        """Returns the error of a call that reached nobody. The transport calls a refused connection a timeout too; only the first cause
+        tells.
+        """
         while error.__cause__ is not None:
             error = error.__cause__
         if isinstance(error, TimeoutError):
@@ -122,7 +124,7 @@ class ModelEndpoint:
         return refusal(self._settings.host, model, self._settings.api_key, status, body, headers)
 
     async def reported_window(self, model: str) -> int | None:
-        """The window of this model where the endpoint tells it, 0 where it does not. None: it could not be asked."""
+        """Returns the window of this model as the endpoint tells it, 0 where it does not, None where it could not be asked."""
         import openai
 
         try:
@@ -137,7 +139,7 @@ class ModelEndpoint:
 
     @property
     def _is_local(self) -> bool:
-        """Ollama has no key; those who take one name their windows in /models, or nowhere."""
+        """Returns whether this may be Ollama, which takes no key. Endpoints with a key name their windows in /models, or nowhere."""
         return not self._settings.api_key or ":11434" in self._settings.host
 
     async def _from_models(self, model: str) -> int | None:
@@ -151,7 +153,7 @@ class ModelEndpoint:
 
 
 def _reason(error: BaseException) -> str:
-    """In words: `connection refused` for `[Errno 111] Connect call failed ('127.0.0.1', 9)`."""
+    """Returns the cause in words: `connection refused` for `[Errno 111] Connect call failed ('127.0.0.1', 9)`."""
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno).lower()
     return re.sub(r"\[Errno -?\d+\] ", "", str(error))

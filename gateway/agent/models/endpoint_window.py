@@ -14,7 +14,7 @@ _NAMES = (
 
 
 def from_models(answer: object, model: str) -> int | None:
-    """From `GET /v1/models`: of this model, or of the only one that there is."""
+    """Reads the window from `GET /v1/models`: of this model, or of the only one that there is."""
     rows = _list(_dict(answer).get("data"))
     named = [row for row in rows if row.get("id") == model]
     row = (named or (rows if len(rows) == 1 else [{}]))[0]
@@ -24,7 +24,7 @@ def from_models(answer: object, model: str) -> int | None:
 
 
 def from_ollama(answer: object) -> int | None:
-    """From Ollama's `POST /api/show`: `num_ctx` where the model sets it, else what the model was made for."""
+    """Reads the window from Ollama's `POST /api/show`: `num_ctx` where the model sets it, else what the model was made for."""
     shown = _dict(answer)
     if found := _NUM_CTX.search(str(shown.get("parameters") or "")):
         return int(found.group(1)) or None

@@ -61,14 +61,14 @@ class CallFailed(Exception):
                 return ModelRefused(str(self), status=self.status or None, about_transcript=about)
 
     def about_audio(self) -> ModelError:
-        """The same for a call that had a recording and no transcript."""
+        """Returns the same failure for a call that had a recording and no transcript."""
         if self.verdict is RefusalKind.AGAIN:
             return ModelUnreachable(str(self))
         return ModelRefused(str(self), status=self.status or None)
 
 
 def refusal(host: str, model: str, api_key: str, status: int, body: object, headers: Mapping[str, str]) -> CallFailed:
-    """An error that the endpoint put into words."""
+    """Returns the error that the endpoint put into words."""
     said = _said(body)
     words = " ".join([said, *_marks(body)])
     message = describe_refusal(host, model, status, said, api_key)
@@ -101,7 +101,7 @@ def _marks(body: object) -> list[str]:
 
 
 def combined_error(failures: list[ModelError]) -> ModelError:
-    """While one of them was only unreachable, trying again later may help."""
+    """Returns the error of all models that were tried: unreachable while one of them was only that, because trying again later may help."""
     message = " ".join(dict.fromkeys(str(failure) for failure in failures))
     if any(isinstance(failure, ModelUnreachable) for failure in failures):
         return ModelUnreachable(message)

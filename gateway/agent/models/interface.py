@@ -32,8 +32,9 @@ class ToolCall:
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def as_sent(self, call_id: str | None = None) -> JSON:
-        """The call as it goes back to the model, with every field that the endpoint sent: it may want them back. `call_id`: in the place of its
-        own id."""
+        """Returns the call as it goes back to the model, with every field that the endpoint sent: it may want them back. `call_id`
+        replaces its own id.
+        """
         raw = dict(self.raw)
         function = {"name": self.name, "arguments": self.arguments, **dict(raw.get("function") or {})}
         return {"type": "function", **raw, "id": call_id or self.id, "function": function}
@@ -69,14 +70,15 @@ class ModelRequest:
 
 class Model(Protocol):
     async def ask(self, request: ModelRequest, on_token: OnToken | None = None) -> Answer:
-        """One answer. `on_token` hears visible text as it arrives. Cancelling stops the call.
+        """Returns one answer. Calls `on_token` with visible text as it arrives. Cancelling stops the call. Raises ModelUnreachable,
+        ModelRefused or ContextOverflow, and nothing else.
 
         Raises ModelUnreachable, ModelRefused or ContextOverflow, and nothing else.
         """
         ...
 
     async def learn_window(self, model: str | None = None) -> None:
-        """Find out how large the window of this model is, where that is not known yet. Never raises."""
+        """Asks how large the window of this model is, where that is not known yet. Never raises."""
         ...
 
 
@@ -85,7 +87,7 @@ class StartsSlowly(Protocol):
     """A model that limits how many calls it makes at once after it was away."""
 
     def start_slowly(self, model: str | None = None) -> None:
-        """It was away, and has just answered: others are waiting for it."""
+        """Limits the calls to a model that was away and has just answered, because others wait for it."""
         ...
 
 
@@ -114,7 +116,7 @@ class ContextOverflow(ModelError):
         self.limit = limit
 
     def for_good(self) -> "InputTooLong":
-        """Nothing is left that could be sent instead."""
+        """Returns the error for a request of which nothing smaller is left."""
         return InputTooLong(str(self))
 
 

@@ -18,7 +18,7 @@ MAY_OPEN = re.compile(r'(?:\b(?:tool|tool_call)\s*)?(?P<brace>\{+)\s*(?:"(?P<key
 
 
 def calls_in(text: str, offered: Offered) -> list[JSON]:
-    """The calls that this text consists of: one object, a list of them, or several on successive lines. Else none."""
+    """Returns the calls that this text consists of: one object, a list of them, or several on successive lines; else none."""
     calls: list[JSON] = []
     rest = text.strip()
     while rest:
@@ -34,7 +34,7 @@ def calls_in(text: str, offered: Offered) -> list[JSON]:
 
 
 def first_object(text: str) -> tuple[Any, int]:
-    """The JSON that the text begins with, and where it ends; (None, 0) when it is none, or not yet. `{{…}}` is `{…}`."""
+    """Returns the JSON that the text begins with, and where it ends; (None, 0) when it is none, or not yet. `{{…}}` is `{…}`."""
     try:
         return json.JSONDecoder(strict=False).raw_decode(text)
     except ValueError:
@@ -55,7 +55,7 @@ def first_object(text: str) -> tuple[Any, int]:
 
 
 def broken_call(text: str, offered: Offered) -> JSON | None:
-    """A call of a known tool whose JSON is broken: made all the same, so that the model reads what is wrong with it."""
+    """Returns a call of a known tool whose JSON is broken: it is made all the same, so that the model reads what is wrong with it."""
     found = _LIKE_CALL.search(text)
     if found is None or found["name"] not in offered:
         return None
@@ -63,7 +63,7 @@ def broken_call(text: str, offered: Offered) -> JSON | None:
 
 
 def may_be_call(key: str, offered: Offered, *, whole: bool) -> bool:
-    """Whether an object whose first key this is (or begins so) can be a call."""
+    """Returns whether an object whose first key this is (or begins so) can be a call."""
     known = _BESIDE.union(*(_properties(function) for function in offered.values()))
     return key in known if whole else any(name.startswith(key) for name in known)
 
@@ -87,7 +87,7 @@ def _call(item: Any, offered: Offered) -> JSON | None:
 
 
 def _of(name: str, fields: JSON, function: JSON) -> JSON | None:
-    """With arguments of their own, or flat, beside the name."""
+    """Returns the call of an object with the tool's name: its arguments are an object of their own, or stand beside the name."""
     for key in _ARGUMENTS:
         if isinstance(arguments := fields.get(key), (dict, str)):
             return _made(name, arguments)
@@ -96,7 +96,7 @@ def _of(name: str, fields: JSON, function: JSON) -> JSON | None:
 
 
 def _nameless(fields: JSON, offered: Offered) -> JSON | None:
-    """Arguments alone, when they say what is done and only one tool takes them."""
+    """Returns the call of an object of arguments alone, when only one tool takes them."""
     fitting = [
         name
         for name, function in offered.items()

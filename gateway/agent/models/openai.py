@@ -49,7 +49,7 @@ Observe = Callable[[str, CallOutcome, float, Usage | None], None]
 
 
 def ignore(_model: str, _outcome: CallOutcome, _seconds: float, _usage: Usage | None) -> None:
-    """Nobody observes."""
+    """Observes nothing."""
 
 
 class _Shown:
@@ -104,13 +104,13 @@ class OpenAIModel:
         return min(size, learnt or sys.maxsize)
 
     async def learn_window(self, model: str | None = None) -> None:
-        """Ask the endpoint, once for each model, how large its window is. Never raises for what the endpoint does."""
+        """Asks the endpoint, once for each model, how large its window is. Never raises for what the endpoint does."""
         name = model or self.settings.name
         if name not in self._named_windows and (named := await self._endpoint.reported_window(name)) is not None:
             self._named_windows[name] = named
 
     async def warm_up(self) -> None:
-        """Load the client library, which takes half a second, before somebody waits for it."""
+        """Loads the client library, which takes half a second, before somebody waits for it."""
         await self._endpoint.warm_up()
 
     async def aclose(self) -> None:
@@ -146,7 +146,7 @@ class OpenAIModel:
         return sorted(names, key=lambda name: self._resting.get(name, now) > now)
 
     async def _ask(self, model: str, request: ModelRequest, shown: _Shown, retries: Retries) -> Answer:
-        """One model with its retries. Ends, because every refusal that is adapted to closes a gap for good."""
+        """Asks one model, with retries. Ends, because every refusal that is adapted to closes a gap for good."""
         quirks = self._quirks_of(model)
         while True:
             if request.exact and Gap.PICTURES in quirks.gaps and has_new_pictures(request.messages):
@@ -210,7 +210,7 @@ class OpenAIModel:
 
     @asynccontextmanager
     async def _place(self, model: str) -> AsyncGenerator[None]:
-        """One of the calls that this model is given now. Raises CallFailed where too many wait for it."""
+        """Waits for one of the calls that this model is given now. Raises CallFailed where too many wait for it."""
         try:
             async with self._start_of(model).place():
                 yield
@@ -229,7 +229,9 @@ class OpenAIModel:
     def _cut(
         self, body: JSON, request: ModelRequest, assembly: AnswerBuilder, fences: TextToolCallFilter, shown: _Shown
     ) -> Answer:
-        """What has come until the limit, and a line that says so. Calls in it are not executed, as after any answer that was cut off."""
+        """Returns what has come until the limit, with a line that says so. Calls in it are not executed, as after any answer that was cut
+        off.
+        """
         log.warning("model.answer_cut", model=body["model"], limit=self.settings.answer_bytes)
         note = say("limits.answer_cut", limit=f"{self.settings.answer_bytes:,}")
         shown.show(fences.feed(assembly.visible.finish() + f"\n\n{note}") + fences.finish())
@@ -243,7 +245,7 @@ class OpenAIModel:
             raise self._endpoint.not_an_answer() from error
 
     async def _chunks(self, body: JSON) -> AsyncGenerator[JSON]:
-        """The answer's chunks, or the whole of it as the only one."""
+        """Yields the answer's chunks, or the whole of it as the only one."""
         client = await self._endpoint.client()
         async with self._endpoint.speaking(body["model"]) as limit:
             if not body.get("stream"):
@@ -259,7 +261,7 @@ class OpenAIModel:
                     yield self._checked(body, chunk)
 
     def _heard(self, limit: asyncio.Timeout) -> None:
-        """Moves the end of patience, at every tenth of it only: timers cost more than reading a chunk."""
+        """Moves the timeout on, at every tenth of it only: timers cost more than reading a chunk."""
         now, seconds = asyncio.get_running_loop().time(), self.settings.timeout_seconds
         if (limit.when() or now) < now + 0.9 * seconds:
             limit.reschedule(now + seconds)
@@ -302,7 +304,7 @@ class OpenAIModel:
         return self.tokens.messages(body["messages"], model) + self.tokens.tools(body.get("tools") or (), model)
 
     def _learn_window(self, body: JSON, limit: int | None) -> None:
-        """Where the service does not name its window, it is smaller than what it just refused."""
+        """Lowers the window after a refusal that names none: it is smaller than what was just refused."""
         model: str = body["model"]
         learnt = limit or self._estimate(body, model)
         self._quirks_of(model).window = max(min(learnt, self.window(model)), LEAST_WINDOW)

@@ -52,13 +52,13 @@ class PracticeModel:
         return WINDOW
 
     async def learn_window(self, model: str | None = None) -> None:
-        """It is known."""
+        """Does nothing: the window is known."""
 
     async def warm_up(self) -> None:
-        """Nothing to load."""
+        """Does nothing: there is nothing to load."""
 
     async def aclose(self) -> None:
-        """Nothing to close."""
+        """Does nothing: there is nothing to close."""
 
     async def ask(self, request: ModelRequest, on_token: OnToken | None = None) -> Answer:
         text, calls = _answer_to(request)
@@ -86,7 +86,7 @@ class PracticeModel:
 
 
 def last_words(messages: Sequence[JSON]) -> str:
-    """What the user wrote last, without the context block before it and the name in groups."""
+    """Returns what the user wrote last, without the context block before it and the name in groups."""
     users = [message for message in messages if message["role"] == "user"]
     content: Any = users[-1].get("content") if users else ""
     if isinstance(content, list):
@@ -164,7 +164,7 @@ def _calls(
 
 
 def _free_id(number: int, taken: set[Any]) -> str:
-    """Follows from the transcript's length; a transcript that was cut in between may have used the number before."""
+    """Returns an unused call id, made from the transcript's length; a transcript that was cut may have used it before."""
     while (key := f"call_{number}") in taken:
         number += 1
     taken.add(key)
@@ -172,7 +172,7 @@ def _free_id(number: int, taken: set[Any]) -> str:
 
 
 def _told(messages: Sequence[JSON]) -> str:
-    """The results of the last calls in plain words."""
+    """Returns the results of the last calls in plain words."""
     names = {call["id"]: call["function"]["name"] for message in messages for call in message.get("tool_calls") or ()}
     start = len(messages)
     while start and messages[start - 1]["role"] == "tool":
@@ -195,7 +195,7 @@ def _quoted(text: str) -> str:
 
 
 def _as_asked(request: ModelRequest) -> str:
-    """The smallest JSON of the schema, and of a fold also the sentences in which somebody tells about himself."""
+    """Returns the smallest JSON of the schema; for a fold also the sentences in which somebody tells about himself."""
     wanted: JSON = (request.response_format or {}).get("json_schema") or {}
     answer: Any = _smallest(wanted.get("schema") or {"type": "object"})
     if wanted.get("name") == "hermes_fold":

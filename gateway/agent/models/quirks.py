@@ -48,7 +48,7 @@ class Gap(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Quirks:
-    """Mutable on purpose: it lives as long as the model and is all that is remembered about it."""
+    """What is known of one model. Mutable: it is changed by every refusal, and lives as long as the model."""
 
     gaps: set[Gap] = field(default_factory=set[Gap])
     dropped: set[str] = field(default_factory=set[str])
@@ -56,7 +56,7 @@ class Quirks:
     window: int | None = None
 
     def shape(self, request: ModelRequest, model: str, max_output_tokens: int) -> JSON:
-        """The body of the call."""
+        """Returns the body of the call."""
         body: JSON = {key: value for key, value in request.sampling.items() if key not in self.dropped}
         body |= {"model": model, "messages": list(request.messages)}
         if Gap.PICTURES in self.gaps:
@@ -97,7 +97,7 @@ class Quirks:
         body["messages"] = with_instructions(body["messages"], _format_in_words(wanted))
 
     def learn(self, body: Mapping[str, Any], status: int, words: str) -> bool:
-        """True when this refusal of `body` taught something new, so that asking again, shaped anew, makes sense."""
+        """Returns True when this refusal of `body` taught something new, so that asking again, shaped anew, makes sense."""
         if status not in _TELLING or is_overflow(status, words):
             return False
         if is_refused(body, words):
@@ -155,7 +155,7 @@ def _has_system(messages: Sequence[JSON]) -> bool:
 
 
 def _without_system(messages: Sequence[JSON]) -> list[JSON]:
-    """The system prompt as the start of the first user message; as one of its own the roles would not alternate."""
+    """Puts the system prompt at the start of the first user message; as a message of its own the roles would not alternate."""
     if not _has_system(messages):
         return list(messages)
     first, *rest = messages

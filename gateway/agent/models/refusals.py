@@ -47,7 +47,7 @@ class RefusalKind(StrEnum):
 
 
 def classify(status: int, words: str) -> RefusalKind:
-    """`words`: message, code, type and param of the error in one text."""
+    """Returns the kind of refusal. `words`: message, code, type and param of the error in one text."""
     if status in (400, 413, 422, 500) and is_overflow(status, words):
         return RefusalKind.OVERFLOW
     if status in (408, 409, 425) or status >= 500:
@@ -70,7 +70,7 @@ def _is_about_transcript(words: str) -> bool:
 
 
 def named_limit(words: str) -> int | None:
-    """The window that an overflow names, in tokens."""
+    """Returns the window in tokens that an overflow names."""
     for pattern in _LIMITS:
         if match := pattern.search(words):
             return int(match.group(1).replace(",", "")) or None
@@ -78,7 +78,7 @@ def named_limit(words: str) -> int | None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the endpoint asks to wait. A date counts from the answer's own date, so that our clock may be wrong."""
+    """Returns the seconds that the endpoint asks to wait. A date counts from the answer's own date, so that our clock may be wrong."""
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     asked = headers.get("retry-after", "")
@@ -101,7 +101,7 @@ def _number(text: str | None) -> float | None:
 
 
 def describe_refusal(host: str, model: str, status: int, said: str, api_key: str) -> str:
-    """What the operator reads: what happened, what to do, and the endpoint's own words."""
+    """Returns what the operator reads: what happened, what to do, and the endpoint's own words."""
     match status:
         case 401 | 403:
             what = f"{host} does not accept the API key for {model} ({status}). Check model.api_key."

@@ -29,18 +29,18 @@ class SlowStart:
         self._growing: asyncio.TimerHandle | None = None
 
     def failed(self) -> None:
-        """A call was not answered, and asking again later may help."""
+        """Notes a call that was not answered, where asking again later may help."""
         self._is_away, self._back_at = True, None
 
     def answered(self) -> None:
-        """A call has brought the first part of an answer."""
+        """Notes that a call has brought the first part of an answer."""
         if self._is_away:
             self._is_away, self._back_at = False, self._clock()
             self._grant()
 
     @property
     def limit(self) -> int | None:
-        """None: as many as want to."""
+        """Returns how many calls may be under way; None: any number."""
         if self._is_away:
             return FIRST
         if self._back_at is None:

@@ -64,7 +64,7 @@ class ThinkFilter:
 
 
 def _undecided(text: str) -> int:
-    """How many characters at the end may still become a tag."""
+    """Returns how many characters at the end may still become a tag."""
     match = _MAYBE_TAG.search(text[-_LONGEST_TAG:])
     return len(match.group()) if match else 0
 
@@ -86,7 +86,7 @@ class AnswerBuilder:
 
     @property
     def complete(self) -> bool:
-        """False when the connection ended before the answer did."""
+        """Returns False when the connection ended before the answer did."""
         return bool(self.finish_reason) or (self.started and self.usage is not None)
 
     @property
@@ -94,7 +94,7 @@ class AnswerBuilder:
         return self._room <= 0
 
     def _fitting(self, text: str) -> str:
-        """As much of it as there is room for. What is empty takes room too, or a stream of nothing would never end."""
+        """Returns as much of the text as there is room for. Empty pieces take room too, or a stream of nothing would never end."""
         data = text.encode("utf-8", "replace")
         if len(data) < self._room:
             self._room -= max(1, len(data))
@@ -103,7 +103,7 @@ class AnswerBuilder:
         return kept
 
     def feed(self, chunk: Mapping[str, Any]) -> str:
-        """Visible text that this chunk adds."""
+        """Takes a chunk, and returns the visible text that it adds."""
         self.usage = _usage(chunk.get("usage")) or self.usage
         text = ""
         choices: list[JSON] = chunk.get("choices") or []
@@ -153,7 +153,9 @@ class AnswerBuilder:
 
 
 def _is_another(known: JSON, delta: JSON) -> bool:
-    """Some endpoints give every call the index 0, or no index: a new id, or a name after whole arguments, tells them apart."""
+    """Returns whether a delta begins another call. Some endpoints give every call the index 0, or no index: a new id, or a name after
+    whole arguments, tells them apart.
+    """
     key: str = delta.get("id") or ""
     if key and known["id"]:
         return key != known["id"]
@@ -167,7 +169,7 @@ def _is_another(known: JSON, delta: JSON) -> bool:
 
 
 def _merge(call: JSON, delta: JSON) -> None:
-    """Unknown fields are kept: a thought signature has to go back as it came."""
+    """Merges a delta into its call. Unknown fields are kept: a thought signature has to go back as it came."""
     for name, value in delta.items():
         if name == "function":
             _merge_function(call["function"], value or {})
@@ -188,7 +190,7 @@ def _merge_function(function: JSON, delta: JSON) -> None:
 
 
 def _tool_call(raw: JSON, seen: set[str]) -> ToolCall:
-    """Ids become unique. What goes back is always valid JSON: several endpoints refuse a transcript that holds any other."""
+    """Returns the finished call with a unique id and valid JSON: several endpoints refuse a transcript that holds any other."""
     arguments: str = raw["function"]["arguments"] or "{}"
     key: str = raw["id"] if raw["id"] and raw["id"] not in seen else new_call_id()
     seen.add(key)

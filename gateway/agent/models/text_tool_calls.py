@@ -54,7 +54,7 @@ class TextToolCallFilter:
         return self._take("", last=True)
 
     def restart(self) -> None:
-        """All text before this was none."""
+        """Forgets all text before: the answer begins anew."""
         self.text, self._rest, self.calls = "", "", []
         self._in_code = self._begun = self._ends_with_call = False
 
@@ -66,7 +66,7 @@ class TextToolCallFilter:
         return self.text[start:]
 
     def _step(self, last: bool) -> bool:
-        """One piece of text or one block. False when more has to arrive first."""
+        """Takes one piece of text or one block. Returns False when more has to arrive first."""
         if not self._offered:
             return self._let_through(len(self._rest))
         if self._in_code:
@@ -84,7 +84,7 @@ class TextToolCallFilter:
         return self._block(opening, last)
 
     def _object(self, written: re.Match[str], last: bool) -> bool:
-        """What has arrived begins with a brace that may open a call."""
+        """Reads text that begins with a brace, which may open a call."""
         open_end = written.end() == len(self._rest) and not last
         if _INSIDE_JSON.search(self.text) or not self._is_candidate(written, open_end):
             return self._let_through(written.end("brace"))
@@ -114,7 +114,7 @@ class TextToolCallFilter:
         return self._decide(self._rest[opening.end() : closed.start() if closed else end], end)
 
     def _code(self, last: bool) -> bool:
-        """A block in some programming language is text to its end."""
+        """Reads a block in some programming language, which is text to its end."""
         closed = _CLOSING.search(self._rest)
         if closed is None:
             return self._let_through(len(self._rest) if last else self._rest.rfind("\n") + 1)
@@ -133,7 +133,7 @@ class TextToolCallFilter:
         return True
 
     def _counts(self, found: Sequence[JSON]) -> bool:
-        """After some words, an empty call is more likely an example of one."""
+        """Returns whether a call counts. After some words, an empty call is more likely an example of one."""
         says_something = all(call["function"]["arguments"] not in {"", "{}"} for call in found)
         return self._anywhere or not self._begun or says_something
 
@@ -155,19 +155,19 @@ def _is_json(text: str) -> bool:
 
 
 def unfenced_json(text: str) -> str:
-    """JSON without the fence that a model put around it."""
+    """Returns JSON without the fence that a model put around it."""
     match = _FENCED_JSON.fullmatch(text)
     return match.group("inside") if match else text
 
 
 def instructions(tools: Sequence[Mapping[str, Any]]) -> str:
-    """What the system prompt says in place of `tools`."""
+    """Returns what the system prompt says in place of `tools`."""
     lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in tools]
     return _INSTRUCTIONS + "\n".join(lines)
 
 
 def with_instructions(messages: Sequence[JSON], text: str) -> list[JSON]:
-    """At the end of the system prompt: user messages stay as they are."""
+    """Adds the instructions to the end of the system prompt: user messages stay as they are."""
     first = messages[0] if messages else {}
     if first.get("role") == "system" and isinstance(first.get("content"), str):
         return [{**first, "content": f"{first['content']}\n\n{text}"}, *messages[1:]]
@@ -175,7 +175,7 @@ def with_instructions(messages: Sequence[JSON], text: str) -> list[JSON]:
 
 
 def spell_out(messages: Sequence[JSON]) -> list[JSON]:
-    """The transcript for an endpoint without tools: calls as the blocks that asked for them, results as user text."""
+    """Returns the transcript for an endpoint without tools: calls as the blocks that asked for them, results as user text."""
     spelled: list[JSON] = []
     for message in messages:
         plain = _spelled(message)
