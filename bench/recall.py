@@ -286,7 +286,7 @@ def _embed_notes(database: Database, embed: Embed) -> None:
     """As it is done behind the conversations."""
     notes = database.read_now(vectors.missing, "bench", 1_000)
     for note, vector in zip(notes, embed([embedded_text(note) for note in notes]), strict=True):
-        database.write_now(vectors.put, note.ns, "bench", {note.id: vector})
+        database.write_now(vectors.put, note.ns, "bench", {note.id: vectors.packed(vector)})
 
 
 def ordinary(folder: Path, *, embed: Embed | None = None, asked_as: bool = True) -> ResultTable:

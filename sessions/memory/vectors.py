@@ -54,14 +54,14 @@ def missing(conn: Connection, model: str, most: int) -> list[Observation]:
     return [Observation.from_row(row) for row in rows]
 
 
-def put(conn: Connection, ns: str, model: str, vectors: Mapping[int, Sequence[float]]) -> None:
-    """Keeps the vectors of these observations of one namespace, in place of those of another model. Of what was removed meanwhile none is
+def put(conn: Connection, ns: str, model: str, vectors: Mapping[int, bytes]) -> None:
+    """Keeps the packed vectors of these observations of one namespace, in place of those of another model. Of what was removed meanwhile none is
     kept."""
     serialize(conn, f"memory of {ns}")
     for number, vector in vectors.items():
         conn.execute(delete(note_vectors).where(note_vectors.c.id == number))
         if conn.scalar(_THERE, {"number": number, "of": ns}) is not None:
-            values = {"id": number, "ns": ns, "model": model, "vector": packed(vector)}
+            values = {"id": number, "ns": ns, "model": model, "vector": vector}
             conn.execute(insert(note_vectors), values)
 
 

@@ -175,7 +175,7 @@ async def _alike(_: str) -> QueryVector:
 
 def _embed(conn: Connection) -> None:
     for note in vectors.missing(conn, "alike", 1_000):
-        vectors.put(conn, note.ns, "alike", {note.id: [1.0]})
+        vectors.put(conn, note.ns, "alike", {note.id: vectors.packed([1.0])})
 
 
 def _fold(conn: Connection, session: Session, text: str, now: int) -> None:

@@ -22,7 +22,8 @@ log = get_logger(__name__)
 QUERY_SECONDS = 1.0
 """So long a message waits for its vector at most."""
 BATCH_SECONDS = 60.0
-BATCH = 64
+BATCH = 16
+"""More of them in one answer would hold up the event loop while they are read."""
 REST_MS = 60_000
 """So long the endpoint is left alone after it has failed."""
 GROUP_SECONDS = 2.0
@@ -85,6 +86,10 @@ class Embeddings:
         finally:
             unlisten()
 
+    def look_again(self) -> None:
+        """After a change of the configuration."""
+        self._wake.set()
+
     async def make_some(self) -> float | None:
         """Embed all that waits. Returns in how many seconds to try again; None: nothing is left."""
         with contextlib.suppress(StateError):  # whoever watches the database tells of it; this is done again
@@ -102,8 +107,9 @@ class Embeddings:
         found = await self._embed([embedded_text(note) for note in waiting], BATCH_SECONDS)
         if found is None:
             return False
-        by_ns: dict[str, dict[int, Vector]] = {}
-        for note, vector in zip(waiting, found, strict=True):
+        packed = await asyncio.to_thread(lambda: list(map(memory.vectors.packed, found)))
+        by_ns: dict[str, dict[int, bytes]] = {}
+        for note, vector in zip(waiting, packed, strict=True):
             by_ns.setdefault(note.ns, {})[note.id] = vector
         for ns, vectors in by_ns.items():
             await self._database.write(memory.vectors.put, ns, model, vectors)

@@ -94,7 +94,7 @@ async def test_vectors_go_with_their_notes_and_are_made_anew_for_another_model(d
         assert it.vectors() == {kept: "small", gone: "small"}
         database.write_now(memory.forget, NS, gone)
         assert it.vectors() == {kept: "small"}
-        database.write_now(memory.vectors.put, NS, "small", {gone: [1.0]})
+        database.write_now(memory.vectors.put, NS, "small", {gone: memory.vectors.packed([1.0])})
         assert it.vectors() == {kept: "small"}, "it was removed while its vector was made"
         it.model = "large"
         assert await it.near("which car?") == [], "of another model"
