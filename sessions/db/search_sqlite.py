@@ -126,12 +126,15 @@ def _allowed(conn: Connection, found: list[int], conditions: list[str], paramete
 _COUNTED = (
     "SELECT key, (SELECT count(*) FROM (SELECT 1 FROM {0} WHERE {0} MATCH value LIMIT :most)) FROM json_each(:{0})"
 )
-_COUNT = text(f"{_COUNTED.format('messages_near')} UNION ALL {_COUNTED.format('messages_fts')}")
-_ALL_OF_NAMESPACE = text("SELECT count(*) FROM (SELECT 1 FROM messages_near WHERE messages_near MATCH :ns LIMIT :most)")
+_ALL = "SELECT -1, (SELECT count(*) FROM messages)"
+_ALL_OF_NAMESPACE = (
+    "SELECT -1, (SELECT count(*) FROM (SELECT 1 FROM messages_near WHERE messages_near MATCH :ns LIMIT :counted))"
+)
+_COUNT = f"{_COUNTED.format('messages_near')} UNION ALL {_COUNTED.format('messages_fts')} UNION ALL "
 _SCORES = "{0}_scores(query, score) AS MATERIALIZED (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:{0}))"
 _SCORED = "SELECT {0}.rowid AS id, score FROM {0}_scores CROSS JOIN {0} WHERE {0} MATCH query"
 _SEARCHED = ("messages_near", "messages_fts", "observations_fts")
-_BEST = text(
+_BEST = (
     f"WITH {', '.join(map(_SCORES.format, _SEARCHED))},"  # noqa: S608  # our own words
     f" noted AS (SELECT id, sum(score) AS score FROM ({_SCORED.format('observations_fts')}) GROUP BY id)"
     " SELECT id FROM ("
@@ -140,7 +143,7 @@ _BEST = text(
     " FROM noted n JOIN observations o ON o.id = n.id, json_each(o.src) j GROUP BY 1"
     ") hits GROUP BY id ORDER BY sum(score) DESC, id DESC LIMIT :most"
 )
-_BEST_NOTES = text(
+_BEST_NOTES = (
     "SELECT observations_fts.rowid AS id FROM json_each(:queries) CROSS JOIN observations_fts WHERE observations_fts MATCH value"
     " GROUP BY 1 ORDER BY count(*) DESC, 1 DESC LIMIT :most"
 )
@@ -158,15 +161,11 @@ class _SqliteLookup:
             table, query = self._query(Place.TEXT, term)
             queries[table][place] = query
         values = {table: json.dumps(some) for table, some in queries.items()}
-        found = self._conn.execute(_COUNT, {**values, "most": -1 if most is None else most})
-        holders = {int(key): number for key, number in found}
-        total = self._count_all(-1 if most is None else COUNTED)
-        return Counts(messages=total, holders=[holders[place] for place in range(len(terms))])
-
-    def _count_all(self, most: int) -> int:
-        if self._ns is None:
-            return self._conn.exec_driver_sql("SELECT count(*) FROM messages").scalar_one()
-        return self._conn.execute(_ALL_OF_NAMESPACE, {"ns": f'"{self._ns}"', "most": most}).scalar_one()
+        limits = {"most": -1, "counted": -1} if most is None else {"most": most, "counted": COUNTED}
+        everything = _ALL if self._ns is None else _ALL_OF_NAMESPACE
+        found = self._conn.exec_driver_sql(_COUNT + everything, {**values, **limits, "ns": f'"{self._ns}"'})
+        counts = {int(key): number for key, number in found.all()}
+        return Counts(messages=counts.pop(-1), holders=[counts[place] for place in range(len(terms))])
 
     def best(self, wanted: Sequence[Weighed], limit: int) -> list[int]:
         queries: dict[str, list[tuple[str, float]]] = {table: [] for table in _SEARCHED}
@@ -174,11 +173,11 @@ class _SqliteLookup:
             table, query = self._query(each.place, each.term)
             queries[table].append((query, each.score))
         values = {table: json.dumps(some) for table, some in queries.items()}
-        return list(self._conn.execute(_BEST, {**values, "most": limit}).scalars().all())
+        return list(self._conn.exec_driver_sql(_BEST, {**values, "most": limit}).scalars().all())
 
     def best_notes(self, terms: Sequence[Term], limit: int) -> list[int]:
         queries = [self._query(place, term)[1] for place in (Place.NOTE, Place.ASKED) for term in terms]
-        return list(self._conn.scalars(_BEST_NOTES, {"queries": json.dumps(queries), "most": limit}))
+        return list(self._conn.exec_driver_sql(_BEST_NOTES, {"queries": json.dumps(queries), "most": limit}).scalars())
 
     def _query(self, place: Place, term: Term) -> tuple[str, str]:
         """The table that knows the word in this place, and what to ask it."""
