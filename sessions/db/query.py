@@ -87,10 +87,6 @@ def _split(spaced_text: str) -> list[str]:
     return _WORD.findall(spaced_text.lower())
 
 
-def is_stop_word(word: str) -> bool:
-    return word in _STOP
-
-
 def content_words(spaced_text: str) -> dict[str, None]:
     """Each once, in order, without stop words."""
     return dict.fromkeys(filterfalse(_STOP.__contains__, _split(spaced_text)))

@@ -1,5 +1,5 @@
-"""Words of the index of SQLite that are made one with their namespace: to look one up costs as much as it has holders there, however much
-was said there and elsewhere, and nothing of another namespace can be found."""
+"""Words of the index of observations on SQLite are made one with their namespace: to look one up costs as much as it has holders there,
+however much is known there and elsewhere, and nothing of another namespace can be found."""
 
 from enum import StrEnum
 
@@ -9,9 +9,6 @@ _NO_VOWELS = str.maketrans("ae", "xz")
 class Mark(StrEnum):
     """Where the word stands. No vowels, nor in the namespace: the stemmer counts them."""
 
-    OWN = "w"
-    NEAR = "c"
-    SENDER = "s"
     NOTE = "n"
     ASKED = "q"
 

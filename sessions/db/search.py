@@ -259,7 +259,7 @@ def best_messages(
 
 def notes(conn: Connection, query: Query, ns: str, *, limit: int) -> list[int]:
     """The numbers of the observations of this namespace that share words with the query, best first."""
-    return _index(conn).find_notes(conn, query.terms(), namespace_token(ns), limit)
+    return _index(conn).find_notes(conn, query.terms(), ns, limit)
 
 
 _MESSAGES = (

@@ -70,7 +70,7 @@ _FROM = "message_search i JOIN messages m ON m.id = i.message_id JOIN sessions s
 
 
 def find_notes(conn: Connection, terms: Sequence[Term], ns: str, limit: int) -> list[int]:
-    return _PostgresLookup(conn, ns).best_notes(terms, limit)
+    return _PostgresLookup(conn, namespace_token(ns)).best_notes(terms, limit)
 
 
 def _allowed(conn: Connection, found: list[int], conditions: list[str], parameters: dict[str, object]) -> list[int]:

@@ -2,20 +2,17 @@
 
 `messages_fts` knows each message's own words, stemmed, with their positions, and its speaker's name; `messages_near` its
 neighbours' content words; `messages_words` its content words as they were written, for `prefix*`.
-
-`messages_near` also holds the content words of message, neighbours and speaker's name once more, each made one with its namespace: to
-look such a word up costs as much as it has holders there, however much was said there and elsewhere, and no other namespace can answer.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection, text
 
 from sessions.db.index_entry import Entry
-from sessions.db.query import Both, Either, Node, Query, Term, Without, is_stop_word, namespace_token, words
+from sessions.db.query import Both, Either, Node, Query, Term, Without, namespace_token, words
 from sessions.db.ranking import COUNTED, Counts, Place, Weighed, ranked
-from sessions.db.scoped_words import Mark, scoped, start_of
+from sessions.db.scoped_words import Mark, start_of
 
 _ADD = (
     "INSERT INTO messages_fts(rowid, ns, sender, text) VALUES (?, ?, ?, ?)",
@@ -31,13 +28,10 @@ _TABLES = ("messages_fts", "messages_near", "messages_words", "observations_fts"
 _MERGE_PAGES = 500
 _SPEAKER = "\ue000"
 """Begins each word of a speaker's name, so that looking for it does not walk through all messages that contain the word."""
-_MARKS = {
-    Place.TEXT: Mark.OWN,
-    Place.NEAR: Mark.NEAR,
-    Place.SENDER: Mark.SENDER,
-    Place.NOTE: Mark.NOTE,
-    Place.ASKED: Mark.ASKED,
-}
+FEW = 1_000
+"""So many holders of a word are looked at one by one, whose they are."""
+MANY = 1_000
+"""Among fewer messages it is quickest to walk through those of the namespace."""
 
 
 def add(conn: Connection, entries: Sequence[Entry]) -> None:
@@ -54,17 +48,12 @@ def _run(conn: Connection, statements: tuple[str, str, str], entries: Sequence[E
         return
     own, near, written = statements
     conn.exec_driver_sql(own, [(e.message_id, e.ns, _as_speaker(words(e.sender)), e.text) for e in entries])
-    conn.exec_driver_sql(near, [(e.message_id, _near(e)) for e in entries])
+    conn.exec_driver_sql(near, [(e.message_id, f"{e.ns} {e.ctx}") for e in entries])
     conn.exec_driver_sql(written, [(e.message_id, f"{e.ns} {e.words}") for e in entries])
 
 
 def _as_speaker(of: Iterable[str]) -> str:
     return " ".join(_SPEAKER + word for word in of)
-
-
-def _near(entry: Entry) -> str:
-    own, near = scoped(entry.ns, Mark.OWN, entry.words), scoped(entry.ns, Mark.NEAR, entry.ctx)
-    return " ".join((entry.ns, entry.ctx, own, near, scoped(entry.ns, Mark.SENDER, " ".join(words(entry.sender)))))
 
 
 def erase_step(conn: Connection) -> bool:
@@ -107,7 +96,7 @@ def find(
         conditions.append("m.id < :cut_off")
     if not terms:
         return _newest(conn, conditions, parameters)
-    found = ranked(_SqliteLookup(conn, token), terms, None if conditions else limit, literal=query.literal, least=least)
+    found = ranked(_SqliteLookup(conn, ns), terms, None if conditions else limit, literal=query.literal, least=least)
     return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
 
 
@@ -123,28 +112,57 @@ def _allowed(conn: Connection, found: list[int], conditions: list[str], paramete
     return list(conn.scalars(text(sql), {**parameters, "found": json.dumps(found)}))
 
 
-_COUNTED = (
-    "SELECT key, (SELECT count(*) FROM (SELECT 1 FROM {0} WHERE {0} MATCH value LIMIT :most)) FROM json_each(:{0})"
+_OF_NAMESPACE = (
+    "{0} CROSS JOIN messages m ON m.id = {0}.rowid CROSS JOIN sessions s ON s.id = m.session_id"
+    " WHERE {0} MATCH {1} AND s.ns = :ns"
 )
+_PLAIN = "{0} WHERE {0} MATCH {1}"
+_SOURCES = {
+    "text": ("messages_fts", _PLAIN),
+    "text_few": ("messages_fts", _OF_NAMESPACE),
+    "near": ("messages_near", _PLAIN),
+    "near_few": ("messages_near", _OF_NAMESPACE),
+    "notes": ("observations_fts", _PLAIN),
+}
+"""Where words are looked up: the name of a list of them, and what finds the holders of each. Words that few messages hold are looked up
+first, and then checked for their namespace, which costs as much as they have holders; for others the index walks through all messages of
+the namespace."""
+
+
+def _found(source: str, word: str) -> str:
+    table, holders = _SOURCES[source]
+    return holders.format(table, word)
+
+
+def _counted(source: str) -> str:
+    holders = f"SELECT 1 FROM {_found(source, 'value')} LIMIT :most"  # noqa: S608  # our own words
+    return f"SELECT key, (SELECT count(*) FROM ({holders})) FROM json_each(:{source})"  # noqa: S608  # our own words
+
+
+def _scores(source: str) -> str:
+    parts = "json_extract(value, '$[0]'), json_extract(value, '$[1]')"
+    return f"{source}_words(word, score) AS MATERIALIZED (SELECT {parts} FROM json_each(:{source}))"  # noqa: S608  # our own words
+
+
+def _scored(source: str) -> str:
+    table, holders = _SOURCES[source]
+    return f"SELECT {table}.rowid AS id, score FROM {source}_words CROSS JOIN {holders.format(table, 'word')}"  # noqa: S608  # our own words
+
+
+_FEW = f"SELECT key FROM json_each(:words) WHERE (SELECT count(*) FROM (SELECT 1 FROM {_found('near', 'value')} LIMIT {FEW + 1})) BETWEEN 1 AND {FEW}"  # noqa: S608  # our own words
 _ALL = "SELECT -1, (SELECT count(*) FROM messages)"
-_ALL_OF_NAMESPACE = (
-    "SELECT -1, (SELECT count(*) FROM (SELECT 1 FROM messages_near WHERE messages_near MATCH :ns LIMIT :counted))"
-)
-_COUNT = f"{_COUNTED.format('messages_near')} UNION ALL {_COUNTED.format('messages_fts')} UNION ALL "
-_SCORES = "{0}_scores(query, score) AS MATERIALIZED (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:{0}))"
-_SCORED = "SELECT {0}.rowid AS id, score FROM {0}_scores CROSS JOIN {0} WHERE {0} MATCH query"
-_SEARCHED = ("messages_near", "messages_fts", "observations_fts")
+_ALL_OF_NAMESPACE = f"SELECT -1, (SELECT count(*) FROM (SELECT 1 FROM {_found('near', ':wall')} LIMIT :counted))"  # noqa: S608  # our own words
+_COUNT = f"{_counted('text')} UNION ALL {_counted('text_few')} UNION ALL "
 _BEST = (
-    f"WITH {', '.join(map(_SCORES.format, _SEARCHED))},"  # noqa: S608  # our own words
-    f" noted AS (SELECT id, sum(score) AS score FROM ({_SCORED.format('observations_fts')}) GROUP BY id)"
-    " SELECT id FROM ("
-    f"{_SCORED.format('messages_near')} UNION ALL {_SCORED.format('messages_fts')} UNION ALL"
+    f"WITH {', '.join(map(_scores, _SOURCES))},"  # noqa: S608  # our own words
+    f" noted AS (SELECT id, sum(score) AS score FROM ({_scored('notes')}) GROUP BY id)"
+    f" SELECT id FROM ({' UNION ALL '.join(_scored(source) for source in _SOURCES if source != 'notes')} UNION ALL"
     " SELECT CAST(j.value AS INTEGER) AS id, max(n.score) AS score"
     " FROM noted n JOIN observations o ON o.id = n.id, json_each(o.src) j GROUP BY 1"
     ") hits GROUP BY id ORDER BY sum(score) DESC, id DESC LIMIT :most"
 )
 _BEST_NOTES = (
-    "SELECT observations_fts.rowid AS id FROM json_each(:queries) CROSS JOIN observations_fts WHERE observations_fts MATCH value"
+    f"SELECT observations_fts.rowid AS id FROM json_each(:words) CROSS JOIN {_found('notes', 'value')}"  # noqa: S608  # our own words
     " GROUP BY 1 ORDER BY count(*) DESC, 1 DESC LIMIT :most"
 )
 
@@ -154,49 +172,61 @@ class _SqliteLookup:
 
     def __init__(self, conn: Connection, ns: str | None) -> None:
         self._conn, self._ns = conn, ns
+        self._token = None if ns is None else namespace_token(ns)
+        self._few = frozenset[Term]()
 
     def count(self, terms: Sequence[Term], most: int | None) -> Counts:
-        queries: dict[str, dict[int, str]] = {"messages_near": {}, "messages_fts": {}}
+        self._few = self._held_by_few(terms)
+        words: dict[str, dict[int, str]] = {"text": {}, "text_few": {}}
         for place, term in enumerate(terms):
-            table, query = self._query(Place.TEXT, term)
-            queries[table][place] = query
-        values = {table: json.dumps(some) for table, some in queries.items()}
+            source, word = self._word(Place.TEXT, term)
+            words[source][place] = word
         limits = {"most": -1, "counted": -1} if most is None else {"most": most, "counted": COUNTED}
-        everything = _ALL if self._ns is None else _ALL_OF_NAMESPACE
-        found = self._conn.exec_driver_sql(_COUNT + everything, {**values, **limits, "ns": f'"{self._ns}"'})
+        values = {**_as_json(words), **limits, "ns": self._ns, "wall": f'"{self._token}"'}
+        found = self._conn.exec_driver_sql(_COUNT + (_ALL if self._ns is None else _ALL_OF_NAMESPACE), values)
         counts = {int(key): number for key, number in found.all()}
         return Counts(messages=counts.pop(-1), holders=[counts[place] for place in range(len(terms))])
 
+    def _held_by_few(self, terms: Sequence[Term]) -> frozenset[Term]:
+        """The words that few messages hold, in all namespaces together; none while there are not many messages. Stop words, which are not
+        among the words of neighbours, are never of them."""
+        newest = 0 if self._ns is None else self._conn.exec_driver_sql("SELECT max(id) FROM messages").scalar() or 0
+        if newest < MANY:
+            return frozenset()
+        words = json.dumps([_together(term.words) for term in terms])
+        return frozenset(terms[key] for key in self._conn.exec_driver_sql(_FEW, {"words": words}).scalars().all())
+
     def best(self, wanted: Sequence[Weighed], limit: int) -> list[int]:
-        queries: dict[str, list[tuple[str, float]]] = {table: [] for table in _SEARCHED}
+        words: dict[str, list[tuple[str, float]]] = {source: [] for source in _SOURCES}
         for each in wanted:
-            table, query = self._query(each.place, each.term)
-            queries[table].append((query, each.score))
-        values = {table: json.dumps(some) for table, some in queries.items()}
-        return list(self._conn.exec_driver_sql(_BEST, {**values, "most": limit}).scalars().all())
+            source, word = self._word(each.place, each.term)
+            words[source].append((word, each.score))
+        values = {**_as_json(words), "most": limit, "ns": self._ns}
+        return list(self._conn.exec_driver_sql(_BEST, values).scalars().all())
 
     def best_notes(self, terms: Sequence[Term], limit: int) -> list[int]:
-        queries = [self._query(place, term)[1] for place in (Place.NOTE, Place.ASKED) for term in terms]
-        return list(self._conn.exec_driver_sql(_BEST_NOTES, {"queries": json.dumps(queries), "most": limit}).scalars())
+        words = [self._word(place, term)[1] for place in (Place.NOTE, Place.ASKED) for term in terms]
+        return list(self._conn.exec_driver_sql(_BEST_NOTES, {"words": json.dumps(words), "most": limit}).scalars())
 
-    def _query(self, place: Place, term: Term) -> tuple[str, str]:
-        """The table that knows the word in this place, and what to ask it."""
+    def _word(self, place: Place, term: Term) -> tuple[str, str]:
+        """The source that knows the word in this place, and what to ask it."""
+        few = "_few" if term in self._few else ""
+        wall = "" if self._token is None or few else f'ns : "{self._token}" AND '
         match place:
-            case Place.NOTE | Place.ASKED:
-                return "observations_fts", _together(term.words, start_of(self._ns or "", _MARKS[place]))
-            case _ if self._ns is not None and (place is not Place.TEXT or _is_content_word(term)):
-                return "messages_near", _together(term.words, start_of(self._ns, _MARKS[place]))
             case Place.TEXT:
-                wall = "" if self._ns is None else f'ns : "{self._ns}" AND '
-                return "messages_fts", f"{wall}text : {_quoted(term)}"
+                return f"text{few}", f"{wall}text : {_quoted(term)}"
             case Place.SENDER:
-                return "messages_fts", f'sender : "{_as_speaker(term.words)}"'
+                ours = "" if self._token is None else f'ns : "{self._token}" AND '
+                return "text", f'{ours}sender : "{_as_speaker(term.words)}"'
             case Place.NEAR:
-                return "messages_near", _together(term.words)
+                return f"near{few}", _together(term.words if few or self._token is None else (self._token, *term.words))
+            case Place.NOTE | Place.ASKED:
+                mark = Mark.NOTE if place is Place.NOTE else Mark.ASKED
+                return "notes", _together(term.words, start_of(self._token or "", mark))
 
 
-def _is_content_word(term: Term) -> bool:
-    return len(term.words) == 1 and not is_stop_word(term.words[0])
+def _as_json(words: Mapping[str, object]) -> dict[str, str]:
+    return {source: json.dumps(some) for source, some in words.items()}
 
 
 def _together(of: Iterable[str], start: str = "") -> str:

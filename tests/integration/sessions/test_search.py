@@ -12,9 +12,8 @@ from sqlalchemy import Connection, delete, text
 
 from sessions import store
 from sessions.db import Database, open_database, search
-from sessions.db.query import namespace_token, parse
+from sessions.db.query import parse
 from sessions.db.schema import messages
-from sessions.db.scoped_words import Mark, scoped
 from sessions.errors import Invalid
 from sessions.records import EndReason, NewMessage, Role, Source
 from tests.integration.sessions.writing import conversation, found, index_all
@@ -337,14 +336,3 @@ def test_a_rare_word_among_many_messages_is_found_in_its_own_namespace_only(data
     assert found(database, "line walrus", ns=KEY)[0] == "we feed the walrus"
     assert "the walrus is theirs" not in found(database, "walrus long talk", ns=KEY, limit=50)
     assert found(database, "walrus", ns=OTHER)[0] == "the walrus is theirs"
-
-
-def test_a_word_is_one_with_its_namespace_in_the_index(sqlite: Database) -> None:
-    """Even who knows how the words of another namespace are written down finds nothing of it."""
-    conversation(sqlite, KEY, "we feed the walrus", "yes")
-    conversation(sqlite, OTHER, "the walrus is theirs", "no")
-    index_all(sqlite)
-    theirs = scoped(namespace_token(OTHER), Mark.OWN, "walrus")
-    assert found(sqlite, theirs, ns=KEY) == found(sqlite, f"{theirs} NOT yes", ns=KEY) == []
-    assert found(sqlite, "walrus", ns=KEY)[0] == "we feed the walrus"
-    assert found(sqlite, "walruses feeding", ns=KEY)[0] == "we feed the walrus"

@@ -1,4 +1,4 @@
-"""Words of the search index of SQLite are made one with their namespace; the index of observations is made anew on both databases."""
+"""Words of the index of observations are made one with their namespace on SQLite; the index is made anew on both databases."""
 
 import json
 
@@ -12,12 +12,6 @@ down_revision = "0008"
 
 _SEARCH = {
     "sqlite": """
-UPDATE sessions SET indexed_to = 0;
-INSERT INTO messages_fts(messages_fts) VALUES ('delete-all');
-INSERT INTO messages_near(messages_near) VALUES ('delete-all');
-INSERT INTO messages_words(messages_words) VALUES ('delete-all');
-INSERT INTO messages_near(messages_near, rank) VALUES ('automerge', 4);
-INSERT INTO messages_near(messages_near, rank) VALUES ('crisismerge', 16);
 DROP TABLE observations_fts;
 CREATE VIRTUAL TABLE observations_fts USING fts5(words, content='', detail=none, columnsize=0, tokenize='porter unicode61')""",
     "postgresql": "TRUNCATE observation_search",
@@ -25,7 +19,6 @@ CREATE VIRTUAL TABLE observations_fts USING fts5(words, content='', detail=none,
 
 
 def upgrade() -> None:
-    """Messages are indexed again behind the conversations."""
     conn = op.get_bind()
     for statement in _SEARCH[conn.dialect.name].strip().split(";\n"):
         conn.exec_driver_sql(statement)
