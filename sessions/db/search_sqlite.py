@@ -194,7 +194,8 @@ class _SqliteLookup:
         if newest < MANY:
             return frozenset()
         words = json.dumps([_together(term.words) for term in terms])
-        return frozenset(terms[key] for key in self._conn.exec_driver_sql(_FEW, {"words": words}).scalars().all())
+        found: list[int] = list(self._conn.exec_driver_sql(_FEW, {"words": words}).scalars())
+        return frozenset(terms[place] for place in found)
 
     def best(self, wanted: Sequence[Weighed], limit: int) -> list[int]:
         words: dict[str, list[tuple[str, float]]] = {source: [] for source in _SOURCES}
