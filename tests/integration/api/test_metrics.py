@@ -10,6 +10,7 @@ from tests.integration.api.test_deployments import send, settled
 FAMILIES = {
     "hermes_build_info",
     "hermes_config_last_reload_successful",
+    "hermes_embeddings_total",
     "hermes_event_loop_lag_seconds",
     "hermes_fold_seconds",
     "hermes_fold_tokens_total",
