@@ -30,12 +30,14 @@ class NotTranscribed(Exception):
 
 class Transcribes(Protocol):
     async def transcribe(self, audio: bytes, name: str) -> str:
-        """Raises NotTranscribed."""
+        """Returns the text of a recording. Raises NotTranscribed."""
         ...
 
 
 class AttachmentDownloader:
-    """`adapters` are those that run now. `limit` is the largest file that is fetched, in bytes. `fetch` follows addresses."""
+    """Downloads attachments. `adapters` are those that run now, `limit` returns the largest file that is fetched, in bytes; `fetch`
+    follows addresses.
+    """
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class AttachmentDownloader:
         self._troubled: dict[str, float] = {}  # since when a platform has given nothing
 
     async def settle(self, file: StoredFile, inbox: Path) -> tuple[StoredFile, str]:
-        """The file with its path, or marked as gone, and a line for the model. Never raises."""
+        """Returns the file with its path, or marked as gone, and a line for the model. Never raises."""
         name, limit = safe_name(file.name or "file"), self._limit()
         if file.size is not None and file.size > limit:
             line = say("limits.file_too_big", name=name, size=size_text(file.size), limit=size_text(limit))
@@ -78,7 +80,7 @@ class AttachmentDownloader:
         return settled, await self._line(settled, path, data)
 
     async def _fetch(self, file: StoredFile, limit: int) -> tuple[bytes, str]:
-        """The bytes and their media type."""
+        """Returns the bytes and their media type."""
         if file.address:
             found = await self._fetch_address(file.address, limit)
             return found.data, found.mime
@@ -91,7 +93,7 @@ class AttachmentDownloader:
         return await self._patiently(str(adapter.platform), partial(adapter.fetch, file.as_attachment(), limit))
 
     async def _patiently(self, platform: str, fetch: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Tries for a minute in all. In an outage the files of one message share that minute."""
+        """Repeats the download for a minute in all. In an outage the files of one message share that minute."""
         for pause in (*PAUSES, None):
             try:
                 data = await fetch()
@@ -106,7 +108,7 @@ class AttachmentDownloader:
         raise AssertionError("unreachable")
 
     def _in_trouble(self, platform: str) -> float:
-        """For how many seconds this platform has failed. An old failure that did not come back does not count."""
+        """Returns for how many seconds this platform has failed. An old failure that did not come back does not count."""
         now = self._clock()
         since = self._troubled.get(platform, now)
         self._troubled[platform] = since if now - since < 2 * PATIENCE_SECONDS else now
@@ -124,5 +126,5 @@ class AttachmentDownloader:
 
 
 def _heard(said: str, whose: str, path: Path) -> str:
-    """The transcript. That of a quoted message is quoted: it is not what the sender said."""
+    """Returns the transcript as a line; that of a quoted message is quoted, because the sender did not say it."""
     return f"(what {whose} says in {path.name}:)\n{as_quoted(said)}" if whose else said

@@ -20,7 +20,7 @@ _LOOKS = (
 
 
 def safe_name(name: str) -> str:
-    """A single file name without any path, whatever the sender called the file."""
+    """Returns a single file name without any path, whatever the sender called the file."""
     base = _UNSAFE.sub("_", Path(name.replace("\\", "/")).name).strip(". ") or "file"
     stem, dot, ending = base.rpartition(".")
     if len(base.encode()) <= _NAME_BYTES:
@@ -57,7 +57,7 @@ def make_room(folder: Path) -> None:
 
 
 def describe_file(kind: str, path: Path, mime: str, size: int) -> str:
-    """The line that the model reads. Neither name nor type can add words to it."""
+    """Returns the line that the model reads. Neither name nor type can add words to it."""
     return f"[{kind} inbox/{path.name}, {_NOT_MIME.sub('_', mime)[:80]}, {size_text(size)}]"
 
 
@@ -66,7 +66,7 @@ def size_text(size: int) -> str:
 
 
 def detect_type(head: bytes) -> str | None:
-    """The media type according to the first 256 bytes. An error page that is named as a picture is not one."""
+    """Returns the media type by the first 256 bytes: an error page that is named as a picture is not one."""
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
     if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):

@@ -61,7 +61,7 @@ Fetch = Callable[[str, int], Awaitable[Fetched]]
 
 
 async def resolve(host: str) -> Sequence[str]:
-    """Every address of this name. Raises OSError."""
+    """Returns every address of this name. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return [str(place[0]) for *_, place in found]
 
@@ -73,8 +73,7 @@ def is_public(ip: IP) -> bool:
 
 
 class Fetcher:
-    """`seconds` is the time-out for everything together. `allowed` decides about addresses, `resolve` looks names
-    up."""
+    """Fetches addresses. `seconds`: the time-out for everything together. `allowed` decides about addresses, `resolve` looks names up."""
 
     def __init__(
         self,
@@ -126,7 +125,7 @@ class Fetcher:
         raise NotFetched("It redirects too often.")
 
     async def _places(self, url: URL) -> Sequence[IP]:
-        """The addresses to connect to. One forbidden address makes the name forbidden."""
+        """Returns the addresses to connect to. One forbidden address makes the name forbidden."""
         host = url.raw_host or ""
         literal = _literal(host)
         found = [literal] if literal is not None else [ip_address(text) for text in await self._resolve(host)]

@@ -72,7 +72,7 @@ def _may_replace(file: Path, *, yes: bool) -> None:
 
 @contextmanager
 def _written(path: Path, *, packed: bool) -> Generator[tarfile.TarFile]:
-    """An archive that only we may read, on the disk when the block ends."""
+    """Opens an archive that only its owner may read; it is on the disk when the block ends."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as handle:
         with tarfile.open(fileobj=handle, mode="w|gz" if packed else "w|") as archive:
             yield archive
@@ -100,7 +100,7 @@ def _save(home: Path, archive: tarfile.TarFile, folder: Path, *, on_server: bool
 
 
 def _snapshot(database: Path, to: Path) -> None:
-    """The database as it is at this moment, without pages of what was deleted. Writers go on meanwhile."""
+    """Copies the database as it is at this moment, without pages of what was deleted. Writers go on meanwhile."""
     with closing(sqlite3.connect(database, isolation_level=None)) as conn:
         conn.execute("PRAGMA busy_timeout = 30000")
         conn.execute("VACUUM INTO ?", (str(to),))
@@ -121,7 +121,7 @@ def _files(home: Path, names: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _add(archive: tarfile.TarFile, home: Path, path: Path, progress: Any) -> int:
-    """A file that grows meanwhile is taken as long as it was; one that has gone is left out."""
+    """Adds a file: one that grows meanwhile as long as it was, one that has gone not at all."""
     try:
         with path.open("rb") as handle:
             entry = archive.gettarinfo(arcname=str(path.relative_to(home)), fileobj=handle)
@@ -188,7 +188,7 @@ def _free_name(home: Path) -> Path:
 
 
 def _rename_home(found: Path, was_in: str, home: Path) -> None:
-    """Attachments are stored with their whole path. A database on a server is not in the backup: its home keeps its place."""
+    """Rewrites the paths of attachments, which are stored whole. A database on a server is not in the backup: its home keeps its place."""
     if not was_in or not (found / DATABASE).exists() or Path(was_in) == home.resolve():
         return
     database = open_database(found)
@@ -199,7 +199,7 @@ def _rename_home(found: Path, was_in: str, home: Path) -> None:
 
 
 def _unpack(file: Path, home: Path) -> str:
-    """Returns where the home was. Raises Failed for what is no whole backup of ours. Nothing leaves the folder, whatever the names in the file."""
+    """Unpacks into the folder, and never outside of it. Returns where the home was. Raises Failed for what is no whole backup of ours."""
     from sessions.db.sqlite_check import quick_check
 
     home.mkdir(mode=0o700)

@@ -56,7 +56,7 @@ def chat(cli: Cli, question: str | None, newest: bool, resume: str | None) -> No
 
 
 def _said(question: str | None) -> str | None:
-    """The one message of a script, empty when its pipe was; None when somebody sits at the terminal to talk."""
+    """Returns the one message of a script, empty when its pipe was; None when somebody sits at the terminal to talk."""
     at_terminal = sys.stdin is not None and sys.stdin.isatty()  # None when closed
     if at_terminal and question not in {None, "-"}:
         return question
@@ -73,7 +73,7 @@ def _said(question: str | None) -> str | None:
 
 
 def _piped() -> str:
-    """All that comes through the pipe, to its end. Raises Wrong."""
+    """Returns all that comes through the pipe. Raises Wrong."""
     if sys.stdin is None:
         return ""
     data = sys.stdin.buffer.read(MOST_PIPED + 1)
@@ -98,7 +98,7 @@ async def _chat(cli: Cli, question: str | None, newest: bool, resume: str | None
 
 
 def _choose(conn: Connection, newest: bool, resume: str | None) -> tuple[SessionKey, Session | None]:
-    """The session to go on in, active again, or the key of a new one."""
+    """Returns the session to go on in, active again, or the key of a new one."""
     now = now_ms()
     session: Session | None = None
     if resume is not None:
@@ -117,7 +117,7 @@ def _choose(conn: Connection, newest: bool, resume: str | None) -> tuple[Session
 
 @asynccontextmanager
 async def _interruptible(app: App, conversation: TerminalConversation) -> AsyncGenerator[None]:
-    """Ctrl-C ends the answer; what was done so far is kept."""
+    """Makes Ctrl-C end the answer; what was done so far is kept."""
     try:
         yield
     except asyncio.CancelledError:
@@ -143,7 +143,7 @@ async def _ask_once(conversation: TerminalConversation, question: str) -> int:
 
 
 async def _exchange(conversation: TerminalConversation, text: str, show: Callable[[RunOutcome], None]) -> int:
-    """Say it and show what comes of it; a command may set the agent to work, too. Returns the exit code."""
+    """Says it and shows what comes of it; a command may start a run, too. Returns the exit code."""
     reply = await conversation.command(text)
     if reply is not None and reply.text:
         click.echo(reply.text)
@@ -168,7 +168,7 @@ def _print(outcome: RunOutcome) -> None:
 async def _talk(
     app: App, conversation: TerminalConversation, home: Path, resumed: Session | None, unfinished: Run | None
 ) -> int:
-    """`unfinished`: what a crash has left; it may be over before the terminal is up."""
+    """Talks until the user leaves. `unfinished`: a run that a crash has left; it may be over before the terminal is up."""
     from gateway.cli.screen import Screen
     from gateway.cli.terminal import Terminal
 

@@ -163,7 +163,7 @@ def _color() -> bool:
 
 
 def _refuse(bad: BadConfig, *, wants_json: bool = False, closing: str = CLOSING) -> NoReturn:
-    """Every problem, and exit 2. The list is what was asked for, so it goes to standard output."""
+    """Prints every problem and raises Exit(2). The list is what was asked for, so it goes to standard output."""
     if wants_json:
         click.echo(as_json(bad.as_json()))
     else:

@@ -20,7 +20,7 @@ pass_cli = click.make_pass_decorator(Cli)
 
 
 def program() -> str:
-    """How this shell calls us: `hermes` if it finds that, else by the path of the script."""
+    """Returns how this shell calls us: `hermes` if it finds that, else the path of the script."""
     script = Path(sys.argv[0])
     if script.name != "hermes" or shutil.which("hermes") is not None:
         return "hermes"

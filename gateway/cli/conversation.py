@@ -31,7 +31,7 @@ _NO_MORE_ASKS = sys.maxsize
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandReply:
-    """What a command said and did: `works` is the run that it set to work, `ended` the one that it ended."""
+    """What a command said and did. `works`: the run that it started. `ended`: the one that it ended."""
 
     text: str
     works: str | None = None
@@ -51,8 +51,9 @@ _OF_RUNS = frozenset({Topic.RUN, Topic.INBOX, Topic.STOPPED})
 
 
 class RunChanges:
-    """Tells when a run may stand differently. Commits of another process, which may work on the same session, are not heard:
-    so it tells at least every second."""
+    """Wakes when a run may stand differently. Commits of another process, which may work on the same session, are not heard, so it wakes
+    at least every second.
+    """
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -69,7 +70,7 @@ class RunChanges:
 
 
 class TerminalConversation:
-    """`moved` hears the key of another session when the person goes back to that one."""
+    """The conversation of one session key. `moved` is called with the key of another session when the person goes back to that one."""
 
     def __init__(self, app: App, key: SessionKey, moved: Callable[[str], None] = lambda _: None) -> None:
         self.app = app
@@ -79,19 +80,19 @@ class TerminalConversation:
         app.house.live.listen("*", self._note)
 
     def _note(self, moment: LiveEvent) -> None:
-        """A daemon's runs are those of all chats."""
+        """Notes runs of this conversation; a daemon's runs are those of all chats."""
         if moment.run is not None and moment.run.session_key == self.key:
             self._runs.add(moment.run_id)
 
     # --- saying ---
 
     async def say(self, text: str) -> str:
-        """Returns the id of the run that this message started, joined or answered."""
+        """Writes the message. Returns the id of the run that it started, joined or answered."""
         accepted = await self.app.database.write(_say, self._opening, self.key, secrets.token_hex(8), text)
         return accepted.run_id or ""
 
     async def command(self, text: str) -> CommandReply | None:
-        """The house's answer; None for text that is meant for the agent."""
+        """Executes a command and returns its reply; None for text that is meant for the agent."""
         parsed = parse(text)
         if parsed is None:
             return None
@@ -129,15 +130,15 @@ class TerminalConversation:
         return await self.app.database.read(store.active, self.key)
 
     async def earlier(self) -> list[tuple[str, str]]:
-        """The sessions of the terminal that can be resumed, newest first: the id of each, and how it is called."""
+        """Returns id and label of the sessions of the terminal that can be resumed, newest first."""
         return await self.app.database.read(_earlier, self.key)
 
     async def outcome(self, run_id: str) -> RunOutcome:
-        """Raises NotFound when its session was deleted."""
+        """Returns how the run stands. Raises NotFound when its session was deleted."""
         return await self.app.database.read(_outcome, run_id)
 
     async def waits(self) -> str | None:
-        """A line about a question of an earlier session that waits for its answer."""
+        """Returns a line about a question of an earlier session that waits for its answer; None: there is none."""
         return await self.app.database.read(_waiting)
 
     @contextlib.asynccontextmanager
@@ -150,7 +151,9 @@ class TerminalConversation:
             unlisten()
 
     def listen(self, listener: Callable[[LiveEvent], None]) -> Callable[[], None]:
-        """Hears the runs of this conversation, as far as this process works on them. Returns how to stop."""
+        """Calls the listener with live events of this conversation's runs, as far as this process works on them. Returns a function that
+        stops it.
+        """
 
         def ours(moment: LiveEvent) -> None:
             if moment.run_id in self._runs:
@@ -159,7 +162,7 @@ class TerminalConversation:
         return self.app.house.live.listen("*", ours)
 
     async def finished(self, run_id: str) -> RunOutcome:
-        """Wait until the run does not work any more."""
+        """Waits until the run does not work any more."""
         async with self.changes() as changes:
             while (outcome := await self.outcome(run_id)).run.status is RunStatus.RUNNING:
                 await changes.next()
@@ -168,7 +171,7 @@ class TerminalConversation:
 
 @contextlib.asynccontextmanager
 async def leaving(conversation: TerminalConversation, *, to_stderr: bool = False) -> AsyncGenerator[None]:
-    """Afterwards, say which session this was and how to come back."""
+    """Prints, when the block has ended, which session this was and how to come back."""
     try:
         yield
     finally:
@@ -185,7 +188,7 @@ def _earlier(conn: Connection, key: str) -> list[tuple[str, str]]:
 
 
 def _waiting(conn: Connection) -> str | None:
-    """That a question of an earlier session of the terminal waits for its answer."""
+    """Returns a line if a question of an earlier session of the terminal waits for its answer."""
     for session in store.recent(conn, source=Source.CLI, limit=100):
         run = runs.active(conn, session.session_key)
         ask = asks.open_of(conn, run.id) if run is not None and session.ended_at is None else None
@@ -201,7 +204,7 @@ def _say(conn: Connection, opening: runs.Opening, key: str, number: str, text: s
 
 
 def _chosen(conn: Connection, key: str, text: str) -> str:
-    """The options of a question are shown with numbers, so a bare number is one of them."""
+    """Returns the option for a bare number: the options of a question are shown with numbers."""
     active = runs.active(conn, key)
     ask = asks.open_of(conn, active.id) if active is not None else None
     numbered = {str(number): option for number, option in enumerate(ask.options if ask else (), 1)}
@@ -233,7 +236,7 @@ def _outcome(conn: Connection, run_id: str) -> RunOutcome:
 
 
 def why_it_failed(run: Run) -> str:
-    """The run's own words, and that nothing is lost."""
+    """Returns the run's error in words, and that nothing is lost."""
     if not run.error:
         return say("run.failed")
     error = run.error.strip()

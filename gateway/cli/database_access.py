@@ -15,7 +15,7 @@ DATABASE = "state.db"
 
 @contextmanager
 def opened(cli: Cli) -> Generator[Database]:
-    """The database; it is made where there is none. Raises BadHome or Unusable."""
+    """Opens the database; it is made where there is none. Raises BadHome or Unusable."""
     prepare_home(cli.home)
     database = open_database(cli.home, database_url(cli.home, cli.environ))
     try:
@@ -26,7 +26,7 @@ def opened(cli: Cli) -> Generator[Database]:
 
 @contextmanager
 def existing_database(cli: Cli, *, to_change: bool = False) -> Generator[Database | None]:
-    """None where nothing was stored yet: looking makes no home and no database. Only to look, it need not be writable."""
+    """Opens the database if there is one; None otherwise, because looking creates nothing. Only to look, it need not be writable."""
     check_home(cli.home)
     on_server = bool(database_url(cli.home, cli.environ))
     if not on_server and not (cli.home / DATABASE).exists():
@@ -48,7 +48,7 @@ def _opened_to_read(cli: Cli) -> Generator[Database]:
 
 @contextmanager
 def database_of_session(cli: Cli, prefix: str, *, to_change: bool = False) -> Generator[Database]:
-    """The database in which a session is looked up. Raises NotFound where there is none."""
+    """Opens the database in which a session is looked up. Raises NotFound where there is none."""
     with existing_database(cli, to_change=to_change) as database:
         if database is None:
             raise nothing_stored(cli, prefix)
@@ -61,7 +61,8 @@ def nothing_stored(cli: Cli, prefix: str) -> NotFound:
 
 @contextmanager
 def mirrored(cli: Cli, database: Database) -> Generator[None]:
-    """Transcripts and the index follow what is written within.
+    """Writes what is changed within to transcripts and index. Only the daemon declares them complete: it may have lines of its own to
+    write yet.
 
     Only `flush`: to declare the mirrors whole is up to the daemon, which may have lines of its own to write yet.
     """
@@ -75,7 +76,7 @@ def mirrored(cli: Cli, database: Database) -> Generator[None]:
 
 
 def size_in_bytes(cli: Cli, database: Database | None) -> int | None:
-    """What the files of the database take; None where a server keeps it."""
+    """Returns the size of the database's files; None where a server keeps it."""
     if database is not None and database.dialect != "sqlite":
         return None
     files = (cli.home / name for name in (DATABASE, f"{DATABASE}-wal"))

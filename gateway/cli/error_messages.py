@@ -31,7 +31,7 @@ class Wrong(Failed):
 
 @contextmanager
 def errors_as_messages() -> Generator[None]:
-    """Lets only such errors out that click ends with a sentence, or with nothing."""
+    """Turns errors into those that click ends with a sentence, or with nothing."""
     try:
         yield
     except NoArgsIsHelpError:
@@ -51,7 +51,7 @@ def errors_as_messages() -> Generator[None]:
 
 
 def sentence(error: Exception) -> str:
-    """The same words for a place that goes on afterwards; of a long one the first line."""
+    """Returns the error in one sentence, for a place that goes on afterwards."""
     return _failed(error).message.splitlines()[0]
 
 
@@ -62,7 +62,7 @@ def _usage(error: click.UsageError) -> Failed:
 
 
 def _is_broken_pipe(error: Exception) -> bool:
-    """The reader of our output had enough; click ends without a word then."""
+    """Returns whether the reader of our output had enough; click ends without a word then."""
     return isinstance(error, OSError) and error.errno == errno.EPIPE
 
 
@@ -85,7 +85,7 @@ def _failed(error: Exception) -> Failed:
 
 
 def _unexpected(error: Exception) -> str:
-    """One line, without secrets: behind it there may be a statement, or what somebody wrote."""
+    """Returns one line, without secrets: behind it there may be a statement, or what somebody wrote."""
     from gateway.observe.redaction import redact
 
     return redact(f"{type(error).__name__}: {error}".splitlines()[0]).rstrip(": .")

@@ -67,7 +67,7 @@ def run(cli: Cli) -> None:
 
 
 def _check_after_crash(path: Path, *, was_killed: bool) -> None:
-    """Raises Unusable when the database was damaged."""
+    """Checks the database after an unclean end. Raises Unusable when it was damaged."""
     from sessions.db.sqlite_check import ended_uncleanly, quick_check
 
     if ended_uncleanly(path) or (was_killed and path.exists()):
@@ -119,7 +119,7 @@ async def _until_first(*works: Coroutine[None, None, object]) -> None:
 
 
 async def _console(cli: Cli, app: App) -> None:
-    """The conversation below the first screen. Ends when the user leaves; when it fails, the daemon serves on without it."""
+    """Runs the conversation below the first screen, until the user leaves. When it fails, the daemon serves on without it."""
     try:
         await _talk(cli, app)
     except Exception:  # the terminal is one chat of many
@@ -142,7 +142,7 @@ async def _talk(cli: Cli, app: App) -> None:
 
 
 async def _reload(cli: Cli, served: Serving, signals: process.Signals, seen: _Stamps) -> None:
-    """On SIGHUP or a saved file: a good configuration is taken over, a bad one refused and the last good one kept."""
+    """Takes over a good configuration on SIGHUP or a saved file; refuses a bad one, and the last good one stays in force."""
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
@@ -165,7 +165,7 @@ async def _reload(cli: Cli, served: Serving, signals: process.Signals, seen: _St
 
 
 def _stamps(home: Path) -> _Stamps:
-    """By which a saved file is noticed."""
+    """Returns the values by which a saved file is noticed."""
     return [_stamp(home / name) for name in ("config.yaml", ".env")]
 
 
@@ -178,7 +178,7 @@ def _stamp(file: Path) -> tuple[int, int] | None:
 
 
 def _tunnel(cli: Cli, served: Serving) -> str:
-    """How the API is reached from the computer on which the person sits; "" where that is this one, or a tunnel is not needed."""
+    """Returns the command by which the API is reached from the computer on which the person sits; "" where none is needed."""
     connection = cli.environ.get("SSH_CONNECTION", "").split()
     at = urlsplit(served.url)
     if len(connection) < _SSH_FIELDS or at.hostname not in {"127.0.0.1", "localhost", "::1"}:

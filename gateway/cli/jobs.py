@@ -128,7 +128,7 @@ _changing("delete", "Delete it. Its conversation stays.", "“{name}” is delet
 
 
 def _find(database: Database, prefix: str) -> Job:
-    """By id, or the beginning of one, or by name. Raises NotFound or Ambiguous."""
+    """Returns the job of this id, beginning of an id, or name. Raises NotFound or Ambiguous."""
     from sessions.errors import Ambiguous
 
     found = [job for job in database.read_now(store.listing) if job.id.startswith(prefix) or job.name == prefix]

@@ -18,7 +18,7 @@ from gateway.home import resolve_home
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Later:
-    """A command that waits in its module. `help` is its one line, so that the overview imports nothing."""
+    """A command whose module is imported when it is called. `help` is its one line, so that the overview imports nothing."""
 
     module: str
     name: str
@@ -64,7 +64,7 @@ class LazyGroup(click.Group):
 
 
 def take_home_everywhere(command: click.Command) -> None:
-    """Give the command, and all below it, the option `--home`."""
+    """Gives the command, and all below it, the option `--home`."""
     if all(parameter.name != "home" for parameter in command.params):
         command.params.append(_HOME)
     if isinstance(command, click.Group):
@@ -73,7 +73,7 @@ def take_home_everywhere(command: click.Command) -> None:
 
 
 def _take_home(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    """The last one that is named counts; where none is, the environment decides, when a command is reached that runs."""
+    """Stores the home: the last `--home` counts; where none is named, the environment decides, when a command is reached that runs."""
     known = ctx.find_object(Cli) is not None
     if value is not None or not (known or isinstance(ctx.command, click.Group)):
         with errors_as_messages():

@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def _let_go_of_output() -> None:
-    """What could not be written was told already; Python would try once more at its end, and complain."""
+    """Closes standard output without an error: what could not be written was told already, and Python would try once more at its end."""
     try:
         sys.stdout.flush()
     except OSError:

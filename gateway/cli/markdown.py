@@ -57,7 +57,7 @@ def _kept_breaks(tokens: Iterable[Token]) -> Iterator[Token]:
 
 
 def _plain_links(tokens: Iterable[Token]) -> Iterator[Token]:
-    """A link whose words are its address becomes that address alone."""
+    """Replaces a link whose words are its address by that address."""
     queue = deque(tokens)
     while queue:
         token = queue.popleft()

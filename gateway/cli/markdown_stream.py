@@ -8,7 +8,9 @@ _PLAIN = re.compile(r"[^\W\d][^\n*_`\[\]<>|~\\&!]*")
 
 
 class Blocks:
-    """`feed` what arrives, get what is whole: a block ends at a blank line outside of a code fence, and where such a fence begins or ends."""
+    """Cuts Markdown into blocks. `feed` takes what arrives and returns whole blocks: one ends at a blank line outside of a code fence,
+    and where such a fence begins or ends.
+    """
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -44,19 +46,19 @@ class Blocks:
 
     @staticmethod
     def _without_indent(lines: list[str]) -> str:
-        """Code that was indented because it belongs to a list above it stands at the edge, ready to be copied."""
+        """Removes the indent of code that belongs to a list above it, so that it can be copied."""
         opened = _FENCE.match(lines[0]) if lines else None
         indent = opened[1] if opened is not None else ""
         return "\n".join(line.removeprefix(indent) for line in lines)
 
     @property
     def growing(self) -> str:
-        """The next block, as far as it has come."""
+        """Returns the next block, as far as it has come."""
         return self._without_indent([*self._lines, self._line])
 
     @property
     def only_grows(self) -> bool:
-        """Whether nothing that follows can change how the lines of `growing` look, the last one excepted."""
+        """Returns whether nothing that follows can change the lines of `growing`, the last one excepted."""
         if self._fence:
             return _FENCE.match(self._lines[0]) is not None
         return _PLAIN.fullmatch(_CLOSED.sub("x", self.growing)) is not None

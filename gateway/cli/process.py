@@ -16,7 +16,7 @@ _MOST_FILES = 65_536
 
 
 def raise_file_limit() -> int:
-    """As many open files as this process may have: the soft limit is for programs that use select. Returns how many."""
+    """Raises the soft limit of open files to the hard one, and returns it: the soft limit is for programs that use select."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -34,13 +34,13 @@ _PID_FILE = "gateway.pid"
 
 
 def is_held(home: Path) -> bool:
-    """Whether a daemon serves this home, or one was killed there."""
+    """Returns whether a daemon serves this home, or one was killed there."""
     return (home / _PID_FILE).exists()
 
 
 @contextlib.contextmanager
 def only_one(home: Path) -> Generator[bool]:
-    """Hold the home for this daemon; True when the one before it was killed. Raises AlreadyRunning."""
+    """Holds the home for this daemon while the block lasts. Gives True when the one before it was killed. Raises AlreadyRunning."""
     path = home / _PID_FILE
     was_killed = path.exists()
     descriptor = _held(path, home)
@@ -85,7 +85,7 @@ def _is(path: Path, descriptor: int) -> bool:
 
 @contextlib.asynccontextmanager
 async def signals() -> AsyncGenerator["Signals"]:
-    """SIGTERM and SIGINT ask for the end, SIGHUP for a look at the configuration."""
+    """Handles SIGTERM and SIGINT by asking for the end, SIGHUP by reading the configuration."""
     loop = asyncio.get_running_loop()
     asked = Signals()
     loop.add_signal_handler(signal.SIGTERM, asked.end.set)
@@ -105,7 +105,7 @@ class Signals:
 
 
 def tell_systemd(state: str) -> None:
-    """READY=1, STOPPING=1, WATCHDOG=1 … to whoever started us, if it listens."""
+    """Sends READY=1, STOPPING=1, WATCHDOG=1 … to whoever started us, if it listens."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
@@ -116,7 +116,7 @@ def tell_systemd(state: str) -> None:
 
 
 async def feed_watchdog() -> None:
-    """As long as the loop turns, say so at half the time that systemd allows."""
+    """Tells systemd that the loop turns, at half the time that it allows."""
     micros = os.environ.get("WATCHDOG_USEC", "")
     if not micros.isdecimal():
         return

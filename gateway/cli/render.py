@@ -25,7 +25,7 @@ _BEFORE, _SNIPPET = 50, 160
 
 
 def when(ms: int | None, form: str = "%Y-%m-%d %H:%M") -> str:
-    """UTC, as in the ids. A time that no calendar knows can come with an import."""
+    """Formats a time in UTC, as in the ids. A time that no calendar knows can come with an import."""
     if ms is None:
         return "-"
     try:
@@ -43,7 +43,7 @@ def table(sessions: Iterable[Session]) -> str:
 
 
 def titled_table(sessions: Sequence[tuple[Session, str]], width: int) -> str:
-    """For a terminal of this width: every session with how it is called, on one line."""
+    """Formats every session with its label on one line, for a terminal of this width."""
     room = max(12, width - 54)
     head = f"{'ID':<25}{'Source':<9}{'Title':<{room}} {'Started'}"
     rows = [
@@ -60,7 +60,7 @@ def _row(session: Session) -> str:
 
 
 def summary(parts: Sequence[Session]) -> str:
-    """One conversation in one line: what somebody needs to know before it is deleted."""
+    """Describes one conversation in one line: what somebody needs to know before it is deleted."""
     first, last = parts[0], parts[-1]
     latest = max([last.started_at, *(part.last_user_at or 0 for part in parts)])
     messages = counted(sum(part.message_count for part in parts), "message")
@@ -75,7 +75,7 @@ def _title(session: Session) -> str:
 
 
 def hits(found: Sequence[Hit], query: str) -> str:
-    """By session, in the order of the best hit of each."""
+    """Formats hits by session, in the order of the best hit of each."""
     by_session: dict[str, list[Hit]] = {}
     for hit in found:
         by_session.setdefault(hit.session.id, []).append(hit)
@@ -94,7 +94,7 @@ def _hits_of_session(some: list[Hit], query: str) -> str:
 
 
 def snippet(text: str, query: str) -> str:
-    """About a line and a half around the first word that was looked for."""
+    """Returns about a line and a half around the first word that was looked for."""
     line = one_line(text)
     found = _pattern(query, line).search(line)
     start = max(0, (found.start() if found else 0) - _BEFORE)
@@ -132,12 +132,12 @@ def _stem(word: str) -> str:
 
 
 def conversation(session: Session, parts: Sequence[Session], messages: Sequence[Message]) -> str:
-    """The facts, then every message."""
+    """Formats the facts, then every message."""
     return "".join(["\n".join(_facts(session, parts)), *map(_block, messages)])
 
 
 def _block(message: Message) -> str:
-    """A result stands right below its call."""
+    """Formats a call with its result right below it."""
     said = _message(message)
     return said and ("\n" if message.role is Role.TOOL else "\n\n") + said
 
@@ -200,7 +200,7 @@ def _dim(text: str) -> str:
 
 
 def show(text: str) -> None:
-    """Through the pager where somebody looks at it and it is longer than the screen."""
+    """Prints through the pager where somebody looks at it and it is longer than the screen."""
     context = click.get_current_context(silent=True)
     if _is_long(text):
         click.echo_via_pager(text, color=context.color if context else None)

@@ -69,13 +69,13 @@ class Screen:
         self.changed()
 
     def drop(self, run_id: str) -> None:
-        """Show nothing more of this run; it was ended, and its words may still be under way."""
+        """Shows nothing more of this run: it was ended, and its words may still be under way."""
         self._dropped = run_id
         self._forget()
         self._step_over = True
 
     def settle(self, outcome: RunOutcome) -> None:
-        """Show how the run stands, without repeating what was streamed."""
+        """Shows how the run stands, without repeating what was streamed."""
         if outcome.run.stop_reason is StopReason.CANCELLED:
             self._forget()  # whoever stopped it here has seen what there was
         elif outcome.answer and not self._streamed.strip().endswith(outcome.answer.strip()):
@@ -93,7 +93,7 @@ class Screen:
             self.dim(why_it_failed(outcome.run))
 
     def preview(self) -> SegmentLines:
-        """The last lines of the block that is still being written, as many as fit above the prompt."""
+        """Returns the last lines of the block that is still being written, as many as fit above the prompt."""
         text = self._blocks.growing
         if len(text) > LONGEST_PREVIEW:
             text, shown = text.rpartition("\n")[2][-self.console.width :], 0
@@ -108,7 +108,7 @@ class Screen:
         self.changed()
 
     def _grow(self) -> None:
-        """Print those lines of a long block that nothing can change; looked at only when there may be more of them."""
+        """Prints those lines of a long block that nothing can change."""
         text = self._blocks.growing
         if len(text) < self._looked_at + max(self._options.max_width, self._looked_at // 8):
             return
@@ -148,7 +148,7 @@ class Screen:
 
 
 def _without_padding(line: list[Segment]) -> list[Segment]:
-    """Without the spaces up to the edge, which would be copied too."""
+    """Removes the spaces up to the edge, which would be copied too."""
     while line and not line[-1].text.strip():
         line = line[:-1]
     if not line:

@@ -18,7 +18,9 @@ UNIT_FOLDERS = tuple(File(name) for name in ("/etc/systemd/system", "/run/system
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceView:
-    """What the service of a home sees. `unreadable`: credentials that are set, but that this user may not read."""
+    """The environment and the credentials that the service of a home gets. `unreadable`: credentials that are set, but that this user may
+    not read.
+    """
 
     unit: str = ""
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -26,19 +28,19 @@ class ServiceView:
     unreadable: frozenset[str] = frozenset()
 
     def credential(self, name: str) -> str | None:
-        """The value; where this user may not read it, a text that stands for it, so that it does not count as missing."""
+        """Returns the value; a placeholder where this user may not read it, so that it does not count as missing."""
         return _NOT_READABLE if name in self.unreadable else self.credentials.get(name)
 
 
 def service_sources(home: File, environ: Mapping[str, str]) -> Sources:
-    """What the service of this home reads; where there is none, or in the service itself, what this process reads."""
+    """Returns what the service of this home reads; where there is none, or in the service itself, what this process reads."""
     sources = Sources.of(home, environ)
     view = ServiceView() if "CREDENTIALS_DIRECTORY" in environ else service_view(home)
     return replace(sources, environ=view.environ, credentials=view.credential) if view.unit else sources
 
 
 def service_view(home: File) -> ServiceView:
-    """The first unit whose `HERMES_HOME` is `home`; an empty view where there is none."""
+    """Returns the view of the first unit whose `HERMES_HOME` is `home`; an empty one where there is none."""
     folders = UNIT_FOLDERS
     units = {file.name: file for folder in reversed(folders) for file in _files(folder, "*.service")}
     for name in sorted(units):
@@ -57,7 +59,7 @@ def _files(folder: File, pattern: str) -> list[File]:
 
 
 def _settings(unit: File, name: str, folders: tuple[File, ...]) -> list[tuple[str, str]]:
-    """The assignments of `[Service]`, those of drop-ins last. Units of others are left out after one look."""
+    """Returns the assignments of `[Service]`, those of drop-ins last. Units of other programs give none."""
     own = _text(unit)
     if "HERMES_HOME" not in own and "hermes" not in name:
         return []

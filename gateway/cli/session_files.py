@@ -32,7 +32,7 @@ class Lines(Protocol):
 
 @contextmanager
 def destination(name: str) -> Generator[Lines]:
-    """Raises Failed where it cannot be written."""
+    """Opens where an export goes. Raises Failed where it cannot be written."""
     if name == "-":
         out = codecs.getwriter("utf-8")(sys.stdout.buffer)  # whatever the terminal has: an import reads UTF-8
         yield out
@@ -50,7 +50,7 @@ def destination(name: str) -> Generator[Lines]:
 
 @contextmanager
 def written_whole(path: Path) -> Generator[TextIO]:
-    """A private file that appears when it is complete. A pipe or device is written as it is."""
+    """Opens a private file that appears when it is complete. A pipe or device is written as it is."""
     target = path.resolve()
     if target.exists() and not target.is_file():
         with target.open("w", encoding="utf-8") as file:
@@ -69,7 +69,7 @@ def written_whole(path: Path) -> Generator[TextIO]:
 
 
 def write_sessions(database: Database, session_ids: list[str], file: Lines) -> int:
-    """One line each, one in memory at a time. What was deleted meanwhile is left out."""
+    """Writes one line for each session, one in memory at a time. What was deleted meanwhile is left out."""
     written = 0
     with Progress("Exporting sessions") as progress:
         for session_id in session_ids:
@@ -99,7 +99,7 @@ class Imported:
 
 
 def read_sessions(database: Database, lines: Iterable[bytes]) -> Imported:
-    """Each session is one transaction. Raises Invalid at the first bad line; what stands before it stays."""
+    """Imports each session in one transaction. Raises Invalid at the first bad line; what stands before it stays."""
     done = Imported()
     try:
         with Progress("Importing sessions") as progress:
@@ -128,7 +128,7 @@ def _decoded(lines: Iterable[bytes], done: Imported) -> Iterator[str]:
 
 
 def _store(database: Database, session: ImportedSession, line: int) -> bool:
-    """Numbers and characters that JSON knows and a database does not are found only here."""
+    """Imports one session. Raises Invalid for numbers and characters that JSON knows and a database does not."""
     try:
         return database.write_now(import_session, session)
     except (ValueError, OverflowError, DataError) as error:

@@ -75,7 +75,7 @@ def list_sessions(cli: Cli, source: str | None, limit: int, as_json: bool) -> No
 
 
 def _titles(conn: Connection, found: Sequence[Session]) -> dict[str, str]:
-    """How each is called, or how it began."""
+    """Returns the label of each session: its title, or how it began."""
     from gateway.commands.base import label
 
     return {session.id: label(conn, session) for session in found}
@@ -320,7 +320,7 @@ def prune(cli: Cli, older_than: int, source: str | None, yes: bool, dry_run: boo
 
 
 def _ended_before(conn: Connection, moment: int, source: str | None) -> list[Session]:
-    """Conversations that ended before this moment. One that goes on in a part that is newer, or open, stays whole."""
+    """Returns conversations that ended before this time. One that goes on in a newer or open part stays whole."""
     ended = [store.get(conn, session_id) for session_id in store.ended_before(conn, moment, source=source)]
     ids = {session.id for session in ended}
     return [session for session in ended if _parts(conn, session)[-1].id in ids]
@@ -337,7 +337,7 @@ def _confirm(question: str) -> None:
 
 
 def _erase(cli: Cli, database: Database, gone: list[Session]) -> None:
-    """The newest first: if a run works on the conversation, that is where, and it is refused before anything is lost."""
+    """Erases the parts, the newest first: if a run works on the conversation, that part is refused before anything is lost."""
     from sessions.erase import erase
 
     with database_access.mirrored(cli, database), render.Progress("Deleting sessions") as progress:
@@ -351,7 +351,7 @@ def _amount(some: list[Session]) -> str:
 
 
 def _parts(conn: Connection, session: Session) -> list[Session]:
-    """The whole conversation; only this part where an import brought it without the others."""
+    """Returns the whole conversation; only this part where an import brought it without the others."""
     try:
         return store.chain(conn, session)
     except NotFound:

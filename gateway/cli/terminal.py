@@ -27,7 +27,7 @@ PROMPT = "you › "
 
 
 class Terminal:
-    """`run` until the user leaves. `started` is called once the prompt is up."""
+    """The prompt and the answers above it. `run` until the user leaves; `started` is called once the prompt is up."""
 
     def __init__(self, conversation: TerminalConversation, home: Path, screen: Screen) -> None:
         self._conversation = conversation
@@ -66,7 +66,7 @@ class Terminal:
             self._screen.flush()
 
     async def _read(self) -> str | None:
-        """None when the user leaves. Ctrl-C stops an answer, and what was typed stays; twice leaves."""
+        """Returns a line; None when the user leaves. Ctrl-C stops an answer, and what was typed stays; twice leaves."""
         typed, self._typed = self._typed, ""
         try:
             return await self._prompt.prompt_async(
@@ -83,7 +83,7 @@ class Terminal:
             return ""
 
     def _message(self) -> AnyFormattedText:
-        """The answer as far as it is not printed yet, and below it the prompt."""
+        """Returns the answer as far as it is not printed yet, and the prompt below it."""
         prompt = FormattedText([("bold", PROMPT)])
         if self._prompt.app.is_done:  # what is drawn now stays on the screen for good
             return prompt
@@ -107,7 +107,7 @@ class Terminal:
         return keys
 
     def _is_to_stop(self) -> bool:
-        """Whether Ctrl-C means the answer, so that the prompt and what is typed there stay."""
+        """Returns whether Ctrl-C means the answer, so that the prompt and what is typed there stay."""
         return self._working_since is not None and not self._is_twice()
 
     def _is_twice(self) -> bool:
@@ -121,7 +121,7 @@ class Terminal:
 
     @contextlib.contextmanager
     def _told(self, typed: str = "") -> Generator[None]:
-        """A full disk, or a mistake of ours, costs the chat nothing: what was typed stands at the prompt again."""
+        """Shows an error and puts what was typed back to the prompt: a full disk, or a mistake of ours, costs the chat nothing."""
         try:
             yield
         except Exception as error:  # noqa: BLE001  # the edge where the conversation, or the daemon, would end
@@ -157,7 +157,7 @@ class Terminal:
                 await changes.next()
 
     async def _look(self) -> None:
-        """Nobody would notice the end of the watching, so nothing ends it; the same trouble is told once."""
+        """Watches the runs, whatever fails; the same trouble is shown once."""
         try:
             await self._show()
             self._complaint = ""
@@ -170,7 +170,7 @@ class Terminal:
             self._complaint = complaint
 
     async def _show(self) -> None:
-        """Show each run's outcome once, whoever started it."""
+        """Shows each run's outcome once, whoever started it."""
         active = await self._conversation.active()
         if active is not None:
             self._current = active.id
@@ -197,7 +197,7 @@ class _History(FileHistory):
 
 @contextlib.contextmanager
 def _printing_above_the_prompt() -> Generator[None]:
-    """As prompt_toolkit's patch_stdout, but without its pause of 0.2 s, in which an answer would be neither previewed nor printed."""
+    """Prints above the prompt as prompt_toolkit's patch_stdout does, but without its pause of 0.2 s."""
     with (
         StdoutProxy(sleep_between_writes=0.0, raw=True) as proxy,
         contextlib.redirect_stdout(proxy),

@@ -41,7 +41,7 @@ class Units:
 
     @property
     def files(self) -> dict[Path, str]:
-        """Where each unit belongs, and what it says."""
+        """Returns where each unit belongs, and what it says."""
         return {self.folder / file.replace(SHIPPED_NAME, self.name): self._text(file) for file in _FILES}
 
     def _text(self, file: str) -> str:
@@ -76,7 +76,7 @@ _FILES = ("hermes-gateway.service", "hermes-gateway-backup.service", "hermes-gat
 
 
 def write(units: Units) -> list[Path]:
-    """Raises Wrong when a file of somebody else is in the way: nothing is written then."""
+    """Writes the units. Raises Wrong, and writes nothing, when a file of somebody else is in the way."""
     for path in units.files:
         require_ours(path)
     for path, text in units.files.items():

@@ -23,7 +23,7 @@ _HEADS = ("rule", "last word", "resets", "held off", "before it")
 
 
 def print_why(cli: Cli, session_key: str, *, as_json: bool) -> None:
-    """Raises Wrong for what is no session key."""
+    """Prints why the key's conversation is reset. Raises Wrong for what is no session key."""
     loaded, now = load(cli.home, cli.environ), now_ms()
     with existing_database(cli) as database:
         if database is None:
@@ -75,7 +75,7 @@ def _unused(found: Explanation) -> list[int | None]:
 
 
 def _where(rule: int | None, loaded: Loaded) -> str:
-    """The line of the rule, and what it is for."""
+    """Returns the line of the rule, and what it is for."""
     if rule is None:
         return f"session_reset ({loaded.origin('session_reset')})"
     section = loaded.config.session_reset.overrides[rule]
@@ -125,7 +125,7 @@ def _facts(found: Explanation, loaded: Loaded) -> dict[str, Any]:
 
 
 def impact_of(cli: Cli, loaded: Loaded) -> dict[str, int]:
-    """How many open conversations this configuration resets as soon as it is taken over, by platform."""
+    """Returns how many open conversations this configuration resets as soon as it is taken over, by platform."""
     with existing_database(cli) as database:
         return {} if database is None else dict(database.read_now(due_now, reset_rules(loaded.config), now_ms()))
 

@@ -66,18 +66,18 @@ class Parsed:
 
 
 def parse(text: str) -> Parsed | None:
-    """The command in a text. None for text that only looks like one: `/etc/hosts is broken` goes to the agent."""
+    """Returns the command in a text; None for text that only looks like one: `/etc/hosts is broken` goes to the agent."""
     match = _COMMAND.fullmatch(text.strip())
     return Parsed(match[1].lower(), (match[2] or "").strip()) if match else None
 
 
 def label(conn: Connection, session: Session) -> str:
-    """The title of the session, or how it began."""
+    """Returns the title of the session, or how it began."""
     return session.title or _words(conn, session, newest=False) or session.id
 
 
 def last_words(conn: Connection, session: Session) -> str:
-    """The last message of the user."""
+    """Returns the last message of the user."""
     return _words(conn, session, newest=True)
 
 

@@ -40,7 +40,7 @@ def _last(session: Session) -> int:
 
 
 def _here(conn: Connection, chat: CommandContext) -> list[Session]:
-    """Newest first; what has not been said a word in is not worth going back to."""
+    """Returns the sessions of this place, newest first. In the terminal those without a message are left out."""
     if chat.of_source is None:
         return store.recent(conn, key=chat.session_key, limit=100)
     found = store.recent(conn, source=chat.of_source, limit=100)

@@ -14,7 +14,7 @@ _ACTIONS = ("pause", "resume", "run", "delete")
 
 
 def show(conn: Connection, chat: CommandContext, argument: str) -> str:
-    """The jobs of this chat, or (`pause ID` and the like) what is done with one."""
+    """Lists the jobs of this chat, or changes one (`pause ID` and the like)."""
     found = jobs.listing(conn, ns=_origin(conn, chat))
     if argument:
         return _act(conn, chat, found, argument)

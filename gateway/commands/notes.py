@@ -19,7 +19,7 @@ _DIGITS = 18
 
 
 def notes(conn: Connection, chat: CommandContext, _: str) -> str:
-    """Each note with its number, since when it is known, and from which words."""
+    """Lists each note with its number, since when it is known, and from which words."""
     ns = namespace_of(conn, chat)
     everything = memory.open_notes(conn, ns)
     if not everything:
@@ -41,7 +41,7 @@ def _line(conn: Connection, chat: CommandContext, note: Observation, before: Obs
 
 
 def _origin(conn: Connection, chat: CommandContext, note: Observation) -> str:
-    """When and where it was said, and in which words, unless they are those of the note."""
+    """Returns when and where it was said, and in which words, unless they are those of the note."""
     source = next(iter(store.messages_of(conn, note.src[-1:])), None)
     day = _day(source.created_at if source else note.said_at, chat)
     words = _words(note, source)
@@ -96,6 +96,6 @@ def forget(conn: Connection, chat: CommandContext, number: str) -> str:
 
 
 def namespace_of(conn: Connection, chat: CommandContext) -> str:
-    """Looking at it opens no session."""
+    """Returns the namespace of this chat. Opens no session."""
     session = current(conn, chat)
     return session.ns if session else chat.opening.ns or chat.key.namespace

@@ -40,7 +40,7 @@ def status(conn: Connection, chat: CommandContext, _: str) -> str:
 
 
 def _for_the_owner(conn: Connection, chat: CommandContext) -> Iterator[str]:
-    """What is wrong with the gateway; others are not told."""
+    """Yields the alerts of the gateway, for the owner only."""
     if chat.key.namespace != OWNER_NAMESPACE:
         return
     for row in workers.everyone(conn):
@@ -49,7 +49,7 @@ def _for_the_owner(conn: Connection, chat: CommandContext) -> Iterator[str]:
 
 
 def _next_reset(chat: CommandContext, session: Session) -> str | None:
-    """When the conversation starts afresh if nobody writes before; None: it does not."""
+    """Returns when the conversation is reset if nobody writes before; None: it is not."""
     policy, last = chat.opening.reset, session.last_user_at
     if policy is None or last is None or (moment := next_reset(last, policy, chat.now)) is None:
         return None

@@ -34,7 +34,7 @@ class Explanation:
 
 
 def explain(conn: Connection, session_key: str, rules: ResetRules, now: int) -> Explanation:
-    """Raises InvalidKey."""
+    """Explains the resets of one key. Raises InvalidKey."""
     key = SessionKey.parse(session_key)
     policy, override = policy_for(key, rules.default, rules.overrides)
     matching = [index for index, each in enumerate(rules.overrides) if each.matches(key)]
@@ -69,7 +69,7 @@ def _held_off(conn: Connection, session_key: str) -> Iterator[str]:
 
 
 def due_now(conn: Connection, rules: ResetRules, now: int) -> Counter[str]:
-    """How many open sessions are due by these rules, by the platform or other scope of their keys."""
+    """Counts the open sessions that are due by these rules, by platform or other scope of their keys."""
     befores = [before for policy in rules.policies() if (before := due_before(policy, now)) is not None]
     found = Counter[str]()
     after = (-1, "")
@@ -91,7 +91,9 @@ class NextReset:
 
 
 def next_resets(conn: Connection, rules: ResetRules, now: int, *, limit: int) -> list[NextReset]:
-    """The first to come. Those that are due already are left out: the scheduler is at them, or something holds them off."""
+    """Returns the next resets, the first in front. Those that are due already are left out: the scheduler is at them, or something holds
+    them off.
+    """
     found: list[NextReset] = []
     after = (-1, "")
     while True:

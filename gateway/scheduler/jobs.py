@@ -31,7 +31,7 @@ ON_TIME_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _JobPlan:
-    """What is to happen with a job, as far as it can be said before the transaction."""
+    """What is decided about a job before the transaction."""
 
     job: Job
     slot: int
@@ -41,7 +41,7 @@ class _JobPlan:
 
 
 class Jobs:
-    """`tick` may be called by any number of processes at once: for each slot the first row counts."""
+    """Fires due jobs. `tick` may be called by any number of processes at once: for each slot the first row counts."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ def _fire(conn: Connection, plan: _JobPlan, now: int) -> Fired | None:
 
 
 def _options(conn: Connection, job: Job) -> CallOptions:
-    """For the run: that it is a job, and the agent of its deployment."""
+    """Returns the options of the run: that it is a job, and the agent of its deployment."""
     layered = (load_prompt("job"),)
     try:
         found = deployments.get(conn, job.deployment) if job.deployment is not None else None
@@ -121,7 +121,7 @@ def _options(conn: Connection, job: Job) -> CallOptions:
 
 
 def _tell_owner(conn: Connection, job: Job, platforms: Collection[str], now: int) -> None:
-    """One line after the third failure in a row, and no more until it has worked again."""
+    """Sends the owner one line after the third failure in a row, and no more until it has worked again."""
     route = owner_route(conn, platforms)
     if jobs.mark_owner_told(conn, job.id) and route is not None:
         error = (job.last_error or "unknown").rstrip(".")

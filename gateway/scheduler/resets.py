@@ -31,7 +31,9 @@ class _Looked:
 
 
 class Resets:
-    """`tick` looks at what has become old enough since the last tick: of a hundred thousand sessions the few that are due."""
+    """Resets due sessions. `tick` reads only those that became old enough since the last tick: of a hundred thousand the few that are
+    due.
+    """
 
     def __init__(self, database: Database, policies: ResetPolicies, *, clock: Clock = now_ms) -> None:
         self._database = database
@@ -54,7 +56,7 @@ class Resets:
         await self._tell_owed(now)
 
     def _forget_if_changed(self, now: int) -> None:
-        """After a reload, and now and then, everything is looked at again; also where the clock was set back."""
+        """Makes the next tick read all sessions again: after a reload, now and then, and where the clock was set back."""
         looked = self._looked
         if looked.version != self._policies.version or not 0 <= now - looked.at < AFRESH_MS:
             self._seen.clear()

@@ -21,7 +21,7 @@ STOP_SECONDS = 5.0
 
 
 class _Ticking:
-    """One function. A tick during which the one before still goes on is left out."""
+    """Calls one function. A tick during which the one before still goes on is left out."""
 
     def __init__(self, name: str, tick: Tick) -> None:
         self._name = name

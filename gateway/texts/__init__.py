@@ -12,13 +12,12 @@ def _catalogue(language: str) -> dict[str, dict[str, str]]:
 
 
 def say(name: str, /, *, language: str = "en", **values: object) -> str:
-    """The text with this name (`run.stopped`), with its values filled in. Raises KeyError for a missing name or
-    value."""
+    """Returns the text of this name (`run.stopped`), with its values filled in. Raises KeyError for a missing name or value."""
     section, _, key = name.partition(".")
     return _catalogue(language)[section][key].format(**values)
 
 
 def needed(name: str, *, language: str = "en") -> set[str]:
-    """The names of the values that a text needs."""
+    """Returns the names of the values that a text needs."""
     section, _, key = name.partition(".")
     return {field for _, field, _, _ in Formatter().parse(_catalogue(language)[section][key]) if field}

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 
 def when(ms: int, now: int, timezone: str) -> str:
-    """The time of day for today, day and time for this year, else the date."""
+    """Formats the time of day for today, day and time for this year, else the date."""
     zone = ZoneInfo(timezone)
     then = datetime.fromtimestamp(ms / 1000, UTC).astimezone(zone)
     today = datetime.fromtimestamp(now / 1000, UTC).astimezone(zone)
@@ -17,13 +17,13 @@ def when(ms: int, now: int, timezone: str) -> str:
 
 
 def moment(ms: int, timezone: str) -> str:
-    """`Mon 5 Jan 2026 09:00`."""
+    """Formats `Mon 5 Jan 2026 09:00`."""
     then = datetime.fromtimestamp(ms / 1000, UTC).astimezone(ZoneInfo(timezone))
     return f"{then:%a} {then.day} {then:%b %Y %H:%M}"
 
 
 def span(seconds: float) -> str:
-    """`40 s`, `5 min`, `3 h 10 min`, `2 days`."""
+    """Formats `40 s`, `5 min`, `3 h 10 min`, `2 days`."""
     minutes = int(seconds // 60)
     if minutes < 1:
         return f"{int(seconds)} s"

@@ -91,7 +91,7 @@ def undelivered(patient: Patient) -> Iterator[Diagnosis]:
 
 
 def foreign(patient: Patient) -> Iterator[Diagnosis]:
-    """Another program of a similar name keeps its things in the same folder."""
+    """Finds files of another program of a similar name in the same folder."""
     if (patient.home / "hermes-agent").is_dir() or (patient.home / "auth.json").exists():
         what = f"{patient.home} also holds files of another program, Hermes Agent."
         yield warning("home.shared", what, "Give this one a home of its own: HERMES_HOME=~/.hermes-gateway")

@@ -9,7 +9,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 def webhook_url(loaded: Loaded, platform: str) -> str:
-    """Where the platform calls; a path alone as long as there is no public address."""
+    """Returns where the platform calls; a path alone as long as there is no public address."""
     return f"{loaded.config.api.public_url.rstrip('/')}/webhooks/{platform}"
 
 

@@ -65,7 +65,7 @@ async def _window(loaded: Loaded, chosen: ChosenModel) -> int:
 
 
 async def _models_of(chosen: ChosenModel) -> tuple[int, frozenset[str], datetime | None]:
-    """Status, the models that the endpoint lists, and its time. Raises OSError or TimeoutError."""
+    """Returns the status, the models that the endpoint lists, and its time. Raises OSError or TimeoutError."""
     import aiohttp
 
     headers = {"Authorization": f"Bearer {chosen.api_key}"} if chosen.api_key else {}
@@ -85,7 +85,7 @@ def _names(listed: Any) -> frozenset[str]:
 
 
 async def platforms(patient: Patient) -> AsyncIterator[Diagnosis]:
-    """Each enabled platform says who we are there; who may talk to us is known."""
+    """Asks each enabled platform who the bot is, and checks that somebody may talk to it."""
     if patient.loaded is None:
         return
     for name in platform_sections(patient.loaded.config):

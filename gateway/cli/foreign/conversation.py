@@ -47,7 +47,7 @@ class ForeignConversation:
         return f"{began:%Y%m%d_%H%M%S}_{digest[:8]}"
 
     def as_import(self) -> ImportedSession:
-        """An ended session of the same place here; the next message there begins a new one, and /resume goes back."""
+        """Returns an ended session of the same place here; the next message there begins a new one, and /resume goes back."""
         key = self._key()
         last = self.messages[-1].at if self.messages else self.started_at
         users = [message.at for message in self.messages if message.role is Role.USER]
@@ -95,7 +95,7 @@ class HomeContents:
 
 
 def text_of(content: Any) -> str:
-    """The text of a message whose content may be parts."""
+    """Returns the text of a message whose content may be parts."""
     if isinstance(content, str):
         return content
     parts: list[Any] = content if isinstance(content, list) else []  # pyright: ignore[reportUnknownVariableType]  # of another program
@@ -103,6 +103,6 @@ def text_of(content: Any) -> str:
 
 
 def notes_in(markdown: str) -> list[str]:
-    """Each item or paragraph that says something."""
+    """Returns each item or paragraph that says something."""
     lines = [line.strip().lstrip("-*").strip() for line in markdown.splitlines()]
     return [line for line in lines if line and not line.startswith("#")]

@@ -46,7 +46,7 @@ class Taken:
 
 
 def take(database: Database, program: str, folder: Path) -> Taken:
-    """Reads a copy of the folder. A second time nothing changes. Raises Invalid for a folder of somebody else."""
+    """Imports a copy of the folder. A second time nothing changes. Raises Invalid for a folder of somebody else."""
     if not folder.is_dir():
         raise Invalid(f"{folder} is no folder. Name the home of {program}.")
     with _copy(folder) as copied:
@@ -66,7 +66,7 @@ def take(database: Database, program: str, folder: Path) -> Taken:
 
 @contextmanager
 def _copy(folder: Path) -> Generator[Path]:
-    """Whatever reading does to the files, theirs stay as they are."""
+    """Copies the folder: whatever reading does to the files, theirs stay as they are."""
     with tempfile.TemporaryDirectory(prefix="hermes-import-") as place:
         copied = Path(place) / "home"
         shutil.copytree(folder, copied, ignore=_HEAVY, symlinks=True, ignore_dangling_symlinks=True)

@@ -78,7 +78,7 @@ def _message(line: dict[str, Any], name: str, found: HomeContents) -> ForeignMes
 
 
 def _ms(moment: object) -> int:
-    """nanobot writes local times without a zone."""
+    """Returns epoch milliseconds of a time that nanobot writes as local time without a zone."""
     try:
         return round(datetime.fromisoformat(str(moment)).astimezone(UTC).timestamp() * 1000)
     except ValueError:

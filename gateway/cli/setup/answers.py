@@ -18,7 +18,7 @@ class Answers:
     environ: Mapping[str, str]
 
     def begin(self) -> None:
-        """The documented configuration, where there is none yet."""
+        """Writes the documented configuration, where there is none yet."""
         prepare_home(self.home)
         if not (self.home / YAML).exists():
             write_private(self.home / YAML, example())
@@ -26,7 +26,7 @@ class Answers:
 
     @property
     def loaded(self) -> Loaded:
-        """Raises BadConfig."""
+        """Reads the configuration. Raises BadConfig."""
         return load_sources(self.home, self._sources)
 
     @property
@@ -34,6 +34,6 @@ class Answers:
         return service_sources(self.home, self.environ)
 
     def keep(self, values: Mapping[str, str]) -> None:
-        """All of them or none: secrets in .env, comments kept. Raises BadConfig when the result could not be used."""
+        """Writes all values or none: secrets into .env, comments kept. Raises BadConfig when the result could not be used."""
         for made in edit_all(self._sources, values):
             made.write(self.home)

@@ -28,7 +28,9 @@ Step = Callable[[Answers], None]
 
 
 def run(answers: Answers, steps: Sequence[Step]) -> None:
-    """Esc goes back one step. Raises KeyboardInterrupt or EOFError when the person leaves; what was confirmed is kept."""
+    """Asks the questions. Esc goes back one step. Raises KeyboardInterrupt or EOFError when the person leaves; what was confirmed is
+    kept.
+    """
     answers.begin()
     at = 0
     while at < len(steps):
@@ -53,7 +55,7 @@ def one_platform(name: str) -> Step:
 
 
 def model(answers: Answers) -> None:
-    """Which model answers; tested with one call."""
+    """Asks which model answers, and tests it with one call."""
     while True:
         try:
             _choose_model(answers)
@@ -129,7 +131,7 @@ def platforms(answers: Answers) -> None:
 
 
 def platform(answers: Answers, name: str) -> None:
-    """The keys of one platform, tested live; then the first person becomes the owner by a code."""
+    """Asks for the keys of one platform and tests them live; then the first person becomes the owner by a code."""
     found = manifest(name)
     click.echo(found.title)
     for number, step in enumerate(found.setup_steps, 1):

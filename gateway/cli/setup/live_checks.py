@@ -22,7 +22,7 @@ class NotWorking(Exception):
 
 
 def call_model(loaded: Loaded) -> str:
-    """One short call. Returns the model's line for the screen. Raises NotWorking."""
+    """Makes one short call. Returns the model's line for the screen. Raises NotWorking."""
     chosen = choose_model(loaded.config, loaded.variables, ask_ollama)
     if chosen.provider == "practice":
         return str(chosen)
@@ -51,7 +51,7 @@ class CheckedBot:
 
 
 def who_is(loaded: Loaded, platform: str) -> CheckedBot:
-    """Raises NotWorking."""
+    """Returns who the bot is on the platform. Raises NotWorking."""
     section = loaded.config.platforms.by_name()[platform]
     url = webhook_url(loaded, platform) if loaded.config.api.public_url else ""
     try:

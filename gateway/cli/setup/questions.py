@@ -19,14 +19,14 @@ class MenuItem:
 
 
 def ask(question: str, *, default: str = "", secret: bool = False) -> str:
-    """One line. Raises GoBack, KeyboardInterrupt, or EOFError."""
+    """Asks for one line. Raises GoBack, KeyboardInterrupt, or EOFError."""
     shown = f"{question} [{'****' if secret else default}]: " if default else f"{question}: "
     session = PromptSession[str](key_bindings=_keys())
     return session.prompt(shown, is_password=secret).strip() or default
 
 
 def choose(question: str, choices: Sequence[MenuItem], *, default: str) -> str:
-    """The value of the choice whose number is typed. Raises as `ask`."""
+    """Returns the value of the choice whose number is typed. Raises as `ask`."""
     click.echo(question)
     for number, choice in enumerate(choices, 1):
         mark = "   (now)" if choice.value == default else ""
@@ -40,7 +40,7 @@ def choose(question: str, choices: Sequence[MenuItem], *, default: str) -> str:
 
 
 def choose_several(question: str, choices: Sequence[MenuItem]) -> list[str]:
-    """The values of the numbers that are typed; none for an empty line. Raises as `ask`."""
+    """Returns the values of the numbers that are typed; none for an empty line. Raises as `ask`."""
     click.echo(question)
     for number, choice in enumerate(choices, 1):
         click.echo(f"  {number}  {choice.text}")

@@ -21,7 +21,7 @@ _USUAL = {
 
 
 def run(answers: Answers) -> bool:
-    """False when something that was configured does not work."""
+    """Writes and tests what the environment names. Returns False when something that was configured does not work."""
     answers.begin()
     found = _from_environment(answers)
     for name in {key.split(".")[1] for key in found if key.startswith("platforms.")}:
