@@ -212,6 +212,7 @@ _SENT = (
 def mark_sent(conn: Connection, row_id: int, message_id: str, now: int) -> None:
     """Marks the row as sent, under the platform's id."""
     conn.execute(_SENT, {"row": row_id, "now": now, "names": json.dumps([message_id])})
+    touch(conn, Topic.SENT, str(row_id))
 
 
 def put_off(conn: Connection, row_id: int, due_at: int, error: str, *, ambiguous: bool) -> None:

@@ -16,6 +16,8 @@ class Topic(StrEnum):
     INBOX = "inbox"  # a session key: there is work for it
     OUTBOX = "outbox"  # a platform: there is something to send
     STARTED = "started"  # the dedup key of an inbox row: see RunStarted
+    STEP = "step"  # a run: an answer or a result of one of its steps was committed
+    SENT = "sent"  # a row of the outbox: it was delivered
     RUN = "run"  # a run: it ended, or waits for a person
     STOPPED = "stopped"  # a run: a person stopped it
     EVENTS = "events"  # a deployment: it has new events

@@ -18,11 +18,12 @@ LOOP = 3
 WINDOW_MS = 5 * 60_000
 HOLD_MS = 5 * 60_000
 PROVEN_SECONDS = 10.0
+_DONE = frozenset({Topic.STEP, Topic.SENT, Topic.RUN})
 
 
 class CrashGuard:
-    """Keeps a file with the times at which platforms were started and the daemon was killed within ten seconds, before a run had ended. A
-    clean end, ten seconds of life or the end of a run deletes it.
+    """Keeps a file with the times at which platforms were started and the daemon was killed within ten seconds, before anything was done. A
+    clean end, ten seconds of life, a committed step or a delivery deletes it.
     """
 
     def __init__(
@@ -61,8 +62,8 @@ class CrashGuard:
         self.clear()
 
     def on_commit(self, touched: frozenset[Touch]) -> None:
-        """Listener of `Database.listen`: deletes the file when a run has ended."""
-        if self._starts and any(touch.topic is Topic.RUN for touch in touched):
+        """Listener of `Database.listen`: deletes the file when a step or a delivery was committed."""
+        if self._starts and any(touch.topic in _DONE for touch in touched):
             self.clear()
 
     def clear(self) -> None:

@@ -3,10 +3,12 @@
 from sqlalchemy import Connection, update
 
 from sessions import events, inbox
+from sessions.db.engine import touch
 from sessions.db.schema import messages, runs
 from sessions.records import Message, MessageState, NewMessage, Role, Run
 from sessions.runs.journal import close_call, foldable, note_answer, open_calls, own, take_in, take_step
 from sessions.runs.types import ModelAnswer
+from sessions.topics import Topic
 
 
 def fold(conn: Connection, run: Run, now: int) -> int:
@@ -19,11 +21,8 @@ def fold(conn: Connection, run: Run, now: int) -> int:
 
 
 def answered(conn: Connection, run: Run, said: ModelAnswer, now: int, *, step: int) -> list[Message]:
-    """Commits an answer that goes on with tools: the assistant's message, and a pending row for each call. `step`: how many steps the run
-    had before. Returns the rows of the calls.
-
-    `step` is the number of steps before this one. Returns the rows of the calls.
-    """
+    """Commits an answer that goes on with tools: the assistant's message, and a pending row for each call. `step` is the number of steps
+    before this one. Returns the rows of the calls."""
     if take_step(conn, run, step, said, now) is None:
         return open_calls(conn, run)
     assistant = NewMessage(
@@ -45,6 +44,7 @@ def answered(conn: Connection, run: Run, said: ModelAnswer, now: int, *, step: i
         for number, call in enumerate(said.tool_calls)
     ]
     note_answer(conn, run, said, [assistant, *calls], now)
+    touch(conn, Topic.STEP, run.id)
     for call in said.tool_calls:
         function = call["function"]
         told = {"tool_call_id": call["id"], "name": function["name"], "arguments": function["arguments"]}
@@ -65,3 +65,4 @@ def tool_done(
     own(conn, run, now)
     close_call(conn, run, message_id, content, now, state=state)
     conn.execute(update(runs).where(runs.c.id == run.id).values(attempts=0))
+    touch(conn, Topic.STEP, run.id)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.chats import crash_guard
 from tests.e2e.platforms.conftest import make
 from tests.e2e.platforms.driver import Driver
 from tests.e2e.platforms.scene import daemon, process
@@ -41,6 +42,9 @@ async def killed_often(home: Path, driver: Driver, kills: int, seed: int) -> Cou
             await asyncio.sleep(dice.uniform(0, 0.6))  # the moment is what is tried
             running.kill()
             await running.wait()
+            (home / crash_guard.FILE).unlink(
+                missing_ok=True
+            )  # three kills before anything is done would hold the platforms
             if dice.random() < 0.3:
                 driver.says(dm, f"ping {kills + kill}")
         async with daemon(home, driver, sections=sections) as s:

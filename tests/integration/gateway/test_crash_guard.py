@@ -69,12 +69,13 @@ async def test_starts_long_ago_count_no_more(life: Life):
     assert life.start().held_until is None
 
 
-async def test_a_run_that_ended_clears_it(life: Life):
+@pytest.mark.parametrize("topic", [Topic.STEP, Topic.SENT, Topic.RUN])
+async def test_a_step_a_delivery_or_an_end_clears_it(life: Life, topic: Topic):
     guard = life.start()
     await life.killed_soon(guard)
-    guard.on_commit(frozenset({Touch(Topic.SESSION, "s")}))
+    guard.on_commit(frozenset({Touch(Topic.SESSION, "s"), Touch(Topic.INBOX, "k")}))
     assert (life.home / FILE).exists()
-    guard.on_commit(frozenset({Touch(Topic.RUN, "r")}))
+    guard.on_commit(frozenset({Touch(topic, "r")}))
     assert not (life.home / FILE).exists()
     assert life.start().held_until is None
 
