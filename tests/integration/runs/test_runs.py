@@ -16,6 +16,7 @@ from sessions import asks, runs
 from sessions.call_options import CallOptions
 from sessions.clock import now_ms
 from sessions.records import MessageState, Role, RunStatus, StopReason
+from sessions.topics import Topic
 from tests.fakes.model_replies import OVERFLOWS, Failure, Reply, bad_key, bad_request, call, calls
 from tests.integration.runs.test_going_on import NOTE, ToolGate
 from tests.integration.runs.worker_in_process import (
@@ -239,6 +240,18 @@ async def test_a_request_that_stays_too_long_fails_with_a_line(home: Path):
         assert 1 < len(sizes) < 8
         assert all(one > other for one, other in pairwise(sizes))
         assert (await it.sent())[-1]["text"].startswith("This is too long for the model in use")
+
+
+async def test_every_committed_step_is_told(home: Path):
+    told: list[Topic] = []
+
+    async def look(_place: Any, _arguments: Plain) -> str:
+        return "nothing new"
+
+    async with desk(home, [calls(call("look", {"text": "x"})), "done"], tools=[tool("look", look)]) as it:
+        it.database.listen(lambda touched: told.extend(t.topic for t in touched if t.topic in {Topic.STEP, Topic.RUN}))
+        await it.say("go")
+        assert told == [Topic.STEP, Topic.STEP, Topic.RUN]
 
 
 async def test_the_same_call_a_third_time_is_answered_with_a_note(home: Path):
