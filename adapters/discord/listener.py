@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import discord
 import structlog
@@ -33,6 +33,13 @@ def skip_unreadable(client: discord.Client) -> None:
         return parse_or_skip
 
     parsers.update({name: guarded(name, parse) for name, parse in parsers.items()})
+
+
+def stop_waiting_for_guilds(client: discord.Client) -> None:
+    """By itself the library goes on waiting for up to two seconds, and then tells a client that is closed that it is ready."""
+    waiting = cast("asyncio.Task[None] | None", client._connection._ready_task)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+    if waiting is not None:
+        waiting.cancel()
 
 
 class Listener:
@@ -85,6 +92,7 @@ class Listener:
                 delivering.cancel()
                 await asyncio.gather(connected, delivering, return_exceptions=True)
         finally:
+            stop_waiting_for_guilds(self.client)
             await self.client.close()
 
     async def _deliver(self) -> None:
