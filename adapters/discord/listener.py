@@ -37,7 +37,7 @@ def skip_unreadable(client: discord.Client) -> None:
 
 def stop_waiting_for_guilds(client: discord.Client) -> None:
     """By itself the library goes on waiting for up to two seconds, and then tells a client that is closed that it is ready."""
-    waiting = cast("asyncio.Task[None] | None", client._connection._ready_task)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+    waiting = cast("asyncio.Task[None] | None", client._connection._ready_task)  # pyright: ignore[reportPrivateUsage]
     if waiting is not None:
         waiting.cancel()
 
