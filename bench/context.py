@@ -252,7 +252,7 @@ def _prompt_text(conn: Connection, question: str) -> str:
 
 
 async def measure(
-    home: Path, count: int, planted_facts: int, *, looks: Sequence[int] = LOOKS
+    home: Path, count: int, planted_facts: int, *, looks: Sequence[int] = LOOKS, times: bool = True
 ) -> tuple[ResultTable, dict[str, float]]:
     facts = planted(planted_facts)
     with model() as url:
@@ -263,7 +263,7 @@ async def measure(
             async with desk.open():
                 for _ in range(5):
                     await desk.say("warm")
-                grown = await talk(app, desk, count, facts, looks)
+                grown = await talk(app, desk, count, facts, looks if times else ())
                 in_prompt, either = await lasting(app, facts)
                 found = await app.database.read(_facts_about, KEY)
     return _table(grown, [look for look in looks if look <= count], len(facts), in_prompt, either, found)

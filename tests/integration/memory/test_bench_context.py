@@ -7,7 +7,7 @@ from bench import context
 
 
 async def test_prompts_stay_bounded_and_planted_facts_last(home: Path) -> None:
-    _, figures = await context.measure(home, 300, 20, looks=(100, 300))
+    _, figures = await context.measure(home, 300, 20, looks=(100, 300), times=False)
     assert figures["bound"] <= 1.3
     assert figures["kept"] >= 0.95
     assert figures["saved"] > 1.5
