@@ -117,7 +117,7 @@ def _material(conn: Connection, key: str, question: str) -> tuple[Material, Sequ
     state = memory.state(conn, session.ns)
     material = Material(
         system_prompt="",
-        house=lambda _: ("",),
+        gateway_blocks=lambda _: ("",),
         history=history,
         message_count=session.message_count + 1,
         run_id="now",

@@ -38,9 +38,9 @@ from gateway.observe.heap import resident_bytes
 from gateway.observe.heartbeat import Heartbeat
 from gateway.observe.logging import get_logger
 from gateway.observe.reload_status import ReloadStatus
-from gateway.scheduler.explanation import due_now
 from gateway.scheduler.jobs import EVERY_SECONDS as JOBS_SECONDS
 from gateway.scheduler.jobs import Jobs
+from gateway.scheduler.reset_explanation import due_now
 from gateway.scheduler.resets import EVERY_SECONDS as RESETS_SECONDS
 from gateway.scheduler.resets import Resets
 from gateway.scheduler.ticks import ticking

@@ -23,14 +23,14 @@ class InboxKind(StrEnum):
 
 
 class InboxMode(StrEnum):
-    FOLD = "fold"  # may become a part of the run that is active
+    TAKE_IN = "fold"  # the active run takes it in; "fold" is the stored word
     QUEUE = "queue"  # a run of its own, in order
 
 
 class InboxOutcome(StrEnum):
     """What became of a row. It is set exactly once."""
 
-    FOLDED = "folded"
+    TAKEN_IN = "folded"  # a run took it in; "folded" is the stored word
     ANSWERED = "answered"
     EXECUTED = "executed"
     WITHDRAWN = "withdrawn"
@@ -45,7 +45,7 @@ class NewInbox:
     session_key: str
     messages: Sequence[InboxMessage] = ()
     kind: InboxKind = InboxKind.MESSAGE
-    mode: InboxMode = InboxMode.FOLD
+    mode: InboxMode = InboxMode.TAKE_IN
     route: Route | None = None
     options: CallOptions = field(default_factory=CallOptions)
     changed: str | None = None

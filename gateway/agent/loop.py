@@ -47,7 +47,7 @@ class Steps(Protocol):
 
     async def situation(self) -> Situation: ...
 
-    async def fold(self) -> None: ...
+    async def take_in_new_messages(self) -> None: ...
 
     async def ask_model(self) -> Answer:
         """Asks the model once. Raises ContextOverflow when the request was too long and the next one will be smaller, InputTooLong when
@@ -96,7 +96,7 @@ async def advance(work: Steps) -> LoopEnd:
             if work.is_parked:
                 return LoopEnd.PARKED
         elif situation.unread:
-            await work.fold()
+            await work.take_in_new_messages()
         elif situation.limit is not None:
             await work.end_over_budget(situation.limit)
             return LoopEnd.OVER_BUDGET

@@ -1,7 +1,9 @@
-"""What the model is sent: a bounded selection, stable parts first, so that prompt caches hold.
+"""Builds the request for the next model call of a run: the system prompt, earlier messages, the new messages, the tools.
 
-Every block is cut by a function that returns no more than its budget, so the sum is bounded whatever the history is. What a program
-sends over HTTP is never cut: it fits as a whole, or `InputTooLong` says by how much it does not.
+The system prompt is joined in `system_prompt.py`; its part about the gateway is made in `gateway_prompt.py`. Parts that change rarely come
+first, because endpoints cache the beginning of a request. Every part is cut by a function that returns no more than its budget, so the
+request fits into the window whatever the history is. What a program sends over HTTP is never cut: `InputTooLong` is raised when it does
+not fit.
 """
 
 import json
@@ -26,16 +28,16 @@ _CUT_STEP = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """All that a prompt is made of. `history` are the newest messages of the session, oldest first, this run's included.
+    """All that a request is made of. `history`: the newest messages of the session, oldest first, this run's included.
 
-    `house`: blocks of the house's prompt for tools of these names, safety last. `tools`: the gateway's own, the least needed last;
-    `callers_tools`: those of the call. `exact`: a program sends it, so nothing that is new with this run may be cut.
-    `folded_to`: the messages up to this one are in notes and digest; `older`: how many before `history` are neither.
-    `recalled`: what a search for the new message has found, best first.
+    `gateway_blocks`: returns the blocks about the gateway for tools of these names, safety last. `tools`: the gateway's own, the least
+    needed last; `callers_tools`: those of the HTTP call. `exact`: a program sent the new messages, so they may not be cut.
+    `folded_to`: id of the last message that is in notes and digest; `older`: how many messages before `history` are in neither.
+    `recalled`: messages that a search for the new message has found, best first.
     """
 
     system_prompt: str
-    house: Callable[[Collection[str]], Sequence[str]]
+    gateway_blocks: Callable[[Collection[str]], Sequence[str]]
     history: Sequence[Message]
     message_count: int
     run_id: str
@@ -76,7 +78,7 @@ class _PromptPlan:
 def build(
     material: Material, tokens: Tokens, *, window: Window, model: str | None = None, wanted_output: int | None = None
 ) -> Built:
-    """The request for the next step of a run. Raises InputTooLong."""
+    """Returns the request for the next model call of a run. Raises InputTooLong when it cannot be cut to the window."""
     earlier, own = _divide(material)
     measure = Measure(tokens, model or "", material.parts)
     plan = _plan(material, own, measure, window)
@@ -96,7 +98,7 @@ def build(
 
 
 def _context(material: Material, plan: _PromptPlan, measure: Measure, shown: Sequence[Message]) -> str:
-    """What stands between the time and the new message: how much is missing above, and what a search has found of it."""
+    """Returns the text between the time line and the new message: how many older messages are not shown, and those that a search found."""
     start = shown[0].id if shown else 0
     gap = sum(material.folded_to < message.id < start for message in material.history if message.role is not Role.TOOL)
     gap += material.older
@@ -110,9 +112,9 @@ def _context(material: Material, plan: _PromptPlan, measure: Measure, shown: Seq
 
 
 def _divide(material: Material) -> tuple[list[Message], list[Message]]:
-    """What was there before this run, and what is its own: all from its first message on.
+    """Splits the history into the messages before this run and the run's own: all from its first message on.
 
-    A run that began without a message (/retry, results of the caller's tools) is about the last user message before it.
+    Where a run began without a user message (/retry, results of the caller's tools), its own begin at the last user message before it.
     """
     history = material.history
     first = next((i for i, message in enumerate(history) if message.run_id == material.run_id), len(history))
@@ -131,7 +133,7 @@ def _plan(material: Material, own: Sequence[Message], measure: Measure, window: 
     names = {tool["function"]["name"] for tool in tools}
     left = window.room - callers - new - measure.tools(tools)
     budget = layered + window.own_prompt(left - layered, measure.tools(tools))
-    said = core(material.system_prompt, material.layered, material.house(names), budget, measure.text)
+    said = core(material.system_prompt, material.layered, material.gateway_blocks(names), budget, measure.text)
     left -= measure.text(said) + MESSAGE_OVERHEAD + BESIDE
     needed = window.room - left
     if material.exact and needed > window.whole:
@@ -153,7 +155,7 @@ def _plan(material: Material, own: Sequence[Message], measure: Measure, window: 
 
 
 def _given(own: Sequence[Message], run_id: str) -> list[Message]:
-    """What the caller sent: its messages, and the results of its tools with the calls that they belong to."""
+    """Returns what the caller sent: its messages, and the results of its tools together with the calls that they answer."""
     mine = [i for i, message in enumerate(own) if message.run_id == run_id]
     answered = next((i for i in mine if own[i].role is Role.ASSISTANT), len(own))
     results = [i for i in mine if own[i].role is Role.TOOL and i < answered]
@@ -164,10 +166,10 @@ def _given(own: Sequence[Message], run_id: str) -> list[Message]:
 
 
 def _fitting(material: Material, measure: Measure, window: Window, room: int) -> list[JSON]:
-    """The tools that fit, in their order: the last ones are left out first. In a small window they share a budget with what the agent and
-    the house say, also of them; small models do better there without the others."""
+    """Returns the tools that fit, in their order: the last ones are left out first. In a small window the tools and the system prompt share
+    one budget, because small models answer better there with fewer tools."""
     left, kept = max(0, min(window.room // 3, room // 2)), list[JSON]()
-    beside = measure.text(material.system_prompt) + MESSAGE_OVERHEAD + 2 * len(material.house(()))
+    beside = measure.text(material.system_prompt) + MESSAGE_OVERHEAD + 2 * len(material.gateway_blocks(()))
     for tool in material.tools:
         left -= measure.tool(tool)
         if left < 0 or (window.is_small and not _fits_small([*kept, tool], beside, material, measure, window)):
@@ -177,7 +179,7 @@ def _fitting(material: Material, measure: Measure, window: Window, room: int) ->
 
 
 def _fits_small(tools: Sequence[JSON], beside: int, material: Material, measure: Measure, window: Window) -> bool:
-    said = beside + sum(map(measure.text, material.house({tool["function"]["name"] for tool in tools})))
+    said = beside + sum(map(measure.text, material.gateway_blocks({tool["function"]["name"] for tool in tools})))
     return measure.tools(tools) + said <= max(window.fixed, said + window.fixed // 3)
 
 
@@ -202,7 +204,8 @@ class _Cutter:
     # --- earlier turns ---
 
     def recent(self, messages: Sequence[Message], count: int) -> list[Message]:
-        """The newest turns that fit, from a user message on; the cut moves only every few messages, so that caches hold."""
+        """Returns the newest turns that fit, beginning with a user message. The first message shown changes only every few messages, so that
+        the endpoint's cache of the beginning stays usable."""
         left = self._shares.recent
         messages = [self._with_short_arguments(message) for message in messages]
         start = len(messages)
@@ -255,15 +258,15 @@ class _Cutter:
         return text + beside
 
     def _with_short_arguments(self, message: Message) -> Message:
-        """What was written into a file in an earlier turn need not be read again with every answer."""
+        """Replaces long arguments of an earlier call, such as the content of a written file, by a short note."""
         too_long = message.tool_calls and self._measure.beside(message) > self._shares.turn // 2
         return _without_result(message) if too_long else message
 
     # --- this run ---
 
     def own(self, messages: Sequence[Message]) -> list[Message]:
-        """This run's own messages. When they grow too large the oldest results and arguments are cleared, then the oldest texts,
-        and what is still too much is left out; what has to stay whole is not touched."""
+        """Returns this run's own messages, shortened to their budget: first the oldest results and arguments are cleared, then the oldest
+        texts, then whole messages are left out. Messages in `kept_whole` stay as they are."""
         kept, whole = list(messages), self._plan.kept_whole
         over = self._over(kept)
         for shorten in (_without_result, _without_text):
@@ -278,12 +281,13 @@ class _Cutter:
         return kept
 
     def _least_needed(self, kept: Sequence[Message]) -> int | None:
-        """The oldest after the first, which says what it is all about, and before the last."""
+        """Returns the index of the message to leave out next: the oldest but the first, which holds the task; None: only the last is left."""
         free = [i for i, message in enumerate(kept[:-1]) if message.id not in self._plan.kept_whole]
         return next((i for i in free if i > 0), free[0] if free else None)
 
     def _over(self, own: Iterable[Message]) -> int:
-        """In large steps, so that not every new result clears another old one and with it what the model has cached."""
+        """Returns by how many tokens the messages are over budget, rounded up to a large step: otherwise every new result would clear an old
+        one, and the endpoint's cache would be lost each time."""
         room = self._shares.run + sum(self._plan.limits.values())
         over = sum(self._own_cost(message) for message in own if message.id not in self._plan.kept_whole) - room
         step = max(1, room // 4)
@@ -298,7 +302,7 @@ class _Cutter:
         return self._measure.parts(message) if limit is None or self._measure.beside(message) <= limit else ()
 
     def cuts_of(self, own: Sequence[Message]) -> list[tuple[int, int]]:
-        """What of the new messages is not shown."""
+        """Returns (characters shown, characters) of each new message that was cut."""
         cuts: list[tuple[int, int]] = []
         for message in own:
             text = message.content or ""
@@ -307,7 +311,7 @@ class _Cutter:
         return cuts
 
     def _text_limit(self, message: Message) -> int | None:
-        """None: whole."""
+        """Returns how many tokens of the text are shown; None: all."""
         if message.id in self._plan.kept_whole:
             return None
         if message.role is Role.USER and (limit := self._plan.limits.get(message.id)) is not None:

@@ -1,5 +1,8 @@
-"""The system prompt: the same from turn to turn. In a small window whole blocks are left out, never halves of
-sentences."""
+"""Joins the system prompt from its parts and cuts it to a budget, at the end of a block, line or sentence.
+
+The part about the gateway comes from `gateway_prompt.py`; `prompt.py` builds the whole request, in which the system prompt is the first
+message.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -8,12 +11,14 @@ Cost = Callable[[str], int]
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
-def core(agent: str, layered: Sequence[str], house: Sequence[str], budget: int, cost: Cost) -> str:
-    """Who the agent is, what the caller has added, and the house's rules, whose last block (safety) always stays.
+def core(agent: str, layered: Sequence[str], gateway: Sequence[str], budget: int, cost: Cost) -> str:
+    """Returns the part of the system prompt that stays the same from turn to turn: who the agent is, what the caller has added
+    (`layered`), and the blocks about the gateway.
 
-    Over budget, the other blocks of the house go first, the one before the last first, then the agent's last sentences.
+    When it costs more than `budget`, blocks about the gateway are left out first, from the end, then the agent's last sentences. The last
+    block (safety) and `layered` always stay.
     """
-    agent, (*others, safety) = agent.strip(), house
+    agent, (*others, safety) = agent.strip(), gateway
     while others and cost(_joined([agent, *layered, *others, safety])) > budget:
         others.pop()
     left = budget - cost(_joined([*layered, *others, safety]))
@@ -21,7 +26,7 @@ def core(agent: str, layered: Sequence[str], house: Sequence[str], budget: int, 
 
 
 def whole_sentences(text: str, budget: int, cost: Cost) -> str:
-    """The beginning of the text, up to the last sentence or line that fits. May be empty."""
+    """Returns the beginning of the text, up to the last sentence or line that fits; empty when none does."""
     if cost(text) <= budget:
         return text
     ends = [match.start() for match in _SENTENCE.finditer(text)]
@@ -29,7 +34,7 @@ def whole_sentences(text: str, budget: int, cost: Cost) -> str:
 
 
 def newest_lines(lines: Sequence[str], budget: int, cost: Cost) -> list[str]:
-    """The newest lines that fit, each of them complete."""
+    """Returns the newest lines that fit, in their order. A line is never cut."""
     kept: list[str] = []
     for line in reversed(lines):
         budget -= cost(line) + 1

@@ -1,4 +1,4 @@
-"""Routes for operators: health, readiness, metrics, the OpenAPI description, and the webhooks of platforms."""
+"""Endpoints for operators: health, readiness, metrics, and the OpenAPI description as JSON and as a page."""
 
 import asyncio
 import json
@@ -6,26 +6,18 @@ from importlib.resources import files
 from typing import Any
 
 from aiohttp import web
-from pydantic import ConfigDict
 
-from gateway.api.http.body import arriving
 from gateway.api.http.endpoint import (
     ApiCall,
     Endpoint,
     EndpointAccess,
     EndpointAnswer,
     NoFields,
-    RequestModel,
     ResponseModel,
-    body_rules,
 )
-from gateway.api.http.errors import ApiError, not_found
 from gateway.api.http.keys import Scope
 from gateway.observe.metrics import CONTENT_TYPE
 from sessions import gauges
-
-HOOK_BYTES = 4_194_304
-"""Meta sends up to three million bytes at once."""
 
 
 class HealthAnswer(ResponseModel):
@@ -76,34 +68,6 @@ async def docs(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:  # noqa
     return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": policy})
 
 
-async def webhook(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
-    receive = call.desk.api.webhooks.get(call.path["platform"])
-    if receive is None:
-        raise not_found("webhook")
-    async with arriving(call.request, body_rules(call.desk, call.path["platform"], HOOK_BYTES)) as body:
-        raw = body.read()
-    reply = await receive(dict(call.request.headers), raw)
-    if reply is None:
-        raise ApiError(401, "The signature is wrong.", code="bad_signature")
-    return web.Response(text=reply.text, content_type=reply.content_type)
-
-
-class HandshakeQuery(RequestModel):
-    """As the platform names its fields."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-async def handshake(call: ApiCall[NoFields, HandshakeQuery]) -> web.StreamResponse:
-    answer = call.desk.api.handshakes.get(call.path["platform"])
-    if answer is None:
-        raise not_found("webhook")
-    reply = answer(dict(call.request.query))
-    if reply is None:
-        raise ApiError(403, "The verify token is not the configured one.", code="bad_verify_token")
-    return web.Response(text=reply.text, content_type=reply.content_type)
-
-
 ENDPOINTS = (
     Endpoint(
         method="GET",
@@ -149,25 +113,5 @@ ENDPOINTS = (
         tag="Operations",
         door=EndpointAccess.HERE,
         answers={200: "text/html"},
-    ),
-    Endpoint(
-        method="POST",
-        path="/webhooks/{platform}",
-        run=webhook,
-        summary="Where a platform delivers; it signs what it sends",
-        tag="Operations",
-        door=EndpointAccess.HOOK,
-        answers={200: None},
-        refusals=(413, 415),
-    ),
-    Endpoint(
-        method="GET",
-        path="/webhooks/{platform}",
-        run=handshake,
-        query=HandshakeQuery,
-        summary="What a platform asks when the webhook is registered",
-        tag="Operations",
-        door=EndpointAccess.HOOK,
-        answers={200: "text/plain"},
     ),
 )

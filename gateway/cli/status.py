@@ -15,7 +15,7 @@ from gateway.config.agent_settings import reset_rules
 from gateway.config.load import load_sources
 from gateway.config.problems import BadConfig
 from gateway.config.sources import Sources
-from gateway.scheduler.explanation import NextReset, next_resets
+from gateway.scheduler.reset_explanation import NextReset, next_resets
 from gateway.texts.times import moment, span
 from sessions import gauges, jobs, workers
 from sessions.clock import iso, now_ms

@@ -22,7 +22,7 @@ class Dispatch(Protocol):
         ...
 
     async def claim(self) -> Run:
-        """Waits for the next run and takes it, with its unread messages folded in."""
+        """Waits for the next run and takes it, with its unread messages taken in."""
         ...
 
     async def keep_alive(self, run_ids: Sequence[str]) -> None:

@@ -127,7 +127,7 @@ class LocalDispatch:
         opening = self._opening(item.session_key)
         run = runs.claim(conn, item.session_key, self._owner, opening, now, lease_ms=LEASE_MS)
         if run is not None:
-            runs.fold(conn, run, now)
+            runs.take_in_new_messages(conn, run, now)
         return run
 
     async def keep_alive(self, run_ids: Sequence[str]) -> None:

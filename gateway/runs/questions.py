@@ -72,7 +72,7 @@ class Questions:
         card: OutboxBody,
         args_hash: str | None = None,
     ) -> None:
-        """Parks the run, unless something came in meanwhile: that may be the answer, so it is folded in and the model decides again."""
+        """Parks the run, unless something came in meanwhile: that may be the answer, so it is taken in and the model decides again."""
         shown = self._announcement.above(card) if self._seen().route else None
         self.parked = await self._database.write(
             self._announcement.sends(_parked, shown),
@@ -91,7 +91,7 @@ class Questions:
     def _withdraw(self, conn: Connection, call: Message) -> None:
         now, run = self._house.clock(), self._now_at()
         runs.tool_done(conn, run, call.id, "[not asked: a new message arrived first; it follows]", now)
-        runs.fold(conn, run, now)
+        runs.take_in_new_messages(conn, run, now)
 
 
 def _parked(conn: Connection, run: Run, call: Message, question: str, now: int, **more: Any) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from gateway.agent import prompt
-from gateway.agent.house_prompt import house_blocks
+from gateway.agent.gateway_prompt import gateway_blocks
 from gateway.agent.memory import recall
 from gateway.agent.models.interface import Answer, ContextOverflow, ModelRequest
 from gateway.agent.prompt import Built, Material
@@ -52,7 +52,7 @@ class Requests:
         shown = await parts_to_show(seen.history, self._run_id, every=exact)
         material = Material(
             system_prompt=profile.system_prompt,
-            house=lambda tools: house_blocks(seen.session, _person(seen), tools),
+            gateway_blocks=lambda tools: gateway_blocks(seen.session, _person(seen), tools),
             notes=remembered.notes,
             digest=remembered.digest,
             folded_to=seen.folded_to,

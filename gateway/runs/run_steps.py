@@ -205,8 +205,8 @@ class RunSteps:
 
     # --- the journal ---
 
-    async def fold(self) -> None:
-        await self._database.write(runs.fold, self._run, self._house.clock())
+    async def take_in_new_messages(self) -> None:
+        await self._database.write(runs.take_in_new_messages, self._run, self._house.clock())
 
     async def commit_answer(self, answer: Answer) -> None:
         await self._database.write(self._commit_answer, self._said(answer), answer.finish_reason == "length")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.agent.house_prompt import house_blocks
+from gateway.agent.gateway_prompt import gateway_blocks
 from gateway.agent.loop import Result, Situation
 from gateway.agent.models.interface import (
     AFRESH,
@@ -48,7 +48,7 @@ class StatelessSteps:
         system = "\n\n".join(
             [
                 profile.system_prompt.strip(),
-                "\n\n".join(house_blocks(self._session, "", frozenset(self._toolbox.tools))),
+                "\n\n".join(gateway_blocks(self._session, "", frozenset(self._toolbox.tools))),
                 *options.layered,
             ]
         )
@@ -84,7 +84,7 @@ class StatelessSteps:
     def _day(self) -> str:
         return day_of(self._house.clock())
 
-    async def fold(self) -> None:
+    async def take_in_new_messages(self) -> None:
         """Nothing ever comes in."""
 
     # --- the model ---

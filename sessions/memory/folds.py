@@ -1,7 +1,7 @@
-"""Folding: what was said becomes observations and a digest, a part of one session at a time.
+"""The transactions of a fold. A fold is a background model call that turns messages into notes and a new digest.
 
-A fold is begun under a lease on its namespace, and committed only while nothing has changed that it was made from: a crash repeats the
-call of the model, or nothing.
+A fold takes messages of one session, under a lease on its namespace. It is committed only if nothing that it was made from has changed
+since. After a crash the model call is repeated when it was not committed, and nothing is repeated when it was.
 """
 
 import json
@@ -44,7 +44,7 @@ class Unfolded:
 
 
 def unfolded(conn: Connection, session_ids: Collection[str] | None = None) -> list[Unfolded]:
-    """Of these sessions, or of all."""
+    """Returns what is not folded yet of these sessions; None: of all. Sessions without such messages are left out."""
     size = (
         func.length(cast(messages.c.content, LargeBinary))
         if conn.dialect.name == "sqlite"
@@ -87,26 +87,26 @@ _FOLDED_TO = select(folds.c.folded_to).where(folds.c.session_id == param("sessio
 
 
 def folded_to(conn: Connection, session_id: str) -> int:
-    """The last message of the session that is folded; 0: none."""
+    """Returns the id of the last folded message of the session; 0: none is."""
     return conn.scalar(_FOLDED_TO, {"session": session_id}) or 0
 
 
 def count_unfolded(conn: Connection, session_id: str, *, before: int, most: int = 500) -> int:
-    """How many messages ahead of this one are not folded; counts up to `most` of them."""
+    """Returns how many messages before this one are not folded, and `most` when there are more."""
     mine = (messages.c.session_id == session_id, messages.c.id > folded_to(conn, session_id), messages.c.id < before)
     found = select(messages.c.id).where(*mine, SAID).limit(most).subquery()
     return conn.scalar(select(func.count()).select_from(found)) or 0
 
 
 def skip(conn: Connection, session_id: str) -> None:
-    """Counts all of the session as folded: what was imported is searched, and not summarised unasked."""
+    """Marks all messages of the session as folded, so that no model call is spent on them. For imported sessions; search finds them."""
     row = conn.execute(select(sessions.c.ns, sessions.c.settled_to).where(sessions.c.id == session_id)).one()
     if insert_or_ignore(conn, folds, {"session_id": session_id, "ns": row.ns}):
         conn.execute(update(folds).where(folds.c.session_id == session_id).values(folded_to=row.settled_to))
 
 
 def begin(conn: Connection, ns: str, owner: str, now: int, *, lease_ms: int) -> bool:
-    """Takes the lease on folding in this namespace. False: somebody else folds there, or it is to wait."""
+    """Takes the lease on folding in this namespace. Returns False when a living process holds it, or when a failure has put folds off."""
     lock(conn, ns)
     current = state(conn, ns)
     held = current.lease_owner is not None and (current.lease_until or 0) > now and current.lease_owner != owner
@@ -126,7 +126,7 @@ def release(conn: Connection, ns: str, owner: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldMaterial:
-    """All that one fold is made from. `up_to`: the last message that will count as folded."""
+    """What one fold is made from. `up_to`: id of the last message that is marked as folded when the fold is committed."""
 
     session: Session
     rev: int
@@ -139,9 +139,9 @@ class FoldMaterial:
 
 
 def material(conn: Connection, session_id: str, *, keep: int, most: int) -> FoldMaterial | None:
-    """The oldest messages that are not folded, of `most` tokens, leaving the newest of `keep` tokens. None: there are none.
+    """Returns the oldest messages that are not folded, up to `most` tokens, without the newest `keep` tokens; None: there are none.
 
-    What belongs to a run that is at work stays, and what the house itself has asked at a farewell is nobody's word.
+    Messages of an active run are left for a later fold. Messages of farewell runs are left out, because no person wrote the request.
     """
     try:
         session = store.get(conn, session_id)
@@ -192,13 +192,14 @@ def _oldest(said: Sequence[Message], keep: int, most: int) -> list[Message]:
 
 
 def cost(message: Message) -> int:
-    """Of the message in a fold, in tokens."""
+    """Returns the estimated tokens of the message in a fold."""
     return len((message.content or "").encode("utf-8", "replace")) // 4 + OVERHEAD
 
 
 def _candidates(conn: Connection, ns: str, said: Sequence[Message]) -> list[Observation]:
-    """Open observations that share words with what people said, three for each message, and the newest, as many as there may be in all.
-    In order. A reversal may be told in other words: `merged into a monolith` shares none with `committed to microservices`."""
+    """Returns the open notes that the model may replace, in the order of their numbers, at most CANDIDATES: for each message of a person
+    the three that share most words with it, then the newest. The newest are there because a change may be told in other words: `merged
+    into a monolith` shares none with `committed to microservices`."""
     chosen: dict[int, Observation] = {}
     for message in said:
         query = any_of_its_words(message.content or "", 12) if message.role is not Role.ASSISTANT else None
@@ -216,7 +217,7 @@ def _candidates(conn: Connection, ns: str, said: Sequence[Message]) -> list[Obse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewObservation:
-    """What a fold has found, checked."""
+    """A note that a fold has found and that has passed the checks."""
 
     kind: str
     text: str
@@ -230,8 +231,8 @@ class NewObservation:
 def commit(
     conn: Connection, folded: FoldMaterial, found: Sequence[NewObservation], digest: str | None, now: int
 ) -> int | None:
-    """Observations, closings, digest and how far the session is folded, together. `digest` None: it stays. Returns how many observations
-    are new; None when something has changed since the material was taken: then nothing counts."""
+    """Stores new notes, the closing of replaced ones, the digest and how far the session is folded. `digest` None: the old one stays.
+    Returns how many notes are new. Returns None, and stores nothing, when something has changed since the material was read."""
     ns, session_id = folded.session.ns, folded.session.id
     lock(conn, ns)
     current = state(conn, ns)
@@ -255,7 +256,7 @@ def commit(
 
 
 def _take_in(conn: Connection, folded: FoldMaterial, each: NewObservation, said_at: int) -> bool:
-    """What is known already weighs more from now on."""
+    """Adds the note. Returns False when it is known already; then the known note gets more weight instead."""
     ns = folded.session.ns
     known = find_open(conn, ns, each.text) or next(
         (old for old in folded.candidates if stems(old.text) == stems(each.text) and old.id != each.replaces), None
@@ -295,7 +296,8 @@ def _mark(conn: Connection, folded: FoldMaterial) -> None:
 
 
 def put_off(conn: Connection, ns: str, until: int, *, failed: bool) -> int:
-    """It could not be folded now. `failed`: because of what was said, as far as one can tell. Returns how often that has happened."""
+    """Puts folds of this namespace off until this time. `failed`: the messages seem to be the cause, so the failure is counted. Returns the
+    count of failures."""
     lock(conn, ns)
     ensure(conn, ns)
     fails = state(conn, ns).fails + failed
@@ -304,13 +306,14 @@ def put_off(conn: Connection, ns: str, until: int, *, failed: bool) -> int:
 
 
 def give_up(conn: Connection, folded: FoldMaterial, line: str, now: int) -> int | None:
-    """Goes on without these messages: one line says where they are."""
+    """Marks these messages as folded after too many failures, with `line` as their only note. Returns as `commit` does."""
     numbers = tuple(message.id for message in folded.messages)
     return commit(conn, folded, [NewObservation(kind="event", text=line, src=numbers[:1] + numbers[-1:])], None, now)
 
 
 def continue_if_long(conn: Connection, session_id: str, now: int) -> Session | None:
-    """A session of very many folded messages continues in a child, while nothing is at work there. Returns the child."""
+    """Ends a session of very many folded messages and opens a child that continues it. Returns the child; None when the session is not long
+    enough, has ended, or has an active run."""
     session = store.get(conn, session_id)
     serialize(conn, session.session_key)
     mine = (messages.c.session_id == session_id, messages.c.id <= folded_to(conn, session_id))

@@ -23,7 +23,7 @@ from sessions.runs.queries import (
 )
 from sessions.runs.routes import same_place
 from sessions.runs.sleeping import is_asleep, sleep, wake, wake_all
-from sessions.runs.steps import answered, fold, tool_done, tool_started
+from sessions.runs.steps import answered, take_in_new_messages, tool_done, tool_started
 from sessions.runs.types import MAX_TAKEOVERS, Accepted, ModelAnswer, Opening
 from sessions.runs.waiting import answer, card_names, held_up, may_answer, park, remind, unanswered
 
@@ -45,7 +45,6 @@ __all__ = [
     "ended_since",
     "fail",
     "finish",
-    "fold",
     "get",
     "hand_over",
     "handed_over",
@@ -73,6 +72,7 @@ __all__ = [
     "start_again",
     "still_shown",
     "stop",
+    "take_in_new_messages",
     "tool_done",
     "tool_started",
     "unanswered",

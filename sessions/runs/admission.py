@@ -58,7 +58,7 @@ def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accep
     """
     inbox.serialize(conn, new.session_key)
     current = active(conn, new.session_key)
-    starts = ids.new_id("run") if current is None and new.mode is InboxMode.FOLD else None
+    starts = ids.new_id("run") if current is None and new.mode is InboxMode.TAKE_IN else None
     row_id = inbox.put(conn, new, now, run_id=starts)
     if row_id is None:
         return _doubled(conn, new.dedup_key)
@@ -83,7 +83,7 @@ def _doubled(conn: Connection, dedup_key: str) -> Accepted:
     if row is None:
         return Accepted(fresh=False, run_id=None)
     run_id = row.run_id
-    if run_id is None and row.mode is InboxMode.FOLD:  # it is on its way into the run that is active
+    if run_id is None and row.mode is InboxMode.TAKE_IN:  # it is on its way into the run that is active
         run_id = getattr(active(conn, row.session_key), "id", None)
     status = get(conn, run_id).status if run_id else None
     return Accepted(fresh=False, run_id=run_id, status=status, fingerprint=row.fingerprint)

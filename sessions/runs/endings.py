@@ -12,7 +12,7 @@ from sessions.runs import farewells
 from sessions.runs.journal import (
     close_call,
     count_stopped,
-    foldable,
+    new_messages,
     note_answer,
     open_calls,
     own,
@@ -40,7 +40,7 @@ def finish(
 ) -> bool:
     """Commit the final message and, in the same transaction, what has to be sent. `reply` None: nothing is sent.
 
-    True when the run is over. False when something came in meanwhile: that is folded in, and the run goes on.
+    True when the run is over. False when something came in meanwhile: that is taken in, and the run goes on.
     """
     inbox.serialize(conn, run.session_key)
     current = take_step(conn, run, step, said, now)
@@ -51,7 +51,7 @@ def finish(
     events.emit(conn, run, "message", {"role": "agent", "content": said.text}, now)
     if reply is not None:
         _reply(conn, current, reply, now, dedup_key=f"{run.id}:{step}:0")
-    waiting = foldable(conn, current) if reason is StopReason.DONE else []
+    waiting = new_messages(conn, current) if reason is StopReason.DONE else []
     if waiting:
         take_in(conn, current, waiting, now)
         return False
@@ -91,7 +91,7 @@ def fail(
     """Ends the run in error, with a line in the chat. What was said stays; the transcript stays valid. `code`: for callers."""
     inbox.serialize(conn, run.session_key)
     own(conn, run, now)
-    take_in(conn, run, foldable(conn, run), now)
+    take_in(conn, run, new_messages(conn, run), now)
     _close_all(conn, run, "[not done: the run ended with an error]", now)
     if notice is not None:
         _reply(conn, get(conn, run.id), notice, now, dedup_key=f"{run.id}:error")
@@ -109,7 +109,7 @@ def stop(conn: Connection, run_id: str, now: int) -> bool:
     run = get(conn, run_id)
     if run.status not in ACTIVE:
         return False
-    take_in(conn, run, foldable(conn, run), now)
+    take_in(conn, run, new_messages(conn, run), now)
     _close_all(conn, run, "[stopped by the user before it was done]", now)
     if (ask := asks.open_of(conn, run.id)) is not None:
         asks.close_open(conn, run.id, now)

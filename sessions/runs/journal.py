@@ -33,7 +33,7 @@ def own(conn: Connection, run: Run, now: int) -> None:
         raise LeaseLost(f"Run {run.id} was stopped or taken over.")
 
 
-def foldable(conn: Connection, run: Run) -> list[InboxRow]:
+def new_messages(conn: Connection, run: Run) -> list[InboxRow]:
     """Returns unread rows that belong to this run: the message that started it, and later ones of the same chat and thread."""
     if run.kind is RunKind.FAREWELL:
         return []
@@ -42,17 +42,18 @@ def foldable(conn: Connection, run: Run) -> list[InboxRow]:
 
 
 def has_unread(conn: Connection, run: Run) -> bool:
-    """Whether `fold` would find something."""
-    return bool(foldable(conn, run))
+    """Returns whether `take_in_new_messages` would find something."""
+    return bool(new_messages(conn, run))
 
 
 def _joins(conn: Connection, row: InboxRow, run: Run) -> bool:
-    if row.mode is not InboxMode.FOLD or row.run_id is not None or run.kind is not RunKind.CHAT:
+    if row.mode is not InboxMode.TAKE_IN or row.run_id is not None or run.kind is not RunKind.CHAT:
         return False
     return same_place(conn, run.route, row.route)
 
 
 def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> list[int]:
+    """Appends the messages of these inbox rows to the journal of the run and settles the rows. Returns the new ids."""
     if not rows:
         return []
     messages = close_handed_over(conn, run, [message for row in rows for message in row.body.messages], now)
@@ -61,7 +62,7 @@ def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> l
     added = store.append(conn, run.session_id, new, now, by_person=not is_time)
     for row in rows:
         ask = row.body.ask
-        inbox.settle(conn, row.id, InboxOutcome.FOLDED if ask is None else InboxOutcome.ANSWERED, run.id, ask=ask)
+        inbox.settle(conn, row.id, InboxOutcome.TAKEN_IN if ask is None else InboxOutcome.ANSWERED, run.id, ask=ask)
     for message in new:
         if message.role is Role.USER:
             events.emit(conn, run, "message", {"role": "user", "content": message.content}, now)

@@ -6,15 +6,15 @@ from sessions import events, inbox
 from sessions.db.engine import touch
 from sessions.db.schema import messages, runs
 from sessions.records import Message, MessageState, NewMessage, Role, Run
-from sessions.runs.journal import close_call, foldable, note_answer, open_calls, own, take_in, take_step
+from sessions.runs.journal import close_call, new_messages, note_answer, open_calls, own, take_in, take_step
 from sessions.runs.types import ModelAnswer
 from sessions.topics import Topic
 
 
-def fold(conn: Connection, run: Run, now: int) -> int:
-    """Makes unread messages of this chat user messages of this run, in order. Returns how many."""
+def take_in_new_messages(conn: Connection, run: Run, now: int) -> int:
+    """Makes new messages of this chat and thread user messages of this run, in order. Returns how many."""
     inbox.serialize(conn, run.session_key)
-    rows = foldable(conn, run)
+    rows = new_messages(conn, run)
     if rows:
         own(conn, run, now)
     return len(take_in(conn, run, rows, now))

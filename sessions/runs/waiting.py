@@ -16,7 +16,7 @@ from sessions.inbox import InboxKind, InboxMode, InboxOutcome, InboxRow
 from sessions.inbox_body import InboxMessage
 from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Message, Route, Run, RunStatus
-from sessions.runs.journal import close_call, foldable, own, tell_status
+from sessions.runs.journal import close_call, new_messages, own, tell_status
 from sessions.runs.queries import get
 from sessions.runs.routes import same_place
 from sessions.topics import RunStarted, Topic
@@ -44,7 +44,7 @@ def park(
     """
     inbox.serialize(conn, run.session_key)
     own(conn, run, now)
-    if foldable(conn, run):
+    if new_messages(conn, run):
         return False
     ask = asks.put(
         conn, run.id, call.tool_call_id or "", question, now, options=options, kind=kind, args_hash=args_hash

@@ -81,11 +81,11 @@ class Arrivals(RuleBasedStateMachine):
     # --- what comes in ---
 
     def accept(self, text: str, mode: InboxMode) -> runs.Accepted:
-        route = DM if mode is InboxMode.FOLD else None
+        route = DM if mode is InboxMode.TAKE_IN else None
         new = NewInbox(dedup_key=text, session_key=KEY, messages=[InboxMessage(content=text)], mode=mode, route=route)
         return self.write(runs.accept, new, Opening(), self.clock.tick())
 
-    @rule(mode=st.sampled_from([InboxMode.FOLD, InboxMode.FOLD, InboxMode.QUEUE]), times=st.integers(1, 2))
+    @rule(mode=st.sampled_from([InboxMode.TAKE_IN, InboxMode.TAKE_IN, InboxMode.QUEUE]), times=st.integers(1, 2))
     def arrives(self, mode: InboxMode, times: int) -> None:
         self.said.append((f"m{len(self.said)}", mode))
         fresh = [self.accept(*self.said[-1]).fresh for _ in range(times)]
@@ -116,7 +116,7 @@ class Arrivals(RuleBasedStateMachine):
     def take(self, conn: Connection, owner: str) -> Run | None:
         run = runs.claim(conn, KEY, owner, Opening(), self.clock.tick(), lease_ms=LEASE_MS)
         if run is not None:
-            runs.fold(conn, run, self.clock())
+            runs.take_in_new_messages(conn, run, self.clock())
         return run
 
     @precondition(lambda self: self.run is None)
@@ -195,7 +195,7 @@ class Arrivals(RuleBasedStateMachine):
     @precondition(may_answer)
     @rule()
     def folds(self) -> None:
-        self.write(runs.fold, self.held(), self.clock.tick())
+        self.write(runs.take_in_new_messages, self.held(), self.clock.tick())
 
     @precondition(may_answer)
     @rule(twice=st.booleans())
@@ -247,7 +247,7 @@ class Arrivals(RuleBasedStateMachine):
             run_id = next((m.run_id for m in reversed(rows) if m.run_id), "")
             seen = {"history": rows, "message_count": len(rows), "run_id": run_id}
             request = build(
-                Material(system_prompt="x", house=lambda _: ("y",), **seen), Tokens(), window=Window()
+                Material(system_prompt="x", gateway_blocks=lambda _: ("y",), **seen), Tokens(), window=Window()
             ).request
             assert refuse({"messages": list(request.messages), "model": "m"}, Speaks()) is None
 

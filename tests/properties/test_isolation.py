@@ -95,7 +95,7 @@ class House:
         await self.database.write(runs.accept, new, Opening(), self.services.clock())
         run = await self.database.write(runs.claim, str(key), "me", Opening(), self.services.clock(), lease_ms=60_000)
         assert run is not None
-        await self.database.write(runs.fold, run, self.services.clock())
+        await self.database.write(runs.take_in_new_messages, run, self.services.clock())
         seen = await self.database.read(take_snapshot, run.id, "", self.services.tails, self.services.views)
         profile = self.services.profile(run, seen.session)
         request = await Requests(self.services, run.id).build(seen, profile, profile.toolbox)

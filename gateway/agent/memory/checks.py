@@ -28,7 +28,7 @@ _PASSWORD = re.compile(
     r"(?P<what>\b(?:password|passwort|passphrase|api[ _-]?key|access token|pin code)\b\W{0,3}(?:(?:is|was|ist|:|=)\W{0,3})+)\S+",
     re.IGNORECASE,
 )
-_HOUSE_WORDS = frozenset(
+_SPEAKER_WORDS = frozenset(
     [
         "i",
         "user",
@@ -142,7 +142,7 @@ def _names(text: str, *, first_word: bool) -> Iterable[str]:
     begins = {match.start(1) for match in re.finditer(r"(?:^|[.!?:]\s+)[\"“']?(\w)", text)}
     for match in _NAME.finditer(text):
         word = match.group()
-        if not word[0].isupper() or word.casefold() in _HOUSE_WORDS:
+        if not word[0].isupper() or word.casefold() in _SPEAKER_WORDS:
             continue
         if match.start() in begins and (not first_word or _may_begin(word)):
             continue

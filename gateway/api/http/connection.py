@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.api.http.connection_limits import ConnectionLimits
-from gateway.api.http.errors import invalid, signature, unavailable
+from gateway.api.http.errors import common_headers, invalid, unavailable
 from gateway.api.http.keys import network_of
 from gateway.observe.logging import get_logger
 
@@ -106,7 +106,7 @@ class Connection(web.RequestHandler):
     def _refusal(found: web.HTTPException) -> web.StreamResponse:
         answer = invalid("This request cannot be answered. Check its headers.").response()
         log.debug("request.refused_early", status=found.status)
-        answer.headers.update(signature())
+        answer.headers.update(common_headers())
         return answer
 
     def _close_after(self, seconds: float) -> None:
@@ -140,7 +140,7 @@ class Connection(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("a part of the answer is sent already")
         answer = refusal.response()
-        answer.headers.update(signature())  # no hook of the application sees this answer
+        answer.headers.update(common_headers())  # no hook of the application sees this answer
         answer.force_close()
         return answer
 

@@ -31,8 +31,8 @@ def new_request_id() -> str:
     return f"req_{secrets.token_hex(12)}"
 
 
-def signature(request_id: str | None = None) -> Mapping[str, str]:
-    """The headers that every answer has."""
+def common_headers(request_id: str | None = None) -> Mapping[str, str]:
+    """Returns the headers that every answer has."""
     return {"Server": "hermes-gateway", "X-Request-Id": request_id or new_request_id()}
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.api import health, jobs
+from gateway.api import health, jobs, webhooks
 from gateway.api.http.connection import Runner
 from gateway.api.http.endpoint import Endpoint
-from gateway.api.http.errors import REQUEST_ID, signature
+from gateway.api.http.errors import REQUEST_ID, common_headers
 from gateway.api.http.host_check import is_loopback
 from gateway.api.http.keys import LEAST_LENGTH
 from gateway.api.http.middleware import middleware
@@ -30,6 +30,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *runs.ENDPOINTS,
     *jobs.ENDPOINTS,
     *health.ENDPOINTS,
+    *webhooks.ENDPOINTS,
 )
 
 
@@ -101,7 +102,7 @@ async def _expect_nothing(_: web.Request) -> None:
 
 
 async def _sign(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(signature(request.get(REQUEST_ID)))
+    response.headers.update(common_headers(request.get(REQUEST_ID)))
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int) -> ServerAddress:

@@ -104,7 +104,7 @@ class Door:
             now = self.clock()
             run = runs.claim(conn, key, "worker", Opening(), now, lease_ms=1_000)
             assert run is not None
-            runs.fold(conn, run, now)
+            runs.take_in_new_messages(conn, run, now)
             (call,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[CALL]), now, step=0)
             options, body = ["red", "blue"], OutboxBody(text=card)
             assert runs.park(conn, run, call, "rm -rf *", now, options=options, kind=kind, args_hash="h", card=body)

@@ -188,7 +188,7 @@ async def park_some(it: Desk, count: int, name: str) -> None:
     def park(conn, key: str) -> None:
         run = runs.claim(conn, key, "me", Opening(), now_ms(), lease_ms=1_000)
         assert run is not None
-        runs.fold(conn, run, now_ms())
+        runs.take_in_new_messages(conn, run, now_ms())
         (row,) = runs.answered(conn, run, said, now_ms(), step=0)
         card = question_card("Which colour do you like best?", ["Red", "Green", "Blue"])
         assert runs.park(conn, run, row, "Which colour do you like best?", now_ms(), card=card)

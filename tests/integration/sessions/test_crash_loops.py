@@ -27,7 +27,7 @@ def take_all(conn: Connection, owner: str, now: int) -> list[Run]:
     ]
     taken = [run for run in found if run is not None]
     for run in taken:
-        runs.fold(conn, run, now)
+        runs.take_in_new_messages(conn, run, now)
     return taken
 
 

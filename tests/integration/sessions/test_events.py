@@ -23,7 +23,7 @@ def a_talk(conn: Connection) -> str:
     runs.accept(conn, NewInbox(dedup_key="1", session_key=KEY, messages=[InboxMessage(content="go")]), FOLLOWED, 1)
     run = runs.claim(conn, KEY, "me", FOLLOWED, 2, lease_ms=9)
     assert run is not None
-    runs.fold(conn, run, 3)
+    runs.take_in_new_messages(conn, run, 3)
     (call,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[ASK]), 4, step=0)
     assert runs.park(conn, run, call, "which?", 5, options=["a", "b"])
     assert runs.answer(conn, run.id, "b", "Ann", 6)
@@ -73,7 +73,7 @@ async def test_a_follower_skips_none_of_writers_that_overlap(database: Database)
         await database.write(runs.accept, message, FOLLOWED, 1)
         run = await database.write(runs.claim, key, "me", FOLLOWED, 2, lease_ms=9)
         assert run is not None
-        await database.write(runs.fold, run, 3)
+        await database.write(runs.take_in_new_messages, run, 3)
         await database.write(runs.finish, run, ModelAnswer(text="y"), 4, step=0)
 
     seen: list[int] = []
@@ -105,4 +105,4 @@ async def test_messages_that_come_at_once_start_one_run_that_folds_them_all(data
     assert len({result.run_id for result in results}) == 1
     run = await database.write(runs.claim, KEY, "me", FOLLOWED, 2, lease_ms=9)
     assert run is not None
-    assert await database.write(runs.fold, run, 3) == 20
+    assert await database.write(runs.take_in_new_messages, run, 3) == 20

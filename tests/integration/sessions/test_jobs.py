@@ -54,7 +54,7 @@ class JobHouse:
         def write(conn: Connection) -> Run:
             run = runs.claim(conn, key, "me", Opening(), self.clock(), lease_ms=1_000)
             assert run is not None
-            runs.fold(conn, run, self.clock())
+            runs.take_in_new_messages(conn, run, self.clock())
             if answer is None:
                 runs.fail(conn, run, "The model said no.", self.clock())
             else:
@@ -300,7 +300,7 @@ async def test_a_session_that_is_deleted_does_not_hold_its_job_up(house: JobHous
     def park(conn: Connection) -> None:
         run = runs.claim(conn, job.session_key, "me", Opening(), house.clock(), lease_ms=1_000)
         assert run is not None
-        runs.fold(conn, run, house.clock())
+        runs.take_in_new_messages(conn, run, house.clock())
         call = {"id": "c", "type": "function", "function": {"name": "files", "arguments": "{}"}}
         (row,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[call]), house.clock(), step=0)
         assert runs.park(conn, run, row, "Which?", house.clock())

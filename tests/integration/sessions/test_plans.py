@@ -24,7 +24,7 @@ OPENING = Opening(deployment="dep_x", thread_id="t")
 CALL = {"id": "c1", "type": "function", "function": {"name": "ask_human", "arguments": "{}"}}
 
 
-def accept(conn: Connection, number: int, mode: InboxMode = InboxMode.FOLD) -> None:
+def accept(conn: Connection, number: int, mode: InboxMode = InboxMode.TAKE_IN) -> None:
     new = NewInbox(
         dedup_key=f"k{number}", session_key=KEY, messages=[InboxMessage(content="deploy now")], route=ROUTE, mode=mode
     )
@@ -37,7 +37,7 @@ def a_day(conn: Connection) -> None:
     run = runs.claim(conn, KEY, "me", OPENING, 2, lease_ms=1_000)
     assert run is not None
     runs.keep_alive(conn, [run.id], "me", 2, lease_ms=1_000)
-    runs.fold(conn, run, 2)
+    runs.take_in_new_messages(conn, run, 2)
     (call,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[CALL], day="2025-01-01"), 3, step=0)
     runs.tool_started(conn, run, call.id, 3)
     assert runs.park(conn, run, call, "sure?", 4, card=OutboxBody(text="sure?"))
@@ -49,7 +49,7 @@ def a_day(conn: Connection) -> None:
     accept(conn, 3, InboxMode.QUEUE)
     run = runs.claim(conn, KEY, "me", Opening(kind=RunKind.CALL), 7, lease_ms=1_000)
     assert run is not None
-    runs.fold(conn, run, 7)
+    runs.take_in_new_messages(conn, run, 7)
     runs.fail(conn, run, "broken", 8, notice=OutboxBody(text="sorry"))
     accept(conn, 4)
     runs.stop(conn, runs.active(conn, KEY).id, 9)  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, event, select
 from sqlalchemy.engine import Engine
 
 from gateway.runs.reset_policies import ResetPolicies
-from gateway.scheduler.explanation import next_resets
+from gateway.scheduler.reset_explanation import next_resets
 from gateway.scheduler.resets import Resets
 from sessions import inbox, resets, runs, store
 from sessions.db import Database

@@ -27,7 +27,7 @@ def route(thread: str | None = None, message: str = "1") -> Route:
     return Route(address=address, reply_to=message)
 
 
-def message(number: int, *, mode: InboxMode = InboxMode.FOLD, thread: str | None = None) -> NewInbox:
+def message(number: int, *, mode: InboxMode = InboxMode.TAKE_IN, thread: str | None = None) -> NewInbox:
     return NewInbox(
         dedup_key=f"tg:1:{number}",
         session_key=KEY,
@@ -50,7 +50,7 @@ class RunHouse:
         def take(conn: Connection) -> Run | None:
             run = runs.claim(conn, KEY, owner, Opening(), now, lease_ms=1_000)
             if run is not None:
-                runs.fold(conn, run, now)
+                runs.take_in_new_messages(conn, run, now)
             return run
 
         return self.database.write_now(take)
@@ -122,7 +122,7 @@ def test_a_message_meanwhile_is_folded_and_only_from_the_same_thread(house: RunH
     run = house.claimed()
     assert house.accept(2).run_id == run.id
     house.accept(3, thread="9")
-    assert house.database.write_now(runs.fold, run, NOW) == 1
+    assert house.database.write_now(runs.take_in_new_messages, run, NOW) == 1
     assert [text for _, text in house.said(run)] == ["[Ann] message 1", "[Ann] message 2"]
     assert house.finish(run, "both")
     other = house.claimed()

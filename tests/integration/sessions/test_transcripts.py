@@ -67,7 +67,7 @@ def test_a_tool_call_is_mirrored_once_its_result_is_there(
     )
     run = database.write_now(runs.claim, KEY, "me", opening, 2, lease_ms=9)
     assert run is not None
-    database.write_now(runs.fold, run, 2)
+    database.write_now(runs.take_in_new_messages, run, 2)
     (row,) = database.write_now(runs.answered, run, ModelAnswer(text="", tool_calls=[call]), 3, step=0)
     session = database.read_now(store.get, run.session_id)
     transcripts.flush()

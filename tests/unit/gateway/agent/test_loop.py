@@ -52,9 +52,9 @@ class Journal:
     async def situation(self) -> Situation:
         return Situation(calls=list(self.calls), unread=bool(self.unread), limit=self.limit)
 
-    async def fold(self) -> None:
+    async def take_in_new_messages(self) -> None:
         self.unread = 0
-        self.tell("fold")
+        self.tell("take in")
 
     async def ask_model(self) -> Answer:
         self.tell("ask")
@@ -121,19 +121,19 @@ async def test_an_answer_without_tools_ends_the_run():
 async def test_what_is_unread_is_folded_before_the_next_call():
     journal = Journal([using("a"), DONE], unread=1)
     assert await advance(journal) is LoopEnd.FINISHED
-    assert journal.told == ["fold", "ask", "a", "ask", "finish"]
+    assert journal.told == ["take in", "ask", "a", "ask", "finish"]
 
 
 async def test_a_run_goes_on_when_something_came_in_at_its_end():
     journal = Journal([DONE, DONE])
 
     async def finish(_: Answer) -> bool:
-        journal.unread = 1 - journal.told.count("fold")
+        journal.unread = 1 - journal.told.count("take in")
         return not journal.unread
 
     journal.finish = finish
     assert await advance(journal) is LoopEnd.FINISHED
-    assert journal.told == ["ask", "fold", "ask"]
+    assert journal.told == ["ask", "take in", "ask"]
 
 
 async def test_tools_that_only_look_run_side_by_side_and_the_others_alone_and_in_order():
@@ -165,7 +165,7 @@ async def test_a_question_parks_the_run_and_what_follows_waits():
 async def test_a_limit_is_looked_at_only_before_a_call():
     journal = Journal([], limit="3 steps", calls=[call_row(0, "a")], unread=1)
     assert await advance(journal) is LoopEnd.OVER_BUDGET
-    assert journal.told == ["a", "fold", "over 3 steps"]
+    assert journal.told == ["a", "take in", "over 3 steps"]
 
 
 async def test_the_callers_tools_are_left_to_it():

@@ -54,7 +54,7 @@ class CommandRoom:
     def _claim(self, conn: Connection):
         run = runs.claim(conn, KEY, "me", Opening(), self.clock(), lease_ms=1_000)
         assert run is not None
-        runs.fold(conn, run, self.clock())
+        runs.take_in_new_messages(conn, run, self.clock())
         return run
 
     def park(self, kind: str = "question") -> None:

@@ -1,5 +1,5 @@
-"""Builds the blocks of the system prompt that describe the gateway to the model. A small window drops some of them, never the last one,
-which is about safety.
+"""The part of the system prompt that tells the model about the gateway: platform, person, time, conduct; blocks are chosen by the tools
+that the agent has. The text is in `prompts/gateway.md`; its last block, about safety, is sent in every window.
 """
 
 import re
@@ -24,13 +24,15 @@ _PLACES: dict[str, tuple[str, str]] = {
 }
 
 
-def house_blocks(session: Session, person: str, tools: Collection[str]) -> tuple[str, ...]:
-    """`person`: who it talks to, where that is one person. Of the tools only those are told of that the agent has."""
+def gateway_blocks(session: Session, person: str, tools: Collection[str]) -> tuple[str, ...]:
+    """Returns the blocks for this session, safety last. `person`: the name of the person in the chat; empty: unknown, or several people.
+    `tools`: names of the agent's tools; a line about any other tool is left out.
+    """
     place, formatting = _PLACES.get(session.source, (f"a chat on {session.source.title()}", _MARKDOWN))
     is_group = ":group:" in session.session_key or ":channel:" in session.session_key
     who = " ".join(person.split())[:80] or ("several people" if is_group else "one person")
     words = {"{who}": who, "{place}": f"{place}, in a group" if is_group else place, "{formatting}": formatting}
-    blocks = load_prompt("house").split("\n\n")
+    blocks = load_prompt("gateway").split("\n\n")
     for mark, said in words.items():
         blocks[0] = blocks[0].replace(mark, said)
     return tuple(kept for block in blocks if (kept := _without_missing(block, tools)))

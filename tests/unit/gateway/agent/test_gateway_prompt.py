@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.agent.house_prompt import house_blocks
+from gateway.agent.gateway_prompt import gateway_blocks
 from sessions import store
 from sessions.db import Database
 from sessions.keys import SessionKey
@@ -16,7 +16,7 @@ def session(sqlite: Database) -> Session:
 
 
 def test_it_names_the_platform_the_person_and_only_the_tools_that_there_are(session: Session) -> None:
-    first, _, tools, safety = house_blocks(session, "Ann", {"memory", "ask_human"})
+    first, _, tools, safety = gateway_blocks(session, "Ann", {"memory", "ask_human"})
     assert first.startswith("You talk with Ann in a chat on Telegram. ")
     assert "Markdown" in first
     assert "- memory: " in tools
@@ -26,8 +26,8 @@ def test_it_names_the_platform_the_person_and_only_the_tools_that_there_are(sess
 
 
 def test_without_tools_there_is_no_word_of_them(session: Session) -> None:
-    assert len(house_blocks(session, "", ())) == 3
+    assert len(gateway_blocks(session, "", ())) == 3
 
 
 def test_nothing_in_it_can_be_copied_as_a_call(session: Session) -> None:
-    assert "{" not in "".join(house_blocks(session, "Ann", {"memory"}))
+    assert "{" not in "".join(gateway_blocks(session, "Ann", {"memory"}))

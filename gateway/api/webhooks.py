@@ -1,0 +1,71 @@
+"""Endpoints that platforms call: deliveries, and the question that they ask when a webhook is registered. The adapter checks signatures
+and tokens.
+"""
+
+from aiohttp import web
+from pydantic import ConfigDict
+
+from gateway.api.http.body import arriving
+from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAccess, NoFields, RequestModel, body_rules
+from gateway.api.http.errors import ApiError, not_found
+
+HOOK_BYTES = 4_194_304
+"""Meta sends up to three million bytes at once."""
+
+
+async def webhook(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
+    """Hands the delivery to the adapter, which checks its signature and stores what it holds. Raises ApiError 404 when the platform has no
+    webhook, 401 when the signature is wrong.
+    """
+    receive = call.desk.api.webhooks.get(call.path["platform"])
+    if receive is None:
+        raise not_found("webhook")
+    async with arriving(call.request, body_rules(call.desk, call.path["platform"], HOOK_BYTES)) as body:
+        raw = body.read()
+    reply = await receive(dict(call.request.headers), raw)
+    if reply is None:
+        raise ApiError(401, "The signature is wrong.", code="bad_signature")
+    return web.Response(text=reply.text, content_type=reply.content_type)
+
+
+class HandshakeQuery(RequestModel):
+    """The platform chooses the names of the fields, so all are allowed."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+async def handshake(call: ApiCall[NoFields, HandshakeQuery]) -> web.StreamResponse:
+    """Returns what the platform expects when the webhook is registered. Raises ApiError 404 when the platform has no webhook, 403 when the
+    verify token is not the configured one.
+    """
+    answer = call.desk.api.handshakes.get(call.path["platform"])
+    if answer is None:
+        raise not_found("webhook")
+    reply = answer(dict(call.request.query))
+    if reply is None:
+        raise ApiError(403, "The verify token is not the configured one.", code="bad_verify_token")
+    return web.Response(text=reply.text, content_type=reply.content_type)
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="POST",
+        path="/webhooks/{platform}",
+        run=webhook,
+        summary="Where a platform delivers; it signs what it sends",
+        tag="Operations",
+        door=EndpointAccess.HOOK,
+        answers={200: None},
+        refusals=(413, 415),
+    ),
+    Endpoint(
+        method="GET",
+        path="/webhooks/{platform}",
+        run=handshake,
+        query=HandshakeQuery,
+        summary="What a platform asks when the webhook is registered",
+        tag="Operations",
+        door=EndpointAccess.HOOK,
+        answers={200: "text/plain"},
+    ),
+)
