@@ -66,12 +66,16 @@ class Serving:
         changes = diff(self.app.settings.config, loaded.config)
         meaning = await self._resets_more(changes, loaded)
         await self.app.take_over(loaded)
+        if any(change.path.startswith("model.") for change in changes):
+            self.app.metrics.recent_calls.clear()
         started = await self.chats.follow(platform_sections(loaded.config), loaded.config.api.public_url)
         self.app.metrics.config_reloaded(taken=True)
+        was_refused = self.reloads.last_refused is not None
         self.reloads.taken()
         late = [change.path for change in changes if change.path.startswith(_NEEDS_RESTART)]
         log.info("config.reloaded", changed=[change.path for change in changes], meaning=meaning, after_restart=late)
-        return [*meaning, *await self.chats.lines(started)]
+        again = ["The configuration is good again."] if was_refused else []
+        return [*again, *meaning, *await self.chats.lines(started)]
 
     async def _resets_more(self, changes: Sequence[Change], loaded: Loaded) -> list[str]:
         """What a change of the reset policies means for conversations that are open, in one line for each changed key."""

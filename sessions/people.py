@@ -17,6 +17,7 @@ from sessions.topics import Topic
 VALID_MS = 3_600_000
 MAX_PENDING = 3
 _ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without look-alikes
+OWNER_CODES = 3
 _OWNER = ""  # the user of a code that makes whoever redeems it the owner
 
 
@@ -63,9 +64,12 @@ def ask_in(conn: Connection, platform: str, user_id: str, name: str, address: Ad
 
 
 def owner_code(conn: Connection, platform: str, now: int) -> str:
-    """Makes a code for the person who sets the gateway up. An earlier code stops working."""
+    """Makes a code for the person who sets the gateway up. The two before it stay valid: the running gateway may show one, and setup another."""
     _serialize(conn, platform)
-    conn.execute(delete(pairings).where(pairings.c.platform == platform, pairings.c.user_id == _OWNER))
+    owners = (pairings.c.platform == platform, pairings.c.user_id == _OWNER)
+    newest = select(pairings.c.code_hash).where(*owners).order_by(pairings.c.created_at.desc(), pairings.c.code_hash)
+    kept = conn.scalars(newest.limit(OWNER_CODES - 1)).all()
+    conn.execute(delete(pairings).where(*owners, pairings.c.code_hash.not_in(kept)))
     return _put(conn, platform, _OWNER, "", "", now, 24 * VALID_MS)
 
 
@@ -131,6 +135,7 @@ def redeem_owner_code(conn: Connection, platform: str, code: str, user_id: str, 
     fitting = (pairings.c.code_hash == _hashed(code), pairings.c.platform == platform, pairings.c.user_id == _OWNER)
     if conn.execute(delete(pairings).where(*fitting)).rowcount != 1:
         return None
+    conn.execute(delete(pairings).where(pairings.c.platform == platform, pairings.c.user_id == _OWNER))
     person = admit(conn, platform, user_id, name, now)
     conn.execute(update(people).where(people.c.platform == platform).values(owner=False))
     conn.execute(update(people).where(people.c.platform == platform, people.c.user_id == user_id).values(owner=True))

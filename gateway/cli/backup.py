@@ -56,6 +56,7 @@ def backup(cli: Cli, file: Path, yes: bool) -> None:
     with opened(cli) as database:
         database.write_now(meta.put, meta.LAST_BACKUP, str(began))
     click.echo(f"Saved {counted(found, 'file')} of {cli.home} in {file} ({file.stat().st_size / 2**20:.1f} MB).")
+    click.echo("It holds your keys and everything that was said: keep it private.")
     if on_server:
         click.echo("The conversations are in PostgreSQL and not in this file: save them with pg_dump.")
 

@@ -72,7 +72,7 @@ def _lock(descriptor: int, home: Path) -> None:
     except BlockingIOError:
         pid = os.read(descriptor, 32).decode(errors="replace").strip()
         raise AlreadyRunning(
-            f"A gateway already runs on {home} (process {pid or 'unknown'}). Stop it first, or choose another home with --home DIR."
+            f"A gateway already runs on {home} (process {pid or 'unknown'}). `hermes` talks with it; to start another, choose a home with --home DIR."
         ) from None
 
 

@@ -165,7 +165,7 @@ def _shown(conn: Connection, prefix: str) -> str:
 @json_wanted
 @pass_cli
 def why(cli: Cli, session_key: str, as_json: bool) -> None:
-    """Say when and why the conversation of a session key starts afresh, and by which line of the configuration."""
+    """Say when and why the conversation of a session key (or of a session's ID) starts afresh, and by which line of the configuration."""
     from gateway.cli.why import print_why
 
     print_why(cli, session_key, as_json=as_json)

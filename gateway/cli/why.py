@@ -1,5 +1,6 @@
 """`hermes sessions why` and `hermes config check --impact`: when conversations are reset, and by which line of the configuration."""
 
+import contextlib
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +16,9 @@ from gateway.config.agent_settings import reset_rules, timezone_of
 from gateway.config.load import Loaded, load
 from gateway.scheduler.reset_explanation import Explanation, due_now, explain
 from gateway.texts.times import moment, span
+from sessions import store
 from sessions.clock import iso, now_ms
+from sessions.errors import NotFound
 from sessions.keys import InvalidKey
 from sessions.policy import ResetMode, ResetPolicy
 
@@ -23,7 +26,7 @@ _HEADS = ("rule", "last word", "resets", "held off", "before it")
 
 
 def print_why(cli: Cli, session_key: str, *, as_json: bool) -> None:
-    """Prints why the key's conversation is reset. Raises Wrong for what is no session key."""
+    """Prints why the conversation of this key, or of this session's id, is reset. Raises Wrong for what is neither."""
     loaded, now = load(cli.home, cli.environ), now_ms()
     with existing_database(cli) as database:
         if database is None:
@@ -39,6 +42,9 @@ def print_why(cli: Cli, session_key: str, *, as_json: bool) -> None:
 
 
 def _explained(conn: Connection, session_key: str, loaded: Loaded, now: int) -> tuple[Explanation, str]:
+    if ":" not in session_key:  # the id of a session, as the list shows it
+        with contextlib.suppress(NotFound):
+            session_key = store.resolve(conn, session_key).session_key
     found = explain(conn, session_key, reset_rules(loaded.config), now)
     return found, "" if found.session is None else label(conn, found.session)
 

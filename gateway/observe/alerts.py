@@ -100,6 +100,10 @@ class RecentCalls:
         while self._calls and now - self._calls[0][0] > TOKENS_MS:
             self._calls.popleft()
 
+    def clear(self) -> None:
+        """What an earlier model did says nothing about the one that was chosen now."""
+        self._calls.clear()
+
     def counts(self, now: int) -> tuple[int, int]:
         """Calls of the last ten minutes, and how many of them failed."""
         recent = [failed for at, failed, _ in self._calls if now - at <= CALLS_MS]

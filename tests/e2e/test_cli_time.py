@@ -71,6 +71,14 @@ def test_why_as_json_and_of_what_never_resets(talked: Path):
     assert "no conversation is open here" in never.output
 
 
+def test_why_takes_the_id_that_the_list_shows(talked: Path):
+    database = open_database(talked)
+    session = database.read_now(store.active, KEY)
+    database.close()
+    assert session is not None
+    assert run(talked, "sessions", "why", session.id).output.startswith(f"{KEY}  ")
+
+
 def test_why_of_what_is_no_key_says_what_one_looks_like(talked: Path):
     refused = run(talked, "sessions", "why", "nonsense")
     assert refused.exit_code == 2

@@ -167,6 +167,32 @@ async def test_leaving_keeps_what_was_confirmed_and_the_second_run_shows_it(tmp_
     assert "fake-model" in (home / "config.yaml").read_text()
 
 
+async def test_what_does_not_work_is_not_saved(tmp_path: Path):
+    home = tmp_path / "home"
+    async with TelegramServer() as server:
+        prepared(home, server)
+        before = (home / "config.yaml").read_text()
+        talk = Dialogue(home)
+        await talk.sees("none yet: the built-in demo, offline, not a real AI   (Enter)")
+        await talk.types("Number", "3")
+        await talk.types("Address", f"http://127.0.0.1:{free_port()}/v1")
+        await talk.types("Model", "fake-model")
+        await talk.types("Key", "")
+        await talk.sees("testing", "no   ")
+        await talk.types("Choose again?", "n")
+        await talk.types("Numbers", "1")
+        await talk.types("token", "123456:WRONG-token")
+        await talk.sees("no   ")
+        await talk.types("Try again?", server.token)
+        await talk.sees("Type y or n.")
+        await talk.types("Try again?", "n")
+        await talk.sees("Nothing of this was saved.", "Number")
+        talk.press("\x03")
+        assert await talk.ends() == 0
+    assert (home / "config.yaml").read_text() == before
+    assert "WRONG" not in (home / ".env").read_text() if (home / ".env").exists() else True
+
+
 async def test_what_the_environment_names_is_written_and_tested(tmp_path: Path):
     home = tmp_path / "home"
     async with ModelServer(fast="ready") as model, TelegramServer() as server:

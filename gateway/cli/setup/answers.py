@@ -1,7 +1,7 @@
 """Writes confirmed answers into the home, one at a time, and reads what is there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gateway.cli.service_view import service_sources
@@ -32,6 +32,13 @@ class Answers:
     @property
     def _sources(self) -> Sources:
         return service_sources(self.home, self.environ)
+
+    def tried(self, values: Mapping[str, str]) -> Loaded:
+        """What the configuration would be with these values. Nothing is written. Raises BadConfig."""
+        if not values:
+            return self.loaded
+        *_, last = edit_all(self._sources, values)
+        return load_sources(self.home, replace(self._sources, yaml=last.yaml, dotenv=last.dotenv))
 
     def keep(self, values: Mapping[str, str]) -> None:
         """Writes all values or none: secrets into .env, comments kept. Raises BadConfig when the result could not be used."""

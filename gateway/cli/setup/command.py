@@ -43,6 +43,6 @@ def setup(cli: Cli, platform: str | None, non_interactive: bool) -> None:
             flow.everything(answers)
         else:
             flow.run(answers, [flow.one_platform(platform)])
-            click.echo("Saved. A running gateway has taken it over.")
+            click.echo("What was confirmed is saved; a running gateway has taken it over.")
     except (KeyboardInterrupt, EOFError):
         click.echo("\nWhat you have confirmed is saved. `hermes setup` goes on from here.")

@@ -11,6 +11,7 @@ from gateway.cli.setup.answers import Answers
 from gateway.cli.setup.live_checks import NotWorking, call_model, who_is
 from gateway.cli.setup.ownership import meet
 from gateway.cli.setup.questions import GoBack, MenuItem, ask, choose, choose_several, confirm
+from gateway.config.load import Loaded
 from gateway.config.model_choice import OPENAI, OPENROUTER, ask_ollama
 from gateway.config.problems import BadConfig
 
@@ -55,21 +56,24 @@ def one_platform(name: str) -> Step:
 
 
 def model(answers: Answers) -> None:
-    """Asks which model answers, and tests it with one call."""
+    """Which model answers. Nothing is saved before one call has shown that it does."""
     while True:
+        values = _choose_model(answers)
+        click.echo("  testing …")
         try:
-            _choose_model(answers)
-            line = call_model(answers.loaded)
+            line = call_model(_tried(answers, values))
         except NotWorking as error:
             click.echo(f"  no   {error}")
             if not confirm("Choose again?", default=True):
                 return
         else:
+            answers.keep(values)
             click.echo(f"  ok   {line}")
             return
 
 
-def _choose_model(answers: Answers) -> None:
+def _choose_model(answers: Answers) -> dict[str, str]:
+    """The values to try; none: it stays as it is."""
     loaded = answers.loaded
     found = ask_ollama()
     now = [MenuItem(value=KEEP, text=f"as it is: {loaded.config.model.name}")] if loaded.config.model.name else []
@@ -85,36 +89,38 @@ def _choose_model(answers: Answers) -> None:
         MenuItem(value=OTHER, text="another endpoint that speaks the OpenAI API"),
         MenuItem(value=PRACTICE, text="none yet: the built-in demo, offline, not a real AI"),
     ]
-    wanted = choose("Which model answers?", choices, default=choices[0].value)
+    ready = [*now, *detected, *(item for item in keys if _has_key(item.value))]
+    wanted = choose("Which model answers?", choices, default=ready[0].value if ready else PRACTICE)
     match wanted:
         case "keep":
-            return
+            return {}
         case "practice":
-            answers.keep({"model.provider": "practice"})
+            return {"model.provider": "practice"}
         case "ollama":
-            answers.keep({"model.provider": "openai", "model.base_url": _OLLAMA_URL, "model.name": found or ""})
+            return {"model.provider": "openai", "model.base_url": _OLLAMA_URL, "model.name": found or ""}
         case _:
-            _ask_endpoint(answers, wanted)
+            return _ask_endpoint(answers, wanted)
 
 
 def _has_key(url: str) -> bool:
     return bool(os.environ.get({OPENAI: "OPENAI_API_KEY", OPENROUTER: "OPENROUTER_API_KEY"}[url]))
 
 
-def _ask_endpoint(answers: Answers, url: str) -> None:
+def _ask_endpoint(answers: Answers, url: str) -> dict[str, str]:
     section = answers.loaded.config.model
     base = ask("Address, such as https://host/v1", default=section.base_url) if url == OTHER else url
     name = ask("Model", default=section.name or _ENDPOINTS.get(base, ""))
     known = section.api_key.get_secret_value() if section.base_url == base else ""
-    key = "" if url != OTHER and _has_key(url) else ask("Key (empty: none)", default=known, secret=True)
+    question = "Key (empty: none)" if url == OTHER else "Key"
+    key = "" if url != OTHER and _has_key(url) else ask(question, default=known, secret=True)
     values = {"model.provider": "openai", "model.base_url": base, "model.name": name}
-    _keep(answers, {**values, **({"model.api_key": key} if key and key != known else {})})
+    return {**values, **({"model.api_key": key} if key and key != known else {})}
 
 
-def _keep(answers: Answers, values: dict[str, str]) -> None:
+def _tried(answers: Answers, values: dict[str, str]) -> Loaded:
     """Raises NotWorking."""
     try:
-        answers.keep(values)
+        return answers.tried(values)
     except BadConfig as bad:
         raise NotWorking("; ".join(f"{problem.headline}. {problem.remedy}" for problem in bad.problems)) from bad
 
@@ -143,16 +149,18 @@ def platform(answers: Answers, name: str) -> None:
             if need.mode in {"", str(getattr(section, "mode", ""))}:
                 values[f"platforms.{name}.{need.key}"] = _ask_key(found.title, need.key, getattr(section, need.key))
         values = {key: value for key, value in values.items() if value}
+        values |= {f"platforms.{name}.enabled": "true", **_public_address(answers, name)}
+        click.echo("  testing …")
         try:
-            _keep(answers, {**values, f"platforms.{name}.enabled": "true", **_public_address(answers, name)})
-            bot = who_is(answers.loaded, name)
+            bot = who_is(_tried(answers, values), name)
         except NotWorking as error:
             click.echo(f"  no   {error}")
         else:
+            answers.keep(values)
             click.echo(f"  ok   This is {bot.name}." if bot.name else "  ok   saved")
             break
         if not confirm("Try again?", default=True):
-            answers.keep({f"platforms.{name}.enabled": "false"})
+            click.echo("  Nothing of this was saved.")
             return
     for each in bot.notes:
         click.echo(f"  note {each}")
@@ -187,7 +195,7 @@ def resets(answers: Answers) -> None:
 
 
 def background(_: Answers) -> None:
-    click.echo("Saved. A running gateway has taken it over.")
+    click.echo("What was confirmed is saved; a running gateway has taken it over.")
     click.echo("  in the foreground   hermes gateway run")
     click.echo("  from now on         hermes gateway install")
     click.echo("  is all well?        hermes doctor")

@@ -29,7 +29,7 @@ def choose(question: str, choices: Sequence[MenuItem], *, default: str) -> str:
     """Returns the value of the choice whose number is typed. Raises as `ask`."""
     click.echo(question)
     for number, choice in enumerate(choices, 1):
-        mark = "   (now)" if choice.value == default else ""
+        mark = "   (Enter)" if choice.value == default else ""
         click.echo(f"  {number}  {choice.text}{mark}")
     usual = next((str(number) for number, choice in enumerate(choices, 1) if choice.value == default), "1")
     while True:
@@ -52,8 +52,12 @@ def choose_several(question: str, choices: Sequence[MenuItem]) -> list[str]:
 
 
 def confirm(question: str, *, default: bool) -> bool:
-    said = ask(f"{question} {'[Y/n]' if default else '[y/N]'}").casefold()
-    return default if not said else said in {"y", "yes"}
+    """Raises as `ask`. What is neither yes nor no, such as a key that was pasted too early, is asked again."""
+    while True:
+        said = ask(f"{question} {'[Y/n]' if default else '[y/N]'}").casefold()
+        if said in {"", "y", "yes", "n", "no"}:
+            return default if not said else said.startswith("y")
+        click.echo("  Type y or n.")
 
 
 def _keys() -> KeyBindings:

@@ -67,16 +67,24 @@ def test_only_the_first_is_the_owner(database: Database):
 
 def test_the_owners_code_makes_an_owner_once_on_its_platform_and_approves_nobody(database: Database):
     database.write_now(people.approve, asked(database, "8"), START)
-    old = database.write_now(people.owner_code, "telegram", START)
-    code = database.write_now(people.owner_code, "telegram", START)
+    old, shown_elsewhere, *_, code = [
+        database.write_now(people.owner_code, "telegram", START + number) for number in range(people.OWNER_CODES + 1)
+    ]
     assert database.read_now(people.pending, START) == []
     with pytest.raises(NotFound):
         database.write_now(people.approve, code, START)
     for wrong_platform, wrong in (("slack", code), ("telegram", old), ("telegram", asked(database, "9"))):
         assert database.write_now(people.redeem_owner_code, wrong_platform, wrong, "7", "Ann", START) is None
     assert database.write_now(people.redeem_owner_code, "telegram", code, "7", "Ann", START)
-    assert database.write_now(people.redeem_owner_code, "telegram", code, "6", "Eve", START) is None
+    for used in (code, shown_elsewhere):
+        assert database.write_now(people.redeem_owner_code, "telegram", used, "6", "Eve", START) is None
     assert {known.user_id: known.owner for known in database.read_now(people.everybody)} == {"8": False, "7": True}
+
+
+def test_the_code_of_the_first_screen_is_good_beside_that_of_setup(database: Database):
+    shown = database.write_now(people.owner_code, "telegram", START)
+    database.write_now(people.owner_code, "telegram", START + 1)
+    assert database.write_now(people.redeem_owner_code, "telegram", shown, "7", "Ann", START + 2)
 
 
 def test_who_is_let_in_waits_no_more(database: Database):
