@@ -220,6 +220,8 @@ def _smallest(schema: JSON) -> Any:
 def _observations(folded: str) -> list[JSON]:
     found: list[JSON] = []
     for number, line in _NUMBERED_LINE.findall(folded):
+        if "remember" in line.casefold():  # the tool has noted it already
+            continue
         if match := _TELLING.search(line):
             sentence = match.group().rpartition(": ")[2].strip()
             kind = "decision" if "decided" in sentence else "preference" if "prefer" in sentence else "fact"

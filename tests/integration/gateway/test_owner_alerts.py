@@ -66,6 +66,8 @@ def test_calls_are_counted_over_ten_minutes_and_tokens_over_thirty():
     calls.add(NOW, failed=False, tokens=1_000)
     assert calls.counts(NOW) == (2, 1)
     assert calls.tokens(NOW) == 1_110
+    calls.clear()
+    assert (calls.counts(NOW), calls.tokens(NOW)) == ((0, 0), 0)
 
 
 def test_the_metrics_count_the_calls():
