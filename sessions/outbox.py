@@ -1,5 +1,7 @@
-"""The outbox: what has to be sent, and its state. `send` never retries: this table owns order, retries, pauses,
-and undelivered messages."""
+"""The outbox table: messages that have to be sent, their order, state and number of tries, and undelivered messages. Adapters never retry.
+
+When a doubtful message is sent again, `gateway/chats/reachability.py` decides.
+"""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,8 @@
-"""Decides when a session is reset: pure functions over the time of the last user message, which is the only clock."""
+"""Decides when a session is reset (ResetPolicy, `due`): pure functions of the policy and the time of the last user message.
+
+`sessions/resets.py` carries a reset out, `gateway/scheduler/resets.py` looks every few seconds for sessions that are due, and
+`gateway/runs/reset_policies.py` finds the policy of a session key.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

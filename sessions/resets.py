@@ -1,4 +1,6 @@
-"""Resets sessions: finds those that are due by the time of their last user message, and ends them after their farewell."""
+"""Carries resets out: the transactions that start the farewell of a session and end it. `sessions/policy.py` decides when a session is due,
+`gateway/scheduler/resets.py` ticks.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,10 +124,8 @@ def _end(conn: Connection, wanted: Sequence[DueSession], now: int) -> None:
 
 
 def before_message(conn: Connection, session_key: str, opening: Opening, came_at: int, now: int) -> int:
-    """Ends the key's session if it was due when this message came, which is then the first of the next one. Returns for how many
-    milliseconds the message has to wait for the farewell. The key must have no active run.
-
-    Returns for how many milliseconds the message has to wait, for the farewell. The key must have no active run.
+    """Ends the key's session when it was due as this message came, so that the message begins a new session. Returns for how many
+    milliseconds the message has to wait for the farewell; 0: not at all. The key must have no active run.
     """
     session = store.active(conn, session_key) if opening.reset is not None else None
     if session is None or opening.reset is None or session.last_user_at is None:

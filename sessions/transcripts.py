@@ -1,5 +1,6 @@
-"""Mirrors of the database beside it: one JSON line for each message in `<session id>.jsonl`, and the index of
-active sessions."""
+"""Writes the transcripts: one JSONL file for each session, `<session id>.jsonl`, with a line for each message; and `sessions.json`, the
+index of active sessions. The files are copies; the database decides.
+"""
 
 import json
 import os
@@ -35,7 +36,7 @@ _NOT_IN_INDEX = (Source.CLI, Source.API, Source.THREAD, Source.JOB)
 
 
 def as_line(message: Message) -> dict[str, Any]:
-    """The parts of a message that mean something outside; empty ones are left out."""
+    """Returns the fields of a message that are written; fields without a value are left out, except `content`."""
     line = {
         "id": message.id,
         "role": message.role,
@@ -58,7 +59,8 @@ def transcript_path(home: Path, session_id: str) -> Path:
 
 
 class Transcripts:
-    """Writes the mirrors. It notes every commit and writes when `flush` is called. `flush` and `repair` block; call them in a thread."""
+    """Writes the files. It notes what every commit has changed and writes it when `flush` is called. `flush`, `repair`, `catch_up` and `close`
+    block; call them in a thread."""
 
     def __init__(self, home: Path, database: Database) -> None:
         self._home = home
@@ -93,7 +95,7 @@ class Transcripts:
         return bool(self._dirty or self._rewritten or self._gone or self._index_due)
 
     def flush(self) -> None:
-        """Brings the files up to the database. What fails (a full disk) stays due."""
+        """Writes all that has changed since the last call. When that fails (a full disk), raises the error and keeps the changes for the next call."""
         with self._lock:
             dirty, rewritten, gone, index = self._dirty, self._rewritten, self._gone, self._index_due
             self._dirty, self._rewritten, self._gone, self._index_due = set(), set(), set(), False

@@ -1,4 +1,6 @@
-"""WhatsApp through Meta's Cloud API, over plain HTTP. Meta calls us; `run` only looks whether we still may call it."""
+"""WhatsApp through Meta's Cloud API, over plain HTTP. `receive` checks the signature of each webhook and takes its events; `run` only checks
+from time to time that the access token still works.
+"""
 
 import asyncio
 import hashlib
@@ -135,6 +137,7 @@ class WhatsApp(
         return WebhookReply(text=query.get("hub.challenge", ""))
 
     async def receive(self, headers: Mapping[str, str], body: bytes, deliver: Deliver) -> WebhookReply | None:
+        """Delivers the events of a webhook. Returns None when the signature is wrong or no app secret is configured."""
         given = next((value for name, value in headers.items() if name.lower() == SIGNATURE), "")
         secret = self._config.app_secret.get_secret_value().encode()
         right = "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()

@@ -1,4 +1,7 @@
-"""Makes valid request messages of journal rows, whatever was cut out of them. Pure."""
+"""Converts journal rows into the messages of a model request that endpoints accept, also when rows in between were left out; no I/O.
+
+The JSONL files of sessions are written in `sessions/transcripts.py`.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -18,7 +21,8 @@ _AT = "at"  # when a user message was said; taken off again by `timed`
 def as_turns(
     messages: Sequence[Message], clip: Callable[[Message], str], parts: Callable[[Message], Sequence[JSON]]
 ) -> list[JSON]:
-    """Each message with its text as `clip` gives it and, for those of users, the pictures and files that `parts` gives."""
+    """Returns a request message for each row, with the text that `clip` returns; messages of users also with the pictures and files that
+    `parts` returns."""
     turns: list[JSON] = []
     for message in messages:
         text = clip(message)
@@ -40,17 +44,17 @@ def as_turns(
 
 
 def valid(turns: Sequence[JSON]) -> list[JSON]:
-    """Every call with its result, alternating roles, and a user's message first."""
+    """Returns the messages as endpoints accept them: every call with its result, alternating roles, and a user's message first."""
     return _from_a_user(well_formed(turns))
 
 
 def well_formed(turns: Sequence[JSON], missing: str = MISSING) -> list[JSON]:
-    """Every call with its result (`missing` where there is none), and alternating roles."""
+    """Returns the messages with a result for every call (`missing` where there is none) and alternating roles."""
     return _alternate(_complete(turns, missing))
 
 
 def with_time(turns: Sequence[JSON], moment: int, timezone: str) -> list[JSON]:
-    """The last user message begins with a line that says what time it is."""
+    """Returns the messages, the last user message with a line in front that says what time it is."""
     start, last = f"{time_line(moment, ZoneInfo(timezone))}\n\n", last_of_user(turns)
     return [
         {**turn, "content": with_start(turn["content"], start)} if i == last else turn for i, turn in enumerate(turns)
@@ -58,8 +62,8 @@ def with_time(turns: Sequence[JSON], moment: int, timezone: str) -> list[JSON]:
 
 
 def timed(turns: Sequence[JSON], timezone: str, note: str = "") -> list[JSON]:
-    """Every user message begins with a line that says when it was said, the same in every later request; the last one also with
-    `note`."""
+    """Returns the messages, every user message with a line in front that says when it was written, and the last one also with `note`. The
+    line of a message is the same in every request, so that endpoints can cache it."""
     zone, last = ZoneInfo(timezone), last_of_user(turns)
     return [_timed(turn, zone, note if i == last else "") for i, turn in enumerate(turns)]
 
@@ -83,7 +87,7 @@ def _timed(turn: JSON, zone: ZoneInfo, note: str) -> JSON:
 
 
 def with_start(content: Any, start: str) -> Any:
-    """The content of a message, as text or as parts, after these words."""
+    """Returns the content of a message, text or parts, with `start` in front."""
     if isinstance(content, str):
         return start + content
     first, *rest = content
@@ -93,7 +97,8 @@ def with_start(content: Any, start: str) -> Any:
 
 
 def _complete(turns: Sequence[JSON], note: str) -> list[JSON]:
-    """Each call directly followed by its result, and no result without its call: anything else bricks a session."""
+    """Puts the result of each call directly after it and drops results without a call. Endpoints refuse a request where this is not so, and
+    every later one of the session with it."""
     complete: list[JSON] = []
     for i, turn in enumerate(turns):
         if turn["role"] == "tool":
@@ -107,7 +112,7 @@ def _complete(turns: Sequence[JSON], note: str) -> list[JSON]:
 
 
 def _results_after(turns: Sequence[JSON], call: int) -> dict[str, JSON]:
-    """Up to the next calls only: some models begin to count their ids anew with every answer."""
+    """Returns the results between these calls and the next ones, by id. Not later ones: some models use the same ids in every answer."""
     results: dict[str, JSON] = {}
     for turn in turns[call + 1 :]:
         if turn.get("tool_calls"):

@@ -1,4 +1,4 @@
-"""Saves files from outside in the inbox of a workspace: under safe names, never over another file."""
+"""Saves files from outside in the inbox/ folder of a workspace, not the inbox table: under safe names, and never over another file."""
 
 import os
 import re

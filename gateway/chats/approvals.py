@@ -1,4 +1,6 @@
-"""Decides whether a message or a tap answers the question that a conversation waits with."""
+"""Answers to waiting questions of runs, by button or in words: decides whether a message answers the question, records the choice of a
+button, and tells people whose message has to wait for the answer. Questions are approvals of a tool call and questions of the agent.
+"""
 
 from dataclasses import dataclass
 

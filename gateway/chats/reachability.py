@@ -1,4 +1,8 @@
-"""Probes a chat before a doubtful message is sent again: a harmless call to it must succeed first."""
+"""Decides when a doubtful message is sent again. A message is doubtful when its send was cut off, so it may have arrived.
+
+Before it is sent again, a harmless call to the chat (a probe) must succeed; not where the platform has no such call, or still recognises a
+repeated message itself. After how many tries and how long it is given up, `sessions/outbox.py` says.
+"""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Describes and prints what is wrong with a configuration, where, and what to write instead."""
+"""Describes and prints problems of a configuration: where each is, what to write instead, and for a misspelt key the nearest known key."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -109,6 +109,7 @@ def counted(number: int, what: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Returns the known word that is most like this one; None: none is like it."""
     by_folded = {name.casefold(): name for name in known}
     found = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[found[0]] if found else None

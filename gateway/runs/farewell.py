@@ -1,4 +1,6 @@
-"""Configures the farewell run of a session: its prompt, its tools, its limits."""
+"""Farewell run: a hidden last run before a reset in which the agent saves what matters; this file sets its
+prompt, its tools and its limits. Its transactions are in `sessions/runs/farewells.py`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""Finds the reset policy of a session key, as configured now."""
+"""Finds the reset policy of a session key in the configuration. Whether a session with this policy is due, `sessions/policy.py` decides;
+`gateway/scheduler/resets.py` ticks and `sessions/resets.py` carries out.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache

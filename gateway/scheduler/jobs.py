@@ -1,4 +1,6 @@
-"""Fires the jobs whose time has come: each slot becomes an inbox row, and nothing is worked on here."""
+"""The tick of jobs: every second it reads the jobs that are due, decides for each whether its slot runs, is made up or missed, and fires it
+in the transaction of `sessions/jobs/firing.py`.
+"""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -31,7 +33,7 @@ ON_TIME_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _JobPlan:
-    """What is decided about a job before the transaction."""
+    """What is decided about a due job before the transaction. `following`: its next slot; None: there is none."""
 
     job: Job
     slot: int
@@ -41,7 +43,7 @@ class _JobPlan:
 
 
 class Jobs:
-    """Fires due jobs. `tick` may be called by any number of processes at once: for each slot the first row counts."""
+    """Fires due jobs. Several processes may call `tick` at the same time: each slot is fired once, by the first that inserts its row."""
 
     def __init__(
         self,

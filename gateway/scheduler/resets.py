@@ -1,4 +1,6 @@
-"""Finds the sessions whose reset is due, and has them say farewell and end."""
+"""The tick of resets: every few seconds it reads the sessions that have become due and resets them. `sessions/policy.py` decides which are
+due, `sessions/resets.py` carries the reset out.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
-"""Words of the index of observations on SQLite are made one with their namespace: to look one up costs as much as it has holders there,
-however much is known there and elsewhere, and nothing of another namespace can be found."""
+"""Puts the namespace in front of each word in the SQLite index of notes, so that "tea" of one namespace and "tea" of another are two words.
+
+A search for a word then reads only the notes of its namespace that contain it, and cannot find notes of another one.
+"""
 
 from enum import StrEnum
 
@@ -7,18 +9,19 @@ _NO_VOWELS = str.maketrans("ae", "xz")
 
 
 class Mark(StrEnum):
-    """Where the word stands. No vowels, nor in the namespace: the stemmer counts them."""
+    """What the word is from: a note, or a question that the note answers. The marks and the namespace contain no vowels, because the stemmer of
+    SQLite counts vowels."""
 
     NOTE = "n"
     ASKED = "q"
 
 
 def start_of(ns: str, mark: Mark) -> str:
-    """What such a word begins with. `ns`: see `namespace_token`; empty for a search over all namespaces."""
+    """Returns what the words of this namespace begin with. `ns`: see `namespace_token`; empty for a search over all namespaces."""
     return ns.translate(_NO_VOWELS) + mark
 
 
 def scoped(ns: str, mark: Mark, said: str) -> str:
-    """These words, of which each is followed by one space and another, as words of the namespace."""
+    """Returns the text with the namespace in front of each word. Its words must be separated by single spaces."""
     start = start_of(ns, mark)
     return f"{start}{said.replace(' ', f' {start}')}" if said else ""

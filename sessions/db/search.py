@@ -1,8 +1,8 @@
-"""Full-text search over every message, inside one namespace or over all.
+"""Full-text search over the messages of one namespace or of all, and the index that it needs.
 
-The index trails the journal, so that a message's neighbours are known when it is indexed; a search first indexes what is missing.
-Within a session messages are indexed in order, and the last one again as soon as it has a successor. So what was indexed for a row
-always follows from the rows and `indexed_to`, which is what deleting from an index without content needs.
+Messages are indexed some time after they were written, each with words of the messages before and after it. A session's messages are
+indexed in order, and the last one again when it gets a successor. So the indexed words of a message can be computed from the rows and
+`indexed_to` at any time. That is necessary to delete an entry: the index of SQLite does not store what was indexed.
 """
 
 from collections.abc import Container, Sequence
@@ -56,7 +56,8 @@ SAID = and_(
         and_(messages.c.role == Role.TOOL, messages.c.sender.is_not(None)),
     ),
 )
-"""What somebody said. Results of tools are not: earlier searches would come back as hits. A person's answer to a question stands in one."""
+"""Messages of people and of the agent. Results of tools are left out, or earlier searches would come back as hits; except those that hold
+a person's answer to a question (they have a sender)."""
 _INDEXABLE = select(messages.c.id, messages.c.content, messages.c.sender).where(
     messages.c.session_id == param("session"), SAID
 )
@@ -77,7 +78,7 @@ _REACHED = update(sessions).where(sessions.c.id == param("session")).values(inde
 
 
 def index_some(conn: Connection, limit: int = 300) -> bool:
-    """Index about `limit` messages, fewer when they are long. True when there is more. One short transaction, to be repeated."""
+    """Indexes about `limit` messages, fewer when they are long. Returns True when there are more: then call it again, in a new transaction."""
     left = limit
     for row in conn.execute(_BEHIND, {"limit": limit}).all():
         left -= _index_session(conn, _Behind(*row), left)
@@ -108,7 +109,7 @@ def _index_session(conn: Connection, behind: _Behind, limit: int) -> int:
 
 
 def _fresh(conn: Connection, behind: _Behind, limit: int) -> tuple[list[_Said], int]:
-    """The next rows, and what they cost: one each, more for long ones."""
+    """Returns the next rows to index, and their cost: one for each, more for a long one."""
     values = {"session": behind.id, "above": behind.indexed_to, "up_to": behind.settled_to, "limit": limit}
     fresh: list[_Said] = []
     cost = 0
@@ -122,7 +123,8 @@ def _fresh(conn: Connection, behind: _Behind, limit: int) -> tuple[list[_Said], 
 
 
 def _entries(rows: Sequence[_Said], ns: str) -> list[Entry]:
-    """`rows` are neighbours, each with all that stand before it (at least two where there are)."""
+    """Returns the index entries of these rows, which follow each other in one session. An entry is right only when the two rows before its
+    own, where the session has them, are among `rows`."""
     texts = [spaced(row.content[:_CLIP]) for row in rows]
     own = [content_words(text) for text in texts]
     near = [words if len(words) <= _NEIGHBOUR else dict.fromkeys(islice(words, _NEIGHBOUR)) for words in own]

@@ -1,4 +1,6 @@
-"""Fires a job: one slot becomes one inbox row. Unique rows decide, never a timer: of several processes that fire one slot, one does."""
+"""The transaction that fires a job: one slot becomes one inbox row. Unique rows decide: when several processes fire the same slot, one of
+them succeeds. The tick that calls it is `gateway/scheduler/jobs.py`.
+"""
 
 from dataclasses import dataclass
 from typing import Any

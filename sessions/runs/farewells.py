@@ -1,5 +1,7 @@
-"""Farewells: the turn in which the agent saves what matters of a session that ends. It is a run beside the key's own one: it folds nothing in,
-holds nobody up, and is given once for what was said since the last."""
+"""Farewell run: a hidden last run before a reset in which the agent saves what matters; this file has its transactions.
+
+It may run beside another run of the session key, takes in no messages, and is started only when a person has written since the last one.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Any

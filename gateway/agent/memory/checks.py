@@ -1,7 +1,7 @@
-"""Checks what a model claims to have found in messages against these messages. Pure.
+"""Checks the notes that a fold proposes against the messages: every number and name in a note must be in the messages that it names.
 
-Nothing that no message says becomes a note: where the model's sentence has a number or a name that is in none, the note becomes the
-message's own sentence.
+Where one is not, the note is replaced by the sentence of the messages that is most like it. Notes without a message, questions without an
+answer, and secrets are removed. No I/O.
 """
 
 import re
@@ -19,7 +19,7 @@ LONGEST_SENTENCE = 500
 QUESTIONS, LONGEST_QUESTION = 3, 100
 LONGEST_CAUSE = 300
 _FAR = 31
-"""So many days from its message an event may be dated without its date being in the message: "last Friday", "in two weeks"."""
+"""An event may be dated up to this many days from its message though the message does not name the date: "last Friday", "in two weeks"."""
 
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 _EXACT = re.compile(r"https?://\S+|\d[\d.,:/_-]*\d|\d")
@@ -52,7 +52,7 @@ _SPEAKER_WORDS = frozenset(
 def checked(
     notes: Sequence[FoldedNote], messages: Sequence[Message], candidates: Sequence[Observation]
 ) -> list[NewObservation]:
-    """Those that hold, as they may be kept."""
+    """Returns the notes that pass the checks, corrected where necessary. `candidates`: the notes that may be replaced."""
     by_id = {message.id: message for message in messages}
     numbers = {candidate.id for candidate in candidates}
     found = (_checked(note, by_id, numbers) for note in notes)
@@ -86,7 +86,7 @@ def _checked(note: FoldedNote, by_id: dict[int, Message], candidates: set[int]) 
 
 
 def _sources(note: FoldedNote, by_id: dict[int, Message]) -> list[Message]:
-    """The messages that it names and that were folded; else the one that shares most words with it."""
+    """Returns the folded messages that the note names. When it names none: the one that shares most words with it, if they are enough."""
     named = [by_id[number] for number in dict.fromkeys(note.src) if number in by_id]
     if named:
         return named
@@ -97,12 +97,12 @@ def _sources(note: FoldedNote, by_id: dict[int, Message]) -> list[Message]:
 
 
 def _as_shown(message: Message) -> str:
-    """With its date and its speaker, as the model saw it."""
+    """Returns the message with date and speaker, as the model saw it."""
     return f"{iso(message.created_at)[:10]} {speaker(message)}: {message.content or ''}"
 
 
 def _sentence(text: str, sources: Sequence[Message]) -> str:
-    """The sentence of the messages that shares most words with the text; what people said before what the assistant said."""
+    """Returns the sentence of the messages that shares most words with the text; of equal ones one of a person, not of the assistant."""
     wanted = stems(text)
     order = sorted(sources, key=lambda message: message.role is Role.ASSISTANT)
     sentences = [sentence for message in order for sentence in sentences_of(message.content or "")]
@@ -110,12 +110,12 @@ def _sentence(text: str, sources: Sequence[Message]) -> str:
 
 
 def sentences_of(text: str) -> list[str]:
-    """Its sentences, each without line breaks."""
+    """Returns the sentences of the text, each without line breaks."""
     return [one for found in _SENTENCE.split(text) if (one := " ".join(found.split()))]
 
 
 def _nobody_answered(question: str, sources: Sequence[Message]) -> bool:
-    """Whether no other sentence of the sources comes after the question."""
+    """Returns whether no other sentence of the sources comes after the question."""
     asked = next((i for i, m in enumerate(sources) if question in " ".join((m.content or "").split())), None)
     if asked is None:
         return True
@@ -124,7 +124,7 @@ def _nobody_answered(question: str, sources: Sequence[Message]) -> bool:
 
 
 def _is_in(said: str, text: str, *, first_word: bool) -> bool:
-    """Whether every number, date, address and name in the text was said."""
+    """Returns whether every number, date, address and name in the text is in the messages (`said`)."""
     heard, words = said.casefold(), {word.casefold() for word in _NAME.findall(said)}
     exact = (found.group().rstrip(".,:;/-)") for found in _EXACT.finditer(text))
     if not all(_holds(heard, value.casefold()) for value in exact):
@@ -133,12 +133,13 @@ def _is_in(said: str, text: str, *, first_word: bool) -> bool:
 
 
 def _holds(heard: str, value: str) -> bool:
-    """As a whole: 15 is not in 150, and 3.1 not in 3.11."""
+    """Returns whether the messages contain this value as a whole: 15 is not in 150, and 3.1 not in 3.11."""
     return re.search(rf"(?<![\w.]){re.escape(value)}(?!\w|[.,]\d)", heard) is not None
 
 
 def _names(text: str, *, first_word: bool) -> Iterable[str]:
-    """Its capitalised words. The first one of a sentence is a name unless it looks like the verb or the subject of one."""
+    """Yields the capitalised words of the text. The first word of a sentence counts as a name only when `first_word` is set and it does not
+    look like a verb or a stop word."""
     begins = {match.start(1) for match in re.finditer(r"(?:^|[.!?:]\s+)[\"“']?(\w)", text)}
     for match in _NAME.finditer(text):
         word = match.group()
@@ -162,7 +163,7 @@ def _was_said(name: str, words: set[str]) -> bool:
 
 
 def _happened(said: str | None, sources: Sequence[Message], heard: str) -> str | None:
-    """The date, if it is one, and near its messages or named in them."""
+    """Returns the date when it is valid and is close to the date of a source or named in one; else None."""
     match = re.fullmatch(r"(\d{4})-(\d{2})(?:-(\d{2}))?", (said or "").strip())
     if match is None:
         return None
@@ -183,5 +184,5 @@ def _questions(asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def without_secrets(text: str) -> str:
-    """What is kept for years holds no keys and passwords."""
+    """Returns the text with keys and passwords replaced by `****`."""
     return _PASSWORD.sub(r"\g<what>****", redact(text))

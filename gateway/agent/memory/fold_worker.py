@@ -1,5 +1,8 @@
-"""Folds what was said, behind the conversations and never in their way: when much is unfolded, after a silence, and when a session has
-ended. At most one fold at a time works on a namespace, whatever processes there are."""
+"""Runs folds in the background. A fold is a background model call that turns messages into notes and a new digest.
+
+A session is folded when it has many unfolded messages, when nobody has written for some minutes, and when it has ended. At most one fold
+at a time works on a namespace, also with several processes.
+"""
 
 import asyncio
 import contextlib
@@ -27,22 +30,22 @@ from sessions.topics import Topic, Touch, ids_of
 log = get_logger(__name__)
 
 TRIGGER_TOKENS = 4_000
-"""When more than that is unfolded, the oldest is folded, down to half of it."""
+"""When a session has more unfolded tokens than this, its oldest messages are folded until half of it is left."""
 TRIGGER_COUNT = 120
-"""The same for the number of messages: a prompt shows a few more."""
+"""The same for the number of messages; `gateway/runs/history.py` reads a few more than this for a request."""
 IDLE_MS, IDLE_TOKENS = 10 * 60_000, 500
-"""After such a silence all is folded, if it is more than a little."""
+"""After this time without a message everything is folded, when it is more than IDLE_TOKENS."""
 GROUP_SECONDS = 1.0
-"""So long after a word, so that many words share one look."""
+"""How long the worker waits after a message, so that several messages share one read of the database."""
 SCAN_SECONDS, FIRST_SCAN_SECONDS = 600.0, 20.0
-"""How often everything is looked at: other processes say things too."""
+"""How often all sessions are read: other processes write messages too."""
 LEASE_MS = 15 * 60_000
 AT_ONCE = 2
 ATTEMPTS = 3
 SHRINKS = 3
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 60_000, 30 * 60_000
 _FIXED_TOKENS = 2_000
-"""Of a request beside its messages: instructions, digest and candidates."""
+"""Tokens of a request without its messages: instructions, digest and candidates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,7 @@ class FoldSettings:
 
 
 Observe = Callable[[str, float, int, int], None]
-"""Hears of every fold: done, nothing, repeated, failed or unreachable; seconds, and tokens in and out."""
+"""Is called after every fold with its outcome (done, nothing, repeated, failed, unreachable), seconds, input tokens and output tokens."""
 
 
 def _ignore(_outcome: str, _seconds: float, _read: int, _written: int) -> None:
@@ -67,14 +70,15 @@ async def _always() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """What an answer of the model came to. `digest` None: the old one stays."""
+    """The notes and the digest of an answer. `digest` None: the old one stays."""
 
     notes: Sequence[FoldedNote]
     digest: str | None
 
 
 class FoldWorker:
-    """`run` can be cancelled: what was not committed is done again. `may_spend`: whether the budget of the day allows a call."""
+    """Folds sessions that are due. `run` may be cancelled at any time: a fold that was not committed is repeated later. `may_spend`: returns
+    whether the budget of the day allows a call."""
 
     def __init__(
         self,
@@ -106,7 +110,7 @@ class FoldWorker:
         self._rests_until, self._pause = 0, FIRST_PAUSE_MS
 
     async def run(self) -> None:
-        """Fold whatever is due, until cancelled."""
+        """Folds sessions that are due, until cancelled."""
         unlisten = self._database.listen(self._hear)
         try:
             async with asyncio.TaskGroup() as group:
@@ -149,7 +153,7 @@ class FoldWorker:
             await asyncio.sleep(SCAN_SECONDS)
 
     async def _look(self) -> list[tuple[Unfolded, int]]:
-        """What is to be folded now, with how many tokens of it are to stay."""
+        """Returns the sessions that are due, each with the number of its newest tokens that stay unfolded."""
         now = self._clock()
         asked = [session_id for session_id, at in self._watched.items() if at <= now]
         for session_id in asked:
@@ -174,7 +178,7 @@ class FoldWorker:
         return due
 
     def _keep(self, each: Unfolded, now: int) -> int | None:
-        """How much of it stays unfolded; None: nothing is to be done yet."""
+        """Returns how many of its newest tokens stay unfolded; None: it is not due."""
         if each.ended:
             return 0
         if each.tokens > self._trigger():
@@ -184,7 +188,7 @@ class FoldWorker:
         return 0 if now >= each.last_at + IDLE_MS and _is_worth_it(each) else None
 
     def _trigger(self) -> int:
-        """Less in small windows, whose recent turns are fewer."""
+        """Returns TRIGGER_TOKENS, or less when the window is small: a request shows fewer recent messages there."""
         return min(TRIGGER_TOKENS, max(1_000, self._window(None).size // 8))
 
     # --- one fold ---
@@ -203,7 +207,8 @@ class FoldWorker:
             self._wake.set()
 
     async def fold(self, session_id: str, *, keep: int = 0) -> int | None:
-        """Folds the oldest part of this session, leaving the newest `keep` tokens. Returns when to look at it again; None: it is done."""
+        """Folds the oldest messages of this session but the newest `keep` tokens. Returns when to look at the session again; None: only after
+        a new message."""
         try:
             ns = (await self._database.read(store.get, session_id)).ns
         except StateError:
@@ -248,7 +253,8 @@ class FoldWorker:
         return max(300, min(MOST_TOKENS, window.room - _FIXED_TOKENS))
 
     async def _ask(self, material: FoldMaterial, most: int) -> tuple[_Read | None, tuple[int, int]]:
-        """What the model has found, and tokens in and out. A bad answer is asked for once more; then what is complete of it counts."""
+        """Asks the model. After an answer that cannot be parsed it asks once more, then takes the complete notes of either answer. Returns None
+        when there are none; and the input and output tokens."""
         error = last = ""
         texts: list[str] = []
         read = written = 0
@@ -272,7 +278,7 @@ class FoldWorker:
         return None, (read, written)
 
     def _count(self, conn: Connection, session_id: str, answer: Answer) -> None:
-        """In the session's usage and in that of the day."""
+        """Adds the cost of the answer to the session and to the day."""
         usage = answer.usage
         store.count_used(
             conn, session_id, store.AnswerCost(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
@@ -298,7 +304,8 @@ class FoldWorker:
         return whole_sentences(digest, DIGEST_TOKENS, self._tokens.text) or self._tokens.clip(digest, DIGEST_TOKENS)
 
     async def _not_now(self, ns: str, material: FoldMaterial, error: ModelError) -> int:
-        """The model is away, or does not take this conversation, which counts against it."""
+        """Handles an error of the model. When the model refuses these messages, the failure is counted; else folds of all namespaces rest.
+        Returns when to try again."""
         its_fault = isinstance(error, ModelRefused) and error.about_transcript
         if its_fault:
             return await self._failed(ns, material, self._clock(), (0, 0))
@@ -310,7 +317,7 @@ class FoldWorker:
         return until
 
     async def _failed(self, ns: str, material: FoldMaterial, began: int, usage: tuple[int, int]) -> int:
-        """After some attempts it goes on without these messages, with one line that says so."""
+        """Counts a failure. After ATTEMPTS of them the messages are marked as folded, with one note that says so. Returns when to look again."""
         now = self._clock()
         self._observe("failed", (now - began) / 1000, *usage)
         until = now + FIRST_PAUSE_MS * 2 ** min(material.fails, 4)
@@ -322,12 +329,12 @@ class FoldWorker:
 
 
 def gap_line(material: FoldMaterial) -> str:
-    """Where to find what could not be summarised."""
+    """Returns the note that stands for messages that could not be folded."""
     first, last = (iso(material.messages[at].created_at)[:10] for at in (0, -1))
     when = first if first == last else f"{first} to {last}"
     return f"{len(material.messages)} messages of {when} are not summarised; session_search finds them"
 
 
 def _is_worth_it(each: Unfolded) -> bool:
-    """A short exchange stays as it is, except in the terminal, where every conversation is new and none is reset."""
+    """Returns whether a silent session is folded: not when it is short, except in the terminal, where sessions are never reset."""
     return each.tokens > IDLE_TOKENS or each.source == Source.CLI
