@@ -1,11 +1,12 @@
-"""What the search index holds of one message."""
+"""The entry of one message in the search index."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """`ns` is an opaque token of the namespace. `words` and `ctx`: its own content words and its neighbours', each once."""
+    """`ns`: see `query.namespace_token`. `words`: the content words of the message, each once. `ctx`: those of the messages around it: two before
+    and one after."""
 
     message_id: int
     ns: str

@@ -1,7 +1,7 @@
-"""The query language: what a person typed, as a small tree that each database turns into its own words.
+"""Parses search queries into a small tree, which `search_sqlite.py` and `search_postgres.py` translate for their database.
 
 Plain words mean: any of them, without the stop words. A query that uses phrases, AND, OR, NOT, parentheses or `prefix*` is taken
-at its word. Nothing that can be typed is an error; a query without a single letter or digit has no terms.
+literally. No text is an error; a query without a letter or digit has no terms.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _STOP = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Words that stand one after the other. `prefix`: the last one may go on."""
+    """Words that must follow each other. `prefix`: the last one is only the beginning of a word."""
 
     words: tuple[str, ...]
     prefix: bool = False
@@ -57,23 +57,23 @@ Node = Term | Both | Either | Without
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """`literal`: written in the language of phrases and operators, so neighbours' words must not count."""
+    """`literal`: written with phrases or operators, so only a message's own words count, not those of messages around it."""
 
     node: Node
     literal: bool
 
     def terms(self) -> list[Term]:
-        """Those that a hit may contain, which leaves out what NOT excludes."""
+        """Returns the terms that a hit may contain; terms under NOT are left out."""
         return list(_positive(self.node))
 
 
 def namespace_token(ns: str) -> str:
-    """The namespace as one opaque word of the index."""
+    """Returns the word that stands for this namespace in the index, a hash."""
     return "n" + hashlib.blake2b(ns.encode(), digest_size=8).hexdigest()
 
 
 def spaced(text: str) -> str:
-    """Scripts that are written without spaces become one character per word."""
+    """Returns the text with spaces around each character of scripts that are written without spaces, so that each is a word."""
     return text if text.isascii() else _SCRIPTS_WITHOUT_SPACES.sub(r" \1 ", text)
 
 
@@ -88,12 +88,12 @@ def _split(spaced_text: str) -> list[str]:
 
 
 def content_words(spaced_text: str) -> dict[str, None]:
-    """Each once, in order, without stop words."""
+    """Returns the words without stop words, each once and in order, as keys."""
     return dict.fromkeys(filterfalse(_STOP.__contains__, _split(spaced_text)))
 
 
 def parse(text: str) -> Query | None:
-    """None when there is nothing in it that could be searched."""
+    """Returns the query; None when the text contains no letter or digit."""
     tokens = list(_tokens(text))
     if any(kind != "word" for kind, _ in tokens):
         node = _Literal(tokens).parse()
@@ -112,7 +112,8 @@ def _plain(text: str) -> Query | None:
 
 
 def any_of_its_words(text: str, most: int) -> Query | None:
-    """A query for any content word of what somebody wrote, whatever signs are in it: of a long text, for those of its start and its end."""
+    """Returns a query for any content word of a message; operators in it are not read. Of more than `most` words, uses the first and the last
+    ones. Returns None when there are none."""
     found = list(content_words(spaced(text)))
     if len(found) > most:
         found = [*found[: most // 2], *found[-(most - most // 2) :]]
@@ -123,7 +124,7 @@ def any_of_its_words(text: str, most: int) -> Query | None:
 
 
 def stems(text: str) -> set[str]:
-    """The content words without their commonest English endings, to compare two texts. Coarser than the index, and without it."""
+    """Returns the content words without the most common English endings, to compare two texts. The index uses a better stemmer of its own."""
     return {_stem(word) for word in content_words(spaced(text))}
 
 
@@ -164,14 +165,14 @@ def _tokens(text: str) -> Iterator[tuple[str, Term | str]]:
 
 
 class _Literal:
-    """Recursive descent: NOT binds tighter than AND (or nothing between two words), and that tighter than OR."""
+    """Recursive descent parser. NOT binds tighter than AND, and AND tighter than OR; two words without an operator between them mean AND."""
 
     def __init__(self, tokens: list[tuple[str, Term | str]]) -> None:
         self._tokens = tokens
         self._at = 0
 
     def parse(self) -> Node | None:
-        """None when the operators make no sense; then the words are taken as plain ones."""
+        """Returns None when the operators are misplaced; then the words are read as plain ones."""
         node = self._either()
         return node if self._at == len(self._tokens) else None
 

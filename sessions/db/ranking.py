@@ -1,7 +1,7 @@
-"""Which messages hold the words of a query, best first: the same on both databases, for the command line, recall and the agent's tool.
+"""Ranks the messages that contain words of a query; the same on both databases, for the command line, recall and the agent's tool.
 
-Each word counts by its rarity: within the namespace that is searched, so that nothing is told of others. It counts most in what was
-said, less in what was said around it; the name of who said it counts double. Observations count for the messages that they are from.
+A rare word counts more. Rarity is counted within the searched namespace, so that the ranking reveals nothing of others. A word counts by
+where it is (`WEIGHTS`): in the message, its sender's name, the messages around it, or notes that were made from the message.
 """
 
 import math
@@ -14,22 +14,23 @@ from sessions.db.query import Term
 
 MOST = 100_000
 RANK_OFFSET = 60
-"""Of the merging of two rankings, as it is usual: larger numbers give less to the first places."""
+"""The constant of reciprocal rank fusion, with its usual value: the larger it is, the less the first places count."""
 TELLING, MOST_TERMS, MOST_IN_PASSING = 0.7, 8, 6
 HOLDERS = 500
-"""In a long past, words that more messages than these hold count only where there are few others: so a search takes no longer there."""
+"""In a namespace with many messages, a word that more messages than this contain counts only when the query has few others. So the time of
+a search is bounded."""
 HOLDERS_IN_PASSING, NEAR_IN_PASSING = 200, 60
-"""The same for a search that nobody has asked for; and for the neighbours of what holds them, of whom there are more."""
+"""The same for recall, which searches for every new message: for the messages with the word, and for the messages around them."""
 COUNTED = 5_000
-"""So many messages are counted where that is all that matters."""
+"""Recall counts the messages of a namespace only up to this number."""
 RARE = 1.5
-"""Only rarer words count for the neighbours of what holds them: others stand near nearly everything."""
+"""Only words of at least this rarity count for the messages around a message; more common words are near almost every message."""
 MANY = 200
-"""Among so many messages, a word that half of them hold says nothing: it counts only where there are few others."""
+"""From this many messages on, a word that about half of them contain counts only when the query has few others."""
 
 
 class Place(StrEnum):
-    """Where a word may stand."""
+    """Where a word may be: in the message, its sender's name, the messages around it, a note from it, or a question that such a note answers."""
 
     TEXT = "text"
     SENDER = "sender"
@@ -44,7 +45,7 @@ WEIGHTS = {Place.TEXT: 1.0, Place.SENDER: 1.8, Place.NEAR: 0.75, Place.NOTE: 0.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighed:
-    """What a word adds to the score of whatever holds it in this place."""
+    """What a word adds to the score of a message that contains it in this place."""
 
     place: Place
     term: Term
@@ -53,7 +54,7 @@ class Weighed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """`messages`: how many there are; `holders`: how many of them hold each word. `empty`: places that surely hold none of the words."""
+    """`messages`: number of messages; `holders`: for each word, how many of them contain it. `empty`: places that contain none of the words."""
 
     messages: int
     holders: Sequence[int]
@@ -61,25 +62,26 @@ class Counts:
 
 
 class Lookup(Protocol):
-    """How a database looks words up, within a namespace or everywhere."""
+    """What ranking needs of a database, for one namespace or all."""
 
     def count(self, terms: Sequence[Term], most: int | None) -> Counts:
-        """`most`: of each word no more holders are counted."""
+        """Counts messages. `most`: counting stops there for each word; None: counts all."""
         ...
 
     def best(self, wanted: Sequence[Weighed], limit: int) -> list[int]:
-        """Ids of messages by their scores, the newest first among equals. Of the notes from a message the best one counts."""
+        """Returns ids of messages by score, of equal ones the newest first. When a message has several notes, the best one counts."""
         ...
 
     def best_notes(self, terms: Sequence[Term], limit: int) -> list[int]:
-        """Ids of observations, those that hold most of the terms first, the newest first among equals."""
+        """Returns ids of notes: those with most of the terms first, of equal ones the newest first."""
         ...
 
 
 def ranked(
     index: Lookup, terms: Sequence[Term], limit: int | None, *, literal: bool = False, least: int = 2
 ) -> list[int]:
-    """Ids of messages. `literal`: only what was said counts. `least`: how many terms count however common they are."""
+    """Returns ids of messages, best first. `literal`: only a message's own words count. `least`: how many terms count even when they are
+    common; 0: recall, which has to be fast."""
     in_passing = least == 0 and not literal
     holders = HOLDERS_IN_PASSING if in_passing else HOLDERS
     counts = index.count(terms, holders + 1 if in_passing else None)  # a word that more hold does not count then
@@ -112,7 +114,7 @@ def _weighed(place: Place, term: Term, rarity: float) -> Weighed:
 
 
 def merged(first: Sequence[int], second: Sequence[int]) -> list[int]:
-    """Two rankings as one: each place counts by the reciprocal of its rank. Of equals, what the first has comes first."""
+    """Merges two rankings by reciprocal rank fusion. Of equal ones, those of the first ranking come first."""
     scores: dict[int, float] = {}
     for ranking in (first, second):
         for place, number in enumerate(ranking):

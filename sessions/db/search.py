@@ -143,7 +143,7 @@ def _entries(rows: Sequence[_Said], ns: str) -> list[Entry]:
 
 
 def forget(conn: Connection, session_id: str) -> None:
-    """Take every message of this session out of the index; it is indexed anew if it stays."""
+    """Removes every message of this session from the index. When the session stays, it is indexed again later."""
     query = select(sessions.c.ns, sessions.c.indexed_to).where(sessions.c.id == session_id)
     found = conn.execute(query.with_for_update()).first()
     if found is None or not found.indexed_to:
@@ -154,7 +154,7 @@ def forget(conn: Connection, session_id: str) -> None:
 
 
 def erase_step(conn: Connection) -> bool:
-    """Rewrite a part of the index, so that no deleted word stays in it. True when there is more to do."""
+    """Rewrites a part of the index, so that no deleted word stays in it. Returns True when there is more to do."""
     return _index(conn).erase_step(conn)
 
 
@@ -162,7 +162,7 @@ def erase_step(conn: Connection) -> bool:
 
 
 _PAGES = (40, 160, 800)
-"""So many of the best are looked at, one page after the other, until enough of them count."""
+"""Sizes of the pages in which hits are read, best first, until enough of them are in the scope."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,7 @@ class SearchScope:
     without: Container[int] = ()
 
     def takes(self, message: int, run_id: str | None, key: str, session_id: str) -> bool:
-        """Whether this message counts."""
+        """Returns whether this message is in the scope."""
         is_of_run = self.without_run is not None and run_id == self.without_run
         is_here = self.key in {None, key} and self.session in {None, session_id}
         return is_here and not is_of_run and message not in self.without
@@ -239,7 +239,7 @@ def best_messages(
     least: int = 2,
     also: Sequence[int] = (),
 ) -> list[Message]:
-    """The same without their sessions. With `least` 0 it takes no longer in a long past."""
+    """Returns the same hits without their sessions. With `least` 0 (recall) its time does not grow with the number of messages."""
     found = _index(conn).find(
         conn, query, scope.ns, source, limit + sum(_PAGES if least else _PAGES[:2]), cut_off, least
     )
@@ -260,7 +260,7 @@ def best_messages(
 
 
 def notes(conn: Connection, query: Query, ns: str, *, limit: int) -> list[int]:
-    """The numbers of the observations of this namespace that share words with the query, best first."""
+    """Returns the ids of the notes of this namespace that share words with the query, best first."""
     return _index(conn).find_notes(conn, query.terms(), ns, limit)
 
 
@@ -277,6 +277,6 @@ def _index(conn: Connection):  # noqa: ANN202  # one of two modules with the sam
 
 
 def unindexed(conn: Connection) -> int:
-    """How many messages the index trails behind; for metrics and benches."""
+    """Returns how many messages are not indexed yet; for metrics and benches."""
     behind = select(func.count()).select_from(messages.join(sessions, messages.c.session_id == sessions.c.id))
     return conn.scalar(behind.where(messages.c.id > sessions.c.indexed_to)) or 0

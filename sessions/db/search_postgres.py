@@ -22,7 +22,7 @@ def add(conn: Connection, entries: Sequence[Entry]) -> None:
 
 
 def _plain(entry: Entry) -> dict[str, object]:
-    """Words only: PostgreSQL's parser would take addresses, paths and numbers for words of their own kind."""
+    """Returns the column values of an entry with words alone: PostgreSQL's parser would treat addresses, paths and numbers in its own way."""
     text_of = {"sender": entry.sender, "text": entry.text, "ctx": entry.ctx}
     return {
         "message_id": entry.message_id,
@@ -82,7 +82,7 @@ def _allowed(conn: Connection, found: list[int], conditions: list[str], paramete
 
 
 def _newest(conn: Connection, conditions: list[str], parameters: dict[str, object]) -> list[int]:
-    """Only prefixes: there is nothing to rank by, so the newest come first."""
+    """Returns hits of a query of prefixes alone, newest first: prefixes are not ranked."""
     sql = f"SELECT m.id FROM {_FROM} WHERE {' AND '.join(conditions)} ORDER BY m.id DESC LIMIT :limit"  # noqa: S608  # our own words
     return list(conn.scalars(text(sql), parameters))
 
@@ -92,7 +92,7 @@ _Part = tuple[str, tuple[object, ...]]
 
 
 class _PostgresLookup:
-    """See `ranking.Lookup`."""
+    """Implements `ranking.Lookup`."""
 
     def __init__(self, conn: Connection, ns: str | None) -> None:
         self._conn = conn
@@ -100,7 +100,8 @@ class _PostgresLookup:
         self._of: tuple[object, ...] = () if ns is None else (ns,)
 
     def count(self, terms: Sequence[Term], most: int | None) -> Counts:
-        """Other places than the text are looked at as a whole first: each word there costs a plan of its own."""
+        """Counts as `ranking.Lookup` says. For places other than the text it first checks whether any of the words is there at all, because each
+        word costs a query plan."""
         everything = f"SELECT message_id FROM message_search WHERE true{self._wall}", self._of  # noqa: S608  # our own words
         counts = [_counted(*everything, None if most is None else COUNTED)]
         counts += [_counted(*self._holders(Place.TEXT, term), most) for term in terms]
@@ -140,7 +141,7 @@ class _PostgresLookup:
         return f"SELECT id, CAST(%s AS double precision) AS score FROM ({sql}) e", (each.score, *values)  # noqa: S608  # our own words
 
     def _holders(self, place: Place, *terms: Term) -> _Part:
-        """The ids of what holds one of these words there."""
+        """Returns SQL for the ids of the messages with one of these words in this place."""
         together = " & " if place is Place.NEAR else " <-> "  # neighbours' words stand there once each, in no order
         wanted = (" | ".join(f"({_phrase(term, _WEIGHTS[place], together)})" for term in terms), *self._of)
         return f"{_NOTES if place in {Place.NOTE, Place.ASKED} else _MESSAGES}{self._wall}", wanted

@@ -1,7 +1,7 @@
-"""The search index on SQLite: three FTS5 tables without content.
+"""The search index on SQLite: three FTS5 tables for messages that do not store their content (contentless).
 
-`messages_fts` knows each message's own words, stemmed, with their positions, and its speaker's name; `messages_near` its
-neighbours' content words; `messages_words` its content words as they were written, for `prefix*`.
+`messages_fts` has each message's own words, stemmed, with positions, and its sender's name; `messages_near` the content words of the
+messages around it; `messages_words` its content words unstemmed, for `prefix*`.
 """
 
 import json
@@ -27,11 +27,11 @@ _REMOVE = (
 _TABLES = ("messages_fts", "messages_near", "messages_words", "observations_fts")
 _MERGE_PAGES = 500
 _SPEAKER = "\ue000"
-"""Begins each word of a speaker's name, so that looking for it does not walk through all messages that contain the word."""
+"""The first character of each word of a sender's name in the index. So a search for the name does not read all messages with that word."""
 FEW = 1_000
-"""So many holders of a word are looked at one by one, whose they are."""
+"""Up to this many messages with a word, the namespace of each is checked one by one."""
 MANY = 1_000
-"""Among fewer messages it is quickest to walk through those of the namespace."""
+"""Below this many messages, all messages of the namespace are read, which is faster then."""
 
 
 def add(conn: Connection, entries: Sequence[Entry]) -> None:
@@ -39,7 +39,7 @@ def add(conn: Connection, entries: Sequence[Entry]) -> None:
 
 
 def remove(conn: Connection, entries: Sequence[Entry]) -> None:
-    """The entries must be exactly what was added."""
+    """Removes entries. They must be equal to those that were added: FTS5 tables without content need the old text to delete it."""
     _run(conn, _REMOVE, entries)
 
 
@@ -57,7 +57,7 @@ def _as_speaker(of: Iterable[str]) -> str:
 
 
 def erase_step(conn: Connection) -> bool:
-    """Merging all segments into one is what drops the deleted words."""
+    """Merges segments of the index a little, which removes deleted words from the file. Returns True when there is more to merge."""
     more = [_merge(conn, table) for table in _TABLES]
     return any(more)
 
@@ -124,9 +124,8 @@ _SOURCES = {
     "near_few": ("messages_near", _OF_NAMESPACE),
     "notes": ("observations_fts", _PLAIN),
 }
-"""Where words are looked up: the name of a list of them, and what finds the holders of each. Words that few messages hold are looked up
-first, and then checked for their namespace, which costs as much as they have holders; for others the index walks through all messages of
-the namespace."""
+"""Source → its table, and the SQL that finds the messages with a word. For words of few messages (`_few`) it finds all messages with the
+word and then checks their namespace. For other words the index reads all messages of the namespace."""
 
 
 def _found(source: str, word: str) -> str:
@@ -168,7 +167,7 @@ _BEST_NOTES = (
 
 
 class _SqliteLookup:
-    """See `ranking.Lookup`. The statements are always the same ones, whatever is looked up, so that they are prepared only once."""
+    """Implements `ranking.Lookup`. The SQL text does not depend on the words, so that SQLite prepares each statement only once."""
 
     def __init__(self, conn: Connection, ns: str | None) -> None:
         self._conn, self._ns = conn, ns
@@ -188,8 +187,8 @@ class _SqliteLookup:
         return Counts(messages=counts.pop(-1), holders=[counts[place] for place in range(len(terms))])
 
     def _held_by_few(self, terms: Sequence[Term]) -> frozenset[Term]:
-        """The words that few messages hold, in all namespaces together; none while there are not many messages. Stop words, which are not
-        among the words of neighbours, are never of them."""
+        """Returns the terms that are near at most FEW messages of all namespaces (in `messages_near`); none while there are fewer than MANY
+        messages. Stop words are never among them, because `messages_near` does not contain them."""
         newest = 0 if self._ns is None else self._conn.exec_driver_sql("SELECT max(id) FROM messages").scalar() or 0
         if newest < MANY:
             return frozenset()
@@ -210,7 +209,7 @@ class _SqliteLookup:
         return list(self._conn.exec_driver_sql(_BEST_NOTES, {"words": json.dumps(words), "most": limit}).scalars())
 
     def _word(self, place: Place, term: Term) -> tuple[str, str]:
-        """The source that knows the word in this place, and what to ask it."""
+        """Returns the source for this place, and the FTS5 expression for the term."""
         few = "_few" if term in self._few else ""
         wall = "" if self._token is None or few else f'ns : "{self._token}" AND '
         match place:
@@ -235,7 +234,7 @@ def _together(of: Iterable[str], start: str = "") -> str:
 
 
 def _newest(conn: Connection, conditions: list[str], parameters: dict[str, object]) -> list[int]:
-    """Only prefixes: there is nothing to rank by, so the newest come first."""
+    """Returns hits of a query of prefixes alone, newest first: prefixes are not ranked."""
     where = " AND ".join(conditions)
     sql = f"SELECT m.id FROM messages m JOIN sessions s ON s.id = m.session_id WHERE {where} ORDER BY m.id DESC LIMIT :limit"  # noqa: S608
     return list(conn.scalars(text(sql), parameters))
@@ -246,7 +245,7 @@ def _quoted(term: Term) -> str:
 
 
 def _algebra(node: Node, ns: str | None, parameters: dict[str, object]) -> str:
-    """The set of messages that satisfy the tree, as SQL; each leaf is looked up in the index that understands it."""
+    """Returns SQL for the ids of the messages that satisfy the tree. Prefixes and words are looked up in different tables."""
     match node:
         case Term():
             name = f"leaf{len(parameters)}"

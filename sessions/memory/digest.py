@@ -14,8 +14,8 @@ from sessions.topics import Topic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryState:
-    """`rev`: grows with whatever makes a fold that is under way worthless. `changes`: grows with every change. `fails`: how often the
-    oldest messages could not be folded; `retry_at`: when that is tried again."""
+    """`rev`: grows with every change that a fold under way must not overwrite; such a fold is repeated. `changes`: grows with every change.
+    `fails`: how often the oldest messages could not be folded; `retry_at`: when that is tried again."""
 
     digest: str = ""
     rev: int = 0
@@ -32,7 +32,7 @@ _NOTHING = MemoryState()
 
 
 def state(conn: Connection, ns: str) -> MemoryState:
-    """As it is now; that of a new namespace where there is none."""
+    """Returns the state of this namespace; the default when it has none yet."""
     row = conn.execute(_STATE, {"of": ns}).mappings().first()
     if row is None:
         return _NOTHING
@@ -41,13 +41,13 @@ def state(conn: Connection, ns: str) -> MemoryState:
 
 
 def ensure(conn: Connection, ns: str) -> None:
-    """Makes the row of the namespace. It begins to count at the time: whoever has read what was there before it was deleted sees that
-    this is another one."""
+    """Inserts the row of the namespace when there is none. `changes` starts at the current time, so that a reader can tell a new row from
+    one that was deleted."""
     insert_or_ignore(conn, memory_state, {"ns": ns, "changes": now_ms()})
 
 
 def changed(conn: Connection, ns: str, *, revises: bool = False, **values: object) -> None:
-    """Counts a change and tells of it. `revises`: a fold that is under way must not count. `values`: columns to set."""
+    """Counts a change and notifies listeners. `revises`: a fold under way becomes invalid. `values`: columns to set."""
     ensure(conn, ns)
     counts = {"changes": memory_state.c.changes + 1, "rev": memory_state.c.rev + (1 if revises else 0)}
     conn.execute(update(memory_state).where(memory_state.c.ns == ns).values({**counts, **values}))
@@ -55,6 +55,6 @@ def changed(conn: Connection, ns: str, *, revises: bool = False, **values: objec
 
 
 def drop(conn: Connection, ns: str) -> None:
-    """Deletes the state."""
+    """Deletes the state of this namespace."""
     conn.execute(delete(memory_state).where(memory_state.c.ns == ns))
     touch(conn, Topic.MEMORY, ns)

@@ -1,5 +1,5 @@
-"""Keeps marks of notes that people had removed, so that no fold brings them back. A mark is a keyed hash of a note's stems, so short that
-many words share it: no word of the note stays.
+"""Stores marks of notes that people had removed, so that no fold brings them back. A mark is a keyed hash of one stem of the note, and so
+short that many words share it: the words of the note cannot be read from it.
 """
 
 import hashlib
@@ -18,20 +18,20 @@ from sessions.records import Observation
 _KEY = "forgotten_key"
 _BYTES = 2
 _ALIKE, _ALIKE_FROM_THE_SAME = 0.75, 0.5
-"""How much of the smaller of two texts has to be the same; less is enough where both are from the same message."""
+"""The share of the marks of the shorter text that has to be in the other one; the second value holds when both are from the same message."""
 _KEPT = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """Tells whether a text says again what was forgotten. `up_to`: only what was said up to this message counts; after that it may be
-    said anew."""
+    """The marks of one namespace. Each entry of `marks`: id of the newest message at the time, ids of the note's messages, hashes. A note
+    from a later message is not held to be forgotten: people may say it anew."""
 
     key: bytes
     marks: tuple[tuple[int, frozenset[int], frozenset[str]], ...] = ()
 
     def holds(self, text: str, said_in: Sequence[int]) -> bool:
-        """Whether this text, from these messages, was forgotten."""
+        """Returns whether a note with this text, from these messages, was removed by a person."""
         found = _marks(self.key, text)
         newest = max(said_in, default=0)
         return any(
@@ -40,7 +40,7 @@ class Forgotten:
         )
 
     def without(self, digest: str) -> str:
-        """The digest without the sentences that say it."""
+        """Returns the digest without the sentences that say what was removed."""
         sentences = [part for part in digest.replace("\n", " \n").split(". ") if part.strip()]
         kept = [part for part in sentences if not any(self._says(part, marks) for *_, marks in self.marks)]
         return digest if len(kept) == len(sentences) else ". ".join(kept).strip()
@@ -59,12 +59,12 @@ def _marks(key: bytes, text: str) -> frozenset[str]:
 
 
 def newest_forgotten(conn: Connection) -> int:
-    """Of whatever namespace; 0 when nothing was ever forgotten."""
+    """Returns the id of the newest mark of all namespaces; 0: there is none."""
     return conn.scalar(select(func.max(forgotten.c.id))) or 0
 
 
 def of_namespace(conn: Connection, ns: str) -> Forgotten:
-    """All that was forgotten there."""
+    """Returns the marks of this namespace."""
     columns = (forgotten.c.up_to, forgotten.c.src, forgotten.c.marks)
     rows = conn.execute(select(*columns).where(forgotten.c.ns == ns)).all()
     if not rows:
@@ -74,7 +74,7 @@ def of_namespace(conn: Connection, ns: str) -> Forgotten:
 
 
 def add(conn: Connection, gone: Observation) -> None:
-    """Keeps the marks of a note that is being removed. The oldest of very many marks are dropped."""
+    """Stores the marks of a note that is being removed. Only the newest _KEPT entries of a namespace are kept."""
     values = {
         "ns": gone.ns,
         "up_to": conn.scalar(select(func.max(messages.c.id))) or 0,
@@ -87,7 +87,7 @@ def add(conn: Connection, gone: Observation) -> None:
 
 
 def lift(conn: Connection, ns: str, text: str) -> None:
-    """Somebody wants it kept after all."""
+    """Deletes the marks that match this text. To be called when a person saves it again."""
     known = of_namespace(conn, ns)
     if known.marks:
         wanted = _marks(known.key, text)
@@ -100,7 +100,7 @@ _SOURCES = select(forgotten.c.src).where(forgotten.c.ns == param("of"))
 
 
 def forgotten_sources(conn: Connection, ns: str) -> frozenset[int]:
-    """The messages that forgotten notes were from: nothing of them comes back by itself."""
+    """Returns the ids of the messages that removed notes were from. Recall does not show these messages."""
     return frozenset(number for text in conn.scalars(_SOURCES, {"of": ns}) for number in json.loads(text))
 
 

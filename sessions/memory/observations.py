@@ -1,4 +1,4 @@
-"""Observations: what is known in a namespace, as single sentences. They are never edited, only closed by a newer one, or removed."""
+"""Observations (notes): what is known in a namespace, each one sentence. A note is never edited; a newer one closes it, or it is removed."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,8 +34,8 @@ def note(
     session_id: str | None = None,
     src: Sequence[int] = (),
 ) -> Observation:
-    """Saves one observation that somebody wants to be kept, and closes the one that it replaces. The same text twice is one row. Raises
-    Invalid or NotFound."""
+    """Saves a note on purpose, and closes the note that it replaces. Saving the same text twice leaves one row. Raises Invalid for a text
+    that cannot be saved, NotFound when the replaced note is not there."""
     text = " ".join(text.split())
     if not text or len(text) > MAX_TEXT:
         raise Invalid(f"A note holds 1 to {MAX_TEXT} characters; this one has {len(text)}.")
@@ -66,7 +66,7 @@ def note(
 
 
 def add(conn: Connection, ns: str, values: Mapping[str, object], now: int) -> Observation:
-    """Inserts the row, makes it findable, and closes the one that it supersedes."""
+    """Inserts the row, adds it to the search index, and closes the note that it supersedes."""
     row = conn.execute(insert(observations).returning(observations), {"ns": ns, **values}).mappings().one()
     added = Observation.from_row(row)
     note_index.add(conn, added.id, ns, added.said, added.asked_as)
@@ -90,12 +90,12 @@ def _find(conn: Connection, *conditions: object) -> Observation | None:
 
 
 def find_open(conn: Connection, ns: str, text: str) -> Observation | None:
-    """The open observation that says exactly this."""
+    """Returns the open note with exactly this text; None: there is none."""
     return _find(conn, observations.c.ns == ns, observations.c.text == text, observations.c.closed_at.is_(None))
 
 
 def get_open(conn: Connection, ns: str, number: int) -> Observation:
-    """Raises NotFound for a note that is closed, does not exist, or belongs to another namespace."""
+    """Returns the open note. Raises NotFound when it is closed, does not exist, or belongs to another namespace."""
     found = _find(conn, observations.c.id == number, observations.c.ns == ns, observations.c.closed_at.is_(None))
     if found is None:
         raise NotFound(f"There is no open note o{number} here.")
@@ -103,7 +103,7 @@ def get_open(conn: Connection, ns: str, number: int) -> Observation:
 
 
 def by_id(conn: Connection, number: int) -> Observation:
-    """Of any namespace, for the owner of the machine. Raises NotFound."""
+    """Returns a note of any namespace; only for the owner of the machine. Raises NotFound."""
     found = _find(conn, observations.c.id == number)
     if found is None:
         raise NotFound(f"There is no note {number}. `hermes memory list` shows them.")
@@ -111,8 +111,8 @@ def by_id(conn: Connection, number: int) -> Observation:
 
 
 def forget(conn: Connection, ns: str, number: int) -> None:
-    """Removes the note, what it replaced, and the digest, which may hold it in other words. Marks stay, so that no fold brings it back.
-    Raises NotFound."""
+    """Removes the note, the notes that it replaced, and the digest, which may contain it in other words. Stores marks, so that no fold
+    brings it back. Raises NotFound."""
     lock(conn, ns)
     gone = get_open(conn, ns, number)
     doomed = [gone]
@@ -126,7 +126,7 @@ def forget(conn: Connection, ns: str, number: int) -> None:
 
 
 def delete_rows(conn: Connection, gone: Iterable[Observation]) -> None:
-    """Rows, index entries and vectors. What one of them had closed stays closed."""
+    """Deletes these notes with their index entries and vectors. Notes that they had replaced stay closed."""
     for each in gone:
         note_index.remove(conn, each.id, each.ns, each.said, each.asked_as)
         conn.execute(delete(note_vectors).where(note_vectors.c.id == each.id))
@@ -134,7 +134,7 @@ def delete_rows(conn: Connection, gone: Iterable[Observation]) -> None:
 
 
 def of(conn: Connection, *conditions: object) -> list[Observation]:
-    """Those that fulfil these conditions, in order of their ids."""
+    """Returns the notes that fulfil these SQL conditions, by id."""
     query = select(observations).where(*conditions).order_by(observations.c.id)  # pyright: ignore[reportArgumentType]
     return [Observation.from_row(row) for row in conn.execute(query).mappings()]
 
@@ -148,13 +148,13 @@ _NEWEST = _OPEN.limit(param("most"))
 
 
 def open_notes(conn: Connection, ns: str, *, limit: int | None = None) -> list[Observation]:
-    """Oldest first; with a limit, the newest ones only."""
+    """Returns the open notes of this namespace, oldest first; with a limit only the newest."""
     rows = conn.execute(_OPEN, {"of": ns}) if limit is None else conn.execute(_NEWEST, {"of": ns, "most": limit})
     return [Observation.from_row(row) for row in rows.mappings()][::-1]
 
 
 def all_open(conn: Connection) -> list[Observation]:
-    """Of all namespaces, one after the other: for the owner of the machine."""
+    """Returns the open notes of all namespaces, namespace by namespace; only for the owner of the machine."""
     rows = conn.execute(
         select(observations).where(observations.c.closed_at.is_(None)).order_by(observations.c.ns, observations.c.id)
     )
@@ -162,14 +162,14 @@ def all_open(conn: Connection) -> list[Observation]:
 
 
 def replaced(conn: Connection, notes: Sequence[Observation]) -> dict[int, Observation]:
-    """The replaced version of each note that has one."""
+    """Returns the notes that these have replaced, by the id of the replaced note."""
     wanted = [note.supersedes for note in notes if note.supersedes is not None]
     rows = conn.execute(select(observations).where(observations.c.id.in_(wanted))).mappings() if wanted else ()
     return {row["id"]: Observation.from_row(row) for row in rows}
 
 
 def render(note: Observation, before: Observation | None) -> str:
-    """The note in plain words, together with the version that is no longer true."""
+    """Returns the line that a request shows for the note, with the replaced version as no longer true."""
     line = f"o{note.id} {note.happened or _day(note.said_at)} {note.kind}: {note.text}"
     if note.cause:
         line += f", because {note.cause}"
@@ -179,7 +179,7 @@ def render(note: Observation, before: Observation | None) -> str:
 
 
 def about(conn: Connection, ns: str, said_in: Mapping[int, str]) -> dict[int, list[Observation]]:
-    """The observations that are from these messages, by message, closed ones too. `said_in`: message id → session id."""
+    """Returns message id → notes from this message, closed ones too. `said_in`: message id → session id."""
     found: dict[int, list[Observation]] = {}
     for each in of(conn, observations.c.ns == ns, observations.c.session_id.in_(set(said_in.values()))):
         for number in said_in.keys() & set(each.src):

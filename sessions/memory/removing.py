@@ -9,8 +9,8 @@ from sessions.records import Session
 
 
 def remove_session(conn: Connection, session: Session) -> None:
-    """Everything that is from this session. What an observation of it had closed stays closed; the digest, which may hold words of it, is
-    made anew by the next fold. With its last session a namespace loses its memory's state too."""
+    """Deletes the notes of this session and the digest, which may contain words of it; the next fold makes a new one. Notes that one of
+    them had replaced stay closed. When the namespace has no other session or note, deletes its memory state too."""
     lock(conn, session.ns)
     delete_rows(conn, of(conn, observations.c.session_id == session.id))
     conn.execute(delete(folds).where(folds.c.session_id == session.id))
@@ -23,7 +23,7 @@ def remove_session(conn: Connection, session: Session) -> None:
 
 
 def take_back(conn: Connection, session: Session, first: int) -> None:
-    """The messages of this session from `first` on are taken back: nothing was learned from them."""
+    """Deletes the notes that are only from messages of this session from `first` on, and marks these messages as not folded."""
     lock(conn, session.ns)
     learned = of(conn, observations.c.session_id == session.id)
     gone = [each for each in learned if each.src and min(each.src) >= first]
@@ -38,7 +38,7 @@ def take_back(conn: Connection, session: Session, first: int) -> None:
 
 
 def remove_namespace(conn: Connection, ns: str) -> None:
-    """All of its memory."""
+    """Deletes all memory of this namespace."""
     lock(conn, ns)
     delete_rows(conn, of(conn, observations.c.ns == ns))
     for table in (folds, forgotten, memory_state):

@@ -1,5 +1,8 @@
-"""Which observations a prompt shows: all while they fit, else the weightiest and newest. The choice is made anew only after some more have
-come, and new ones are appended, so that the start of the prompt stays the same."""
+"""Selects the notes that a request shows: all when they fit, else those with the most weight and the newest.
+
+The selection is repeated only after every STEP new notes. Until then new notes are appended, so that the beginning of the request stays
+the same and endpoints can cache it.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,12 +18,12 @@ from sessions.records import Observation
 
 READ = 400
 STEP = 16
-"""After so many more the choice is made anew."""
+"""The selection is repeated after this many new notes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptNote:
-    """An observation as the prompt has it. `chosen`: it was there when the choice was last made."""
+    """A note as a request shows it. `chosen`: it existed when the selection was last made."""
 
     id: int
     text: str
@@ -43,8 +46,8 @@ _WEIGHTIEST = (
 
 
 def lines(conn: Connection, ns: str) -> list[PromptNote]:
-    """In order of their ids: what is open, and what was open when the choice was last made; the line of the newer one says then what is
-    no longer true."""
+    """Returns, by id, the open notes and those that were replaced after the last selection: their lines stay until the next one, and the
+    line of the newer note says what is no longer true."""
     newest = _read(conn, _NEWEST, ns)
     if not newest:
         return []
@@ -70,7 +73,7 @@ def _read(conn: Connection, query: Select[Any], ns: str, **more: object) -> list
 
 
 def choose(found: Sequence[PromptNote], budget: int, cost: Mapping[int, int]) -> list[PromptNote]:
-    """Those that fit into the budget. `cost`: of each line, by its id."""
+    """Returns the notes that fit into the budget, in their order. `cost`: of each note, by its id."""
     if sum(cost.values()) <= budget:
         return list(found)
     older, newer = ([line for line in found if line.chosen is wanted] for wanted in (True, False))
@@ -80,7 +83,7 @@ def choose(found: Sequence[PromptNote], budget: int, cost: Mapping[int, int]) ->
 
 
 def _weightiest(found: Sequence[PromptNote], budget: int, cost: Mapping[int, int]) -> set[int]:
-    """What somebody wanted to be kept first, then by weight and recency."""
+    """Returns the ids that fit: first notes that were saved on purpose, then by weight and age."""
     age = {line.id: len(found) - place for place, line in enumerate(found)}
     kept: set[int] = set()
     for line in sorted(found, key=lambda line: (line.weight >= PINNED, _score(line, age[line.id])), reverse=True):

@@ -1,5 +1,7 @@
-"""Vectors of observations: made behind the conversations by a model for embeddings, searched by going through those of one namespace. They
-are of length one, so that the product of two says how near they are in meaning."""
+"""Vectors of notes, made by a model for embeddings, and the search in them: it compares all vectors of one namespace with the asked one.
+
+Vectors have length one, so their dot product is their similarity.
+"""
 
 import heapq
 import json
@@ -17,16 +19,16 @@ from sessions.inbox import serialize
 from sessions.records import Observation
 
 NEAREST = 8
-"""So many of the nearest observations count."""
+"""How many of the nearest notes are used."""
 LOOKED_AT = 2_000
-"""So many of the newest vectors of a namespace are compared: some 25 ms, in the thread of a reader."""
+"""How many vectors of a namespace, the newest, are compared: about 25 ms, in the thread of a reader."""
 FOR_EACH = 4
-"""Messages that one observation leads to."""
+"""How many messages of one note are returned at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryVector:
-    """What this model makes of a question."""
+    """The vector of a text that is searched for, and the model that made it."""
 
     model: str
     vector: Sequence[float]
@@ -49,14 +51,14 @@ _NEWEST = (
 
 
 def missing(conn: Connection, model: str, most: int) -> list[Observation]:
-    """Observations without a vector of this model, the newest first."""
+    """Returns notes without a vector of this model, newest first."""
     rows = conn.execute(_MISSING, {"of_model": model, "most": most}).mappings()
     return [Observation.from_row(row) for row in rows]
 
 
 def put(conn: Connection, ns: str, model: str, vectors: Mapping[int, bytes]) -> None:
-    """Keeps the packed vectors of these observations of one namespace, in place of those of another model. Of what was removed meanwhile none is
-    kept."""
+    """Stores the packed vectors of notes of this namespace and replaces those of another model. Notes that were removed meanwhile are left
+    out."""
     serialize(conn, f"memory of {ns}")
     for number, vector in vectors.items():
         conn.execute(delete(note_vectors).where(note_vectors.c.id == number))
@@ -66,7 +68,7 @@ def put(conn: Connection, ns: str, model: str, vectors: Mapping[int, bytes]) -> 
 
 
 def nearest(conn: Connection, ns: str, asked: QueryVector | None) -> list[int]:
-    """The messages that the observations of this namespace nearest in meaning are from, nearest first. None was asked: none."""
+    """Returns the ids of the messages that the most similar notes of this namespace are from, most similar first; empty when `asked` is None."""
     if asked is None:
         return []
     wanted = unpacked(packed(asked.vector))
@@ -81,7 +83,7 @@ def nearest(conn: Connection, ns: str, asked: QueryVector | None) -> list[int]:
 
 
 def packed(vector: Sequence[float]) -> bytes:
-    """At length one."""
+    """Returns the vector, scaled to length one, as bytes."""
     length = math.sqrt(sum(map(mul, vector, vector))) or 1.0
     return struct.pack(f"<{len(vector)}f", *(part / length for part in vector))
 

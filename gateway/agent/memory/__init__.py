@@ -1,1 +1,1 @@
-"""What is kept of conversations beyond their messages: folds make observations and a digest of them; recall finds what was said."""
+"""The calls around memory: folds turn messages into notes and a digest, recall finds old messages for a new one, embeddings search by meaning."""

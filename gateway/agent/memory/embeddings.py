@@ -1,5 +1,7 @@
-"""Search by meaning beside search by words, where an endpoint for embeddings is configured. Never needed: while the endpoint is away or
-slow, everything goes on without it."""
+"""Makes vectors of notes and of new messages, so that they can be searched by meaning, when an endpoint for embeddings is configured.
+
+While the endpoint fails or is slow, search uses words alone.
+"""
 
 import asyncio
 import contextlib
@@ -20,17 +22,17 @@ from sessions.topics import Topic, Touch, ids_of
 log = get_logger(__name__)
 
 QUERY_SECONDS = 1.0
-"""So long a message waits for its vector at most."""
+"""The longest time that a message waits for its vector."""
 BATCH_SECONDS = 60.0
 BATCH = 16
-"""More of them in one answer would hold up the event loop while they are read."""
+"""Notes in one call. Parsing the answer to more of them would block the event loop too long."""
 REST_MS = 60_000
-"""So long the endpoint is left alone after it has failed."""
+"""How long no call is made after a failure."""
 GROUP_SECONDS = 2.0
 LONGEST_QUERY = 2_000
 
 Observe = Callable[[str], None]
-"""Hears how each call ended: answered, failed, slow."""
+"""Is called after each call with how it ended: answered, failed, slow."""
 
 
 def _ignore(_outcome: str) -> None:
@@ -38,7 +40,7 @@ def _ignore(_outcome: str) -> None:
 
 
 class Embeddings:
-    """`settings`: of the endpoint as it is configured now; None: none is. `run` makes the vectors of observations, until cancelled."""
+    """Makes vectors. `settings`: returns the endpoint that is configured now; None: there is none."""
 
     def __init__(
         self,
@@ -61,12 +63,12 @@ class Embeddings:
 
     @property
     def model(self) -> str | None:
-        """The model that embeds; None: nothing is searched by meaning."""
+        """Returns the configured model; None: there is no search by meaning."""
         settings = self._settings()
         return None if settings is None else settings.name
 
     async def of_query(self, text: str) -> QueryVector | None:
-        """The vector of what somebody asks; None where there is none in time."""
+        """Returns the vector of a text that is searched for; None when no endpoint is configured, it failed lately, or it does not answer in time."""
         model = self.model
         if model is None or not text.strip() or self._clock() < self._rests_until:
             return None
@@ -74,7 +76,7 @@ class Embeddings:
         return None if found is None else QueryVector(model=model, vector=found[0])
 
     async def run(self) -> None:
-        """Embed what has no vector of the configured model, at the start and whenever the memory has changed."""
+        """Makes the missing vectors of notes, at the start and after every change of the memory, until cancelled."""
         unlisten = self._database.listen(self._hear)
         try:
             while True:
@@ -87,11 +89,11 @@ class Embeddings:
             unlisten()
 
     def look_again(self) -> None:
-        """After a change of the configuration."""
+        """Makes `run` look for missing vectors now. To be called after a change of the configuration."""
         self._wake.set()
 
     async def make_some(self) -> float | None:
-        """Embed all that waits. Returns in how many seconds to try again; None: nothing is left."""
+        """Makes the missing vectors. Returns in how many seconds to try again after a failure; None: none is missing."""
         with contextlib.suppress(StateError):  # whoever watches the database tells of it; this is done again
             while (model := self.model) and (
                 waiting := await self._database.read(memory.vectors.missing, model, BATCH)
@@ -158,5 +160,5 @@ class Embeddings:
 
 
 def embedded_text(note: Observation) -> str:
-    """What it says, why, and the questions that it answers."""
+    """Returns the text of a note for which a vector is made: the note, its cause, and the questions that it answers."""
     return "\n".join(part for part in (*note.said, *note.asked_as) if part)

@@ -1,4 +1,4 @@
-"""Builds the request that asks the fast model what an old conversation says about a question. Pure."""
+"""Builds the request that asks the fast model what an old conversation says about a question. No I/O."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ OUTPUT_TOKENS = 600
 
 
 def summary_request(query: str, lines: Sequence[str], *, model: str | None) -> ModelRequest:
-    """`lines`: messages, each on one line."""
+    """Returns the request. `lines`: messages, each on one line."""
     asked = " ".join(query.split())
     return ModelRequest(
         messages=[
@@ -23,7 +23,7 @@ def summary_request(query: str, lines: Sequence[str], *, model: str | None) -> M
 
 
 def middle_of(lines: Sequence[str], most: int) -> list[str]:
-    """As many lines as `most` characters hold: those at the ends, which are farthest from what was found, are left out first."""
+    """Returns the lines in the middle, up to `most` characters. Lines at both ends are left out first: they are farthest from the hits."""
     first, last, size = 0, len(lines), sum(map(len, lines)) + len(lines)
     while size > most and last - first > 1:
         if first <= len(lines) - last:
