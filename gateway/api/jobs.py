@@ -1,4 +1,4 @@
-"""Jobs over HTTP: prompts that run when their time has come."""
+"""Endpoints for jobs: prompts that run at the times of a schedule."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -200,12 +200,12 @@ async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
 
 
 async def _once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str]) -> EndpointAnswer:
-    """The job that this changes, now or when the request came first."""
+    """Changes a job once, however often the request is repeated, and returns the job."""
     return _answer(await call.desk.api.database.read(jobs.get, await run_once(call, change)))
 
 
 async def _session(call: ApiCall[Any, Any], session_id: str | None) -> dict[str, Any]:
-    """The session in which the job runs: a whole key, or a session id of this API key."""
+    """Returns the columns that name the session in which the job runs. `session_id`: a session key, or a session id of this API key."""
     if session_id is None:
         return {}
     key = _key(call, session_id)
@@ -267,7 +267,7 @@ async def change_job(call: ApiCall[JobChange, NoFields]) -> EndpointAnswer:
 
 
 def _changed(call: ApiCall[Any, Any], job: Job, sent: dict[str, Any], now: int) -> dict[str, Any]:
-    """The columns that these fields change. Raises Invalid."""
+    """Returns the columns that these fields change. Raises Invalid."""
     values = {name: sent[name].strip() for name in ("name", "prompt") if sent.get(name)}
     zone = require_zone(sent.get("timezone") or job.timezone)
     schedule = job.schedule
@@ -315,7 +315,7 @@ def _slots(conn: Connection, job: Job) -> list[SlotBody]:
 
 
 def _output(conn: Connection, slot: Slot) -> str | None:
-    """The answer of its run."""
+    """Returns the answer of the slot's run; None: there is none."""
     return None if slot.run_id is None else store.said_by_run(conn, slot.run_id, Role.ASSISTANT)
 
 

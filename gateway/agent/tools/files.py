@@ -65,7 +65,7 @@ def _act(workspace: Path, arguments: FilesArguments) -> str:
 
 
 def inside(workspace: Path, path: str) -> Path:
-    """The path of this name in the workspace, links resolved. Raises ToolError for anything outside."""
+    """Returns the path of this name in the workspace, with links resolved. Raises ToolError when it is outside."""
     if "\0" in path:
         raise ToolError("a path holds no zero bytes")
     try:

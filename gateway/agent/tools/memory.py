@@ -16,7 +16,7 @@ LONGEST_NUMBER = 18
 
 
 def _kind(said: object) -> object:
-    """An unknown kind counts as a fact: it is no reason to lose the note."""
+    """Returns the kind; an unknown one becomes `fact`, so that the note is not lost."""
     return said if said in notes.KINDS else "fact"
 
 
@@ -56,7 +56,7 @@ async def memory(place: ToolContext, arguments: MemoryArguments) -> str:
 
 
 async def _save(place: ToolContext, arguments: MemoryArguments) -> str:
-    """A `replaces` that names no note is ignored, so that the note itself is kept."""
+    """Saves the note. When `replaces` names no note, saves it without replacing one."""
     remark = ""
     try:
         number = await _note(place, arguments, _number(arguments.replaces) if arguments.replaces else None)
@@ -79,7 +79,7 @@ async def _note(place: ToolContext, arguments: MemoryArguments, replaces: int | 
 
 
 def _save_note(conn: Connection, place: ToolContext, text: str, **fields: Any) -> Observation:
-    """With the message that it is from: the last one of a person in this run, or before it."""
+    """Saves the note with its source: the last message of a person in this run, or before it."""
     said = store.last_said(conn, place.session.id)
     src = [] if said is None else [said]
     return notes.note(conn, place.session.ns, text, place.clock(), session_id=place.session.id, src=src, **fields)

@@ -1,4 +1,4 @@
-"""Sends a file of the workspace into the chat: through the outbox, before the text that follows."""
+"""Sends a file of the workspace to the chat: puts it into the outbox, before the text of the answer."""
 
 import hashlib
 import mimetypes
@@ -19,7 +19,7 @@ MAX_CAPTION = 1_000
 
 
 def enclosed(file: Path, caption: str, place: ToolContext) -> OutboxBody:
-    """The outbox body that carries a copy of the file. Raises ToolError and OSError. Blocks."""
+    """Copies the file and returns the outbox body that names the copy. Raises ToolError and OSError. Blocks."""
     if not file.is_file():
         raise ToolError(f"there is no file {file.name}; the action list shows what there is")
     size = file.stat().st_size
@@ -33,7 +33,7 @@ def enclosed(file: Path, caption: str, place: ToolContext) -> OutboxBody:
 
 
 def _copied(file: Path, folder: Path) -> Path:
-    """The agent may go on writing to the file, and the chat may be slow. A repeated call finds the copy of the first."""
+    """Copies the file, because the agent may change it before it is sent, and returns the copy. A repeated call finds the first copy."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     copy, part = folder / file.name, folder / ".part"
     if not copy.exists():
@@ -52,7 +52,7 @@ def _name_of(key: str) -> str:
 
 
 def send(conn: Connection, place: ToolContext, body: OutboxBody) -> bool:
-    """Queues the file once, however often the call is repeated. False: the session is in no chat."""
+    """Puts the file into the outbox, once, however often the call is repeated. Returns False when the session is in no chat."""
     try:
         run = runs.get(conn, place.run_id)
     except NotFound:  # a call that keeps nothing

@@ -48,7 +48,7 @@ def _is_empty(value: Any) -> bool:
 
 
 class ToolError(Exception):
-    """The tool could not do it. The text tells the model why, and what would work."""
+    """The tool cannot do what the arguments ask for. The text is sent to the model and says why, and what would work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class ToolContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HumanQuestion:
-    """Returned instead of a result: a person has to be asked this."""
+    """A tool returns this instead of a result when a person has to be asked a question."""
 
     question: str
     options: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ Function = Callable[[ToolContext, Any], Awaitable[str | HumanQuestion]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """`idempotent`: running it again under the same key does no harm. `reads_only`: may run beside others."""
+    """`idempotent`: may be run again with the same key after a crash. `reads_only`: may run at the same time as other calls."""
 
     name: str
     arguments: type[Arguments]
@@ -99,7 +99,7 @@ class Tool:
         return _schema(self)
 
     async def run(self, place: ToolContext, arguments: str) -> str | HumanQuestion:
-        """Never raises for what the model did wrong: it reads the sentence and tries again."""
+        """Runs the tool and returns its result. For a mistake of the model returns a text that explains it, so that the model can try again."""
         try:
             parsed = self.arguments.model_validate(parse_arguments(arguments))
         except (ValidationError, ToolError) as error:
@@ -127,7 +127,7 @@ def _schema(tool: Tool) -> JSON:
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """The arguments that a model wrote, as a dictionary. Raises ToolError."""
+    """Returns the arguments that a model wrote. Raises ToolError when they are no JSON object."""
     try:
         value = json.loads(text or "{}", strict=False)
     except json.JSONDecodeError as error:
@@ -145,7 +145,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 
 def same_arguments(one: str, other: str) -> bool:
-    """Whether two texts hold the same arguments."""
+    """Returns whether two texts contain the same arguments."""
     try:
         return bool(json.loads(one or "{}", strict=False) == json.loads(other or "{}", strict=False))
     except ValueError:
@@ -159,7 +159,8 @@ def _explain(error: Exception) -> str:
 
 
 def _lean(schema: Any) -> Any:
-    """Without titles, nulls, defaults and limits, which cost tokens and help no model; arguments are checked against them all the same."""
+    """Returns the schema without titles, nulls, defaults and limits, which cost tokens and do not help the model. Arguments are still checked
+    against the full schema."""
     if isinstance(schema, list):
         return [_lean(item) for item in cast(list[Any], schema)]
     if not isinstance(schema, dict):
@@ -192,7 +193,7 @@ class Toolbox:
 
     @classmethod
     def of(cls, names: Sequence[str]) -> "Toolbox":
-        """Names that this version does not have yet are left out; those of other packages are loaded."""
+        """Returns the toolbox with these tools. Loads those of other packages; leaves out names that this version does not have."""
         known = _all()
         found = {name: known.get(name) or _of_another_package(name) for name in names}
         return cls({name: tool for name, tool in found.items() if tool is not None})
@@ -201,7 +202,7 @@ class Toolbox:
         return Toolbox({name: self.tools[name] for name in self.tools if name in names})
 
     def beside(self, options: CallOptions) -> "Toolbox":
-        """Those that may be offered together with the caller's own tools."""
+        """Returns the tools that may be offered together with the caller's own ones."""
         if not options.tools:
             return self
         return Toolbox({}) if options.forces_tool else self.only(self.tools.keys() - options.tool_names)
@@ -216,7 +217,7 @@ class Toolbox:
 
 @lru_cache
 def _of_another_package(name: str) -> Tool | None:
-    """The tool that an entry point of this name gives. Raises whatever the import of its module raises."""
+    """Returns the tool of the entry point with this name; None: there is none. Raises what the import of its module raises."""
     entry = next(iter(entry_points(group=ENTRY_POINTS, name=name)), None)
     return None if entry is None else cast(Tool, entry.load())
 

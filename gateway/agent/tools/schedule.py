@@ -63,13 +63,13 @@ async def _create(place: ToolContext, arguments: ScheduleArguments) -> str:
 
 
 def _create_once(conn: Connection, new: NewJob, idem_key: str) -> Job:
-    """A call that is repeated after a crash finds what it has made."""
+    """Creates the job, or returns the one that the same call created before a crash."""
     made = next((job for job in jobs.listing(conn, ns=new.origin) if job.made_by == idem_key), None)
     return made or jobs.create(conn, new, made_by=idem_key)
 
 
 def _where(conn: Connection, place: ToolContext) -> dict[str, Any]:
-    """The chat that this is said in; in a thread, the thread itself."""
+    """Returns the columns that say where the answer goes: to the thread of this session, or to the chat of this run."""
     key = SessionKey.parse(place.session.session_key)
     if key.scope == "thread":
         deployment = deployments.MAIN if key.agent == "main" else key.agent
@@ -101,7 +101,7 @@ def _act(conn: Connection, place: ToolContext, action: str, job_id: str) -> str:
 
 
 def line_of(job: Job, timezone: str) -> str:
-    """One line about a job, for the agent and for people."""
+    """Returns one line about a job, for the agent and for people."""
     following = f"next {moment(job.next_run_at, timezone)}" if job.next_run_at is not None else job.state.value
     last = f", last {job.last_status}" if job.last_status else ""
     return f"{job.id} “{job.name}”: {job.in_words} ({job.timezone}), {following}{last}"

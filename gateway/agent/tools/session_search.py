@@ -1,4 +1,4 @@
-"""Searches what was said before, in this namespace only."""
+"""The session_search tool: searches the messages of this namespace, or reads one of them by its number."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ log = get_logger(__name__)
 
 SESSIONS = 3
 WINDOW = 100_000
-"""Characters of one session that a summary is made of, around its hits."""
+"""Characters of one session, around its hits, that a summary is made from."""
 SHOWN = 4_000
-"""Characters of all sessions that are shown as they are. Where there is more around the hits, it is summarised."""
+"""Characters of all sessions that are shown without a summary. More than that is summarised."""
 PAGE = 12_000
 BEST = 4
 LONGEST_LINE = 1_200
@@ -88,7 +88,7 @@ async def _page(place: ToolContext, message_id: int, offset: int) -> str:
 def _find(
     conn: Connection, place: ToolContext, query: str, limit: int, meaning: QueryVector | None = None
 ) -> list[_SessionHits]:
-    """Best session first, three at most. What this run has said itself is no answer."""
+    """Returns at most three sessions, the best first. Messages of this run are left out."""
     near = memory.vectors.nearest(conn, place.session.ns, meaning)
     hits: Sequence[Hit] = search.search(
         conn, query, ns=place.session.ns, limit=limit, without_run=place.run_id, also=near
@@ -118,7 +118,7 @@ def _found(conn: Connection, place: ToolContext, hits: Sequence[Hit]) -> _Sessio
 
 
 async def _summarised(place: ToolContext, found: _SessionHits, query: str, wanted: set[str], room: int) -> str:
-    """What the fast model makes of it, with the best hits as they were said; the passages around the hits when it cannot."""
+    """Returns the fast model's summary with the best hits in full; when the model fails, the messages around the hits."""
     if place.summarise is not None:
         try:
             async with asyncio.timeout(SUMMARY_SECONDS):
@@ -136,7 +136,7 @@ async def _summarised(place: ToolContext, found: _SessionHits, query: str, wante
 
 
 def _centred(found: _SessionHits, wanted: set[str], room: int) -> list[Message]:
-    """The hits, best first, and then their neighbours, as far as there is room."""
+    """Returns the hits and the messages around them, up to `room` characters, by id. The best hits are chosen first."""
     place_of = {message.id: at for at, message in enumerate(found.around)}
     hits = [place_of[hit.id] for hit in found.hits if hit.id in place_of]
     order = dict.fromkeys(
@@ -167,7 +167,7 @@ def _lines(messages: Sequence[Message], wanted: set[str]) -> list[str]:
 
 
 def _line(message: Message, wanted: set[str] | None = None) -> str:
-    """One line: number, time, speaker and text; of a long text what is near the words that are wanted, or its start."""
+    """Returns one line with number, time, speaker and text; of a long text the part with the wanted words, or its start."""
     text = " ".join((message.content or "").split())
     shown = excerpt(text, wanted or set(), LONGEST_LINE)
     cut = f" [cut; message={message.id} reads it whole]" if len(shown) < len(text) else ""

@@ -55,7 +55,7 @@ def _act(folder: Path, ns: str, arguments: SkillArguments) -> str:
 
 
 def _own(folder: Path, ns: str, name: str) -> Path:
-    """Where this namespace keeps its skill of that name: beside that of somebody else where the name is taken."""
+    """Returns the folder of this namespace's skill with that name. When another namespace has the name, that is a folder beside it."""
     plain = folder / name
     if not plain.exists() or _whose(plain) == ns:
         return plain
@@ -63,7 +63,7 @@ def _own(folder: Path, ns: str, name: str) -> Path:
 
 
 def _whose(skill: Path) -> str | None:
-    """The namespace that saved it. None: it was put there by the administrator, for all."""
+    """Returns the namespace that saved the skill; None: an administrator put it there, for all."""
     try:
         return (skill / _OWNER).read_text(encoding="utf-8")
     except FileNotFoundError:

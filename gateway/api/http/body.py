@@ -17,7 +17,7 @@ from gateway.dispatch.fair_queue import FairPlaces
 
 _PIECE = 65_536
 _IN_MEMORY = 65_536
-"""Larger bodies go to a file."""
+"""Bytes. Larger bodies are kept in a file."""
 _BATCH = 1_048_576
 _SLOWEST = 65_536
 """Bytes a second, for bodies whose length is told."""
@@ -61,7 +61,7 @@ class Body:
         self._waiting_bytes = 0
 
     def pieces(self) -> Iterator[bytes]:
-        """The whole body, a little at a time. Blocks."""
+        """Yields the whole body in pieces. Blocks."""
         if self._file is None:
             yield from self._waiting
             return
@@ -71,7 +71,7 @@ class Body:
             yield piece
 
     def read(self) -> bytes:
-        """The whole body. Blocks where it is large."""
+        """Returns the whole body. Blocks when it is large."""
         return b"".join(self.pieces())
 
     def close(self) -> None:
@@ -82,8 +82,7 @@ class Body:
 
 @asynccontextmanager
 async def arriving(request: web.Request, rules: BodyRules) -> AsyncGenerator[Body]:
-    """The complete body of a request, while the block lasts. Raises ApiError for bodies that are compressed, too
-    large or too slow."""
+    """Reads the body of a request and keeps it while the block lasts. Raises ApiError when it is compressed, too large or too slow."""
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower() != "identity":
         raise ApiError(
             415,
@@ -126,7 +125,7 @@ def _too_much() -> ApiError:
 
 
 async def _pieces(request: web.Request, rules: BodyRules) -> AsyncIterator[bytes]:
-    """The pieces of the body as they arrive. The deadline is for all of them together."""
+    """Yields the pieces of the body as they arrive. One deadline covers all of them."""
     clock, left = asyncio.get_running_loop().time, rules.seconds + (request.content_length or 0) / _SLOWEST
     seconds = left
     if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
@@ -152,6 +151,7 @@ def _too_large(limit: int) -> str:
 
 
 def require_json(request: web.Request) -> None:
-    """Accepts JSON only: a web page can send forms and plain text to any address without asking."""
+    """Raises ApiError when the content type is not JSON. A web page can send forms and plain text to any address without permission, but not
+    JSON."""
     if request.content_type != "application/json":
         raise invalid("Send the body as JSON, with Content-Type: application/json.", code="not_json")

@@ -19,7 +19,7 @@ class ByteBudget:
         return self._held.total()
 
     def take(self, name: str, size: int) -> bool:
-        """Takes the bytes. False when they are not free now."""
+        """Takes the bytes. Returns False when they are not free now."""
         mine = self._held[name]
         if mine and (self.used + size > self._total or mine + size > self._total // 2):
             return False

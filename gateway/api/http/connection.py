@@ -50,7 +50,7 @@ class Connection(web.RequestHandler):
 
     @property
     def busy(self) -> bool:
-        """Whether a request of it is being answered."""
+        """Returns whether a request of this connection is being answered."""
         return self._request_in_progress
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -88,7 +88,7 @@ class Connection(web.RequestHandler):
         return lambda: self._when_lost.remove(tell) if tell in self._when_lost else None
 
     def admit(self, key: str) -> bool:
-        """Notes the key of the request. False: the key has too many connections open."""
+        """Notes the key of the request. Returns False when the key has too many connections open."""
         self._has_key = self._limits.identified(self, key)
         return self._has_key
 
@@ -154,7 +154,7 @@ class Connection(web.RequestHandler):
 
 
 def connection_of(request: web.BaseRequest) -> Connection:
-    """The connection that a request came in on."""
+    """Returns the connection on which a request arrived."""
     if not isinstance(request.protocol, Connection):
         raise TypeError("this request was not received by our server")
     return request.protocol

@@ -1,5 +1,7 @@
-"""Takes files out of a JSON body before it is parsed: what is in a long base64 text goes to a file, and a short token stands in its
-place. No picture is in memory as a whole, and no step holds Python's lock for longer than it takes to decode 64 kB."""
+"""Takes files out of a JSON body before it is parsed: each long base64 text is decoded into a file and replaced by a short token.
+
+So no picture is in memory as a whole, and no step holds the GIL for longer than it takes to decode 64 kB.
+"""
 
 import binascii
 import re
@@ -12,7 +14,7 @@ from threading import Lock
 from typing import IO
 
 LONG = 16_384
-"""Letters. Shorter texts stay where they are."""
+"""Characters of base64. Shorter texts stay in the body."""
 _PIECE = 65_536
 _THREES = 49_152
 """Bytes that make 64 kB of base64."""
@@ -21,16 +23,16 @@ _START = re.compile(
     % LONG
 )
 _CARRIED = LONG + 1_024
-"""The start of a text is found only together with so many bytes after it."""
+"""Bytes that are kept for the next piece: the pattern needs this many after the start of a text to match."""
 
 
 class NotDetachable(ValueError):
-    """A text has escapes that base64 does not need. The body has to be parsed as it is."""
+    """A base64 text contains escapes, so it cannot be decoded piece by piece. The body has to be parsed as it is."""
 
 
 @dataclass(slots=True)
 class DetachedFile:
-    """`token`: what stands in its place. `offset`: where its contents are. `valid`: the text was base64."""
+    """`token`: the text that replaces the file in the body. `offset`: where its content begins in the spool file. `valid`: the text was base64."""
 
     token: str
     offset: int
@@ -39,7 +41,7 @@ class DetachedFile:
 
 
 class DetachedFiles:
-    """The files of one body. They are on disk until `close`."""
+    """The files of one body. They stay on disk until `close`."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -56,7 +58,7 @@ class DetachedFiles:
         return bool(self._unclaimed)
 
     def detach(self, pieces: Iterable[bytes]) -> bytes:
-        """The body with tokens in the place of its files. Raises NotDetachable. Blocks."""
+        """Returns the body with a token in place of each file. Raises NotDetachable. Blocks."""
         rest, scanned, file = bytearray(), b"", None
         for piece in pieces:
             scanned += piece
@@ -88,7 +90,7 @@ class DetachedFiles:
         return file
 
     def _take(self, file: DetachedFile, letters: bytes, *, is_last: bool) -> bytes:
-        """Writes what these letters say. Returns those that can be read only together with the next."""
+        """Decodes and writes these characters. Returns the last ones that can be decoded only together with the next piece."""
         if b"\\" in letters:
             letters = letters.replace(b"\\/", b"/")  # as some libraries write it
             if b"\\" in letters[: None if is_last else -1]:
@@ -112,7 +114,7 @@ class DetachedFiles:
         file.size += len(data)
 
     def claim(self, text: str) -> bool | None:
-        """Whether the file that this text stands for was base64. None: it is no token. For the schemas' fields of files."""
+        """Returns whether the file of this token was valid base64; None: the text is no token. Called by the schemas for fields that hold files."""
         file = self._found.get(text)
         if file is None:
             return None
@@ -123,11 +125,11 @@ class DetachedFiles:
         return self._found.get(text)
 
     def within(self, text: str) -> DetachedFile | None:
-        """The file at the end of a data: URL, or of base64 alone."""
+        """Returns the file whose token ends this data: URL or is this text; None: there is none."""
         return self.get(text.rpartition(",")[2])
 
     def whole(self, text: str) -> str:
-        """With the contents in base64 again, instead of the token. Blocks."""
+        """Returns the text with the content of the file, in base64, instead of the token. Blocks."""
         file = self.within(text)
         if file is None:
             return text
@@ -135,7 +137,7 @@ class DetachedFiles:
         return "".join([text.removesuffix(file.token), *encoded])
 
     def pieces(self, file: DetachedFile, size: int = _PIECE) -> Iterator[bytes]:
-        """Its contents. Raises ValueError when they were closed meanwhile. Blocks."""
+        """Yields the content of the file. Raises ValueError when the files were closed meanwhile. Blocks."""
         for at in range(0, file.size, size):
             with self._reading:
                 if self._spool is None:

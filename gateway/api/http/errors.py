@@ -1,4 +1,4 @@
-"""All errors of the API have one format."""
+"""The errors of the API, all in one format, and the headers that every answer has."""
 
 import json
 import secrets
@@ -24,7 +24,7 @@ _TYPES = {
 
 
 REQUEST_ID = web.RequestKey("request_id", str)
-"""Where a request has its id, under which the log speaks of it."""
+"""The key under which a request has its id; log lines about the request contain it."""
 
 
 def new_request_id() -> str:

@@ -20,7 +20,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _name(netloc: str) -> str:
-    """The host of `host:port` in one spelling; empty for nonsense."""
+    """Returns the host of `host:port` in one spelling; empty when it is invalid."""
     try:
         return (urlsplit(f"//{netloc}").hostname or "").rstrip(".")
     except ValueError:
@@ -33,7 +33,7 @@ class HostCheck:
     allowed_hosts: Sequence[str] = ()
 
     def check(self, request: web.Request) -> None:
-        """Raises ApiError for a Host or Origin that is not ours."""
+        """Raises ApiError when Host or Origin names another host than this gateway."""
         host = _name(request.headers.get("Host", ""))
         if not self._knows(host) and host != _own_address(request):
             message = f"The host {host!r} is not one of this gateway's. Add it to api.allowed_hosts."
@@ -48,11 +48,11 @@ class HostCheck:
 
 
 def _own_address(request: web.Request) -> str:
-    """The local address of the connection. No web page can have it as its origin's name."""
+    """Returns the local address of the connection. No web page has it as the name of its origin."""
     own = request.transport.get_extra_info("sockname") if request.transport else None
     return str(own[0]) if isinstance(own, tuple) and own else ""  # pyright: ignore[reportUnknownArgumentType]
 
 
 def from_this_machine(request: web.Request) -> bool:
-    """Whether the request comes from this machine, and not through a proxy on it."""
+    """Returns whether the request comes from this machine and not through a proxy on it."""
     return is_loopback(request.remote or "") and _name(request.headers.get("Host", "")) in _LOOPBACK

@@ -1,4 +1,6 @@
-"""Repeated requests: a caller that heard no answer may send its request again, and nothing happens twice."""
+"""Recognises repeated requests: a caller that got no answer may send its request again, and nothing is done twice. The marks are stored in
+the inbox table (`sessions/inbox.py`).
+"""
 
 import re
 import secrets
@@ -30,7 +32,7 @@ class RequestMark:
     fingerprint: str | None = None
 
     def before(self, conn: Connection) -> InboxRow | None:
-        """What was noted when this request came first. Raises ApiError when it was another one."""
+        """Returns the row of the first request with this key; None: there is none. Raises ApiError when its body was another one."""
         if self.fingerprint is None:
             return None
         inbox.serialize(conn, self.key)
@@ -41,7 +43,7 @@ class RequestMark:
 
 
 RETRY_COUNT = "X-Stainless-Retry-Count"
-"""What the official client libraries send with a request that they send again by themselves."""
+"""The header that the official client libraries send with a request which they repeat by themselves."""
 RETRY_MS = 600_000
 
 
@@ -60,8 +62,8 @@ class Retry:
         return cls(fingerprint=fingerprint, said=count.isdecimal() and count.strip("0") != "")
 
     def before(self, conn: Connection, session_key: str, now: int) -> InboxRow | None:
-        """The call that this one repeats: the last of its session, the same, at most ten minutes old, and either its caller left
-        before the answer or the library says so."""
+        """Returns the call that this one repeats; None: it repeats none. That is the last call of the session, when its body is the same, it
+        is at most ten minutes old, and its caller left before the answer or the client library marked this one as a retry."""
         row = runs.last_call(conn, session_key)
         return row if row is not None and self.matches(row, now) else None
 
@@ -71,7 +73,7 @@ class Retry:
 
 
 def mark(call: ApiCall[Any, Any], more: str = "") -> RequestMark:
-    """Raises ApiError. `more` counts as a part of the body."""
+    """Returns the mark of this request. `more` is compared like a part of the body. Raises ApiError for an invalid Idempotency-Key."""
     sent = call.request.headers.get(IDEMPOTENCY)
     if sent is None:
         return RequestMark(key=f"http:{call.key.name}:{secrets.token_hex(16)}")

@@ -1,5 +1,6 @@
-"""Checks a JSON text before it is parsed: the number of its values, and that its numbers are finite. A million
-empty objects in 3 MB would need gigabytes."""
+"""Checks a JSON text before it is parsed: the number of its values, and that its numbers are finite. Parsed, a million empty objects (3 MB)
+would need gigabytes.
+"""
 
 import json
 import math
@@ -13,7 +14,7 @@ _NEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{,]', re.DOTALL)
 
 
 def require_few_values(sent: bytes) -> None:
-    """Raises ApiError. Looks closely only where the text could hold so many."""
+    """Raises ApiError when the text has more than MOST_VALUES values."""
     if sent.count(b",") + sent.count(b"[") + sent.count(b"{") <= MOST_VALUES:
         return
     found = 0
@@ -30,7 +31,8 @@ _SLICE, _LONGEST = 65_536, len("Infinity")
 
 
 def require_numbers(sent: bytes) -> None:
-    """Raises ApiError for NaN and what is as good as infinite, anywhere: no endpoint takes it. What is no JSON is found out later."""
+    """Raises ApiError when a number is NaN or infinite, because no model endpoint accepts it. A text that is no JSON passes: the parser
+    refuses it later."""
     slices = range(0, len(sent), _SLICE)  # one look at 24 MB would hold Python's lock all the time
     if not any(_STRANGE.search(sent, at, at + _SLICE + _LONGEST) for at in slices):
         return
@@ -50,5 +52,5 @@ def _no_number(text: str) -> float:
 
 
 def whole(value: Any) -> Any:
-    """Accepts 2.0 as an integer, as JSON does."""
+    """Returns 2.0 as the integer 2, as JSON makes no difference between them; other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

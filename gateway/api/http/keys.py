@@ -34,7 +34,7 @@ class CallerKey:
 
 
 NOBODY = CallerKey(name="nobody", secret="", scopes=frozenset())
-"""Who calls what is open to everybody."""
+"""The caller of endpoints that need no key."""
 
 
 @lru_cache(maxsize=256)
@@ -43,7 +43,7 @@ def _digest(secret: str) -> bytes:
 
 
 def find_key(keys: Sequence[CallerKey], presented: str) -> CallerKey | None:
-    """The key that was presented, or None. Takes the same time for wrong keys."""
+    """Returns the key with the presented secret, or None. Takes the same time for right and wrong ones."""
     digest = hashlib.sha256(presented.encode("utf-8", "surrogateescape")).digest()
     found: CallerKey | None = None
     for key in keys:
@@ -53,12 +53,12 @@ def find_key(keys: Sequence[CallerKey], presented: str) -> CallerKey | None:
 
 
 def still_valid(keys: Sequence[CallerKey], known: CallerKey) -> CallerKey | None:
-    """The key as it is configured now; None when it was revoked."""
+    """Returns the key as it is configured now; None when it was revoked."""
     return next((key for key in keys if key.name == known.name and key.secret == known.secret), None)
 
 
 def local_key(home: Path) -> CallerKey:
-    """The generated key of this home, valid for this machine only. Blocks."""
+    """Returns the generated key of this home, which is valid only on this machine. Blocks."""
     path = home / FILE
     try:
         secret = path.read_text().strip()
@@ -89,7 +89,7 @@ class Throttle:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, name: str) -> float:
-        """0: allowed. Otherwise the seconds until it will be."""
+        """Returns 0 when a request is allowed now, else the seconds until it will be."""
         bucket = self._filled(name)
         if bucket.left < 1:
             bucket.refused = True
@@ -98,7 +98,7 @@ class Throttle:
         return 0.0
 
     def is_throttled(self, name: str) -> bool:
-        """Whether this name was refused something and has not paused since."""
+        """Returns whether a request of this name was refused and it has not paused since."""
         return self._filled(name).refused
 
     def _filled(self, name: str) -> _Bucket:
@@ -116,7 +116,7 @@ class Throttle:
 
 
 def network_of(address: str) -> str:
-    """The part of an address that one attacker controls."""
+    """Returns the network of the address that one attacker probably controls as a whole."""
     try:
         parsed = ip_address(address)
     except ValueError:

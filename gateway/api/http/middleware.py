@@ -20,7 +20,7 @@ log = get_logger(__name__)
 
 
 def identify(desk: ServerState, request: web.Request) -> CallerKey:
-    """The key of the request. Raises ApiError."""
+    """Returns the key of the request. Raises ApiError when there is no valid one."""
     scheme, _, presented = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not presented.strip():
         raise _denied("Send the key as Authorization: Bearer KEY. A browser can open /docs.")

@@ -1,4 +1,4 @@
-"""Parses and validates a request body. Large bodies are parsed without their files."""
+"""Parses and validates a request body. Files are taken out of large bodies first, see `detached_files.py`."""
 
 import hashlib
 from collections.abc import Iterator, Mapping

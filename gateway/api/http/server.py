@@ -35,7 +35,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 
 
 _BACKLOG = 64
-"""So many are accepted in one go, before the oldest make way."""
+"""How many connections are accepted at once, before the oldest ones are closed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Files in API messages: data is saved in the workspace's inbox, addresses are fetched when the message is taken up."""
+"""Files in API messages. Data is saved in the inbox/ folder of the workspace; addresses are fetched when a run takes the message in."""
 
 import asyncio
 import binascii

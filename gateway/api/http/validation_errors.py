@@ -24,7 +24,7 @@ def describe_error(error: ValidationError, sent: bytes | Mapping[str, str]) -> A
 
 
 def place_of(address: str, sent: Any) -> str | None:
-    """Where the address of a file stands in the request."""
+    """Returns the path of the field in the request that holds the address of a file."""
     places = (where for where, text in _texts(sent) if text == address and where[-1] in _ADDRESSES)
     return next(map(_spelled, places), None)
 

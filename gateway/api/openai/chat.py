@@ -77,7 +77,7 @@ async def complete(call: ApiCall[ChatRequest, NoFields]) -> EndpointAnswer | web
 
 @asynccontextmanager
 async def exchange(call: ApiCall[Any, Any], question: AgentCall) -> AsyncGenerator[tuple[Exchange, dict[str, str]]]:
-    """The exchange for this call, on its session if it names one, and the headers of the answer."""
+    """Yields the exchange for this call, on its session when it names one, and the headers of the answer."""
     session = session_id(call)
     mark(call)  # refuses a bad one; a call without a session is not kept, so nothing can recognise it
     headers = {} if session is None else {HEADER: session}
@@ -125,7 +125,7 @@ def _question(body: ChatRequest, known: Sequence[str]) -> AgentCall:
 
 
 def without_tool_fields(fields: JSON) -> JSON:
-    """Without fields that endpoints refuse where there are no tools."""
+    """Returns the request without fields that endpoints refuse when there are no tools."""
     return {name: value for name, value in fields.items() if name not in {"tool_choice", "parallel_tool_calls"}}
 
 

@@ -108,7 +108,7 @@ class TextFeed:
         self._news.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Waits for new text. False: there was none in this time."""
+        """Waits for new text. Returns False when there was none in this time."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -131,21 +131,21 @@ class Exchange(Protocol):
 
     @property
     def id(self) -> str:
-        """The same for a repeated call, where it is recognised."""
+        """Returns the id of the call. A call that is recognised as repeated has the id of the first one."""
         ...
 
     @property
     def came_at(self) -> int:
-        """When the call came first, in milliseconds."""
+        """Returns when the call, or the first one that it repeats, arrived, in milliseconds."""
         ...
 
     async def outcome(self) -> ExchangeOutcome:
-        """Waits for it. Raises ApiError when there will be none."""
+        """Waits for the outcome and returns it. Raises ApiError when the call failed."""
         ...
 
 
 async def text_pieces(exchange: Exchange, every: float) -> AsyncGenerator[str | ExchangeOutcome | None]:
-    """The text as it comes, None after `every` seconds without text, and the outcome at the end. Raises ApiError."""
+    """Yields new text as it is written, None after `every` seconds without text, and at the end the outcome. Raises ApiError."""
     feed = exchange.feed
     task = asyncio.create_task(exchange.outcome())
     task.add_done_callback(lambda _: feed.wake())

@@ -34,7 +34,7 @@ MOST_CHARACTERS = 256
 
 
 def session_id(call: ApiCall[Any, Any]) -> str | None:
-    """The header's value as the caller sent it. Raises ApiError."""
+    """Returns the session id of the header; None: there is none. Raises ApiError for an invalid one."""
     sent = call.request.headers.get(HEADER)
     if sent is None:
         return None
@@ -108,7 +108,7 @@ class SessionExchange:
         return self._run_id
 
     def leave(self) -> None:
-        """The caller has left: the run goes on, and whoever asks the same again is answered by it."""
+        """To be called when the caller has left. The run goes on; a repeated call gets its answer."""
         if not self.answered:
             self._left = True
             self._changed.set()
@@ -275,7 +275,7 @@ def _require_open_call(conn: Connection, key: str, messages: Sequence[InboxMessa
 
 
 def _news(messages: Sequence[JSON]) -> Sequence[JSON]:
-    """What follows the last message of the assistant."""
+    """Returns the messages after the last one of the assistant."""
     last = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
     new = messages[last + 1 :]
     if not new:

@@ -36,7 +36,7 @@ from sessions.runs.outcomes import of_call, standing
 
 
 def name_of(marked: RequestMark) -> str:
-    """What an answer is called after `resp_`: the same for a call that is recognised."""
+    """Returns the part of the answer's id after `resp_`. A repeated call gets the same one."""
     return hashlib.sha256(marked.key.encode()).hexdigest()[:24]
 
 
@@ -95,7 +95,7 @@ def _go_on(conn: Connection, new: Kept, before: Kept | None, retry: Retry, now: 
 
 
 def _earlier(messages: Sequence[JSON]) -> Sequence[JSON]:
-    """What stands before the new input."""
+    """Returns the messages before the new input."""
     last = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
     tools = next((i for i in range(last + 1, len(messages)) if messages[i]["role"] != "tool"), len(messages))
     return messages[: tools if last >= 0 else 0]

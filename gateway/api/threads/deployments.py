@@ -1,4 +1,4 @@
-"""Deployments and threads."""
+"""Endpoints for deployments and their threads: create, list, change, delete."""
 
 import asyncio
 import shutil
@@ -39,7 +39,7 @@ _TALK = (Scope.CHAT, Scope.READ)
 
 
 async def deployment_of(call: ApiCall[Any, Any]) -> Deployment:
-    """The one in the address, if this key may see it. Raises ApiError."""
+    """Returns the deployment in the address. Raises ApiError when it does not exist or this key may not see it."""
     wanted, api = call.path["deployment_id"], call.desk.api
     try:
         found = await api.database.read(deployments.get, wanted)

@@ -58,7 +58,7 @@ def _ends_words(event: Event) -> bool:
 
 
 def _take(tokens: list[_Token], run_id: str | None) -> list[_Token]:
-    """Those of this run, out of the list."""
+    """Removes the tokens of this run from the list and returns them."""
     taken = [token for token in tokens if token.run_id == run_id]
     tokens[:] = [token for token in tokens if token.run_id != run_id]
     return taken
@@ -169,7 +169,7 @@ class _Channel:
         await self._say(late)
 
     async def _tell(self, found: list[Event], early: list[_Token]) -> None:
-        """The words of an answer go out before the event that ends it, which may be in `found` before its commit was heard of."""
+        """Sends the text of an answer before the event that ends it. That event may be in `found` before the listener was told of its commit."""
         last = {event.run_id: event.id for event in found if _ends_words(event)}
         for event in found:
             if _ends_words(event):
@@ -180,7 +180,7 @@ class _Channel:
             await self._publish(_stored(event))
 
     async def _say(self, tokens: list[_Token]) -> None:
-        """Neighbours become one event, so that a burst costs its readers little."""
+        """Sends tokens; neighbouring ones of a run become one event, so that many tokens at once cost readers little."""
         while tokens:
             first = tokens[0]
             same = next((i for i, token in enumerate(tokens) if token.run_id != first.run_id), len(tokens))
@@ -206,7 +206,7 @@ class _Followed:
     telling: TextDeduplicator = field(default_factory=TextDeduplicator)
 
     def new_in(self, moment: LiveEvent) -> str:
-        """What its readers have not been told yet."""
+        """Returns the text that its readers have not got yet."""
         match moment.kind:
             case "token":
                 return "" if self.unheard else self.telling.new_in(moment.text)
@@ -286,7 +286,7 @@ class EventHub:
     async def missed(
         self, deployment: str, after: int, up_to: int, *, run_id: str | None, thread_id: str | None
     ) -> AsyncGenerator[bytes]:
-        """Stored events between these numbers."""
+        """Returns the stored events between these ids."""
         while after < up_to:
             found = await self._database.read(
                 events.after, deployment, after, run_id=run_id, thread_id=thread_id, limit=_PAGE

@@ -1,4 +1,4 @@
-"""Messages to threads, the runs that they start, and the events that tell of them."""
+"""Endpoints for messages to threads, for the runs that they start, and for the event stream of a deployment."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -122,7 +122,7 @@ def _thread(conn: Connection, new: _ThreadMessage, now: int) -> str:
 
 
 async def _run_of(call: ApiCall[Any, Any], run_id: str) -> Run:
-    """A run of the deployment in the address. Raises ApiError."""
+    """Returns the run in the address. Raises ApiError when it is none of this deployment."""
     found = await deployment_of(call)
     with suppress(NotFound):
         run = await call.desk.api.database.read(runs.get, run_id)
@@ -165,7 +165,7 @@ async def _as_it_is(call: ApiCall[Any, Any], run_id: str) -> EndpointAnswer:
 
 
 async def follow_events(call: ApiCall[NoFields, Following]) -> web.StreamResponse:
-    """Stored events that were missed, then what happens, until the reader goes or cannot follow."""
+    """Streams the stored events that the reader has missed, then new ones, until the reader leaves or is too slow."""
     found, wanted = await deployment_of(call), call.query
     if wanted.run_id is not None:
         await _run_of(call, wanted.run_id)
