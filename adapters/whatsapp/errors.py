@@ -5,8 +5,9 @@ from typing import Any
 from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
 from adapters.payload import Json, part
 
-_WAIT = {4: 60.0, 80007: 60.0, 130429: 5.0, 131048: 60.0, 131056: 6.0, 133016: 60.0}
-"""Codes of rate limits, and the seconds to wait. 131056: too many messages to one person."""
+_WAIT = {4: 60.0, 80007: 60.0, 130429: 5.0, 131048: 60.0, 131056: 12.0, 133016: 60.0}
+"""Codes of rate limits, and the seconds to wait. 131056: too many messages to one person, who may get one every six seconds.
+One that is refused counts too: tried again after six seconds, it would be refused for ever."""
 _OUTAGE = {1, 2, 131000, 131016, 131057, 133004, 135000}
 _LATER_KNOWN = {
     131026: "WhatsApp could not deliver it: the person has no WhatsApp, an old version, or has not accepted the terms.",
