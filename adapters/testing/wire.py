@@ -29,7 +29,8 @@ class WireFault:
 
 
 class WireServer:
-    """What a platform is to a test: `bot` is who answers. `async with` starts it; `url` is where it listens then. What is wrong with a call is recorded in `violations`."""
+    """A platform's server on loopback, which `async with` starts. `url`: its address. `bot`: the account that the tested program uses.
+    `violations`: one sentence for each call that broke a rule of the platform."""
 
     bot: FakePerson
 

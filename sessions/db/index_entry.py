@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """`ns`: see `query.namespace_token`. `words`: the content words of the message, each once. `ctx`: those of the messages around it: two before
-    and one after."""
+    """`ns`: the namespace as one word of the index (`query.namespace_token`). `words`: the content words of the message, each once.
+    `ctx`: those of the messages around it, two before and one after."""
 
     message_id: int
     ns: str

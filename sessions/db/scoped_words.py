@@ -9,7 +9,7 @@ _NO_VOWELS = str.maketrans("ae", "xz")
 
 
 class Mark(StrEnum):
-    """What the word is from: a note, or a question that the note answers. The marks and the namespace contain no vowels, because the stemmer of
+    """Says which text of a note the word stands in: its own, or a question that it answers. The marks and the namespace contain no vowels, because the stemmer of
     SQLite counts vowels."""
 
     NOTE = "n"

@@ -117,8 +117,8 @@ responses = Table(
     Index("responses_by_session", "session_key"),
     Index("responses_by_time", "created_at"),
 )
-"""Answers that are kept by id, and conversations. `input`: what came before the answer, as long as it is in no session; `answer`: as it was
-given, empty while it is worked on; `ends_at`: the last message of the session that belongs to it."""
+"""Responses that are kept by id, and conversations. `input`: the messages of the request, until the response belongs to a session;
+`answer`: the response as it was given, empty while the run works; `ends_at`: the last message of the session that belongs to it."""
 
 overheard = Table(
     "overheard",
