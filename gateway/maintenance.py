@@ -97,8 +97,9 @@ class Maintenance:
             await asyncio.sleep(INDEX_SECONDS)  # so that neighbours are known, and many messages share a transaction
             self._grown.clear()
             try:
-                while await self._database.write(search.index_some):  # noqa: ASYNC110  # each round does a part
-                    await asyncio.sleep(0)
+                for step in (search.index_some, search.merge_step):
+                    while await self._database.write(step):  # noqa: ASYNC110  # each round does a part
+                        await asyncio.sleep(0)
             except Exception as error:  # noqa: BLE001  # the index is made whole by the next search at the latest
                 log.warning("index.behind", error=str(error))
 

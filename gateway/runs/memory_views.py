@@ -1,4 +1,4 @@
-"""Reads the notes and the digest of a namespace for the prompt, again only when they have changed."""
+"""Reads what is remembered of a namespace, for the prompt and for recall, again only when it has changed."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -14,10 +14,12 @@ _KEPT = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """The notes of a namespace in order, and its digest."""
+    """The notes of a namespace in order, and its digest. `forgotten`: ids of messages that recall does not show, because notes from them
+    were removed."""
 
     notes: Sequence[PromptNote] = ()
     digest: str = ""
+    forgotten: frozenset[int] = frozenset()
 
 
 class MemoryViews:
@@ -27,12 +29,14 @@ class MemoryViews:
         self._kept: OrderedDict[str, tuple[int, Remembered]] = OrderedDict()
 
     def of(self, conn: Connection, ns: str) -> Remembered:
-        """Returns the notes and the digest of this namespace as they are now."""
+        """Returns what is remembered of this namespace now. Every change of it is counted in its row (`memory.digest.changed`)."""
         state = memory.state(conn, ns)
         kept = self._kept.get(ns)
         if kept is not None and kept[0] == state.changes:
             return kept[1]
-        found = Remembered(notes=memory.lines(conn, ns), digest=state.digest)
+        found = Remembered(
+            notes=memory.lines(conn, ns), digest=state.digest, forgotten=memory.forgotten_sources(conn, ns)
+        )
         self._kept[ns] = (state.changes, found)
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)

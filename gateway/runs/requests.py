@@ -45,7 +45,7 @@ class Requests:
     async def build(self, seen: Snapshot, profile: AgentProfile, toolbox: Toolbox) -> ModelRequest:
         """Returns the next request. Raises InputTooLong when what is new does not fit, or nothing smaller is left after a refusal."""
         options = seen.run.options
-        wanted = options.model or seen.session.chosen_model or profile.model
+        wanted = _wanted(seen, profile)
         await self._house.model().learn_window(wanted)
         exact = seen.session.source in _EXACT
         remembered = seen.remembered if profile.remembers else Remembered()
@@ -57,7 +57,7 @@ class Requests:
             digest=remembered.digest,
             folded_to=seen.folded_to,
             older=seen.older,
-            recalled=await self._recall(seen, self._house.window(wanted), only_here=not profile.remembers),
+            recalled=await self._recall(seen, profile),
             skills=await self._skills(seen.session.ns) if toolbox.get("skill") else (),
             history=seen.history,
             message_count=seen.session.message_count,
@@ -85,20 +85,39 @@ class Requests:
             exact=exact and any(shown.get(each.id) for each in seen.history if each.run_id == self._run_id),
         )
 
-    async def _recall(self, seen: Snapshot, window: Window, *, only_here: bool) -> Sequence[Message]:
+    def look_back(self, conn: Connection, seen: Snapshot, profile: AgentProfile) -> None:
+        """Searches for the new message's words in the read that the step begins with anyway, unless its meaning has to be asked for first."""
+        if not (seen.calls or seen.unread or self._asks_meaning(profile)) and self._wants_recall(seen, profile):
+            self._recalled = (_asked(seen), _search_past(conn, seen, only_here=not profile.remembers, meaning=None))
+
+    async def _recall(self, seen: Snapshot, profile: AgentProfile) -> Sequence[Message]:
         """Returns lines found by a search for the new message's words, once for each message, so that the steps of a run share their
         prompts. After a refusal nothing is recalled.
         """
-        asked = max((message.id for message in seen.history if message.role is Role.USER), default=0)
-        if self._most is not None or is_farewell(seen.run):
+        if self._most is not None:
             return ()
-        if self._recalled is None or self._recalled[0] != asked:
-            found: Sequence[Message] = ()
-            if _has_more(seen, window, only_here=only_here):  # else nobody waits for a thread only to find nothing
-                meaning = None if only_here else await self._meaning(seen)
-                found = await self._house.database.read(_search_past, seen, only_here=only_here, meaning=meaning)
-            self._recalled = (asked, found)
-        return self._recalled[1]
+        if self._wants_recall(seen, profile):
+            meaning = await self._meaning(seen) if self._asks_meaning(profile) else None
+            found = await self._house.database.read(
+                _search_past, seen, only_here=not profile.remembers, meaning=meaning
+            )
+            self._recalled = (_asked(seen), found)
+        return self._recalled[1] if self._recalled is not None and self._recalled[0] == _asked(seen) else ()
+
+    def _wants_recall(self, seen: Snapshot, profile: AgentProfile) -> bool:
+        """Whether this message has not been searched for yet, and something may be found that is not in the prompt anyway."""
+        if self._most is not None or is_farewell(seen.run):
+            return False
+        if self._recalled is not None and self._recalled[0] == _asked(seen):
+            return False
+        if seen.has_past and profile.remembers:
+            return True
+        window = self._house.window(_wanted(seen, profile))
+        return seen.session.message_count > SHOWN_ANYWAY and not _is_all_above(seen, window)
+
+    def _asks_meaning(self, profile: AgentProfile) -> bool:
+        embeddings = self._house.embeddings
+        return profile.remembers and embeddings is not None and embeddings.model is not None
 
     async def _meaning(self, seen: Snapshot) -> QueryVector | None:
         embeddings = self._house.embeddings
@@ -137,20 +156,22 @@ def _is_all_above(seen: Snapshot, window: Window) -> bool:
     return size // 4 + TURN_TOKENS * len(seen.history) <= window.recent * 3 // 4
 
 
-def _has_more(seen: Snapshot, window: Window, *, only_here: bool) -> bool:
-    """Whether something may be found that is not in the prompt anyway."""
-    if seen.has_past and not only_here:
-        return True
-    return seen.session.message_count > SHOWN_ANYWAY and not _is_all_above(seen, window)
+def _asked(seen: Snapshot) -> int:
+    """Returns the id of the message that is searched for."""
+    return max((message.id for message in seen.history if message.role is Role.USER), default=0)
+
+
+def _wanted(seen: Snapshot, profile: AgentProfile) -> str | None:
+    return seen.run.options.model or seen.session.chosen_model or profile.model
 
 
 def _search_past(
     conn: Connection, seen: Snapshot, *, only_here: bool, meaning: QueryVector | None
 ) -> Sequence[Message]:
     text = recall.words_of(seen.history, seen.run.id)
-    above = frozenset(message.id for message in seen.history[-SHOWN_ANYWAY:])
+    without = seen.remembered.forgotten.union(message.id for message in seen.history[-SHOWN_ANYWAY:])
     return recall.search_past(
-        conn, seen.session, text, run_id=seen.run.id, without=above, only_here=only_here, meaning=meaning
+        conn, seen.session, text, run_id=seen.run.id, without=without, only_here=only_here, meaning=meaning
     )
 
 

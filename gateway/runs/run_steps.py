@@ -86,9 +86,7 @@ class RunSteps:
 
     async def situation(self) -> Situation:
         day = self._day() if self._house.limits().per_day else ""
-        self._seen = seen = await self._database.read(
-            take_snapshot, self._claimed.id, day, self._house.tails, self._house.views
-        )
+        self._seen = seen = await self._database.read(self._read, day)
         if seen.run.route != self._route:
             self._route = seen.run.route
             self._house.live.publish(LiveEvent(self._claimed.id, "turned", run=seen.run))
@@ -99,6 +97,11 @@ class RunSteps:
             self._has_told = True
             await self._tell_interruption(seen)
         return Situation(calls=seen.calls, unread=seen.unread, limit=self._limit_reached(seen))
+
+    def _read(self, conn: Connection, day: str) -> Snapshot:
+        seen = take_snapshot(conn, self._claimed.id, day, self._house.tails, self._house.views)
+        self._requests.look_back(conn, seen, self._profile_for(seen))
+        return seen
 
     async def _tell_interruption(self, seen: Snapshot) -> None:
         doubtful = [call for call in seen.calls if call.state is MessageState.STARTED and not self.may_repeat(call)]
@@ -197,7 +200,10 @@ class RunSteps:
         self._house.live.publish(LiveEvent(self._claimed.id, kind, text))
 
     def _profile(self) -> AgentProfile:
-        profile = self._house.profile(self._claimed, self._look.session)
+        return self._profile_for(self._look)
+
+    def _profile_for(self, seen: Snapshot) -> AgentProfile:
+        profile = self._house.profile(self._claimed, seen.session)
         return as_farewell(profile) if is_farewell(self._claimed) else profile
 
     def _toolbox(self, profile: AgentProfile) -> Toolbox:

@@ -92,6 +92,11 @@ def content_words(spaced_text: str) -> dict[str, None]:
     return dict.fromkeys(filterfalse(_STOP.__contains__, _split(spaced_text)))
 
 
+def is_content(word: str) -> bool:
+    """Returns whether this word, in lower case, is none of the stop words."""
+    return word not in _STOP
+
+
 def parse(text: str) -> Query | None:
     """Returns the query; None when the text contains no letter or digit."""
     tokens = list(_tokens(text))

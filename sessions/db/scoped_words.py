@@ -1,24 +1,32 @@
-"""Puts the namespace in front of each word in the SQLite index of notes, so that "tea" of one namespace and "tea" of another are two words.
+"""Puts the namespace in front of each word in the SQLite indexes, so that "tea" of one namespace and "tea" of another are two words.
 
-A search for a word then reads only the notes of its namespace that contain it, and cannot find notes of another one.
+A search for a word then reads only what its namespace has with that word, and cannot find anything of another one.
 """
 
 from enum import StrEnum
 
 _NO_VOWELS = str.maketrans("ae", "xz")
+_EVERYWHERE = "w"
+"""What the words for a search over all namespaces begin with. A namespace begins with another letter (`namespace_token`), so nobody can
+write a word that counts as one of another namespace."""
 
 
 class Mark(StrEnum):
-    """Says which text of a note the word stands in: its own, or a question that it answers. The marks and the namespace contain no vowels, because the stemmer of
+    """Says where the word stands: in a message, in its sender's name, in the messages around it; in a note, or in a question that a note
+    answers. `ALL` stands alone: every message of the namespace has it. The marks and the namespace contain no vowels, because the stemmer of
     SQLite counts vowels."""
 
+    TEXT = "t"
+    SENDER = "s"
+    NEAR = "c"
+    ALL = "x"
     NOTE = "n"
     ASKED = "q"
 
 
 def start_of(ns: str, mark: Mark) -> str:
     """Returns what the words of this namespace begin with. `ns`: see `namespace_token`; empty for a search over all namespaces."""
-    return ns.translate(_NO_VOWELS) + mark
+    return (ns.translate(_NO_VOWELS) or _EVERYWHERE) + mark
 
 
 def scoped(ns: str, mark: Mark, said: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select, update
+from sqlalchemy import Connection, RowMapping, Select, and_, bindparam, func, or_, select, update
 
 from sessions.db import search_postgres, search_sqlite
 from sessions.db.index_entry import Entry
@@ -158,6 +158,12 @@ def erase_step(conn: Connection) -> bool:
     return _index(conn).erase_step(conn)
 
 
+def merge_step(conn: Connection) -> bool:
+    """Merges parts of the index that were written one after the other, so that a search has few to look into. Returns True when there is more
+    to do."""
+    return _index(conn).merge_step(conn)
+
+
 # --- searching ----------------------------------------------------------------------------------------------------------------
 
 
@@ -178,11 +184,11 @@ class SearchScope:
     without_run: str | None = None
     without: Container[int] = ()
 
-    def takes(self, message: int, run_id: str | None, key: str, session_id: str) -> bool:
-        """Returns whether this message is in the scope."""
-        is_of_run = self.without_run is not None and run_id == self.without_run
-        is_here = self.key in {None, key} and self.session in {None, session_id}
-        return is_here and not is_of_run and message not in self.without
+    def takes(self, row: RowMapping) -> bool:
+        """Returns whether this message is in the scope, but for `without`. The namespace is looked at again, whatever the index says."""
+        is_of_run = self.without_run is not None and row["run_id"] == self.without_run
+        is_here = self.ns in {None, row["ns"]} and self.key in {None, row["session_key"]}
+        return is_here and self.session in {None, row["session_id"]} and not is_of_run
 
 
 def search(
@@ -243,17 +249,13 @@ def best_messages(
     found = _index(conn).find(
         conn, query, scope.ns, source, limit + sum(_PAGES if least else _PAGES[:2]), cut_off, least
     )
-    found = merged(found, also) if also else found
+    found = [number for number in (merged(found, also) if also else found) if number not in scope.without]
     chosen: list[Message] = []
     for size in (limit, *_PAGES):
         page, found = found[:size], found[size:]
-        rows = {row["id"]: row for row in conn.execute(_MESSAGES, {"ids": page}).mappings()} if page else {}
+        rows = {row["id"]: row for row in conn.execute(_MESSAGES, {"ids": page}).mappings().all()} if page else {}
         there = (rows[number] for number in page if number in rows)
-        chosen += [
-            Message.from_row(row)
-            for row in there
-            if scope.takes(row["id"], row["run_id"], row["session_key"], row["session_id"])
-        ]
+        chosen += [Message.from_row(row) for row in there if scope.takes(row)]
         if len(chosen) >= limit or not found:
             break
     return chosen[:limit]
@@ -265,14 +267,14 @@ def notes(conn: Connection, query: Query, ns: str, *, limit: int) -> list[int]:
 
 
 _MESSAGES = (
-    select(messages, sessions.c.session_key)
+    select(messages, sessions.c.session_key, sessions.c.ns)
     .join(sessions, sessions.c.id == messages.c.session_id)
     .where(messages.c.id.in_(bindparam("ids", expanding=True)))
 )
 _SESSIONS = select(sessions).where(sessions.c.id.in_(bindparam("ids", expanding=True)))
 
 
-def _index(conn: Connection):  # noqa: ANN202  # one of two modules with the same four functions
+def _index(conn: Connection):  # noqa: ANN202  # one of two modules with the same functions
     return search_sqlite if conn.dialect.name == "sqlite" else search_postgres
 
 

@@ -35,7 +35,11 @@ def remove(conn: Connection, entries: Sequence[Entry]) -> None:
     conn.execute(delete(message_search).where(message_search.c.message_id.in_([e.message_id for e in entries])))
 
 
-def erase_step(conn: Connection) -> bool:  # noqa: ARG001  # the same four functions as on SQLite
+def erase_step(conn: Connection) -> bool:  # noqa: ARG001  # the same functions as on SQLite
+    return False
+
+
+def merge_step(conn: Connection) -> bool:  # noqa: ARG001  # autovacuum does it
     return False
 
 

@@ -86,14 +86,16 @@ def add(conn: Connection, gone: Observation) -> None:
     conn.execute(delete(forgotten).where(forgotten.c.ns == gone.ns, forgotten.c.id.not_in(newest)))
 
 
-def lift(conn: Connection, ns: str, text: str) -> None:
-    """Deletes the marks that match this text. To be called when a person saves it again."""
+def lift(conn: Connection, ns: str, text: str) -> bool:
+    """Deletes the marks that match this text. Returns whether there were any. To be called when a person saves it again."""
     known = of_namespace(conn, ns)
-    if known.marks:
-        wanted = _marks(known.key, text)
-        rows = conn.execute(select(forgotten.c.id, forgotten.c.marks).where(forgotten.c.ns == ns)).all()
-        again = [row[0] for row in rows if _share(wanted, frozenset(json.loads(row[1]))) >= _ALIKE]
-        conn.execute(delete(forgotten).where(forgotten.c.id.in_(again)))
+    if not known.marks:
+        return False
+    wanted = _marks(known.key, text)
+    rows = conn.execute(select(forgotten.c.id, forgotten.c.marks).where(forgotten.c.ns == ns)).all()
+    again = [row[0] for row in rows if _share(wanted, frozenset(json.loads(row[1]))) >= _ALIKE]
+    conn.execute(delete(forgotten).where(forgotten.c.id.in_(again)))
+    return bool(again)
 
 
 _SOURCES = select(forgotten.c.src).where(forgotten.c.ns == param("of"))

@@ -42,9 +42,11 @@ def note(
     if kind not in KINDS:
         raise Invalid(f"kind is one of {', '.join(KINDS)}, not {kind!r}.")
     lock(conn, ns)
-    forgotten.lift(conn, ns, text)
+    lifted = forgotten.lift(conn, ns, text)
     same = find_open(conn, ns, text)
     if same is not None:
+        if lifted:
+            changed(conn, ns)
         return same
     if replaces is not None:
         get_open(conn, ns, replaces)

@@ -34,19 +34,19 @@ def search_past(
 ) -> list[Message]:
     """Returns the messages of this session key that match the text, best first; empty when the text has no word to search for.
 
-    `without`: ids of messages that the request shows anyway. `only_here`: only messages of this session. `meaning`: the vector of the text;
+    `without`: ids of messages that are not looked for, those that notes which were forgotten are from and those that the request shows
+    anyway. `only_here`: only messages of this session. `meaning`: the vector of the text;
     None: search by words alone.
     """
     query = any_of_its_words(text, TERMS)
     if query is None:
         return []
-    forgotten = memory.forgotten_sources(conn, session.ns)
     scope = SearchScope(
         ns=session.ns,
         key=session.session_key,
         session=session.id if only_here else None,
         without_run=run_id,
-        without=without | forgotten,
+        without=without,
     )
     near = memory.vectors.nearest(conn, session.ns, meaning)
     return search.best_messages(conn, query, scope, limit=HITS, least=0, also=near)

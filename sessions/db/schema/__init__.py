@@ -75,7 +75,7 @@ __all__ = [
     "workers",
 ]
 
-HEAD = "0010"
+HEAD = "0011"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47

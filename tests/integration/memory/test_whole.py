@@ -2,7 +2,7 @@
 the plumbing holds, not that a model judges well."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from gateway.agent.memory.fold_worker import FoldWorker
 from gateway.agent.tools import memory as memory_tool
 from gateway.agent.tools import session_search
 from sessions import memory, store
-from sessions.db import search
+from sessions.db import open_database, search
 from sessions.keys import Address, ChatKind, Platform
 from sessions.records import EndReason, Route
 from tests.fakes.model_replies import Failure, call, calls
@@ -121,6 +121,27 @@ async def test_what_was_said_in_an_ended_session_is_recalled_and_the_question_it
         assert [m["content"] for m in await _journal(it)][:1] == ["remind me: what was the code of the garage?"], (
             "nothing is stored"
         )
+
+
+async def test_what_another_process_forgets_is_recalled_no_more(home: Path, database_url: str) -> None:
+    async with at_desk(home, url=database_url) as it:
+        await it.say("The garage code is 4711")
+        session = await it.database.read(store.active, KEY)
+        assert session is not None
+        said = (await it.messages())[0].id
+        note = await it.database.write(memory.note, session.ns, "The garage code is 4711", 1, src=[said])
+        await it.database.write(store.end, session.id, EndReason.USER, it.house.clock())
+        await index(it)
+        await it.say("what was the code of the garage?")
+        assert "user: The garage code is 4711" in last_user(it.server.bodies[-1])
+        with closing(open_database(home, database_url)) as other:
+            other.write_now(memory.forget, session.ns, note.id)
+        await it.say("and now, the code of the garage?")
+        assert "4711" not in str(it.server.bodies[-1]["messages"])
+        with closing(open_database(home, database_url)) as other:
+            other.write_now(memory.note, session.ns, "The garage code is 4711", 2)
+        await it.say("once more: the code of the garage?")
+        assert "user: The garage code is 4711" in last_user(it.server.bodies[-1]), "people may say it anew"
 
 
 async def _journal(it: Desk) -> list[JSON]:

@@ -52,7 +52,7 @@ def _rows(conn: Connection) -> dict[int, str]:
 
 def _intact(conn: Connection) -> None:
     assert conn.execute(text("PRAGMA integrity_check")).scalar() == "ok"
-    for table in ("messages_fts", "messages_near", "messages_words"):
+    for table in ("messages_fts", "messages_scoped", "messages_words"):
         conn.exec_driver_sql(f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
     indexed = conn.execute(text("SELECT count(*) FROM sessions WHERE indexed_to < settled_to")).scalar()
     assert indexed == 0

@@ -22,6 +22,7 @@ from sessions.erase import erase
 from sessions.errors import NewerSchema
 from sessions.keys import SessionKey
 from sessions.records import AskKind, NewMessage, Role, Source
+from tests.integration.sessions.writing import found, index_all
 
 ROOT = Path(__file__).parents[3]
 
@@ -170,6 +171,7 @@ DECISIONS = ((AskKind.APPROVAL, "yes"), (AskKind.APPROVAL, "no"), (AskKind.QUEST
 
 def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Path, str]) -> None:
     def as_it_was(conn: Connection) -> None:
+        is_sqlite = conn.dialect.name == "sqlite"
         for statement in (
             "DROP INDEX runs_shown",
             "ALTER TABLE runs DROP COLUMN preview",
@@ -192,7 +194,8 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
             "DROP TABLE folds",
             "DROP TABLE forgotten",
             "DROP TABLE note_vectors",
-            f"DROP TABLE {'observations_fts' if conn.dialect.name == 'sqlite' else 'observation_search'}",
+            f"DROP TABLE {'observations_fts' if is_sqlite else 'observation_search'}",
+            *(["ALTER TABLE messages_scoped RENAME TO messages_near"] if is_sqlite else []),
             "UPDATE alembic_version SET version_num = '0001'",
         ):
             conn.execute(text(statement))
@@ -216,6 +219,8 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
     tea = any_of_its_words("who drinks tea?", 8)
     assert tea is not None
     assert database.read_now(search.notes, tea, "agent:main", limit=3) == [1]
+    index_all(database)
+    assert found(database, "kept", ns=database.read_now(store.recent)[0].ns) == ["kept"]
     database.close()
 
 

@@ -14,6 +14,7 @@ from sessions import store
 from sessions.db import Database, open_database, search
 from sessions.db.query import parse
 from sessions.db.schema import messages
+from sessions.db.scoped_words import Mark, start_of
 from sessions.errors import Invalid
 from sessions.records import EndReason, NewMessage, Role, Source
 from tests.integration.sessions.writing import conversation, found, index_all
@@ -200,6 +201,18 @@ def test_the_name_of_a_namespace_cannot_be_guessed_into_a_query(database: Databa
         assert found(database, query, ns=OTHER) == []
 
 
+def test_words_of_another_namespace_cannot_be_written_into_a_message(database: Database) -> None:
+    """Whoever knows a chat's key can work out the words that stand for it in the index."""
+    token = search.namespace_token(KEY)
+    theirs = [start_of(token, mark) for mark in Mark]
+    forged = " ".join([token, *(f"{start}swordfish" for start in theirs), *theirs, "swordfish"])
+    conversation(database, KEY, "we meet at noon", "fine")
+    conversation(database, OTHER, forged, "yes", forged, sender=f"{token} {theirs[1]}swordfish")
+    index_all(database)
+    for query in ("swordfish", "swordfish noon", '"swordfish"', "swordf*", "swordfish OR noon"):
+        assert set(found(database, query, ns=KEY)) <= {"we meet at noon", "fine"}, query
+
+
 def test_a_source_narrows(database: Database) -> None:
     conversation(database, KEY, "swordfish one")
     conversation(database, OTHER, "swordfish two")
@@ -268,7 +281,7 @@ STEPS = st.lists(st.one_of(TEXTS, st.integers(1, 3)), min_size=1, max_size=14)
 
 def contents(conn: Connection) -> list[object]:
     """All that the index holds: word, column, message, place."""
-    tables = ("messages_fts", "messages_near", "messages_words")
+    tables = ("messages_fts", "messages_scoped", "messages_words")
     for table in tables:
         conn.execute(text(f"CREATE VIRTUAL TABLE temp.v_{table} USING fts5vocab(main, {table}, instance)"))
     rows = [tuple(conn.execute(text(f"SELECT * FROM temp.v_{table}")).all()) for table in tables]
@@ -278,7 +291,7 @@ def contents(conn: Connection) -> list[object]:
 
 
 def check(conn: Connection) -> None:
-    for table in ("messages_fts", "messages_near", "messages_words"):
+    for table in ("messages_fts", "messages_scoped", "messages_words"):
         conn.execute(text(f"INSERT INTO {table}({table}) VALUES ('integrity-check')"))
 
 
@@ -311,6 +324,21 @@ def test_indexing_in_any_chunks_is_indexing_at_once_and_forgetting_leaves_nothin
     sqlite.write_now(start_over)
     sqlite.write_now(check)
     assert sqlite.write_now(contents) == [[], [], []]
+
+
+def test_a_search_looks_into_few_segments_however_often_messages_were_indexed(sqlite: Database) -> None:
+    def segments(conn: Connection) -> list[int]:
+        tables = ("messages_fts", "messages_scoped", "messages_words")
+        return [conn.scalar(text(f"SELECT count(DISTINCT segid) FROM {table}_idx")) or 0 for table in tables]
+
+    for number in range(60):
+        conversation(sqlite, KEY, f"message {number}")
+        index_all(sqlite)
+        while sqlite.write_now(search.merge_step):
+            pass
+    assert max(sqlite.read_now(segments)) <= 6, "one of each size"
+    assert len(found(sqlite, "message", ns=KEY, limit=100)) == 60
+    sqlite.write_now(check)
 
 
 def test_a_message_that_vanished_behind_our_back_breaks_no_search(database: Database) -> None:
