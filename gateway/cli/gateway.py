@@ -54,7 +54,7 @@ def run(cli: Cli) -> None:
     logging.configure(settings.level, folder, shown="warning" if on_terminal else "", form=settings.format)
     process.raise_file_limit()
     heap.tune()
-    sys.setswitchinterval(0.001)  # a thread that works on something large gives way to the event loop sooner
+    sys.setswitchinterval(0.0002)  # a thread that works on something large gives way to the event loop sooner
     on_sqlite = not loaded.config.database.url.get_secret_value()
     if on_sqlite and not process.is_held(cli.home):
         upgrade_in_child(cli.home)

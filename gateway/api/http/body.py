@@ -13,6 +13,7 @@ from aiohttp import ClientError, hdrs, web
 
 from gateway.api.http.byte_budget import ByteBudget
 from gateway.api.http.errors import ApiError, invalid, too_large, unavailable
+from gateway.api.http.reading_rate import ReadingRate
 from gateway.dispatch.fair_queue import FairPlaces
 
 _PIECE = 65_536
@@ -26,11 +27,12 @@ _SLOWEST = 65_536
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyRules:
     """How bodies of one caller are read. `folder`: for files without a name. `arriving`: what all bodies may hold while they are not
-    whole. `places`: how many large ones are read at once; the others wait, and their senders with them."""
+    whole. `places`: how many large ones are read at once; the others wait, and their senders with them. `rate`: how fast those are read."""
 
     folder: Path
     arriving: ByteBudget
     places: FairPlaces
+    rate: ReadingRate
     caller: str
     limit: int
     seconds: float
@@ -105,6 +107,8 @@ async def arriving(request: web.Request, rules: BodyRules) -> AsyncGenerator[Bod
                     raise _too_much()
                 taken += len(piece)
                 await body.add(piece)
+                if body.size > _IN_MEMORY:
+                    await rules.rate.wait(len(piece))
         yield body
     finally:
         body.close()

@@ -168,6 +168,8 @@ async def _received(
 ) -> ReadBody:
     bounds = desk.api.bounds
     limit = bounds.large_body_bytes if endpoint.large else bounds.body_bytes
+    if request.content_length is None or request.content_length > _LARGE:
+        call.callback(desk.give_back_memory)
     async with arriving(request, body_rules(desk, key.name, limit)) as body:
         if body.size <= _LARGE:
             return parsed(model, body)
@@ -175,7 +177,6 @@ async def _received(
             await call.enter_async_context(desk.large.held(key.name, body.size, desk.api.pauses.body))
         except TimeoutError:
             raise unavailable("Too many large bodies are worked on.", code="too_much_at_once") from None
-        call.callback(desk.give_back_memory)
         files = DetachedFiles(desk.api.home)
         call.callback(files.close)
         return await desk.parse(parsed_large, model, body, files)  # the loop goes on meanwhile
@@ -188,6 +189,7 @@ def body_rules(desk: ServerState, caller: str, limit: int) -> BodyRules:
         folder=api.home,
         arriving=desk.arriving,
         places=desk.receiving,
+        rate=desk.reading_rate,
         caller=caller,
         limit=limit,
         seconds=api.pauses.body,

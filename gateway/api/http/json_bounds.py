@@ -2,44 +2,54 @@
 would need gigabytes.
 """
 
+import contextlib
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from gateway.api.http.errors import invalid
 
 MOST_VALUES = 100_000
-_NEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{,]', re.DOTALL)
+_SLICE = 16_384
+"""Bytes that are looked at in one go. Longer slices would hold the GIL for too long."""
+_LONGEST = len("Infinity")
+"""Bytes that are searched again with the next slice, because a number may go on there."""
+_STRANGE = re.compile(rb"NaN|Infinity|[eE]\+?[0-9]{3}")
 
 
-def require_few_values(sent: bytes) -> None:
-    """Raises ApiError when the text has more than MOST_VALUES values."""
-    if sent.count(b",") + sent.count(b"[") + sent.count(b"{") <= MOST_VALUES:
-        return
-    found = 0
-    for match in _NEXT.finditer(sent):
-        found += sent[match.start()] != 0x22  # commas and brackets inside of texts are no values
+def require_bounded(sent: bytes) -> None:
+    """Raises ApiError when the text has more than MOST_VALUES values, or a number that is NaN or infinite, which no model endpoint
+    accepts. A text that is no JSON passes: the parser refuses it later."""
+    found, before, is_strange = 0, b"", False
+    for outside in _outside_of_strings(sent):
+        found += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
         if found > MOST_VALUES:
             raise invalid(
                 f"The body holds more than {MOST_VALUES:,} values. Send less at once.", code="too_many_values"
             )
+        searched = before + outside
+        is_strange = is_strange or _STRANGE.search(searched) is not None
+        before = searched[-_LONGEST:]
+    if is_strange:
+        _require_finite(sent)
 
 
-_STRANGE = re.compile(rb"NaN|Infinity|[eE]\+?[0-9]{3}")
-_SLICE, _LONGEST = 65_536, len("Infinity")
+def _outside_of_strings(sent: bytes) -> Iterator[bytes]:
+    """Yields the text without what stands in its strings, a slice at a time."""
+    is_inside, carried = False, b""
+    for at in range(0, len(sent), _SLICE):
+        piece = (carried + sent[at : at + _SLICE]).replace(rb"\\", b"")
+        carried = b"\\" if piece.endswith(b"\\") else b""  # it may escape the quote that the next slice begins with
+        parts = piece.replace(rb"\"", b"").split(b'"')
+        yield b"".join(parts[is_inside::2])
+        is_inside ^= len(parts) % 2 == 0
 
 
-def require_numbers(sent: bytes) -> None:
-    """Raises ApiError when a number is NaN or infinite, because no model endpoint accepts it. A text that is no JSON passes: the parser
-    refuses it later."""
-    slices = range(0, len(sent), _SLICE)  # one look at 24 MB would hold Python's lock all the time
-    if not any(_STRANGE.search(sent, at, at + _SLICE + _LONGEST) for at in slices):
-        return
-    try:
+def _require_finite(sent: bytes) -> None:
+    with contextlib.suppress(ValueError, RecursionError):
         json.loads(sent, parse_constant=_no_number, parse_float=_finite)
-    except (ValueError, RecursionError):
-        return
 
 
 def _finite(text: str) -> float:

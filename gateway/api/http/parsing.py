@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from gateway.api.http.body import Body
 from gateway.api.http.detached_files import DetachedFiles, NotDetachable
 from gateway.api.http.errors import invalid, too_large
-from gateway.api.http.json_bounds import require_few_values, require_numbers
+from gateway.api.http.json_bounds import require_bounded
 from gateway.api.http.validation_errors import describe_error
 
 MOST_PARSED = 12_582_912
@@ -72,8 +72,7 @@ def _require_short(size: int) -> None:
 
 
 def _checked(model: type[BaseModel], raw: bytes, files: DetachedFiles | None = None) -> BaseModel:
-    require_few_values(raw)
-    require_numbers(raw)
+    require_bounded(raw)
     return validated(model, raw, files)
 
 

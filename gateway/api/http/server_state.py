@@ -14,6 +14,7 @@ from gateway.api.http.connection import IdleTimes
 from gateway.api.http.connection_limits import ConnectionLimits, ConnectionShares
 from gateway.api.http.host_check import HostCheck
 from gateway.api.http.keys import CallerKey, Throttle
+from gateway.api.http.reading_rate import ReadingRate
 from gateway.api.threads.events import EventHub
 from gateway.attachments.safe_fetch import Fetcher
 from gateway.dispatch.fair_queue import FairPlaces
@@ -42,7 +43,6 @@ Receive = Callable[[Mapping[str, str], bytes], Awaitable[HookReply | None]]
 """From headers and body; None: the signature is wrong."""
 Handshake = Callable[[Mapping[str, str]], HookReply | None]
 """From the query; None: whoever asks does not know the secret."""
-"""Verify the signature, store durably. False: the signature is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,8 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiLimits:
-    """`arriving_bytes`: of bodies that are not whole yet, all together. `large_bytes`: of large bodies that are worked on."""
+    """`arriving_bytes`: of bodies that are not whole yet, all together. `large_bytes`: of large bodies that are worked on.
+    `large_arriving`: how many large bodies are read at once. `large_per_second`: bytes that are read of all of them together."""
 
     message_bytes: int = 262_144
     attachment_bytes: int = 20_971_520
@@ -67,6 +68,7 @@ class ApiLimits:
     arriving_bytes: int = 536_870_912
     large_bytes: int = 134_217_728
     large_arriving: int = 8
+    large_per_second: int = 33_554_432
     waiting_event_bytes: int = 1_048_576
     calls_per_second: float = 500
     calls_at_once: float = 1_000
@@ -162,6 +164,7 @@ class ServerState:
         self.hub = EventHub(api.database, api.house.live, self.changes, api.house.clock())
         self.arriving = ByteBudget(api.bounds.arriving_bytes)
         self.receiving = FairPlaces(api.bounds.large_arriving)
+        self.reading_rate = ReadingRate(api.bounds.large_per_second)
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parser")
         self.large = ByteBudget(api.bounds.large_bytes)
         self.connections = ConnectionLimits(api.bounds.connections)

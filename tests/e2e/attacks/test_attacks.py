@@ -18,7 +18,7 @@ pytestmark = pytest.mark.chaos
 
 def judge(name: str, seen: Seen) -> None:
     print(f"\n{name}: {seen}")  # noqa: T201  # figures to look at
-    assert seen.during < max(5 * seen.usual, 0.05), name
+    assert seen.during < max(5 * seen.usual, 0.01), name
     assert seen.after < seen.before + 30, name
 
 

@@ -155,6 +155,19 @@ def test_a_key_leaves_room_for_other_keys_and_all_keys_for_new_callers() -> None
     assert streams[0][0].closed
 
 
+async def test_large_bodies_share_their_bytes_a_second(home: Path) -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": "x" * 200_000}]}).encode()
+    async with gateway(home, bounds=ApiLimits(large_per_second=500_000)) as gw:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        answers = await asyncio.gather(
+            *(said(gw, request(CHAT, OWNER.secret, body, None, "Connection: close")) for _ in range(3))
+        )
+        took = loop.time() - began
+    assert [answer.split()[1] for answer in answers] == [b"200"] * 3
+    assert took > 3 * (200_000 - 65_536 - 65_536) / 500_000  # the first pieces are not counted
+
+
 @pytest.mark.parametrize(
     "body",
     [
