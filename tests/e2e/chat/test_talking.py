@@ -109,7 +109,7 @@ def test_a_long_paragraph_grows_line_by_line(open_window, model: tuple[ModelServ
     window.types("long")
     window.sees("A bold word is said. A bold word is said.")
     slow.go_on.set()
-    window.sees("The end of it.\n\nyou ›")  # the answer is whole: before that the prompt stays between its lines when one leaves
+    window.sees("The end of it.\n\nyou ›")  # whole: the prompt stays between its lines when one leaves before
     window.presses("\x04")
     words = " ".join(window.ends().split())
     assert words.count("A bold word is said.") == words.count("The end of it.") == 8
