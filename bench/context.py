@@ -227,7 +227,7 @@ async def settled(app: App) -> None:
     """Folds keep up with people, who write slower than this. Waits until what is due is folded."""
     session = await app.database.read(store.active, KEY)
     if session is not None:
-        while (again := await app.folding.fold(session.id, keep=2_000)) is not None and again <= app.house.clock():
+        while (again := await app.folding.fold(session.id, keep=2_000)) is not None and again <= app.services.clock():
             pass
 
 

@@ -112,7 +112,7 @@ def http() -> str:
             EndpointAccess.OPEN: "open",
             EndpointAccess.HERE: "open on loopback",
             EndpointAccess.HOOK: "signed",
-        }.get(endpoint.door, "key")
+        }.get(endpoint.access, "key")
         lines.append(f"| `{endpoint.method} {endpoint.path}` | {scope} | {endpoint.summary} |")
     return "\n".join([*lines, ""])
 

@@ -83,7 +83,7 @@ class App:
     home: Path
     settings: CurrentConfig
     database: Database
-    house: Services
+    services: Services
     dispatch: Dispatch
     places: FairPlaces
     worker: Worker
@@ -106,11 +106,11 @@ class App:
             chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
         # Only now, after the awaits: a failure above must leave the last good configuration in force as a whole.
         self.settings.loaded = loaded
-        self.house.resets.replace(reset_rules(loaded.config))
+        self.services.resets.replace(reset_rules(loaded.config))
         self.embeddings.look_again()
         if is_other:
             former, self.answering.chosen = self.answering.model, chosen
-            self.answering.model = _model(self.answering.chosen, loaded.config, self.house.tokens, 0.0, self.metrics)
+            self.answering.model = _model(self.answering.chosen, loaded.config, self.services.tokens, 0.0, self.metrics)
             # Calls that are under way still use it; it is closed with the app.
             self.answering.former.append(former)
 
@@ -141,24 +141,24 @@ async def open_app(
     )
     try:
         await asyncio.to_thread(require_complete, home, database)
-        house = _house(home, settings, database, answering, files, tokens, metrics, clock, embeddings)
+        services = _services(home, settings, database, answering, files, tokens, metrics, clock, embeddings)
         upkeep = Maintenance(
             home, database, clock=clock, retention=lambda: Retention(**settings.config.retention.model_dump())
         )
         # Before any run is claimed: transcripts of sessions that a crash cut off are made whole first.
         await upkeep.repair()
         places = FairPlaces(loaded.config.limits.parallel_runs)
-        dispatch = LocalDispatch(database, mine=mine, opening=house.resets.opening, clock=clock, places=places)
-        worker = Worker(house, dispatch)
+        dispatch = LocalDispatch(database, mine=mine, opening=services.resets.opening, clock=clock, places=places)
+        worker = Worker(services, dispatch)
         yield App(
             home=home,
             settings=settings,
             database=database,
-            house=house,
+            services=services,
             dispatch=dispatch,
             places=places,
             worker=worker,
-            folding=_folding(house, settings, metrics),
+            folding=_folding(services, settings, metrics),
             embeddings=embeddings,
             upkeep=upkeep,
             answering=answering,
@@ -205,27 +205,27 @@ def _model(
     return OpenAIModel(model_settings(config, chosen), tokens=tokens, observe=metrics.model_called)
 
 
-def _folding(house: Services, settings: CurrentConfig, metrics: Metrics) -> FoldWorker:
+def _folding(services: Services, settings: CurrentConfig, metrics: Metrics) -> FoldWorker:
     async def may_spend() -> bool:
-        limits = house.limits()
+        limits = services.limits()
         if not limits.per_day:
             return True
-        today = await house.database.read(spending.of_day, day_of(house.clock()))
+        today = await services.database.read(spending.of_day, day_of(services.clock()))
         return limits.reached(BudgetUse(steps=0, tokens=0, seconds=0, today=today)) is None
 
     return FoldWorker(
-        house.database,
-        house.model,
+        services.database,
+        services.model,
         settings=lambda: fold_settings(settings.config),
-        tokens=house.tokens,
-        window=house.window,
+        tokens=services.tokens,
+        window=services.window,
         may_spend=may_spend,
         observe=metrics.folded,
-        clock=house.clock,
+        clock=services.clock,
     )
 
 
-def _house(
+def _services(
     home: Path,
     settings: CurrentConfig,
     database: Database,

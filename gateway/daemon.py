@@ -82,9 +82,9 @@ class Serving:
         about = [change for change in changes if change.path.startswith("session_reset.")]
         if not about:
             return []
-        house, new = self.app.house, reset_rules(loaded.config)
-        before = (await house.database.read(due_now, house.resets.rules, house.clock())).total()
-        count = max(0, (await house.database.read(due_now, new, house.clock())).total() - before)
+        services, new = self.app.services, reset_rules(loaded.config)
+        before = (await services.database.read(due_now, services.resets.rules, services.clock())).total()
+        count = max(0, (await services.database.read(due_now, new, services.clock())).total() - before)
         become = f"{count} session becomes due now" if count == 1 else f"{count} sessions become due now"
         return [f"{change.path} {change.old} → {change.new}: {become}" for change in about]
 
@@ -103,7 +103,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
         for work in (
             chats.look_for_changes(),
             app.metrics.watch_loop(),
-            send_reminders(app.database, app.house.timezone, clock=app.house.clock),
+            send_reminders(app.database, app.services.timezone, clock=app.services.clock),
             watch.run(),
         ):
             _run_until_closed(stack, work)
@@ -135,26 +135,26 @@ def _run_until_closed(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any
 
 async def _chats(app: App, stack: contextlib.AsyncExitStack) -> PlatformSupervisor:
     """The platforms, none of which runs yet, and what fetches the files that come from them."""
-    settings, house = app.settings, app.house
+    settings, services = app.settings, app.services
     intake = Intake(
         app.database,
         lambda name: access_rules(settings.config, name),
-        bounds=lambda: intake_limits(settings.config),
-        timezone=house.timezone,
+        limits=lambda: intake_limits(settings.config),
+        timezone=services.timezone,
         default_model=lambda: app.chosen.name,
-        clock=house.clock,
-        opening=house.resets.opening,
+        clock=services.clock,
+        opening=services.resets.opening,
     )
     # The stack unwinds in reverse: platforms are closed before the intake that they deliver to.
     stack.callback(intake.close)
     chats = PlatformSupervisor(
         database=app.database,
         intake=intake,
-        live=house.live,
+        live=services.live,
         metrics=app.metrics,
-        timezone=house.timezone,
-        standstills=house.standstills,
-        clock=house.clock,
+        timezone=services.timezone,
+        standstills=services.standstills,
+        clock=services.clock,
     )
     transcriber = await stack.enter_async_context(_transcriber(settings.config))
     app.files.settle = AttachmentDownloader(
@@ -166,11 +166,11 @@ async def _chats(app: App, stack: contextlib.AsyncExitStack) -> PlatformSupervis
 
 async def _start_ticks(app: App, stack: contextlib.AsyncExitStack) -> tuple[Resets, Jobs]:
     """What looks at the clock: sessions that are due for a reset, jobs whose time has come."""
-    resets = Resets(app.database, app.house.resets, clock=app.house.clock)
+    resets = Resets(app.database, app.services.resets, clock=app.services.clock)
     jobs = Jobs(
         app.database,
         platforms=lambda: platform_sections(app.settings.config),
-        clock=app.house.clock,
+        clock=app.services.clock,
         fired=app.metrics.job_slot,
     )
     ticks = {"resets": (RESETS_SECONDS, resets.tick), "jobs": (JOBS_SECONDS, jobs.tick)}
@@ -185,7 +185,7 @@ def _owner_alerts(app: App, chats: PlatformSupervisor, reloads: ReloadStatus) ->
         platforms=lambda: platform_sections(app.settings.config),
         silent=chats.silent_since,
         refused=lambda: len(reloads.last_refused.problems) if reloads.last_refused else 0,
-        clock=app.house.clock,
+        clock=app.services.clock,
     )
 
 
@@ -225,7 +225,7 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
         log.warning("api.short_key", characters=len(own.secret), at_least=LEAST_LENGTH, how_to_mend=how)
     api = ApiServices(
         home=app.home,
-        house=app.house,
+        services=app.services,
         keys=lambda: caller_keys(app.settings.config, own),
         models=lambda: model_names(app.settings.config, app.chosen),
         platforms=lambda: platform_sections(app.settings.config),
@@ -234,9 +234,9 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
         handshakes=Handshakes(chats),
         metrics=app.metrics,
         places=app.places,
-        doors=HostCheck(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),
-        bounds=api_limits(app.settings.config),
-        pauses=intervals(app.settings.config),
+        host_check=HostCheck(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),
+        limits=api_limits(app.settings.config),
+        intervals=intervals(app.settings.config),
         version=version("hermes-gateway"),
     )
     async with serving_http(api, section.host, section.port) as address:

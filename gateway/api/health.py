@@ -38,7 +38,7 @@ async def healthz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:  # noqa:
 
 
 async def readyz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
-    found = call.desk.api.readiness()
+    found = call.server.api.readiness()
     body = ReadyState(
         status="waiting" if found.waiting else "degraded" if found.failing else "ready",
         waiting=list(found.waiting),
@@ -48,10 +48,10 @@ async def readyz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 
 async def metrics(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
-    api = call.desk.api
+    api = call.server.api
     api.readiness()  # looks at every platform, and notes what it finds
     numbers = await api.database.read(gauges.read_gauges)
-    text = await asyncio.to_thread(api.metrics.expose, numbers, api.house.clock())
+    text = await asyncio.to_thread(api.metrics.expose, numbers, api.services.clock())
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 
@@ -59,7 +59,7 @@ async def openapi(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     from gateway.api.http.openapi import describe
     from gateway.api.http.server import ENDPOINTS
 
-    return web.json_response(describe(ENDPOINTS, call.desk.api.version), dumps=json.dumps)
+    return web.json_response(describe(ENDPOINTS, call.server.api.version), dumps=json.dumps)
 
 
 async def docs(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:  # noqa: ARG001
@@ -75,7 +75,7 @@ ENDPOINTS = (
         run=healthz,
         summary="Whether the process answers",
         tag="Operations",
-        door=EndpointAccess.OPEN,
+        access=EndpointAccess.OPEN,
         answers={200: HealthAnswer},
     ),
     Endpoint(
@@ -84,7 +84,7 @@ ENDPOINTS = (
         run=readyz,
         summary="Whether every part has come up",
         tag="Operations",
-        door=EndpointAccess.OPEN,
+        access=EndpointAccess.OPEN,
         answers={200: ReadyState, 503: ReadyState},
     ),
     Endpoint(
@@ -102,7 +102,7 @@ ENDPOINTS = (
         run=openapi,
         summary="This description",
         tag="Operations",
-        door=EndpointAccess.HERE,
+        access=EndpointAccess.HERE,
         answers={200: "application/json"},
     ),
     Endpoint(
@@ -111,7 +111,7 @@ ENDPOINTS = (
         run=docs,
         summary="The same, to read",
         tag="Operations",
-        door=EndpointAccess.HERE,
+        access=EndpointAccess.HERE,
         answers={200: "text/html"},
     ),
 )

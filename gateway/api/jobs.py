@@ -182,16 +182,16 @@ class SlotList(ResponseModel):
 
 
 async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
-    sent, house = call.body, call.desk.api.house
+    sent, services = call.body, call.server.api.services
     try:
         new = jobs.new_job(
             name=sent.name,
             schedule=sent.schedule,
             prompt=sent.prompt,
-            timezone=sent.timezone or house.timezone,
+            timezone=sent.timezone or services.timezone,
             repeat=sent.repeat,
-            deliver=require_target(sent.deliver or "local", call.desk.api.platforms()),
-            now=house.clock(),
+            deliver=require_target(sent.deliver or "local", call.server.api.platforms()),
+            now=services.clock(),
             **await _session(call, sent.session_id),
         )
     except Invalid as error:
@@ -201,7 +201,7 @@ async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
 
 async def _once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str]) -> EndpointAnswer:
     """Changes a job once, however often the request is repeated, and returns the job."""
-    return _answer(await call.desk.api.database.read(jobs.get, await run_once(call, change)))
+    return _answer(await call.server.api.database.read(jobs.get, await run_once(call, change)))
 
 
 async def _session(call: ApiCall[Any, Any], session_id: str | None) -> dict[str, Any]:
@@ -215,7 +215,7 @@ async def _session(call: ApiCall[Any, Any], session_id: str | None) -> dict[str,
         return {"session_key": str(key)}
     deployment = deployments.MAIN if key.agent == "main" else key.agent
     try:
-        await call.desk.api.database.read(deployments.thread, deployment, key.chat_id or "")
+        await call.server.api.database.read(deployments.thread, deployment, key.chat_id or "")
     except NotFound as error:
         raise invalid(str(error), code="bad_session_id", param="session_id") from None
     return {"session_key": str(key), "deployment": deployment, "thread_id": key.chat_id}
@@ -232,7 +232,7 @@ def _key(call: ApiCall[Any, Any], session_id: str) -> SessionKey:
 
 
 async def list_jobs(call: ApiCall[NoFields, JobsQuery]) -> EndpointAnswer:
-    found = await call.desk.api.database.read(jobs.listing, include_disabled=call.query.include_disabled)
+    found = await call.server.api.database.read(jobs.listing, include_disabled=call.query.include_disabled)
     return EndpointAnswer(body=JobList(jobs=[JobBody.of(job) for job in found]))
 
 
@@ -242,7 +242,7 @@ def _answer(job: Job) -> EndpointAnswer:
 
 async def _job(call: ApiCall[Any, Any]) -> Job:
     try:
-        return await call.desk.api.database.read(jobs.get, call.path["job_id"])
+        return await call.server.api.database.read(jobs.get, call.path["job_id"])
     except NotFound:
         raise not_found("job") from None
 
@@ -252,15 +252,15 @@ async def get_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 
 async def change_job(call: ApiCall[JobChange, NoFields]) -> EndpointAnswer:
-    job, house = await _job(call), call.desk.api.house
+    job, services = await _job(call), call.server.api.services
     sent = call.body.model_dump(exclude_unset=True)
     try:
-        values = _changed(call, job, sent, house.clock())
-        changed = await house.database.write(jobs.change, job.id, values, house.clock())
+        values = _changed(call, job, sent, services.clock())
+        changed = await services.database.write(jobs.change, job.id, values, services.clock())
         if sent.get("enabled") is True:
-            changed = await house.database.write(jobs.resume, job.id, house.clock())
+            changed = await services.database.write(jobs.resume, job.id, services.clock())
         elif sent.get("enabled") is False:
-            changed = await house.database.write(jobs.pause, job.id)
+            changed = await services.database.write(jobs.pause, job.id)
     except Invalid as error:
         raise invalid(str(error), code="bad_job") from None
     return _answer(changed)
@@ -278,13 +278,13 @@ def _changed(call: ApiCall[Any, Any], job: Job, sent: dict[str, Any], now: int) 
     if "repeat" in sent or sent.get("schedule"):
         values["repeat_times"] = require_repeat(sent.get("repeat", job.repeat_times), schedule)
     if sent.get("deliver"):
-        values["deliver"] = require_target(sent["deliver"], call.desk.api.platforms())
+        values["deliver"] = require_target(sent["deliver"], call.server.api.platforms())
     return values
 
 
 async def delete_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
-    return _answer(await call.desk.api.database.write(jobs.remove, job.id))
+    return _answer(await call.server.api.database.write(jobs.remove, job.id))
 
 
 async def pause_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
@@ -307,7 +307,7 @@ async def run_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 async def list_slots(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
-    return EndpointAnswer(body=SlotList(runs=await call.desk.api.database.read(_slots, job)))
+    return EndpointAnswer(body=SlotList(runs=await call.server.api.database.read(_slots, job)))
 
 
 def _slots(conn: Connection, job: Job) -> list[SlotBody]:

@@ -17,10 +17,10 @@ async def webhook(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     """Hands the delivery to the adapter, which checks its signature and stores what it holds. Raises ApiError 404 when the platform has no
     webhook, 401 when the signature is wrong.
     """
-    receive = call.desk.api.webhooks.get(call.path["platform"])
+    receive = call.server.api.webhooks.get(call.path["platform"])
     if receive is None:
         raise not_found("webhook")
-    async with arriving(call.request, body_rules(call.desk, call.path["platform"], HOOK_BYTES)) as body:
+    async with arriving(call.request, body_rules(call.server, call.path["platform"], HOOK_BYTES)) as body:
         raw = body.read()
     reply = await receive(dict(call.request.headers), raw)
     if reply is None:
@@ -38,7 +38,7 @@ async def handshake(call: ApiCall[NoFields, HandshakeQuery]) -> web.StreamRespon
     """Returns what the platform expects when the webhook is registered. Raises ApiError 404 when the platform has no webhook, 403 when the
     verify token is not the configured one.
     """
-    answer = call.desk.api.handshakes.get(call.path["platform"])
+    answer = call.server.api.handshakes.get(call.path["platform"])
     if answer is None:
         raise not_found("webhook")
     reply = answer(dict(call.request.query))
@@ -54,7 +54,7 @@ ENDPOINTS = (
         run=webhook,
         summary="Where a platform delivers; it signs what it sends",
         tag="Operations",
-        door=EndpointAccess.HOOK,
+        access=EndpointAccess.HOOK,
         answers={200: None},
         refusals=(413, 415),
     ),
@@ -65,7 +65,7 @@ ENDPOINTS = (
         query=HandshakeQuery,
         summary="What a platform asks when the webhook is registered",
         tag="Operations",
-        door=EndpointAccess.HOOK,
+        access=EndpointAccess.HOOK,
         answers={200: "text/plain"},
     ),
 )

@@ -49,7 +49,7 @@ class Intake:
         database: Database,
         rules: Callable[[str], AccessRules],
         *,
-        bounds: Callable[[], IntakeLimits] = IntakeLimits,
+        limits: Callable[[], IntakeLimits] = IntakeLimits,
         timezone: str = "UTC",
         default_model: Callable[[], str] = str,
         clock: Clock = now_ms,
@@ -57,7 +57,7 @@ class Intake:
     ) -> None:
         self._database = database
         self._rules = rules
-        self._bounds = bounds
+        self._limits = limits
         self._timezone = timezone
         self._default_model = default_model
         self._clock = clock
@@ -190,13 +190,13 @@ class Intake:
         return accepted.run_id if accepted.fresh and accepted.joined else None
 
     def _refusal(self, conn: Connection, inbound: Inbound, session_key: str) -> str | None:
-        bounds = self._bounds()
+        limits = self._limits()
         size = len(inbound.text.encode("utf-8", "replace"))
-        if size > bounds.message_bytes:
-            return say("limits.too_long", size=f"{size // 1024} kB", limit=f"{bounds.message_bytes // 1024} kB")
+        if size > limits.message_bytes:
+            return say("limits.too_long", size=f"{size // 1024} kB", limit=f"{limits.message_bytes // 1024} kB")
         if not inbound.text and not inbound.attachments:
             return say("limits.kind_unknown")
-        if (count := inbox.count_unread(conn, session_key)) >= bounds.queue_per_chat:
+        if (count := inbox.count_unread(conn, session_key)) >= limits.queue_per_chat:
             return say("limits.queue_full", count=count)
         return None
 

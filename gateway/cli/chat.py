@@ -175,7 +175,7 @@ async def _talk(
     screen = Screen()
     screen.dim(f"{app.chosen}. /help shows the commands, Ctrl-D leaves.")
     if resumed is not None:
-        screen.dim(await app.database.read(_recap, resumed, app.house.timezone))
+        screen.dim(await app.database.read(_recap, resumed, app.services.timezone))
     elif (waits := await conversation.waits()) is not None:
         screen.dim(waits)
     await Terminal(conversation, home, screen).run(unfinished)

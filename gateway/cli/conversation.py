@@ -77,7 +77,7 @@ class TerminalConversation:
         self.key = str(key)
         self._moved = moved
         self._runs: set[str] = set()
-        app.house.live.listen("*", self._note)
+        app.services.live.listen("*", self._note)
 
     def _note(self, moment: LiveEvent) -> None:
         """Notes runs of this conversation; a daemon's runs are those of all chats."""
@@ -102,7 +102,7 @@ class TerminalConversation:
             now=now_ms(),
             user="you",
             opening=self._opening,
-            timezone=self.app.house.timezone,
+            timezone=self.app.services.timezone,
             default_model=self.app.chosen.name,
             of_source=Source.CLI,
             moved=went.append,
@@ -115,7 +115,7 @@ class TerminalConversation:
 
     @property
     def _opening(self) -> runs.Opening:
-        return self.app.house.resets.opening(self.key)
+        return self.app.services.resets.opening(self.key)
 
     async def stop(self) -> bool:
         active = await self.active()
@@ -159,7 +159,7 @@ class TerminalConversation:
             if moment.run_id in self._runs:
                 listener(moment)
 
-        return self.app.house.live.listen("*", ours)
+        return self.app.services.live.listen("*", ours)
 
     async def finished(self, run_id: str) -> RunOutcome:
         """Waits until the run does not work any more."""

@@ -34,21 +34,21 @@ def reset_line(former: Session, opened_at: int, *, saved: bool, policy: ResetPol
 class Announcement:
     """The line of one run. It stands above what the chat is sent first: an answer, a question, or an error."""
 
-    def __init__(self, house: Services, run_id: str) -> None:
-        self._house = house
+    def __init__(self, services: Services, run_id: str) -> None:
+        self._services = services
         self._run_id = run_id
         self._session_id = ""
         self.text = ""
 
     def note(self, seen: Snapshot) -> None:
         """Reads whether there is a line to add, so that previews have it from the beginning."""
-        policy = self._house.resets.policy(seen.session.session_key)
+        policy = self._services.resets.policy(seen.session.session_key)
         before, self.text, self._session_id = self.text, "", seen.session.id
         if seen.former is not None and policy.notify:
             line = reset_line(seen.former, seen.session.started_at, saved=seen.former_saved, policy=policy)
             self.text = f"_{line}_\n\n"
         if self.text != before:
-            self._house.live.publish(LiveEvent(self._run_id, "heading", self.text))
+            self._services.live.publish(LiveEvent(self._run_id, "heading", self.text))
 
     def above(self, body: OutboxBody | None) -> OutboxBody | None:
         return body if body is None or not self.text else replace(body, text=self.text + body.text)

@@ -19,8 +19,8 @@ log = get_logger(__name__)
 class ModelWait:
     """Waits for the model of one claim of a run. `now_at` returns the run with the time that it was worked on."""
 
-    def __init__(self, house: Services, database: ReadsAndWrites, claimed: Run, now_at: Callable[[], Run]) -> None:
-        self._house = house
+    def __init__(self, services: Services, database: ReadsAndWrites, claimed: Run, now_at: Callable[[], Run]) -> None:
+        self._services = services
         self._database = database
         self._claimed = claimed
         self._now_at = now_at
@@ -36,17 +36,17 @@ class ModelWait:
     def known_away(self, model: str | None, run: Run) -> str | None:
         """Returns why it is useless to ask the model now; None: ask. A run that /retry has woken asks all the same."""
         woken = self._claimed.fence > 1 and run.away_since is None
-        return None if woken or not self.may_sleep else self._house.outages.known(model, self._house.clock())
+        return None if woken or not self.may_sleep else self._services.outages.known(model, self._services.clock())
 
     def away(self, model: str | None, why: str) -> None:
         """Notes that the model could not be reached."""
-        self._house.outages.mark_away(model, why, self._house.clock())
+        self._services.outages.mark_away(model, why, self._services.clock())
 
     async def mark_back(self, model: str | None, run: Run) -> None:
         """Wakes the runs that sleep because the model was away, also where another process found it away."""
         slept = run.away_since is not None and run.wake_at is not None
-        if self._house.outages.mark_back(model) or slept:
-            asked = self._house.model()
+        if self._services.outages.mark_back(model) or slept:
+            asked = self._services.model()
             if slept and isinstance(asked, StartsSlowly):
                 asked.start_slowly(model)
             woken = await self._database.write(runs.wake_all, model)
@@ -54,18 +54,18 @@ class ModelWait:
 
     async def sleep(self, run: Run, model: str | None) -> int | None:
         """Puts the run to sleep until the next try of the model. Returns when that is; None: it has waited long enough."""
-        now, since = self._house.clock(), run.away_since
-        if since is not None and self._house.standstills.elapsed(since, now) >= GIVE_UP_MS:
+        now, since = self._services.clock(), run.away_since
+        if since is not None and self._services.standstills.elapsed(since, now) >= GIVE_UP_MS:
             return None
         notice = None
         if run.kind is RunKind.CHAT and run.route is not None:
             notice = OutboxBody(text=say("model.unreachable", minutes=GIVE_UP_MINUTES))
-        wake_at = self._house.outages.next_try(model, now)
+        wake_at = self._services.outages.next_try(model, now)
         await self._database.write(runs.sleep, self._now_at(), now, wake_at=wake_at, model=model, notice=notice)
         return wake_at
 
     async def put_off(self, model: str | None) -> None:
         """Puts off a farewell that cannot be given now."""
-        now = self._house.clock()
+        now = self._services.clock()
         wake_at = next_try(self._claimed, now)
         await self._database.write(runs.sleep, self._now_at(), now, wake_at=wake_at, model=model)

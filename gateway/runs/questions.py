@@ -26,14 +26,14 @@ class Questions:
 
     def __init__(
         self,
-        house: Services,
+        services: Services,
         database: ReadsAndWrites,
         announcement: Announcement,
         *,
         now_at: Callable[[], Run],
         seen: Callable[[], Run],
     ) -> None:
-        self._house = house
+        self._services = services
         self._database = database
         self._announcement = announcement
         self._now_at = now_at
@@ -79,7 +79,7 @@ class Questions:
             self._now_at(),
             call,
             question,
-            self._house.clock(),
+            self._services.clock(),
             options=options,
             kind=kind,
             args_hash=args_hash,
@@ -89,7 +89,7 @@ class Questions:
             await self._database.write(self._withdraw, call)
 
     def _withdraw(self, conn: Connection, call: Message) -> None:
-        now, run = self._house.clock(), self._now_at()
+        now, run = self._services.clock(), self._now_at()
         runs.tool_done(conn, run, call.id, "[not asked: a new message arrived first; it follows]", now)
         runs.take_in_new_messages(conn, run, now)
 

@@ -33,8 +33,8 @@ SHOWN_ANYWAY = 8
 
 
 class Requests:
-    def __init__(self, house: Services, run_id: str) -> None:
-        self._house = house
+    def __init__(self, services: Services, run_id: str) -> None:
+        self._services = services
         self._run_id = run_id
         self.size = 0  # of the last one, in tokens; what it held is not kept: pictures are large
         self._cut: Sequence[tuple[int, int]] = ()
@@ -46,7 +46,7 @@ class Requests:
         """Returns the next request. Raises InputTooLong when what is new does not fit, or nothing smaller is left after a refusal."""
         options = seen.run.options
         wanted = _wanted(seen, profile)
-        await self._house.model().learn_window(wanted)
+        await self._services.model().learn_window(wanted)
         exact = seen.session.source in _EXACT
         remembered = seen.remembered if profile.remembers else Remembered()
         shown = await parts_to_show(seen.history, self._run_id, every=exact)
@@ -65,14 +65,14 @@ class Requests:
             layered=options.layered,
             tools=toolbox.schemas,
             callers_tools=options.tools,
-            timezone=self._house.timezone,
+            timezone=self._services.timezone,
             parts=lambda message: shown.get(message.id, ()),
             exact=exact,
         )
-        window = replace(self._house.window(wanted), most=self._most)
+        window = replace(self._services.window(wanted), most=self._most)
         built = prompt.build(
             material,
-            self._house.tokens,
+            self._services.tokens,
             window=window,
             model=wanted,
             wanted_output=options.max_output_tokens,
@@ -98,7 +98,7 @@ class Requests:
             return ()
         if self._wants_recall(seen, profile):
             meaning = await self._meaning(seen) if self._asks_meaning(profile) else None
-            found = await self._house.database.read(
+            found = await self._services.database.read(
                 _search_past, seen, only_here=not profile.remembers, meaning=meaning
             )
             self._recalled = (_asked(seen), found)
@@ -112,15 +112,15 @@ class Requests:
             return False
         if seen.has_past and profile.remembers:
             return True
-        window = self._house.window(_wanted(seen, profile))
+        window = self._services.window(_wanted(seen, profile))
         return seen.session.message_count > SHOWN_ANYWAY and not _is_all_above(seen, window)
 
     def _asks_meaning(self, profile: AgentProfile) -> bool:
-        embeddings = self._house.embeddings
+        embeddings = self._services.embeddings
         return profile.remembers and embeddings is not None and embeddings.model is not None
 
     async def _meaning(self, seen: Snapshot) -> QueryVector | None:
-        embeddings = self._house.embeddings
+        embeddings = self._services.embeddings
         if embeddings is None or embeddings.model is None:
             return None
         return await embeddings.of_query(recall.words_of(seen.history, self._run_id))
@@ -144,7 +144,7 @@ class Requests:
 
     async def _skills(self, ns: str) -> Sequence[str]:
         """Returns the saved skills. Looks into the folder in a thread only where there is one."""
-        folder = self._house.skills
+        folder = self._services.skills
         return await asyncio.to_thread(skill.listing, folder, ns) if folder.is_dir() else ()
 
 

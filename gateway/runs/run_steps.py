@@ -43,19 +43,19 @@ _CUT_OFF = "[not executed: the answer was cut off by the output limit; write les
 class RunSteps:
     """Implements `gateway.agent.loop.Steps` on the store, one object per claim of a run."""
 
-    def __init__(self, house: Services, run: Run, *, draining: Callable[[], bool] = lambda: False) -> None:
-        self._house = house
+    def __init__(self, services: Services, run: Run, *, draining: Callable[[], bool] = lambda: False) -> None:
+        self._services = services
         self._claimed = run
-        self._claimed_at = house.clock()
-        self._database = WaitingDatabase(house.database, self._log_wait)
+        self._claimed_at = services.clock()
+        self._database = WaitingDatabase(services.database, self._log_wait)
         self._draining = draining
         self._seen: Snapshot | None = None
         self._route = run.route
-        self._requests = Requests(house, run.id)
-        self._model_wait = ModelWait(house, self._database, run, lambda: self._run)
-        self._announcement = Announcement(house, run.id)
+        self._requests = Requests(services, run.id)
+        self._model_wait = ModelWait(services, self._database, run, lambda: self._run)
+        self._announcement = Announcement(services, run.id)
         self._questions = Questions(
-            house, self._database, self._announcement, now_at=lambda: self._run, seen=lambda: self._look.run
+            services, self._database, self._announcement, now_at=lambda: self._run, seen=lambda: self._look.run
         )
         self._partial = ""  # of the answer that is being written
         self._asking = False
@@ -66,7 +66,7 @@ class RunSteps:
     @property
     def _run(self) -> Run:
         """The run as it was claimed, with the time that it was worked on until now."""
-        worked = self._house.standstills.elapsed(self._claimed_at, self._house.clock())
+        worked = self._services.standstills.elapsed(self._claimed_at, self._services.clock())
         return replace(self._claimed, worked_ms=self._claimed.worked_ms + worked)
 
     def facts(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class RunSteps:
         return {
             "chat": f"{address.platform}:{address.chat_id}" if address else run.kind.value,
             "model": answer.model if answer else "",
-            "seconds": round(max(0, self._house.clock() - run.created_at) / 1000, 3),
+            "seconds": round(max(0, self._services.clock() - run.created_at) / 1000, 3),
             "input_tokens": run.input_tokens + usage[0],
             "output_tokens": run.output_tokens + usage[1],
         }
@@ -85,11 +85,11 @@ class RunSteps:
     # --- looking ---
 
     async def situation(self) -> Situation:
-        day = self._day() if self._house.limits().per_day else ""
+        day = self._day() if self._services.limits().per_day else ""
         self._seen = seen = await self._database.read(self._read, day)
         if seen.run.route != self._route:
             self._route = seen.run.route
-            self._house.live.publish(LiveEvent(self._claimed.id, "turned", run=seen.run))
+            self._services.live.publish(LiveEvent(self._claimed.id, "turned", run=seen.run))
         if seen.run.fence != self._claimed.fence:  # stopped at its very start: the model is not asked in vain
             raise LeaseLost(f"Run {self._claimed.id} was stopped or taken over.")
         self._announcement.note(seen)
@@ -99,7 +99,7 @@ class RunSteps:
         return Situation(calls=seen.calls, unread=seen.unread, limit=self._limit_reached(seen))
 
     def _read(self, conn: Connection, day: str) -> Snapshot:
-        seen = take_snapshot(conn, self._claimed.id, day, self._house.tails, self._house.views)
+        seen = take_snapshot(conn, self._claimed.id, day, self._services.tails, self._services.views)
         self._requests.look_back(conn, seen, self._profile_for(seen))
         return seen
 
@@ -109,7 +109,7 @@ class RunSteps:
         line, run = interruption_notice(self._claimed.away_ms, unsure), seen.run
         if line is not None and run.route is not None:
             body, key = OutboxBody(text=line, silent=True), f"{run.id}:restarted:{run.fence}"
-            now = self._house.clock()
+            now = self._services.clock()
             await self._database.write(outbox.put, run.route, body, now, dedup_key=key, session_key=run.session_key)
 
     @property
@@ -121,13 +121,13 @@ class RunSteps:
     def _limit_reached(self, seen: Snapshot) -> str | None:
         run = seen.run
         tokens = run.input_tokens + run.output_tokens
-        limits = self._house.limits()
+        limits = self._services.limits()
         return (limits_of(limits) if is_farewell(run) else limits).reached(
             BudgetUse(steps=run.steps, tokens=tokens, seconds=self._run.worked_ms / 1000, today=seen.spent)
         )
 
     def _day(self) -> str:
-        return day_of(self._house.clock())
+        return day_of(self._services.clock())
 
     # --- the model ---
 
@@ -142,7 +142,7 @@ class RunSteps:
         began = time.monotonic()
         self._partial, self._asking = "", True
         try:
-            answer = self._last_answer = await self._house.model().ask(request, self._on_token)
+            answer = self._last_answer = await self._services.model().ask(request, self._on_token)
         except ContextOverflow as error:
             self._requests.refused(error)
             raise
@@ -151,7 +151,7 @@ class RunSteps:
             raise
         self._asking = False
         await self._model_wait.mark_back(wanted, seen.run)
-        self._house.live.publish(LiveEvent(self._claimed.id, "said"))
+        self._services.live.publish(LiveEvent(self._claimed.id, "said"))
         took = round(time.monotonic() - began, 3)
         log.debug(
             "model.called", run_id=self._claimed.id, model=answer.model, seconds=took, tokens=answer.usage.input_tokens
@@ -175,7 +175,7 @@ class RunSteps:
 
     async def _settle_files(self) -> None:
         """Fetches the files of new messages now, so that admitting a message never waits for them."""
-        settle, seen = self._house.settle_file, self._look
+        settle, seen = self._services.settle_file, self._look
         waiting = [
             message
             for message in seen.history
@@ -185,7 +185,7 @@ class RunSteps:
         ]
         if settle is None or not waiting:
             return
-        inbox = self._house.workspace(seen.session.ns) / INBOX
+        inbox = self._services.workspace(seen.session.ns) / INBOX
         for message in waiting:
             settled = [await settle(file, inbox) if file.is_waiting else (file, "") for file in message.attachments]
             content = "\n".join(
@@ -197,13 +197,13 @@ class RunSteps:
     def _on_token(self, text: str) -> None:
         kind = "afresh" if text == AFRESH else "token"
         self._partial = "" if text == AFRESH else self._partial + text
-        self._house.live.publish(LiveEvent(self._claimed.id, kind, text))
+        self._services.live.publish(LiveEvent(self._claimed.id, kind, text))
 
     def _profile(self) -> AgentProfile:
         return self._profile_for(self._look)
 
     def _profile_for(self, seen: Snapshot) -> AgentProfile:
-        profile = self._house.profile(self._claimed, seen.session)
+        profile = self._services.profile(self._claimed, seen.session)
         return as_farewell(profile) if is_farewell(self._claimed) else profile
 
     def _toolbox(self, profile: AgentProfile) -> Toolbox:
@@ -212,13 +212,13 @@ class RunSteps:
     # --- the journal ---
 
     async def take_in_new_messages(self) -> None:
-        await self._database.write(runs.take_in_new_messages, self._run, self._house.clock())
+        await self._database.write(runs.take_in_new_messages, self._run, self._services.clock())
 
     async def commit_answer(self, answer: Answer) -> None:
         await self._database.write(self._commit_answer, self._said(answer), answer.finish_reason == "length")
 
     def _commit_answer(self, conn: Connection, said: ModelAnswer, cut_off: bool) -> None:
-        now = self._house.clock()
+        now = self._services.clock()
         calls = runs.answered(conn, self._run, said, now, step=self._look.run.steps)
         for call in calls if cut_off else ():
             runs.tool_done(conn, self._run, call.id, _CUT_OFF, now)
@@ -249,12 +249,12 @@ class RunSteps:
             self._announcement.sends(runs.finish, reply),
             self._run,
             self._said(answer),
-            self._house.clock(),
+            self._services.clock(),
             step=self._look.run.steps,
             reply=reply,
         )
         if not is_over and reply is not None:
-            self._house.live.publish(LiveEvent(self._claimed.id, "answered"))
+            self._services.live.publish(LiveEvent(self._claimed.id, "answered"))
         return is_over
 
     def _reply(self, text: str, route: Route | None) -> OutboxBody | None:
@@ -264,7 +264,7 @@ class RunSteps:
         """Stores the part of an answer that was written when the run was stopped."""
         if not self._asking:
             return
-        text, tokens, route = self._partial.strip(), self._house.tokens, self._claimed.route
+        text, tokens, route = self._partial.strip(), self._services.tokens, self._claimed.route
         text = "" if NO_REPLY.startswith(text[: len(NO_REPLY)]) else text
         said = ModelAnswer(
             text=text,
@@ -273,7 +273,7 @@ class RunSteps:
             day=self._day(),
         )
         reply = OutboxBody(text=f"{text}\n\n{say('run.stopped_here')}") if text and route else None
-        await self._database.write(runs.keep_stopped, self._run, said, self._house.clock(), reply=reply)
+        await self._database.write(runs.keep_stopped, self._run, said, self._services.clock(), reply=reply)
 
     async def end_over_budget(self, limit: str) -> None:
         text = say("budget.run", limit=limit)
@@ -282,14 +282,14 @@ class RunSteps:
             self._announcement.sends(runs.finish, reply),
             self._run,
             ModelAnswer(text=text),
-            self._house.clock(),
+            self._services.clock(),
             step=self._look.run.steps,
             reply=reply,
             reason=StopReason.BUDGET,
         )
 
     async def hand_over_calls(self) -> None:
-        await self._database.write(runs.hand_over, self._run, self._house.clock())
+        await self._database.write(runs.hand_over, self._run, self._services.clock())
 
     def _log_wait(self, error: DatabaseUnavailable, pause: float) -> None:
         log.warning("database.unavailable", run_id=self._claimed.id, error=str(error), retry_in=pause)
@@ -298,7 +298,7 @@ class RunSteps:
         """Ends the run in error; never raises for a run that is over."""
         body = self._announcement.above(OutboxBody(text=notice)) if notice else None
         await self._database.write(
-            self._announcement.sends(runs.fail, body), self._run, error, self._house.clock(), notice=body, code=code
+            self._announcement.sends(runs.fail, body), self._run, error, self._services.clock(), notice=body, code=code
         )
 
     # --- the tools ---
@@ -325,21 +325,21 @@ class RunSteps:
         if tool.needs_approval and (refusal := await self._questions.approval(call, arguments)) is not APPROVED:
             return refusal
         if not tool.reads_only:
-            await self._database.write(runs.tool_started, self._run, call.id, self._house.clock())
-        self._house.live.publish(LiveEvent(self._claimed.id, "tool", tool.name))
+            await self._database.write(runs.tool_started, self._run, call.id, self._services.clock())
+        self._services.live.publish(LiveEvent(self._claimed.id, "tool", tool.name))
         began = time.monotonic()
         outcome = await tool.run(self._place(call), arguments)
         seconds = time.monotonic() - began
-        self._house.tool_ran(tool.name, "asked" if isinstance(outcome, HumanQuestion) else "done", seconds)
+        self._services.tool_ran(tool.name, "asked" if isinstance(outcome, HumanQuestion) else "done", seconds)
         log.debug("tool.finished", run_id=self._claimed.id, tool=tool.name, seconds=round(seconds, 3))
-        self._house.live.publish(LiveEvent(self._claimed.id, "tool_done", tool.name))
+        self._services.live.publish(LiveEvent(self._claimed.id, "tool_done", tool.name))
         if isinstance(outcome, HumanQuestion):
             await self._questions.ask(call, outcome)
             return None
         return Result(content=outcome)
 
     async def done(self, call: Message, result: Result) -> None:
-        now = self._house.clock()
+        now = self._services.clock()
         await self._database.write(runs.tool_done, self._run, call.id, result.content, now, state=result.state)
 
     def _place(self, call: Message) -> ToolContext:
@@ -347,24 +347,24 @@ class RunSteps:
         return ToolContext(
             session=session,
             database=self._database,
-            workspace=self._house.workspace(session.ns),
-            skills=self._house.skills,
-            outgoing=self._house.outgoing,
-            clock=self._house.clock,
+            workspace=self._services.workspace(session.ns),
+            skills=self._services.skills,
+            outgoing=self._services.outgoing,
+            clock=self._services.clock,
             idem_key=call.idem_key or "",
             run_id=self._claimed.id,
             summarise=self._summarise,
-            embed=None if self._house.embeddings is None else self._house.embeddings.of_query,
-            timezone=self._house.timezone,
+            embed=None if self._services.embeddings is None else self._services.embeddings.of_query,
+            timezone=self._services.timezone,
         )
 
     async def _summarise(self, query: str, lines: Sequence[str]) -> str:
         """What these lines say about the question. Counted in the session and the day. Raises ModelError."""
-        house = self._house
-        fast = house.fast()
-        most = max(2_000, (house.window(fast).room - 1_000) * 3)
+        services = self._services
+        fast = services.fast()
+        most = max(2_000, (services.window(fast).room - 1_000) * 3)
         kept = middle_of(lines, most)
-        answer = await house.model().ask(summary_request(query, kept, model=fast))
+        answer = await services.model().ask(summary_request(query, kept, model=fast))
         await self._database.write(_count_summary, self._claimed.session_id, answer, self._day())
         return answer.text
 

@@ -35,15 +35,15 @@ class StatelessSteps:
     """Implements `gateway.agent.loop.Work` in memory. `hear` is told the words as they come."""
 
     def __init__(
-        self, house: Services, messages: Sequence[JSON], options: CallOptions, hear: Callable[[LiveEvent], None]
+        self, services: Services, messages: Sequence[JSON], options: CallOptions, hear: Callable[[LiveEvent], None]
     ) -> None:
-        self._house = house
+        self._services = services
         self._options = options
         self._hear = hear
         self._id = ids.new_id("run")
-        now = house.clock()
+        now = services.clock()
         self._session = _session(self._id, now)
-        profile = house.profile(_run(self._id, now), self._session)
+        profile = services.profile(_run(self._id, now), self._session)
         self._toolbox = profile.toolbox.only(WITHOUT_NAMESPACE).beside(options)
         system = "\n\n".join(
             [
@@ -53,7 +53,7 @@ class StatelessSteps:
             ]
         )
         self._model = options.model or profile.model
-        turns = with_time(well_formed(messages, GONE_ON), now, house.timezone)
+        turns = with_time(well_formed(messages, GONE_ON), now, services.timezone)
         self._transcript: list[JSON] = [{"role": "system", "content": system}, *turns]
         self._calls: list[Message] = []
         self._steps = 0
@@ -75,14 +75,14 @@ class StatelessSteps:
         return Situation(calls=tuple(self._calls), limit=await self._limit_reached())
 
     async def _limit_reached(self) -> str | None:
-        limits, used = self._house.limits(), self._used
-        today = await self._house.database.read(spending.of_day, self._day()) if limits.per_day else (0, 0)
+        limits, used = self._services.limits(), self._used
+        today = await self._services.database.read(spending.of_day, self._day()) if limits.per_day else (0, 0)
         tokens = used.input_tokens + used.output_tokens
         seconds = time.monotonic() - self._began
         return limits.reached(BudgetUse(steps=self._steps, tokens=tokens, seconds=seconds, today=today))
 
     def _day(self) -> str:
-        return day_of(self._house.clock())
+        return day_of(self._services.clock())
 
     async def take_in_new_messages(self) -> None:
         """Nothing ever comes in."""
@@ -91,7 +91,7 @@ class StatelessSteps:
 
     async def ask_model(self) -> Answer:
         try:
-            answer = await self._house.model().ask(await self._request(), self._on_token)
+            answer = await self._services.model().ask(await self._request(), self._on_token)
         except ContextOverflow as error:  # the transcript is the caller's: it is not ours to shorten
             raise error.for_good() from error
         self._hear(LiveEvent(self._id, "said"))
@@ -100,9 +100,9 @@ class StatelessSteps:
 
     async def _request(self) -> ModelRequest:
         """All that the caller sent, and the gateway's tools if there is room for them. Raises InputTooLong."""
-        options, tokens = self._options, self._house.tokens
-        await self._house.model().learn_window(self._model)
-        window = self._house.window(self._model)
+        options, tokens = self._options, self._services.tokens
+        await self._services.model().learn_window(self._model)
+        window = self._services.window(self._model)
         model, ours = self._model or "", self._toolbox.schemas
         size = tokens.messages(self._transcript, model) + tokens.tools(options.tools, model)
         if size > window.whole:
@@ -131,13 +131,13 @@ class StatelessSteps:
             output_tokens=self._used.output_tokens + usage.output_tokens,
             cached_tokens=self._used.cached_tokens + usage.cached_tokens,
         )
-        await self._house.database.write(spending.add, self._day(), usage.input_tokens, usage.output_tokens)
+        await self._services.database.write(spending.add, self._day(), usage.input_tokens, usage.output_tokens)
 
     async def commit_answer(self, answer: Answer) -> None:
         calls = [call.as_sent() for call in answer.tool_calls]
         self._said = answer
         self._transcript.append({"role": "assistant", "content": answer.text or None, "tool_calls": calls})
-        now = self._house.clock()
+        now = self._services.clock()
         self._calls = [_row(number, call, now) for number, call in enumerate(calls)]
         if answer.finish_reason == "length":
             for call in tuple(self._calls):
@@ -183,11 +183,11 @@ class StatelessSteps:
     def _place(self) -> ToolContext:
         return ToolContext(
             session=self._session,
-            database=self._house.database,
+            database=self._services.database,
             workspace=Path("/nonexistent"),
             skills=Path("/nonexistent"),
             outgoing=Path("/nonexistent"),
-            clock=self._house.clock,
+            clock=self._services.clock,
             idem_key=self._id,
             run_id=self._id,
         )

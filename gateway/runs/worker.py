@@ -37,8 +37,8 @@ DRAIN_SECONDS = 10
 class Worker:
     """`run` can be cancelled, which is the same as a crash: call `drain` first."""
 
-    def __init__(self, house: Services, dispatch: Dispatch) -> None:
-        self._house = house
+    def __init__(self, services: Services, dispatch: Dispatch) -> None:
+        self._services = services
         self._dispatch = dispatch
         self._active: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._draining = False
@@ -52,10 +52,10 @@ class Worker:
 
     async def run(self) -> None:
         """Supervise: take runs, renew leases, look around. Ends when drained."""
-        unlisten = self._house.database.listen(self._hear)
+        unlisten = self._services.database.listen(self._hear)
         try:
             async with asyncio.TaskGroup() as group:
-                beside = (self._keep_alive(), self._poll(), self._house.standstills.run())
+                beside = (self._keep_alive(), self._poll(), self._services.standstills.run())
                 extras = [group.create_task(work) for work in beside]
                 await self._take_runs(group)
                 for extra in extras:
@@ -101,9 +101,9 @@ class Worker:
                 await asyncio.wait(late)
 
     async def _drive(self, run: Run) -> None:
-        work = RunSteps(self._house, run, draining=lambda: self._draining)
+        work = RunSteps(self._services, run, draining=lambda: self._draining)
         unfinished = False
-        self._house.live.publish(LiveEvent(run.id, "begun", run=run))
+        self._services.live.publish(LiveEvent(run.id, "begun", run=run))
         try:
             unfinished = await self._advance(run, work) is LoopEnd.DRAINED
         except LeaseLost:
@@ -120,7 +120,7 @@ class Worker:
         finally:
             self._active.pop(run.id, None)
             self._warm_up()
-            self._house.live.publish(LiveEvent(run.id, "ended"))
+            self._services.live.publish(LiveEvent(run.id, "ended"))
             # Released before it is given back: the notification of that commit must find the key free.
             await self._dispatch.release(run)
             if unfinished:
@@ -134,7 +134,7 @@ class Worker:
             gc.freeze()
 
     async def _was_stopped(self, run: Run) -> bool:
-        current = await self._house.database.read(runs.get, run.id)
+        current = await self._services.database.read(runs.get, run.id)
         return current.fence != run.fence
 
     async def _advance(self, run: Run, work: RunSteps) -> LoopEnd:
@@ -162,7 +162,7 @@ class Worker:
             told = f"Something went wrong inside ({type(error).__name__}). The gateway's log says what."  # its words may name our files
             return await self._fail(run, work, told, say("run.failed"))
         if ended in {LoopEnd.FINISHED, LoopEnd.OVER_BUDGET, LoopEnd.HANDED_OVER}:
-            self._house.run_ended("budget" if ended is LoopEnd.OVER_BUDGET or work.cut_off else "done")
+            self._services.run_ended("budget" if ended is LoopEnd.OVER_BUDGET or work.cut_off else "done")
         log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value, **work.facts())
         return ended
 
@@ -200,7 +200,7 @@ class Worker:
         event = "job.failed" if run.kind is RunKind.JOB else "run.failed"
         log.warning(event, run_id=run.id, session_key=run.session_key, error=error)
         await work.fail(error, notice if run.kind is RunKind.CHAT else None, code)
-        self._house.run_ended("error")
+        self._services.run_ended("error")
         return LoopEnd.FINISHED
 
     # --- beside the runs ---
@@ -211,7 +211,7 @@ class Worker:
 
     def _interrupt(self, run_ids: list[str]) -> None:
         for run_id in run_ids:
-            self._house.run_ended("cancelled")
+            self._services.run_ended("cancelled")
             if run_id in self._active:
                 self._active[run_id][1].cancel()
 

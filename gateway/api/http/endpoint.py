@@ -60,7 +60,7 @@ Q = TypeVar("Q", bound=BaseModel)
 class ApiCall(Generic[B, Q]):
     """One validated request. `path` holds the ids of its address, `files` what was taken out of the body."""
 
-    desk: ServerState
+    server: ServerState
     request: web.Request
     key: CallerKey
     path: Mapping[str, str]
@@ -74,7 +74,7 @@ class ApiCall(Generic[B, Q]):
         """The key as it is configured now. Raises ApiError when it was revoked, or has lost the scope of this call, since it began."""
         if self.key is NOBODY:
             return self.key
-        key = still_valid(self.desk.api.keys(), self.key)
+        key = still_valid(self.server.api.keys(), self.key)
         if key is None:
             raise ApiError(401, "This key was revoked.", code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
         if self.scopes and not key.scopes.intersection(self.scopes):
@@ -106,7 +106,7 @@ class Endpoint:
     tag: str
     answers: Mapping[int, type[BaseModel] | str | None]
     scopes: tuple[Scope, ...] = ()
-    door: EndpointAccess = EndpointAccess.KEY
+    access: EndpointAccess = EndpointAccess.KEY
     body: type[BaseModel] | None = None
     query: type[BaseModel] = NoFields
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -116,13 +116,13 @@ class Endpoint:
     streams: bool = False
 
 
-async def handle(endpoint: Endpoint, desk: ServerState, request: web.Request, key: CallerKey) -> web.StreamResponse:
+async def handle(endpoint: Endpoint, server: ServerState, request: web.Request, key: CallerKey) -> web.StreamResponse:
     """Checks the request against the declaration, calls the endpoint, and writes its answer."""
     path = _path(request)
     query = validated(endpoint.query, dict(request.query))
-    async with _body(endpoint, desk, request, key) as read:
+    async with _body(endpoint, server, request, key) as read:
         call = ApiCall(
-            desk=desk,
+            server=server,
             request=request,
             key=key,
             path=path,
@@ -144,7 +144,7 @@ async def handle(endpoint: Endpoint, desk: ServerState, request: web.Request, ke
 
 @asynccontextmanager
 async def _body(
-    endpoint: Endpoint, desk: ServerState, request: web.Request, key: CallerKey
+    endpoint: Endpoint, server: ServerState, request: web.Request, key: CallerKey
 ) -> AsyncGenerator[ReadBody]:
     """The body as Python data. Only a few calls may hold a large one at the same time."""
     model = endpoint.body
@@ -155,44 +155,44 @@ async def _body(
     else:
         require_json(request)
         async with AsyncExitStack() as call:
-            yield await _received(endpoint, model, desk, request, key, call)
+            yield await _received(endpoint, model, server, request, key, call)
 
 
 async def _received(
     endpoint: Endpoint,
     model: type[BaseModel],
-    desk: ServerState,
+    server: ServerState,
     request: web.Request,
     key: CallerKey,
     call: AsyncExitStack,
 ) -> ReadBody:
-    bounds = desk.api.bounds
-    limit = bounds.large_body_bytes if endpoint.large else bounds.body_bytes
+    limits = server.api.limits
+    limit = limits.large_body_bytes if endpoint.large else limits.body_bytes
     if request.content_length is None or request.content_length > _LARGE:
-        call.callback(desk.give_back_memory)
-    async with arriving(request, body_rules(desk, key.name, limit)) as body:
+        call.callback(server.give_back_memory)
+    async with arriving(request, body_rules(server, key.name, limit)) as body:
         if body.size <= _LARGE:
             return parsed(model, body)
         try:
-            await call.enter_async_context(desk.large.held(key.name, body.size, desk.api.pauses.body))
+            await call.enter_async_context(server.large.held(key.name, body.size, server.api.intervals.body))
         except TimeoutError:
             raise unavailable("Too many large bodies are worked on.", code="too_much_at_once") from None
-        files = DetachedFiles(desk.api.home)
+        files = DetachedFiles(server.api.home)
         call.callback(files.close)
-        return await desk.parse(parsed_large, model, body, files)  # the loop goes on meanwhile
+        return await server.parse(parsed_large, model, body, files)  # the loop goes on meanwhile
 
 
-def body_rules(desk: ServerState, caller: str, limit: int) -> BodyRules:
+def body_rules(server: ServerState, caller: str, limit: int) -> BodyRules:
     """The rules for bodies of this caller."""
-    api = desk.api
+    api = server.api
     return BodyRules(
         folder=api.home,
-        arriving=desk.arriving,
-        places=desk.receiving,
-        rate=desk.reading_rate,
+        arriving=server.arriving,
+        places=server.receiving,
+        rate=server.reading_rate,
         caller=caller,
         limit=limit,
-        seconds=api.pauses.body,
+        seconds=api.intervals.body,
     )
 
 

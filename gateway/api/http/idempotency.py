@@ -85,8 +85,8 @@ def mark(call: ApiCall[Any, Any], more: str = "") -> RequestMark:
 
 async def run_once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str], *, of: Run | None = None) -> str:
     """The id that `change` gives, now or when this request came first. `of`: with this run the memory of it ends too."""
-    marked, api = mark(call), call.desk.api
-    return await api.database.write(_once, marked, change, of, api.house.clock())
+    marked, api = mark(call), call.server.api
+    return await api.database.write(_once, marked, change, of, api.services.clock())
 
 
 def _once(

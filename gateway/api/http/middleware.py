@@ -19,17 +19,17 @@ from sessions.errors import Busy, Invalid, NotFound, Unusable
 log = get_logger(__name__)
 
 
-def identify(desk: ServerState, request: web.Request) -> CallerKey:
+def identify(server: ServerState, request: web.Request) -> CallerKey:
     """Returns the key of the request. Raises ApiError when there is no valid one."""
     scheme, _, presented = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not presented.strip():
         raise _denied("Send the key as Authorization: Bearer KEY. A browser can open /docs.")
-    key = find_key(desk.api.keys(), presented.strip())
+    key = find_key(server.api.keys(), presented.strip())
     if key is not None:
         return key
     where = network_of(request.remote or "")
-    told = desk.wrong.is_throttled(where)
-    wait = desk.wrong.take(where)
+    told = server.wrong.is_throttled(where)
+    wait = server.wrong.take(where)
     if not told:  # whoever goes on must not fill the log
         log.warning("auth.throttled" if wait else "auth.denied", remote=request.remote, path=request.path)
     if wait:
@@ -45,18 +45,18 @@ def _slow_down(message: str, seconds: float, *, code: str) -> ApiError:
     return ApiError(429, message, code=code, headers={"Retry-After": str(max(1, math.ceil(seconds)))})
 
 
-def admit(desk: ServerState, endpoint: Endpoint | None, request: web.Request) -> CallerKey:
+def admit(server: ServerState, endpoint: Endpoint | None, request: web.Request) -> CallerKey:
     """Raises ApiError. Unknown paths need a key too, so that nobody can probe."""
-    door = EndpointAccess.KEY if endpoint is None else endpoint.door
-    if door is EndpointAccess.HOOK:
+    access = EndpointAccess.KEY if endpoint is None else endpoint.access
+    if access is EndpointAccess.HOOK:
         return NOBODY
-    desk.api.doors.check(request)
-    if door is EndpointAccess.OPEN or (door is EndpointAccess.HERE and from_this_machine(request)):
+    server.api.host_check.check(request)
+    if access is EndpointAccess.OPEN or (access is EndpointAccess.HERE and from_this_machine(request)):
         return NOBODY
-    key = identify(desk, request)
+    key = identify(server, request)
     if not connection_of(request).admit(key.name):
         raise _slow_down("This key has too many connections open.", 1, code="too_many_connections")
-    if wait := desk.calls.take(key.name):
+    if wait := server.calls.take(key.name):
         raise _slow_down("This key calls too often.", wait, code="rate_limited")
     if endpoint is not None and endpoint.scopes and not key.scopes.intersection(endpoint.scopes):
         raise ApiError(403, f"This key lacks the scope {_either(endpoint.scopes)}.", code="scope_missing")
@@ -67,7 +67,7 @@ def _either(scopes: tuple[Scope, ...]) -> str:
     return " or ".join(scopes)
 
 
-def middleware(desk: ServerState, endpoints: Mapping[Handler, Endpoint]) -> Middleware:
+def middleware(server: ServerState, endpoints: Mapping[Handler, Endpoint]) -> Middleware:
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         endpoint = endpoints.get(request.match_info.handler)
@@ -75,10 +75,10 @@ def middleware(desk: ServerState, endpoints: Mapping[Handler, Endpoint]) -> Midd
         clear_contextvars()
         bind_contextvars(request_id=request[REQUEST_ID])  # each request is a task of its own
         try:
-            key = admit(desk, endpoint, request)
+            key = admit(server, endpoint, request)
             if endpoint is None:
                 return await handler(request)  # it raises what the router found: 404 or 405
-            return await handle(endpoint, desk, request, key)
+            return await handle(endpoint, server, request, key)
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001  # the edge: whatever it is, the caller gets an answer and the daemon goes on

@@ -95,7 +95,7 @@ def _operation(each: Endpoint, refs: Any, schemas: JSON) -> JSON:
         "tags": [each.tag],
         "parameters": [*_in_path(each), *_in_query(each, refs, schemas), *_in_headers(each)],
         "responses": {**_answers(each, refs), **_refusals(each)},
-        "security": [{"key": []}] if each.door is EndpointAccess.KEY else [],
+        "security": [{"key": []}] if each.access is EndpointAccess.KEY else [],
     }
     if each.body is not None:
         schema = refs[each.body, "validation"]
@@ -170,7 +170,7 @@ def _raw(media_type: str) -> JSON:
 
 def _refusals(each: Endpoint) -> JSON:
     """The errors that any request may get, and the endpoint's own."""
-    common = {400, 403, 404, 503} | ({401, 429} if each.door is not EndpointAccess.OPEN else set[int]())
+    common = {400, 403, 404, 503} | ({401, 429} if each.access is not EndpointAccess.OPEN else set[int]())
     with_body = {415} if each.body is not None else set[int]()
     statuses = sorted({*common, *with_body, *each.refusals} - set(each.answers))
     shape: JSON = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}

@@ -53,17 +53,17 @@ class ServerAddress:
 async def serving(api: ApiServices, host: str, port: int) -> AsyncGenerator[ServerAddress]:
     """Serves while the block lasts. `port` 0: any free port. Raises Invalid when it may not or cannot listen there."""
     refuse_unsafe(api, host)
-    desk = ServerState(api)
-    app, pauses = _application(desk, ENDPOINTS), api.pauses
-    runner = Runner(app, limits=desk.connections, idle=pauses.idle, shutdown_timeout=pauses.shutdown)
+    server = ServerState(api)
+    app, intervals = _application(server, ENDPOINTS), api.intervals
+    runner = Runner(app, limits=server.connections, idle=intervals.idle, shutdown_timeout=intervals.shutdown)
     await runner.setup()
     try:
         yield await _listen(runner, host, port)
     finally:
-        desk.closing.set()
-        desk.hub.release()  # its readers end at once and resume later
+        server.closing.set()
+        server.hub.release()  # its readers end at once and resume later
         await runner.cleanup()
-        desk.close()
+        server.close()
 
 
 def refuse_unsafe(api: ApiServices, host: str) -> None:
@@ -78,9 +78,9 @@ def refuse_unsafe(api: ApiServices, host: str) -> None:
         )
 
 
-def _application(desk: ServerState, endpoints: Sequence[Endpoint]) -> web.Application:
+def _application(server: ServerState, endpoints: Sequence[Endpoint]) -> web.Application:
     known: dict[Handler, Endpoint] = {}
-    app = web.Application(middlewares=[middleware(desk, known)])
+    app = web.Application(middlewares=[middleware(server, known)])
     app.on_response_prepare.append(_sign)
     for endpoint in endpoints:
 

@@ -101,7 +101,7 @@ class ApiServices:
     """
 
     home: Path
-    house: Services
+    services: Services
     keys: Callable[[], Sequence[CallerKey]]
     models: Callable[[], Sequence[str]] = lambda: ("hermes",)
     platforms: Callable[[], Collection[str]] = tuple
@@ -110,9 +110,9 @@ class ApiServices:
     webhooks: Mapping[str, Receive] = field(default_factory=dict[str, Receive])
     handshakes: Mapping[str, Handshake] = field(default_factory=dict[str, Handshake])
     metrics: Metrics = field(default_factory=Metrics)
-    doors: HostCheck = field(default_factory=HostCheck)
-    bounds: ApiLimits = field(default_factory=ApiLimits)
-    pauses: Intervals = field(default_factory=Intervals)
+    host_check: HostCheck = field(default_factory=HostCheck)
+    limits: ApiLimits = field(default_factory=ApiLimits)
+    intervals: Intervals = field(default_factory=Intervals)
     places: FairPlaces = field(default_factory=lambda: FairPlaces(PLACES))
     """At the model, shared with the runs."""
     fetcher: Fetcher = field(default_factory=Fetcher)
@@ -121,7 +121,7 @@ class ApiServices:
 
     @property
     def database(self) -> Database:
-        return self.house.database
+        return self.services.database
 
 
 class CommitListener:
@@ -161,18 +161,18 @@ class ServerState:
     def __init__(self, api: ApiServices) -> None:
         self.api = api
         self.changes = CommitListener(api.database)
-        self.hub = EventHub(api.database, api.house.live, self.changes, api.house.clock())
-        self.arriving = ByteBudget(api.bounds.arriving_bytes)
-        self.receiving = FairPlaces(api.bounds.large_arriving)
-        self.reading_rate = ReadingRate(api.bounds.large_per_second)
+        self.hub = EventHub(api.database, api.services.live, self.changes, api.services.clock())
+        self.arriving = ByteBudget(api.limits.arriving_bytes)
+        self.receiving = FairPlaces(api.limits.large_arriving)
+        self.reading_rate = ReadingRate(api.limits.large_per_second)
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parser")
-        self.large = ByteBudget(api.bounds.large_bytes)
-        self.connections = ConnectionLimits(api.bounds.connections)
+        self.large = ByteBudget(api.limits.large_bytes)
+        self.connections = ConnectionLimits(api.limits.connections)
         self.closing = asyncio.Event()
         self._trimming: asyncio.Task[None] | None = None
-        bounds = api.bounds
-        self.wrong = Throttle(burst=bounds.wrong_keys_at_once, per_second=bounds.wrong_keys_per_second, clock=api.clock)
-        self.calls = Throttle(burst=bounds.calls_at_once, per_second=bounds.calls_per_second, clock=api.clock)
+        limits = api.limits
+        self.wrong = Throttle(burst=limits.wrong_keys_at_once, per_second=limits.wrong_keys_per_second, clock=api.clock)
+        self.calls = Throttle(burst=limits.calls_at_once, per_second=limits.calls_per_second, clock=api.clock)
 
     async def parse(self, parse: Callable[..., T], *args: object) -> T:
         """Parses large bodies one after the other: several at once would keep the GIL from the event loop."""

@@ -59,7 +59,7 @@ class UploadedFiles:
 
     def __init__(self, inbox: Path, call: ApiCall[Any, Any]) -> None:
         self._inbox = inbox
-        self._api = call.desk.api
+        self._api = call.server.api
         self._sent: BaseModel = call.body
         self._detached = call.files
         self._written: list[Path] = []
@@ -69,8 +69,8 @@ class UploadedFiles:
     async def take(self, uploads: Sequence[Upload]) -> StoredUploads:
         """Raises ApiError."""
         self._count += len(uploads)
-        if self._count > self._api.bounds.files_per_call:
-            raise too_large(f"A request may have {self._api.bounds.files_per_call} files.")
+        if self._count > self._api.limits.files_per_call:
+            raise too_large(f"A request may have {self._api.limits.files_per_call} files.")
         found = [await self._take(upload) for upload in uploads]
         lines = [line for _, line in found if line]
         return StoredUploads(files=[file for file, _ in found], lines=lines)
@@ -98,7 +98,7 @@ class UploadedFiles:
 
     def _contents(self, encoded: str) -> tuple[bytes, int, Iterable[bytes]]:
         """The first bytes, their number, and all of them. Raises ApiError."""
-        limit, detached = self._api.bounds.attachment_bytes, self._detached.get(encoded)
+        limit, detached = self._api.limits.attachment_bytes, self._detached.get(encoded)
         size = len(encoded) // 4 * 3 - encoded[-2:].count("=") if detached is None else detached.size
         if size > limit:
             raise too_large(f"A file may have {limit:,} bytes.")
@@ -129,7 +129,7 @@ class UploadedFiles:
 @asynccontextmanager
 async def uploaded_files(call: ApiCall[Any, Any], namespace: str) -> AsyncGenerator[UploadedFiles]:
     """Saves the files while the message is admitted. Files of a message that is refused, or `unwanted`, are removed."""
-    inbox_files = UploadedFiles(call.desk.api.house.workspace(namespace) / INBOX, call)
+    inbox_files = UploadedFiles(call.server.api.services.workspace(namespace) / INBOX, call)
     try:
         yield inbox_files
     except (ApiError, NotFound):
@@ -169,7 +169,7 @@ async def embedded(call: ApiCall[Any, Any], messages: Sequence[JSON]) -> Sequenc
 
 
 async def _embedded(call: ApiCall[Any, Any], part: JSON) -> JSON:
-    api = call.desk.api
+    api = call.server.api
     match part:
         case {"type": "file", "file": {"file_url": str(url), **more}} if not more.get("file_data"):
             return await _fetched(api, url, str(more.get("filename") or _name_in(url)))
@@ -194,7 +194,7 @@ def attached(files: DetachedFiles, part: JSON) -> JSON:
 
 async def _fetched(api: ApiServices, url: str, name: str) -> JSON:
     try:
-        found = await api.fetcher.fetch(url, api.bounds.attachment_bytes)
+        found = await api.fetcher.fetch(url, api.limits.attachment_bytes)
     except NotFetched as error:
         return {"type": "text", "text": f"[file {name} is not there: {error}]"}
     encoded = await asyncio.to_thread(binascii.b2a_base64, found.data, newline=False)

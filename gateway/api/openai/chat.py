@@ -56,18 +56,18 @@ GIVEN = {
 
 
 async def models(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
-    return EndpointAnswer(body=ModelList(data=[ModelRow(id=name) for name in call.desk.api.models()]))
+    return EndpointAnswer(body=ModelList(data=[ModelRow(id=name) for name in call.server.api.models()]))
 
 
 async def retrieve_model(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     name = call.path["model"]
-    if name not in call.desk.api.models():
+    if name not in call.server.api.models():
         raise not_found("model")
     return EndpointAnswer(body=ModelRow(id=name))
 
 
 async def complete(call: ApiCall[ChatRequest, NoFields]) -> EndpointAnswer | web.StreamResponse:
-    question = _question(call.body, call.desk.api.models())
+    question = _question(call.body, call.server.api.models())
     async with exchange(call, question) as (under_way, headers):
         if call.body.stream:
             return await _stream(call, under_way, headers)
@@ -97,11 +97,11 @@ async def exchange(call: ApiCall[Any, Any], question: AgentCall) -> AsyncGenerat
 @asynccontextmanager
 async def counted(call: ApiCall[Any, Any]) -> AsyncGenerator[None]:
     """Counts a message that comes in, and its answer when the block ends without an error."""
-    metrics, began = call.desk.api.metrics, call.desk.api.clock()
+    metrics, began = call.server.api.metrics, call.server.api.clock()
     metrics.message("api", "in")
     yield
     metrics.message("api", "out")
-    metrics.replied("api", call.desk.api.clock() - began)
+    metrics.replied("api", call.server.api.clock() - began)
 
 
 def status_header(outcome: ExchangeOutcome) -> dict[str, str]:
@@ -150,7 +150,7 @@ def _whole(call: ApiCall[ChatRequest, NoFields], under_way: Exchange, outcome: E
     return ChatAnswer(
         id=f"chatcmpl-{under_way.id}",
         created=under_way.came_at // 1000,
-        model=call.body.model or call.desk.api.models()[0],
+        model=call.body.model or call.server.api.models()[0],
         choices=[Choice(message=message, finish_reason=outcome.finish_reason)],
         usage=_usage(outcome),
     )
@@ -184,7 +184,7 @@ async def _stream(
 async def _write(call: ApiCall[ChatRequest, NoFields], under_way: Exchange, stream: EventStream) -> None:
     chunk = _chunks(call, under_way)
     first: JSON = {"role": "assistant", "content": ""}
-    async with aclosing(text_pieces(under_way, call.desk.api.pauses.keep_alive)) as coming:
+    async with aclosing(text_pieces(under_way, call.server.api.intervals.keep_alive)) as coming:
         held_back = ""
         async for piece in coming:
             match piece:
@@ -228,7 +228,7 @@ def _chunks(call: ApiCall[ChatRequest, NoFields], under_way: Exchange) -> Callab
         "id": f"chatcmpl-{under_way.id}",
         "object": "chat.completion.chunk",
         "created": under_way.came_at // 1000,
-        "model": call.body.model or call.desk.api.models()[0],
+        "model": call.body.model or call.server.api.models()[0],
     }
     if options is not None and options.include_usage:
         head["usage"] = None

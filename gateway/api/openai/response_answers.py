@@ -71,7 +71,7 @@ class Writer:
 
     def __init__(self, call: ApiCall[ResponseRequest, NoFields], under_way: Exchange) -> None:
         body: ResponseRequest = call.body
-        self._empty = empty(body, under_way.id, under_way.came_at, body.model or call.desk.api.models()[0])
+        self._empty = empty(body, under_way.id, under_way.came_at, body.model or call.server.api.models()[0])
         self._number = 0
         self.text = ""
 

@@ -35,7 +35,7 @@ _LAYERED = frozenset({"system", "developer"})
 
 
 async def respond(call: ApiCall[ResponseRequest, NoFields]) -> EndpointAnswer | web.StreamResponse:
-    body, question = call.body, _question(call.body, call.desk.api.models())
+    body, question = call.body, _question(call.body, call.server.api.models())
     on_session = session_id(call) is not None
     goes_on = body.previous_response_id is not None or body.conversation is not None or bool(body.background)
     way = _going_on(call, question) if goes_on and not on_session else exchange(call, question)
@@ -180,7 +180,7 @@ async def _write(
     kept: AgentCall | None,
 ) -> None:
     begin, held_back = writer.begin(), b""
-    async with aclosing(text_pieces(under_way, call.desk.api.pauses.keep_alive)) as coming:
+    async with aclosing(text_pieces(under_way, call.server.api.intervals.keep_alive)) as coming:
         async for piece in coming:
             match piece:
                 case None:

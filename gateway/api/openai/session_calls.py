@@ -75,11 +75,11 @@ class _Accepted:
 class SessionExchange:
     """Implements `Exchange`. It listens from before its message is stored, so that no word is missed."""
 
-    def __init__(self, desk: ServerState, dedup_key: str) -> None:
+    def __init__(self, server: ServerState, dedup_key: str) -> None:
         self.feed = TextFeed()
         self.id = hashlib.sha256(dedup_key.encode()).hexdigest()[:24]
         self.came_at = 0
-        self._desk = desk
+        self._server = server
         self._dedup_key = dedup_key
         self._changed = asyncio.Event()
         self._run_id: str | None = None
@@ -87,7 +87,7 @@ class SessionExchange:
         self.repeated = False
         self.answered = False
         self._left = False
-        self._stops: list[Callable[[], None]] = [desk.changes.on(Topic.STARTED, dedup_key, self._started)]
+        self._stops: list[Callable[[], None]] = [server.changes.on(Topic.STARTED, dedup_key, self._started)]
 
     def _started(self, touch: Touch) -> None:
         if isinstance(touch, RunStarted):
@@ -96,8 +96,8 @@ class SessionExchange:
     def _follow(self, run_id: str, after_ask: int) -> None:
         if self._run_id is None:
             self._run_id, self._after_ask = run_id, after_ask
-            self._stops.append(self._desk.api.house.live.listen(run_id, self.feed.hear))
-            self._stops.append(self._desk.changes.on(Topic.RUN, run_id, lambda _: self._changed.set()))
+            self._stops.append(self._server.api.services.live.listen(run_id, self.feed.hear))
+            self._stops.append(self._server.changes.on(Topic.RUN, run_id, lambda _: self._changed.set()))
 
     def close(self) -> None:
         for stop in self._stops:
@@ -115,7 +115,7 @@ class SessionExchange:
 
     async def note_whether_left(self) -> None:
         if self._left:
-            await self._desk.api.database.write(inbox.note_left, self._dedup_key, self._desk.api.house.clock())
+            await self._server.api.database.write(inbox.note_left, self._dedup_key, self._server.api.services.clock())
 
     async def outcome(self) -> ExchangeOutcome:
         found = await self._outcome()
@@ -139,7 +139,7 @@ class SessionExchange:
             self.repeated = False
             return False
         try:
-            async with asyncio.timeout(self._desk.api.pauses.keep_alive):
+            async with asyncio.timeout(self._server.api.intervals.keep_alive):
                 await self._changed.wait()
         except TimeoutError:
             return False
@@ -149,13 +149,13 @@ class SessionExchange:
     async def _catch_up(self) -> None:
         """Follow the run that the message has started or answered. While it works, what it said before is heard first, so that a call
         which is repeated in the middle of an answer gets all of it."""
-        run_id, after_ask = await self._desk.api.database.read(of_call, self._dedup_key)
+        run_id, after_ask = await self._server.api.database.read(of_call, self._dedup_key)
         if run_id is None or self._run_id is not None:
             return
-        live, self._after_ask = self._desk.api.house.live, after_ask
+        live, self._after_ask = self._server.api.services.live, after_ask
         while (await self._look(run_id)).working:
             steps = live.steps_before(run_id)
-            earlier = await self._desk.api.database.read(words_of_steps, run_id, after_ask=after_ask, steps=steps)
+            earlier = await self._server.api.database.read(words_of_steps, run_id, after_ask=after_ask, steps=steps)
             if live.steps_before(run_id) == steps:  # nobody began or ended work on it meanwhile
                 for words in earlier:
                     self.feed.hear(LiveEvent(run_id, "token", words))
@@ -166,7 +166,7 @@ class SessionExchange:
 
     async def _look(self, run_id: str) -> Standing:
         try:
-            return await self._desk.api.database.read(standing, run_id, after_ask=self._after_ask)
+            return await self._server.api.database.read(standing, run_id, after_ask=self._after_ask)
         except NotFound:
             raise ApiError(409, "The session was deleted while this call waited.", code="session_deleted") from None
 
@@ -209,24 +209,24 @@ async def call_on_session(
     call: ApiCall[Any, Any], question: AgentCall, place: TargetSession
 ) -> AsyncGenerator[SessionExchange]:
     """Store what is new and follow its run. Leaving the block early leaves the run going."""
-    desk, marked = call.desk, place.mark or mark(call, place.name)
-    exchange = SessionExchange(desk, marked.key)
+    server, marked = call.server, place.mark or mark(call, place.name)
+    exchange = SessionExchange(server, marked.key)
     forget: Callable[[], None] | None = None
     try:
         async with uploaded_files(call, place.key.namespace) as inbox_files:
             new = _SessionMessage(
                 key=place.key,
-                messages=[await _message(desk, message, inbox_files) for message in _news(question.messages)],
+                messages=[await _message(server, message, inbox_files) for message in _news(question.messages)],
                 options=question.options,
                 mark=marked,
                 retry=Retry.of(call, place.name),
             )
-            now, most = desk.api.house.clock(), desk.api.bounds.queue_per_session
-            accepted = await desk.api.database.write(_accept, new, now, most)
+            now, most = server.api.services.clock(), server.api.limits.queue_per_session
+            accepted = await server.api.database.write(_accept, new, now, most)
             inbox_files.unwanted = not accepted.fresh
         if accepted.dedup_key != marked.key:
             exchange.close()
-            exchange = SessionExchange(desk, accepted.dedup_key)
+            exchange = SessionExchange(server, accepted.dedup_key)
         exchange.came_at, exchange.repeated = accepted.came_at, not accepted.fresh
         forget = connection_of(call.request).when_lost(exchange.leave)
         yield exchange
@@ -285,13 +285,13 @@ def _news(messages: Sequence[JSON]) -> Sequence[JSON]:
     return new
 
 
-async def _message(desk: ServerState, message: JSON, inbox_files: UploadedFiles) -> InboxMessage:
+async def _message(server: ServerState, message: JSON, inbox_files: UploadedFiles) -> InboxMessage:
     """Saves the files of a message beside its text."""
     content = message.get("content") or ""
     parts: list[JSON] = [{"type": "text", "text": content}] if isinstance(content, str) else content
     text = "\n".join(part["text"] for part in parts if part["type"] == "text")
-    if len(text.encode("utf-8", "replace")) > desk.api.bounds.message_bytes:
-        raise ApiError(413, f"A message may have {desk.api.bounds.message_bytes:,} bytes of text.", code="too_large")
+    if len(text.encode("utf-8", "replace")) > server.api.limits.message_bytes:
+        raise ApiError(413, f"A message may have {server.api.limits.message_bytes:,} bytes of text.", code="too_large")
     taken = await inbox_files.take([upload for part in parts if (upload := of_part(part))])
     return InboxMessage(
         role=Role(message["role"]),

@@ -31,17 +31,17 @@ log = get_logger(__name__)
 class StatelessExchange:
     """Implements `Exchange`. `group`: whose share of the places at the model it takes."""
 
-    def __init__(self, desk: ServerState, question: AgentCall, group: str) -> None:
+    def __init__(self, server: ServerState, question: AgentCall, group: str) -> None:
         self.feed = TextFeed()
         self.id = secrets.token_hex(12)
-        self.came_at = desk.api.house.clock()
-        self._desk = desk
+        self.came_at = server.api.services.clock()
+        self._server = server
         self._group = group
-        self._work = StatelessSteps(desk.api.house, question.messages, question.options, self.feed.hear)
+        self._work = StatelessSteps(server.api.services, question.messages, question.options, self.feed.hear)
         self.task = asyncio.create_task(self._advance())
 
     async def _advance(self) -> None:
-        async with self._desk.api.places.held(self._group):
+        async with self._server.api.places.held(self._group):
             await advance(self._work)
 
     async def outcome(self) -> ExchangeOutcome:
@@ -82,7 +82,7 @@ async def call_without_session(call: ApiCall[Any, Any], question: AgentCall) -> 
     """Nobody else will ever read the answer, so the work ends with the block or the connection, whichever is first."""
     connection = connection_of(call.request)
     whole = replace(question, messages=await embedded(call, question.messages))
-    exchange = StatelessExchange(call.desk, whole, f"key:{call.key.name}")
+    exchange = StatelessExchange(call.server, whole, f"key:{call.key.name}")
     forget = connection.when_lost(exchange.task.cancel)
     try:
         yield exchange

@@ -43,7 +43,7 @@ def name_of(marked: RequestMark) -> str:
 @asynccontextmanager
 async def begin(call: ApiCall[ResponseRequest, NoFields], question: AgentCall) -> AsyncGenerator[Exchange]:
     """A call that goes on from a kept answer, or works in the background: on the session of its chain. Raises ApiError."""
-    marked, api = mark(call), call.desk.api
+    marked, api = mark(call), call.server.api
     before = await _before(call)
     if before is not None and before.working:
         message = f"{before.id} is still being worked on. Continue it when it is done."
@@ -52,12 +52,12 @@ async def begin(call: ApiCall[ResponseRequest, NoFields], question: AgentCall) -
     new = Kept(
         id=f"resp_{name_of(marked)}",
         key_name=call.key.name,
-        created_at=api.house.clock(),
-        answer=empty(call.body, name_of(marked), api.house.clock(), call.body.model or api.models()[0]).model_dump(),
+        created_at=api.services.clock(),
+        answer=empty(call.body, name_of(marked), api.services.clock(), call.body.model or api.models()[0]).model_dump(),
         dedup_key=marked.key,
         input=_earlier(question.messages) if before is None else (),
     )
-    kept = await api.database.write(_go_on, new, before, retry, api.house.clock())
+    kept = await api.database.write(_go_on, new, before, retry, api.services.clock())
     found = replace(marked, key=kept.dedup_key or marked.key)
     place = TargetSession(key=SessionKey.parse(kept.session_key or ""), name="", mark=found)
     async with call_on_session(call, question, place) as under_way:
@@ -66,7 +66,7 @@ async def begin(call: ApiCall[ResponseRequest, NoFields], question: AgentCall) -
 
 async def _before(call: ApiCall[ResponseRequest, NoFields]) -> Kept | None:
     """What the call goes on from, as it is now."""
-    body, database = call.body, call.desk.api.database
+    body, database = call.body, call.server.api.database
     if body.previous_response_id is not None and body.conversation_id is not None:
         raise ApiError(
             400, "Send previous_response_id or conversation, not both.", code="invalid_value", param="conversation"
@@ -103,7 +103,7 @@ def _earlier(messages: Sequence[JSON]) -> Sequence[JSON]:
 
 def begun_answer(call: ApiCall[ResponseRequest, NoFields], under_way: Exchange) -> ResponseAnswer:
     """What is answered at once to a call that works in the background."""
-    model = call.body.model or call.desk.api.models()[0]
+    model = call.body.model or call.server.api.models()[0]
     return empty(call.body, under_way.id, under_way.came_at, model).model_copy(update={"status": "queued"})
 
 
@@ -111,7 +111,7 @@ async def keep_answer(
     call: ApiCall[ResponseRequest, NoFields], under_way: Exchange, question: AgentCall, answer: ResponseAnswer
 ) -> None:
     """So that it can be asked for by its id, and continued."""
-    database = call.desk.api.database
+    database = call.server.api.database
     if isinstance(under_way, SessionExchange):
         await database.write(responses.finish, answer.id, answer.model_dump(), under_way.run_id)
         return
@@ -144,7 +144,7 @@ async def _as_it_is(call: ApiCall[Any, Any], kept: Kept) -> Kept:
     """With its answer, if its run has come to an end meanwhile."""
     if not kept.working:
         return kept
-    database, begun = call.desk.api.database, ResponseAnswer.model_validate(kept.answer)
+    database, begun = call.server.api.database, ResponseAnswer.model_validate(kept.answer)
     run_id, after_ask = await database.read(of_call, kept.dedup_key or "")
     if run_id is None:
         row = await database.read(inbox.by_dedup_key, kept.dedup_key or "")
@@ -162,7 +162,7 @@ async def _as_it_is(call: ApiCall[Any, Any], kept: Kept) -> Kept:
 
 
 async def get_response(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
-    kept = await call.desk.api.database.read(responses.get, call.path["response_id"], call.key.name)
+    kept = await call.server.api.database.read(responses.get, call.path["response_id"], call.key.name)
     return EndpointAnswer(body=ResponseAnswer.model_validate((await _as_it_is(call, kept)).answer))
 
 
@@ -172,7 +172,7 @@ async def delete_response(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 async def _delete(call: ApiCall[Any, Any], which: str, kind: KeptKind) -> EndpointAnswer:
     """With the last answer of a chain its session goes."""
-    api = call.desk.api
+    api = call.server.api
     await api.database.read(responses.get, which, call.key.name, kind)
     orphans = await api.database.write(responses.remove, which)
     if orphans:
@@ -199,7 +199,7 @@ async def open_conversation(call: ApiCall[NewConversation, NoFields]) -> Endpoin
 
 
 async def _conversation(call: ApiCall[Any, Any], which: str) -> EndpointAnswer:
-    kept = await call.desk.api.database.read(responses.get, which, call.key.name, KeptKind.CONVERSATION)
+    kept = await call.server.api.database.read(responses.get, which, call.key.name, KeptKind.CONVERSATION)
     return EndpointAnswer(body=ConversationObject.model_validate(kept.answer))
 
 

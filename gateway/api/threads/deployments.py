@@ -40,13 +40,13 @@ _TALK = (Scope.CHAT, Scope.READ)
 
 async def deployment_of(call: ApiCall[Any, Any]) -> Deployment:
     """Returns the deployment in the address. Raises ApiError when it does not exist or this key may not see it."""
-    wanted, api = call.path["deployment_id"], call.desk.api
+    wanted, api = call.path["deployment_id"], call.server.api
     try:
         found = await api.database.read(deployments.get, wanted)
     except NotFound:
         if wanted != MAIN:
             raise not_found("deployment") from None
-        found = await api.database.write(deployments.ensure_main, api.house.clock())
+        found = await api.database.write(deployments.ensure_main, api.services.clock())
     if not call.key.sees(found.id, found.created_by):
         raise not_found("deployment")
     return found
@@ -56,12 +56,12 @@ async def create_deployment(call: ApiCall[NewDeployment, NoFields]) -> EndpointA
     def create(conn: Connection, now: int) -> str:
         return deployments.create(conn, now, created_by=call.key.name, **call.body.model_dump()).id
 
-    made = await call.desk.api.database.read(deployments.get, await run_once(call, create))
+    made = await call.server.api.database.read(deployments.get, await run_once(call, create))
     return EndpointAnswer(status=201, body=DeploymentRow.of(made))
 
 
 async def list_deployments(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
-    api, page = call.desk.api, call.query
+    api, page = call.server.api, call.query
     if Scope.ADMIN in call.key.scopes or MAIN in call.key.deployments:
         await _ensure_main(call)
     everything = Scope.ADMIN in call.key.scopes
@@ -78,11 +78,11 @@ async def list_deployments(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
 
 
 async def _ensure_main(call: ApiCall[Any, Any]) -> None:
-    api = call.desk.api
+    api = call.server.api
     try:
         await api.database.read(deployments.get, MAIN)
     except NotFound:
-        await api.database.write(deployments.ensure_main, api.house.clock())
+        await api.database.write(deployments.ensure_main, api.services.clock())
 
 
 async def get_deployment(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
@@ -95,18 +95,18 @@ async def change_deployment(call: ApiCall[DeploymentChange, NoFields]) -> Endpoi
     values = {
         name: value for name, value in call.body.model_dump(exclude_unset=True).items() if name != "name" or value
     }
-    changed = await call.desk.api.database.write(deployments.change, found.id, values)
+    changed = await call.server.api.database.write(deployments.change, found.id, values)
     return EndpointAnswer(body=DeploymentRow.of(changed))
 
 
 async def delete_deployment(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
     _not_main(found)
-    api = call.desk.api
+    api = call.server.api
     for thread_id in await api.database.read(deployments.thread_ids, found.id):
         await _erase_thread(call, found, thread_id)
     await api.database.write(deployments.remove, found.id)
-    folder = api.house.workspace(f"agent:{found.agent}")
+    folder = api.services.workspace(f"agent:{found.agent}")
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     return EndpointAnswer(status=204)
 
@@ -125,13 +125,13 @@ async def create_thread(call: ApiCall[NewThread, NoFields]) -> EndpointAnswer:
     def open_thread(conn: Connection, now: int) -> str:
         return deployments.open_thread(conn, found, now, title=call.body.title)
 
-    made = await call.desk.api.database.read(deployments.thread, found.id, await run_once(call, open_thread))
+    made = await call.server.api.database.read(deployments.thread, found.id, await run_once(call, open_thread))
     return EndpointAnswer(status=201, body=NewThreadRow.of(made, found.id))
 
 
 async def list_threads(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
     found, page = await deployment_of(call), call.query
-    rows = await call.desk.api.database.read(deployments.threads, found.id, limit=page.limit + 1, after=page.after)
+    rows = await call.server.api.database.read(deployments.threads, found.id, limit=page.limit + 1, after=page.after)
     shown = rows[: page.limit]
     more = f"{shown[-1].created_at}.{shown[-1].id}" if len(rows) > page.limit else None
     return EndpointAnswer(body=ThreadList(data=[ThreadRow.of(row) for row in shown], next_cursor=more))
@@ -139,7 +139,7 @@ async def list_threads(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
 
 async def get_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
-    return EndpointAnswer(body=await call.desk.api.database.read(_whole, found, call.path["thread_id"]))
+    return EndpointAnswer(body=await call.server.api.database.read(_whole, found, call.path["thread_id"]))
 
 
 def _whole(conn: Connection, found: Deployment, thread_id: str) -> WholeThread:
@@ -155,7 +155,7 @@ def _whole(conn: Connection, found: Deployment, thread_id: str) -> WholeThread:
 
 async def rename_thread(call: ApiCall[ThreadChange, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
-    row = await call.desk.api.database.write(_rename, found.id, call.path["thread_id"], call.body.title)
+    row = await call.server.api.database.write(_rename, found.id, call.path["thread_id"], call.body.title)
     return EndpointAnswer(body=row)
 
 
@@ -174,8 +174,8 @@ async def delete_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 async def _erase_thread(call: ApiCall[Any, Any], found: Deployment, thread_id: str) -> None:
     """Work on it is stopped; then no word of it stays."""
-    api = call.desk.api
-    parts = await api.database.write(_stop, found.id, thread_id, api.house.clock())
+    api = call.server.api
+    parts = await api.database.write(_stop, found.id, thread_id, api.services.clock())
     await asyncio.to_thread(erase, api.home, api.database, parts)
 
 

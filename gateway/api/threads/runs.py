@@ -46,9 +46,9 @@ class _ThreadMessage:
 
 
 async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer:
-    found, api = await deployment_of(call), call.desk.api
-    if len(call.body.content.encode("utf-8", "replace")) > api.bounds.message_bytes:
-        raise ApiError(413, f"A message may have {api.bounds.message_bytes:,} bytes of text.", code="too_large")
+    found, api = await deployment_of(call), call.server.api
+    if len(call.body.content.encode("utf-8", "replace")) > api.limits.message_bytes:
+        raise ApiError(413, f"A message may have {api.limits.message_bytes:,} bytes of text.", code="too_large")
     marked = mark(call)
     async with uploaded_files(call, f"agent:{found.agent}") as inbox_files:
         new = _ThreadMessage(
@@ -56,32 +56,32 @@ async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer
             thread_id=call.body.thread_id,
             message=await _message(call.body, inbox_files),
             mark=marked,
-            most=api.bounds.queue_per_session,
-            reset=api.house.resets.opening,
+            most=api.limits.queue_per_session,
+            reset=api.services.resets.opening,
         )
-        accepted, thread_id = await api.database.write(_accept, new, api.house.clock())
+        accepted, thread_id = await api.database.write(_accept, new, api.services.clock())
         inbox_files.unwanted = not accepted.fresh
     if accepted.run_id is None or accepted.status is None:
         raise unavailable("The message is here, its run begins in a moment. Ask again.", code="not_begun", after=1)
     if accepted.fresh:
         api.metrics.message("thread", "in")
         if not accepted.joined:
-            _time_reply(call.desk, accepted.run_id)
+            _time_reply(call.server, accepted.run_id)
     return EndpointAnswer(
         status=202, body=AcceptedMessage(run_id=accepted.run_id, thread_id=thread_id, status=accepted.status)
     )
 
 
-def _time_reply(desk: ServerState, run_id: str) -> None:
+def _time_reply(server: ServerState, run_id: str) -> None:
     """Until the run ends or asks: waiting for a human is not the gateway's time."""
-    metrics, clock, began = desk.api.metrics, desk.api.clock, desk.api.clock()
+    metrics, clock, began = server.api.metrics, server.api.clock, server.api.clock()
 
     def replied(_: Touch) -> None:
         stop()
         metrics.message("thread", "out")
         metrics.replied("thread", clock() - began)
 
-    stop = desk.changes.on(Topic.RUN, run_id, replied)
+    stop = server.changes.on(Topic.RUN, run_id, replied)
 
 
 async def _message(sent: PostedMessage, inbox_files: UploadedFiles) -> InboxMessage:
@@ -125,7 +125,7 @@ async def _run_of(call: ApiCall[Any, Any], run_id: str) -> Run:
     """Returns the run in the address. Raises ApiError when it is none of this deployment."""
     found = await deployment_of(call)
     with suppress(NotFound):
-        run = await call.desk.api.database.read(runs.get, run_id)
+        run = await call.server.api.database.read(runs.get, run_id)
         if run.deployment == found.id:
             return run
     raise not_found("run")
@@ -158,7 +158,7 @@ async def cancel_run(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 
 async def _as_it_is(call: ApiCall[Any, Any], run_id: str) -> EndpointAnswer:
-    return EndpointAnswer(status=202, body=RunRow.of(await call.desk.api.database.read(runs.get, run_id)))
+    return EndpointAnswer(status=202, body=RunRow.of(await call.server.api.database.read(runs.get, run_id)))
 
 
 # --- events -------------------------------------------------------------------------------------------------------------------
@@ -170,14 +170,14 @@ async def follow_events(call: ApiCall[NoFields, Following]) -> web.StreamRespons
     if wanted.run_id is not None:
         await _run_of(call, wanted.run_id)
     if wanted.thread_id is not None:
-        await call.desk.api.database.read(deployments.thread, found.id, wanted.thread_id)
+        await call.server.api.database.read(deployments.thread, found.id, wanted.thread_id)
 
     def permit() -> None:
         if not call.require_access().sees(found.id, found.created_by):
             raise not_found("deployment")
 
-    stream, hub = EventStream(call.request, permit), call.desk.hub
-    most = call.desk.api.bounds.waiting_event_bytes
+    stream, hub = EventStream(call.request, permit), call.server.hub
+    most = call.server.api.limits.waiting_event_bytes
     reader = EventReader(most=most, cut=stream.abort, run_id=wanted.run_id, thread_id=wanted.thread_id)
     try:
         async with hub.follow(found.id, reader) as now:
@@ -208,8 +208,8 @@ def _start(call: ApiCall[NoFields, Following], now: int) -> int:
 
 
 async def _pass_on(call: ApiCall[NoFields, Following], reader: EventReader, stream: EventStream) -> None:
-    while not (reader.dropped or call.desk.closing.is_set()):
-        data = await reader.next(call.desk.api.pauses.heartbeat)
+    while not (reader.dropped or call.server.closing.is_set()):
+        data = await reader.next(call.server.api.intervals.heartbeat)
         await stream.write(data or KEEP_ALIVE)
 
 

@@ -43,7 +43,7 @@ class Gateway:
     url: str
     model: ModelServer
     database: Database
-    house: Services
+    services: Services
     api: ApiServices
     http: aiohttp.ClientSession
     seen: list[Any] = field(default_factory=list)
@@ -105,7 +105,7 @@ async def gateway(
         database = await asyncio.to_thread(open_database, home, database_url)
         stack.callback(database.close)
         fetcher = fetcher or Fetcher()
-        house = Services(
+        services = Services(
             home=home,
             database=database,
             model=lambda: client,
@@ -119,14 +119,14 @@ async def gateway(
         if works:
             dispatch = LocalDispatch(database, places=changes.get("places"))
             stack.callback(dispatch.close)
-            await stack.enter_async_context(working(Worker(house, dispatch)))
+            await stack.enter_async_context(working(Worker(services, dispatch)))
         api = replace(
             ApiServices(
                 home=home,
-                house=house,
+                services=services,
                 keys=lambda: KEYS,
                 models=lambda: ("big", "small"),
-                pauses=Intervals(shutdown=0.2),
+                intervals=Intervals(shutdown=0.2),
                 fetcher=fetcher,
                 metrics=metrics,
             ),
@@ -134,4 +134,4 @@ async def gateway(
         )
         address = await stack.enter_async_context(serving(api, "127.0.0.1", 0))
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
-        yield Gateway(url=address.url, model=server, database=database, house=house, api=api, http=http)
+        yield Gateway(url=address.url, model=server, database=database, services=services, api=api, http=http)

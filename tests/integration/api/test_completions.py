@@ -285,7 +285,7 @@ async def test_a_caller_that_goes_away_does_not_stop_the_run(home: Path) -> None
 @pytest.mark.parametrize("session", [None, "slow"])
 async def test_a_silent_stream_is_kept_alive_by_comments(home: Path, session: str | None) -> None:
     gate = asyncio.Event()
-    async with gateway(home, [Reply(text="at last", before=gate.wait)], pauses=Intervals(keep_alive=0.03)) as gw:
+    async with gateway(home, [Reply(text="at last", before=gate.wait)], intervals=Intervals(keep_alive=0.03)) as gw:
         headers = gw.headers(**({"X_Hermes_Session_Id": session} if session else {}))
         body = {"messages": said("x"), "stream": True}
         async with gw.http.post(f"{gw.url}/v1/chat/completions", json=body, headers=headers) as answer:

@@ -72,12 +72,12 @@ async def test_a_body_that_cannot_be_unpacked_is_not_worth_a_traceback(
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: loc"], ids=["nothing", "half"])
 async def test_whoever_does_not_ask_in_time_is_let_go(home: Path, sent: bytes) -> None:
-    async with gateway(home, pauses=Intervals(idle=IdleTimes(head=0.05), shutdown=0.2)) as gw:
+    async with gateway(home, intervals=Intervals(idle=IdleTimes(head=0.05), shutdown=0.2)) as gw:
         assert await said(gw, sent) == b""
 
 
 async def test_whoever_asked_in_time_may_stay(home: Path) -> None:
-    async with gateway(home, pauses=Intervals(idle=IdleTimes(head=2), shutdown=0.2)) as gw:
+    async with gateway(home, intervals=Intervals(idle=IdleTimes(head=2), shutdown=0.2)) as gw:
         with hand_driven_loop() as passes:
             reader, writer = await connected(gw)
             for _ in range(2):

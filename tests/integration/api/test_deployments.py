@@ -255,7 +255,7 @@ async def test_readers_resume_without_gap_or_repeat_over_a_restart(home: Path) -
 
 
 async def test_a_quiet_stream_has_comments(home: Path) -> None:
-    async with gateway(home, pauses=Intervals(heartbeat=0.02)) as gw:
+    async with gateway(home, intervals=Intervals(heartbeat=0.02)) as gw:
         dep = (await made(gw))["deployment_id"]
         async with gw.http.get(f"{gw.url}{BASE}/{dep}/events", headers=gw.headers()) as answer:
             await answer.content.readuntil(b"\n\n")

@@ -56,7 +56,7 @@ async def rest(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_a_reader_that_does_not_read_is_dropped_and_resumes_without_a_gap(home: Path) -> None:
-    async with gateway(home, bounds=ApiLimits(waiting_event_bytes=300_000)) as gw:
+    async with gateway(home, limits=ApiLimits(waiting_event_bytes=300_000)) as gw:
         _, sent, _ = await gw.ask("POST", f"{MAIN}/messages", {"content": "hi"})
         run = await gw.database.read(runs.get, sent["run_id"])
         async with asyncio.timeout(60):
@@ -149,7 +149,7 @@ async def test_the_step_that_another_process_began_is_told_by_its_message_alone(
         _, sent, _ = await gw.ask("POST", f"{MAIN}/messages", {"content": "hi"})
         await stream.until("run_status", status="completed")
         run = replace(await gw.database.read(runs.get, sent["run_id"]), **taken)
-        live = gw.house.live
+        live = gw.services.live
         live.publish(LiveEvent(run.id, "begun", run=run))
         for moment in (
             LiveEvent(run.id, "token", "again, "),

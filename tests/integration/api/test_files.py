@@ -158,7 +158,7 @@ async def test_what_is_wrong_with_a_file_is_said(home: Path, attachment: dict[st
 
 
 async def test_files_are_limited_in_number_and_size(home: Path) -> None:
-    async with gateway(home, bounds=ApiLimits(attachment_bytes=100, files_per_call=2)) as gw:
+    async with gateway(home, limits=ApiLimits(attachment_bytes=100, files_per_call=2)) as gw:
         one = as_data("a", "text/plain", b"x")
         assert (await send(gw, one, one))[0] == 202
         assert (await send(gw, one, one, one))[0] == 413
@@ -170,7 +170,7 @@ async def test_files_are_limited_in_number_and_size(home: Path) -> None:
 
 async def test_files_of_a_message_that_is_not_taken_in_do_not_stay(home: Path) -> None:
     one = as_data("a.txt", "text/plain", b"x")
-    async with gateway(home, works=False, bounds=ApiLimits(queue_per_session=1)) as gw:
+    async with gateway(home, works=False, limits=ApiLimits(queue_per_session=1)) as gw:
         nowhere = {"content": "x", "attachments": [one], "thread_id": "thread_" + "0" * 24}
         assert (await gw.ask("POST", MESSAGES, nowhere))[0] == 404
         assert inbox(home) == {}
@@ -260,7 +260,7 @@ async def test_no_name_that_the_agent_chooses_breaks_the_inbox(home: Path) -> No
     async with gateway(home, [write, "tried", "seen"]) as gw:
         assert await gw.chat("save it as inbox", "s") == "tried"
         assert "choose another name" in gw.model.calls[1].messages[-1]["content"]
-        workspace = gw.house.workspace("agent:main:api:owner:s")
+        workspace = gw.services.workspace("agent:main:api:owner:s")
         workspace.mkdir(parents=True, exist_ok=True)
         (workspace / "inbox").write_text("from an older version")
         parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": PICTURE}}]
@@ -270,7 +270,7 @@ async def test_no_name_that_the_agent_chooses_breaks_the_inbox(home: Path) -> No
 
 async def test_links_without_an_end_are_told_without_a_path_of_ours(home: Path) -> None:
     async with gateway(home, [calls(tool_call("files", {"action": "read", "path": "loop"})), "well"]) as gw:
-        workspace = gw.house.workspace("agent:main:api:owner:s")
+        workspace = gw.services.workspace("agent:main:api:owner:s")
         workspace.mkdir(parents=True)
         (workspace / "loop").symlink_to(workspace / "loop")
         assert await gw.chat("read it", "s") == "well"

@@ -124,7 +124,7 @@ async def _deployment(gw: Gateway) -> str:
 @pytest.mark.parametrize("how", ["revoked", "taken from it", "no scope"])
 async def test_a_followed_deployment_ends_for_a_key_that_may_not_see_it_any_more(home: Path, how: str) -> None:
     keys = list(KEYS)
-    async with gateway(home, ["secret"], keys=lambda: keys, pauses=Intervals(heartbeat=0.05, shutdown=0.2)) as gw:
+    async with gateway(home, ["secret"], keys=lambda: keys, intervals=Intervals(heartbeat=0.05, shutdown=0.2)) as gw:
         found = await _deployment(gw)
         reader = CallerKey(name="reader2", secret="z" * 40, deployments=frozenset({found}))
         keys.append(reader)

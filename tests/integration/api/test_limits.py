@@ -78,9 +78,9 @@ async def get(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: s
 
 
 async def test_strangers_keep_nobody_out(home: Path) -> None:
-    bounds = ApiLimits(connections=ConnectionShares(total=16, per_address=16))
+    limits = ApiLimits(connections=ConnectionShares(total=16, per_address=16))
     with capture_logs() as lines:
-        async with gateway(home, bounds=bounds) as gw:
+        async with gateway(home, limits=limits) as gw:
             held = [await connected(gw) for _ in range(100)]
             assert (await gw.ask("GET", "/v1/models"))[0] == 200
             assert (await gw.ask("GET", "/healthz", key=None))[0] == 200
@@ -92,8 +92,8 @@ async def test_strangers_keep_nobody_out(home: Path) -> None:
 
 
 async def test_who_has_no_key_does_not_stay_long(home: Path) -> None:
-    pauses = Intervals(idle=IdleTimes(head=30, with_key=30, without_key=0.05), shutdown=0.2)
-    async with gateway(home, pauses=pauses) as gw:
+    intervals = Intervals(idle=IdleTimes(head=30, with_key=30, without_key=0.05), shutdown=0.2)
+    async with gateway(home, intervals=intervals) as gw:
         reader, writer = await connected(gw)
         assert (await get(reader, writer)).startswith(b"200")
         async with asyncio.timeout(20):
@@ -157,7 +157,7 @@ def test_a_key_leaves_room_for_other_keys_and_all_keys_for_new_callers() -> None
 
 async def test_large_bodies_share_their_bytes_a_second(home: Path) -> None:
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 200_000}]}).encode()
-    async with gateway(home, bounds=ApiLimits(large_per_second=500_000)) as gw:
+    async with gateway(home, limits=ApiLimits(large_per_second=500_000)) as gw:
         loop = asyncio.get_running_loop()
         began = loop.time()
         answers = await asyncio.gather(
@@ -195,7 +195,7 @@ async def test_long_texts_full_of_commas_are_no_values(home: Path) -> None:
 
 
 async def test_unfinished_bodies_lie_in_files_and_hold_up_only_their_own_key(home: Path) -> None:
-    async with gateway(home, bounds=ApiLimits(large_arriving=4), pauses=Intervals(body=2, shutdown=0.2)) as gw:
+    async with gateway(home, limits=ApiLimits(large_arriving=4), intervals=Intervals(body=2, shutdown=0.2)) as gw:
         body = json.dumps({"messages": [{"role": "user", "content": "x" * 400_000}]}).encode()
         held = [await connected(gw) for _ in range(6)]
         for _, writer in held:

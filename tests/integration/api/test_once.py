@@ -44,7 +44,7 @@ async def reached(gw: Gateway, run_id: str, status: str) -> dict[str, Any]:
 
 
 def test_every_post_that_changes_something_can_be_sent_again() -> None:
-    posts = [each for each in ENDPOINTS if each.method == "POST" and each.door is EndpointAccess.KEY]
+    posts = [each for each in ENDPOINTS if each.method == "POST" and each.access is EndpointAccess.KEY]
     assert len(posts) >= 7
     assert [each.path for each in posts if IDEMPOTENCY not in each.headers] == []
 
@@ -189,7 +189,7 @@ class Slowly:
 async def _leaving_early(gw: Gateway) -> AsyncIterator[None]:
     """A worker that does not wait for the end of a step."""
     dispatch = LocalDispatch(gw.database)
-    worker = Worker(gw.house, dispatch)
+    worker = Worker(gw.services, dispatch)
     task = asyncio.create_task(worker.run())
     yield
     await worker.drain(0.01)
@@ -312,7 +312,7 @@ def notes_of(conn: Connection, run_id: str) -> int:
 
 @asynccontextmanager
 async def kept_up(gw: Gateway, clock: HandClock) -> AsyncIterator[None]:
-    upkeep = Maintenance(gw.house.home, gw.database, clock=clock)
+    upkeep = Maintenance(gw.services.home, gw.database, clock=clock)
     task = asyncio.create_task(upkeep.run())
     try:
         yield

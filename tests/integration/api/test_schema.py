@@ -90,8 +90,8 @@ async def signed(_: Mapping[str, str], __: bytes) -> WebhookReply:
 
 
 FRIENDLY: dict[str, Any] = {
-    "bounds": ApiLimits(wrong_keys_at_once=1e9, calls_at_once=1e9, queue_per_session=10**6),
-    "pauses": Intervals(shutdown=0.1, heartbeat=0.01),
+    "limits": ApiLimits(wrong_keys_at_once=1e9, calls_at_once=1e9, queue_per_session=10**6),
+    "intervals": Intervals(shutdown=0.1, heartbeat=0.01),
     "fetcher": Fetcher(resolve=nowhere),
     "webhooks": {"telegram": signed},
     "handshakes": {"telegram": lambda _: WebhookReply(text="1158201444")},

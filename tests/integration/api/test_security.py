@@ -21,7 +21,7 @@ from tests.integration.api.serving import CHATTER, OWNER, READER, gateway
 from tests.integration.api.test_connections import said
 
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
-CLOSED = [e for e in ENDPOINTS if e.door is EndpointAccess.KEY]
+CLOSED = [e for e in ENDPOINTS if e.access is EndpointAccess.KEY]
 
 
 def address(path: str) -> str:
@@ -51,7 +51,7 @@ async def test_a_key_in_the_address_counts_for_nothing(home: Path) -> None:
 
 async def test_wrong_keys_are_slowed_down_and_right_ones_never(home: Path) -> None:
     wrong = CallerKey(name="wrong", secret="w" * 40)
-    async with gateway(home, bounds=ApiLimits(wrong_keys_at_once=3)) as gw:
+    async with gateway(home, limits=ApiLimits(wrong_keys_at_once=3)) as gw:
         statuses = [(await gw.ask("GET", "/v1/models", key=wrong))[0] for _ in range(5)]
         assert statuses == [401, 401, 401, 429, 429]
         assert int((await gw.ask("GET", "/v1/models", key=wrong))[2]["Retry-After"]) >= 1
@@ -60,8 +60,8 @@ async def test_wrong_keys_are_slowed_down_and_right_ones_never(home: Path) -> No
 
 async def test_whoever_tries_keys_for_ever_does_not_fill_the_log(home: Path) -> None:
     wrong, now = CallerKey(name="wrong", secret="w" * 40), 0.0
-    bounds = ApiLimits(wrong_keys_at_once=2, wrong_keys_per_second=1)
-    async with gateway(home, bounds=bounds, clock=lambda: now) as gw:
+    limits = ApiLimits(wrong_keys_at_once=2, wrong_keys_per_second=1)
+    async with gateway(home, limits=limits, clock=lambda: now) as gw:
         with capture_logs() as lines:
             for passed in (0, 0, 0, 0, 1, 0, 0.5, 2.5):  # after the last pause it counts anew
                 now += passed
@@ -71,7 +71,7 @@ async def test_whoever_tries_keys_for_ever_does_not_fill_the_log(home: Path) -> 
 
 
 async def test_a_key_that_calls_too_often_is_asked_to_wait(home: Path) -> None:
-    async with gateway(home, bounds=ApiLimits(calls_at_once=2, calls_per_second=0.01)) as gw:
+    async with gateway(home, limits=ApiLimits(calls_at_once=2, calls_per_second=0.01)) as gw:
         statuses = [(await gw.ask("GET", "/v1/models"))[0] for _ in range(3)]
         assert statuses == [200, 200, 429]
         assert (await gw.ask("GET", "/v1/models", key=CHATTER))[0] == 200
@@ -95,8 +95,8 @@ async def test_a_key_that_calls_too_often_is_asked_to_wait(home: Path) -> None:
     ],
 )
 async def test_host_and_origin_are_ours(home: Path, headers: dict[str, str], status: int) -> None:
-    doors = HostCheck(public_url="https://hermes.example/x", allowed_hosts=["proxy.lan"])
-    async with gateway(home, doors=doors) as gw:
+    host_check = HostCheck(public_url="https://hermes.example/x", allowed_hosts=["proxy.lan"])
+    async with gateway(home, host_check=host_check) as gw:
         found, answer, sent = await gw.ask("GET", "/v1/models", **headers)
         assert found == status
         assert status == 200 or shaped(answer)
@@ -125,7 +125,7 @@ async def test_a_broken_body_is_refused_in_shape(home: Path, body: bytes) -> Non
 
 
 async def test_bodies_are_limited_in_size(home: Path) -> None:
-    async with gateway(home, bounds=ApiLimits(body_bytes=1_000, attachment_bytes=100, message_bytes=50)) as gw:
+    async with gateway(home, limits=ApiLimits(body_bytes=1_000, attachment_bytes=100, message_bytes=50)) as gw:
         status, answer, _ = await gw.ask("POST", "/v1/deployments", {"name": "x" * 2_000})
         assert (status, shaped(answer)) == (413, True)
         long = {"messages": [{"role": "user", "content": "x" * 60}]}
@@ -141,7 +141,7 @@ async def test_bodies_are_limited_in_size(home: Path) -> None:
 
 
 async def test_a_long_body_has_longer(home: Path) -> None:
-    async with gateway(home, pauses=Intervals(body=0.01)) as gw:
+    async with gateway(home, intervals=Intervals(body=0.01)) as gw:
         body = json.dumps(CHAT).encode() + b" " * 900_000
 
         async def slowly() -> Any:
@@ -164,7 +164,7 @@ async def test_where_nothing_has_to_be_said_nothing_may_be_sent(home: Path) -> N
 
 
 async def test_a_body_is_not_waited_for_for_ever(home: Path) -> None:
-    async with gateway(home, pauses=Intervals(body=0.05)) as gw:
+    async with gateway(home, intervals=Intervals(body=0.05)) as gw:
         answered = asyncio.Event()
 
         async def slow() -> Any:
@@ -220,7 +220,7 @@ async def test_unknown_addresses_and_methods_have_the_shape_of_errors(home: Path
 
 
 async def test_the_description_is_open_here_and_nowhere_else(home: Path) -> None:
-    async with gateway(home, doors=HostCheck(public_url="https://hermes.example")) as gw:
+    async with gateway(home, host_check=HostCheck(public_url="https://hermes.example")) as gw:
         status, described, _ = await gw.ask("GET", "/openapi.json", key=None)
         assert (status, described["openapi"]) == (200, "3.1.0")
         status, page, headers = await gw.ask("GET", "/docs", key=None)
@@ -285,7 +285,7 @@ async def test_other_machines_need_long_configured_keys(home: Path) -> None:
     async with gateway(home) as gw:
 
         def api(*keys: CallerKey) -> ApiServices:
-            return ApiServices(home=home, house=gw.house, keys=lambda: keys)
+            return ApiServices(home=home, services=gw.services, keys=lambda: keys)
 
         refuse_unsafe(api(CallerKey(name="short", secret="s")), "127.0.0.1")
         refuse_unsafe(api(OWNER), "0.0.0.0")

@@ -91,8 +91,8 @@ async def test_a_refusal_of_the_endpoint_is_told_with_the_code(home: Path, sessi
 
 @SESSIONS
 async def test_pictures_are_neither_too_many_nor_too_large(home: Path, session: str | None) -> None:
-    bounds = ApiLimits(attachment_bytes=20_000_000)
-    async with gateway(home, bounds=bounds) as gw:
+    limits = ApiLimits(attachment_bytes=20_000_000)
+    async with gateway(home, limits=limits) as gw:
         sent = [picture(PNG + bytes([number])) for number in range(12)] + [picture(PNG + b"x" * 6_000_000)]
         assert (await ask(gw, session, [user([{"type": "text", "text": "look"}, *sent])]))[0] == 200
         assert [part for part in gw.model.calls[0].messages[-1]["content"] if part["type"] == "image_url"] == sent

@@ -29,7 +29,7 @@ CALL = {"id": "call_1", "type": "function", "function": {"name": "process", "arg
 class Door:
     """Short ways to say what happens. Each event has a new number unless it is a double."""
 
-    def __init__(self, database: Database, clock: HandClock, rules: AccessRules = OPEN, **bounds: int) -> None:
+    def __init__(self, database: Database, clock: HandClock, rules: AccessRules = OPEN, **limits: int) -> None:
         self.database = database
         self.clock = clock
         self.rules = rules
@@ -39,7 +39,7 @@ class Door:
         self.intake = Intake(
             database,
             lambda _: self.rules,
-            bounds=lambda: IntakeLimits(**bounds),
+            limits=lambda: IntakeLimits(**limits),
             default_model=lambda: self.model,
             clock=clock,
         )

@@ -87,7 +87,7 @@ async def _live(home: Path, model_url: str, pipe: Pipe) -> None:
     runs.MAX_TAKEOVERS = 1_000  # it is killed far more often than anything could make progress
     database = open_database(home)
     model = OpenAIModel(ModelSettings(base_url=model_url, name="fake-model", api_key="sk-fake"))
-    house = Services(
+    services = Services(
         home=home,
         database=database,
         model=lambda: model,
@@ -96,7 +96,7 @@ async def _live(home: Path, model_url: str, pipe: Pipe) -> None:
     upkeep = Maintenance(home, database)
     await upkeep.repair()
     dispatch = LocalDispatch(database)
-    worker = Worker(house, dispatch)
+    worker = Worker(services, dispatch)
     tasks = [asyncio.create_task(worker.run()), asyncio.create_task(upkeep.run())]
     inputs: asyncio.Queue[Input | None] = asyncio.Queue()
     threading.Thread(target=_listen, args=(pipe, inputs, asyncio.get_running_loop()), daemon=True).start()

@@ -199,7 +199,7 @@ async def test_only_time_in_which_the_process_worked_counts(home: Path, jump_ms:
     clock = lambda: now_ms() + later  # noqa: E731
     script = [calls(call("jump")), "done"]
     async with desk(home, script, tools=[tool("jump", jump)], limits={"seconds": 9}, working=False) as it:
-        it.house = replace(it.house, clock=clock, standstills=Standstills(clock))
+        it.services = replace(it.services, clock=clock, standstills=Standstills(clock))
         async with at_work(it):
             run = await it.say("go")
     assert run.stop_reason is reason
@@ -412,7 +412,7 @@ async def test_stop_keeps_what_was_said_and_counts_it(home: Path):
     script = [Reply(chunks=("First words. ", "Never said."), between=between), "next"]
     async with desk(home, script) as it:
         begun: list[LiveEvent] = []
-        it.house.live.listen("*", begun.append)
+        it.services.live.listen("*", begun.append)
         run_id = (await it.accept("begin")).run_id
         await gate.reached.wait()
         async with asyncio.timeout(30):

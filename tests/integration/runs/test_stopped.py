@@ -21,4 +21,4 @@ async def test_the_model_is_not_asked_for_it(home: Path) -> None:
         assert taken is not None
         assert (await gw.ask("POST", f"{path}/runs/{taken.id}/cancel"))[0] == 202
         with pytest.raises(LeaseLost):
-            await RunSteps(gw.house, taken).situation()
+            await RunSteps(gw.services, taken).situation()

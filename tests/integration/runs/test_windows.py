@@ -54,7 +54,7 @@ async def test_a_window_that_the_endpoint_names_is_kept_from_the_first_call(home
         for text in ("one", PAGE, "three"):
             assert (await it.say(text)).status is RunStatus.COMPLETED
         assert it.server.refused == []
-        assert it.house.window(None).size == 4_096
+        assert it.services.window(None).size == 4_096
         assert all(body["max_tokens"] <= 1_024 for body in it.server.bodies)
         assert it.server.asked_about.count("models") == 1
 
@@ -62,4 +62,4 @@ async def test_a_window_that_the_endpoint_names_is_kept_from_the_first_call(home
 async def test_a_configured_window_counts_where_the_endpoint_has_a_larger_one(home: Path) -> None:
     async with desk(home, settings={"context_window": 8_192}, about_models={"max_model_len": 100_000}) as it:
         await it.say("hello")
-        assert it.house.window(None).size == 8_192
+        assert it.services.window(None).size == 8_192

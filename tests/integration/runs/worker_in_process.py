@@ -49,14 +49,14 @@ class Desk:
 
     database: Database
     server: ModelServer
-    house: Services
+    services: Services
     tools: dict[str, Tool]
     limits: dict[str, Any] = field(default_factory=dict)
     worker: Worker | None = None
     dispatch: LocalDispatch | None = None
 
     def now(self) -> int:
-        return self.house.clock()
+        return self.services.clock()
 
     async def passes(self, clock: Any, ms: int) -> None:
         """Time goes on, and what waited for it is found."""
@@ -169,7 +169,7 @@ async def desk(
         stack.push_async_callback(model.aclose)
         chosen_limits = dict(limits or {})
         known = {each.name: each for each in (*tools, ask_human.TOOL)}
-        house = Services(
+        services = Services(
             home=home,
             database=database,
             model=lambda: model,
@@ -179,7 +179,7 @@ async def desk(
             clock=clock,
             standstills=Standstills(clock),
         )
-        made = Desk(database=database, server=fake, house=house, tools=known, limits=chosen_limits)
+        made = Desk(database=database, server=fake, services=services, tools=known, limits=chosen_limits)
         if working:
             await stack.enter_async_context(at_work(made))
         yield made
@@ -195,7 +195,7 @@ def _window(model: OpenAIModel, name: str | None) -> Any:
 async def at_work(desk: Desk) -> AsyncIterator[Worker]:
     """Leaving drains, as SIGTERM does."""
     dispatch = desk.dispatch = LocalDispatch(desk.database, clock=desk.now)
-    desk.worker = worker = Worker(desk.house, dispatch)
+    desk.worker = worker = Worker(desk.services, dispatch)
     task = asyncio.create_task(worker.run())
     try:
         yield worker
@@ -209,7 +209,7 @@ async def at_work(desk: Desk) -> AsyncIterator[Worker]:
 async def crashing(desk: Desk) -> AsyncIterator[Worker]:
     """Leaving ends the worker where it stands, with its leases, like a crash; the next one is of the same process."""
     dispatch = desk.dispatch = LocalDispatch(desk.database, clock=desk.now)
-    worker = Worker(desk.house, dispatch)
+    worker = Worker(desk.services, dispatch)
     task = asyncio.create_task(worker.run())
     try:
         yield worker
