@@ -84,11 +84,11 @@ def _sources(cli: Cli) -> Sources:
 
 
 def _loaded(cli: Cli, wants_json: bool) -> "Loaded":
-    from gateway.config.load import load_sources
+    from gateway.config.load import read
 
     check_home(cli.home)
     try:
-        return load_sources(cli.home, _sources(cli))
+        return read(_sources(cli))
     except BadConfig as bad:
         _refuse(bad, wants_json=wants_json)
 

@@ -141,7 +141,7 @@ def _act(cli: Cli, instance: str, verb: str, *, user: bool) -> None:
 def _check(cli: Cli, units: Units) -> None:
     """Raises BadConfig before a restart: a daemon that would not start again is not stopped."""
     from gateway.cli.service_view import service_sources
-    from gateway.config.load import load_sources
+    from gateway.config.load import read
 
     home = units.home_of_service
-    load_sources(home, service_sources(home, cli.environ))
+    read(service_sources(home, cli.environ))

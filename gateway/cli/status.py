@@ -12,9 +12,8 @@ from gateway.cli.context import Cli, pass_cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.formatting import as_json, counted, one_line
 from gateway.config.agent_settings import reset_rules
-from gateway.config.load import load_sources
+from gateway.config.load import load
 from gateway.config.problems import BadConfig
-from gateway.config.sources import Sources
 from gateway.scheduler.reset_explanation import NextReset, next_resets
 from gateway.texts.times import moment, span
 from sessions import gauges, jobs, workers
@@ -65,7 +64,7 @@ class _HomeState:
 def _rules(cli: Cli) -> ResetRules | None:
     """None: the configuration is not usable; `hermes doctor` says why."""
     try:
-        return reset_rules(load_sources(cli.home, Sources.of(cli.home, cli.environ)).config)
+        return reset_rules(load(cli.home, cli.environ).config)
     except BadConfig:
         return None
 

@@ -3,6 +3,6 @@
 Only what is cheap is imported here: most commands need the address of the database and nothing else.
 """
 
-from gateway.config.database import database_url
+from gateway.config.sources import database_url
 
 __all__ = ["database_url"]

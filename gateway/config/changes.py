@@ -41,7 +41,7 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         case dict():
             for name, one in cast(dict[str, Any], value).items():
                 yield from leaves(one, (*path, name))
-        case [Section(), *_]:
+        case [Section() | {}, *_]:
             for index, one in enumerate(cast(list[Any], value)):
                 yield from leaves(one, (*path, index))
         case _:

@@ -1,6 +1,5 @@
 """Reads the configuration (environment over `.env` over `config.yaml` over defaults), and collects everything that is wrong in one list."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as File
@@ -11,13 +10,12 @@ from pydantic import ValidationError
 from gateway.config import rules
 from gateway.config.masking import Masking
 from gateway.config.model import Config, config_model
-from gateway.config.overlay import References, lay_over
-from gateway.config.problems import BadConfig, Path, Problem, SourcePlace, dotted, parse_path
+from gateway.config.overlay import References, lay_over, layer_of
+from gateway.config.problems import BadConfig, Path, Problem, parse_path
 from gateway.config.schema_info import SchemaInfo
-from gateway.config.sources import DOTENV, YAML, Sources, finder, misspelt, read_dotenv, settings
+from gateway.config.sources import DOTENV, YAML, Setting, Sources, finder, misspelt, read_dotenv
 from gateway.config.validation_messages import explained
 from gateway.config.yaml_nodes import TWICE, Document, NotYaml, read_yaml
-from gateway.home import is_open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,67 +37,51 @@ class Loaded:
 
 def load(home: File, environ: Mapping[str, str]) -> Loaded:
     """Raises BadConfig with everything that is wrong. A home without files is a good configuration."""
-    return load_sources(home, Sources.of(home, environ))
-
-
-def load_sources(home: File, sources: Sources) -> Loaded:
-    """As `load`, of what was read from the home already."""
-    loaded = read(sources)
-    if not is_open(home):
-        return loaded
-    said = "others on this machine can look into it"
-    open_home = Problem(place=SourcePlace(source=str(home)), path="", said=said, hint=f"chmod 700 {home}")
-    return replace(loaded, warnings=(open_home, *loaded.warnings))
+    return read(Sources.of(home, environ))
 
 
 def read(sources: Sources) -> Loaded:
     """As `load`, of texts that are already read. Nothing is written anywhere."""
     problems = [*sources.problems, *read_dotenv(sources.dotenv)[1]]
     try:
-        document = read_yaml(sources.yaml, YAML)
+        file = read_yaml(sources.yaml, YAML)
     except NotYaml as error:
         raise BadConfig(_sorted([*problems, error.problem])) from None
-    if not isinstance(document.data, dict):
-        raise BadConfig(_sorted([*problems, _no_mapping(document)]))
-    schema, found = schema_of(document, sources), settings(sources)
-    whole = lay_over(document, found, schema)
-    references = References(whole, schema, finder(sources))
-    config, wrong = _validated(references, whole)
-    if found:  # a variable hides no mistake of the file, which would be refused without it
-        told = {(problem.place, problem.path) for problem in wrong}
-        wrong += [
-            one for one in _validated(References(document, schema), document)[1] if (one.place, one.path) not in told
-        ]
-    problems += [*whole.problems, *(problem for path, problem in references.lost if _is_used(config, path))]
+    if (kind := type(cast(object, file.data))) is not dict:
+        said = f"this file is {'a list' if kind is list else 'a single value'}"
+        raise BadConfig(_sorted([*problems, file.problem((), said, "begin with a section such as  model:")]))
+    found = sources.settings()
+    schema = schema_of(file, found)
+    references = References(finder(sources), schema)
+    layers = (replace(file, data=references.resolved(file.data, file)), layer_of(found, schema, references))
+    wrong = [problem for layer in layers for problem in _without_mistakes(layer, schema)]
+    whole = lay_over(*layers)
+    config = cast(type[Config], schema.root).model_validate(whole.data)
+    problems += whole.problems
+    problems += [one for one in references.lost if _is_used(config, one.at) and whole.place(one.at) == one.place]
     problems += _untold(wrong, [one for one in problems if one.said != TWICE])
     if not sources.problems:  # nothing is missing from what could not be read
         refused = {problem.path for problem in problems}
         broken = [
             finding
             for finding in rules.broken(config)
-            if not any(dotted((*finding.path, key)) in refused for key in finding.one_of)  # it is there, but wrong
+            if not any(f"{finding.path}.{key}" in refused for key in finding.one_of)  # it is there, but wrong
         ]
         problems += _untold((_located(finding, whole) for finding in broken), problems)
-    warnings = [*(_located(finding, whole) for finding in rules.doubtful(config)), *misspelt(sources, schema.names)]
-    masking = Masking(sources.yaml.splitlines(), {place.line: path for path, place in document.keys.items()}, schema)
-    shown = tuple(map(masking.shown, warnings))
+    warnings = [*(_located(finding, whole) for finding in rules.doubtful(config)), *misspelt(found, schema.names)]
+    masking = Masking(sources.yaml.splitlines(), {place.line: path for path, place in file.keys.items()}, schema)
+    shown = (*sources.warnings, *map(masking.shown, warnings))
     if problems:
         raise BadConfig(list(map(masking.shown, _sorted(problems))), shown)
     return Loaded(config=config, warnings=shown, variables=sources.variables(), document=whole)
 
 
-def schema_of(document: Document, sources: Sources, *, also: Iterable[str] = ()) -> SchemaInfo:
+def schema_of(file: Document, found: Iterable[Setting], *, also: Iterable[str] = ()) -> SchemaInfo:
     """What may be written: the sections of other packages' platforms count where they are named, or in `also`."""
-    section: object = cast(dict[str, Any], document.data).get("platforms") if isinstance(document.data, dict) else None
+    section: object = cast(dict[str, Any], file.data).get("platforms")
     named = {*also, *(cast(dict[str, Any], section) if isinstance(section, dict) else ())}
-    named |= {setting.path[1] for setting in settings(sources) if setting.path[0] == "platforms"}
+    named |= {setting.path[1] for setting in found if setting.path[0:1] == ("platforms",) and setting.path[1:]}
     return SchemaInfo(config_model(frozenset(named)))
-
-
-def _no_mapping(document: Document) -> Problem:
-    said = f"this file is {'a list' if isinstance(document.data, list) else 'a single value'}"
-    place = SourcePlace(source=YAML, line=1, column=1)
-    return Problem(place=place, path="", said=said, hint="begin with a section such as  model:")
 
 
 def _sorted(problems: list[Problem]) -> list[Problem]:
@@ -108,15 +90,13 @@ def _sorted(problems: list[Problem]) -> list[Problem]:
 
 def _untold(found: Iterable[Problem], known: list[Problem]) -> list[Problem]:
     """One word for each key: what is missing because it, or what it is in, is wrong, is not missing as well."""
-    told = [re.compile(rf"{re.escape(problem.path)}($|[.\[])") for problem in known]
-    return [problem for problem in found if not any(path.match(problem.path) for path in told)]
+    told = [problem.at for problem in known if problem.at]
+    return [problem for problem in found if not any(problem.at[: len(at)] == at for at in told)]
 
 
 def _located(finding: rules.Finding, document: Document) -> Problem:
-    """A finding about a missing key points to the section that it is missing from."""
-    place = document.place(finding.path) if finding.path in document.places else document.key_place(finding.path)
-    also = tuple(document.place(path) for path in finding.also)
-    return Problem(place=place, path=dotted(finding.path), said=finding.said, hint=finding.hint, also=also)
+    problem = document.problem(parse_path(finding.path), finding.said, finding.hint)
+    return replace(problem, also=(document.place(parse_path(finding.also)),)) if finding.also else problem
 
 
 def _is_used(config: Config, path: Path) -> bool:
@@ -133,18 +113,16 @@ def _is_used(config: Config, path: Path) -> bool:
             return True
 
 
-def _validated(references: References, document: Document) -> tuple[Config, list[Problem]]:
-    """The configuration without what is wrong in it, so that the rules can still look at the rest."""
-    schema, data = references.schema, references.resolved(document.data)
-    model = cast(type[Config], schema.root)
+def _without_mistakes(layer: Document, schema: SchemaInfo) -> list[Problem]:
+    """What is wrong in a layer is taken out of its data, so that the rules can still look at the rest."""
     try:
-        return model.model_validate(data), []
+        schema.root.model_validate(layer.data)
     except ValidationError as error:
         wrong = error.errors(include_url=False)
-    # What is wrong is left out and the rest validated again, so that the rules see defaults in its place.
-    for one in wrong:
-        _drop(data, one["loc"], schema)
-    return model.model_validate(data), [explained(one, document, schema) for one in wrong]
+        for one in wrong:
+            _drop(layer.data, one["loc"], schema)
+        return [explained(one, layer, schema) for one in wrong]
+    return []
 
 
 def _drop(data: Any, location: tuple[str | int, ...], schema: SchemaInfo) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
-from gateway.config.problems import Path, Problem, SourcePlace, dotted, nearest, parse_path
+from gateway.config.problems import Path, Problem, SourcePlace, nearest
 from gateway.config.schema_info import SchemaInfo, Takes
 from gateway.config.sources import YAML
 
@@ -55,16 +55,16 @@ class Masking:
     def shown(self, problem: Problem) -> Problem:
         lines = [(place.line, text) for place in (*problem.also, problem.place) if (text := self._line(place))]
         complete = lines and lines[-1][0] == problem.place.line
-        return replace(problem, excerpt=tuple(lines) if complete else (), path=self._path(parse_path(problem.path)))
+        return replace(problem, excerpt=tuple(lines) if complete else (), at=self._path(problem.at))
 
-    def _path(self, path: Path) -> str:
+    def _path(self, path: Path) -> Path:
         """Without what slipped to where a key belongs."""
         slipped = {
             end
             for end, part in enumerate(path)
-            if not re.fullmatch(r"\d+|[A-Za-z_]+", str(part)) and _meant(self.schema, path[: end + 1]) is None
+            if not re.fullmatch(r"\d+|[A-Za-z_.]*", str(part)) and _meant(self.schema, path[: end + 1]) is None
         }
-        return dotted(tuple(MASK if end in slipped else part for end, part in enumerate(path)))
+        return tuple(MASK if end in slipped else part for end, part in enumerate(path))
 
     def _line(self, place: SourcePlace) -> str | None:
         path = self.paths.get(place.line) if place.source == YAML else None

@@ -18,13 +18,13 @@ from gateway.agent.tools import BUILT, of_other_packages
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
 Scope = Literal["chat", "read", "admin"]
 ResetMode = Literal["idle", "daily", "both", "none"]
-_NO_CHAT = ("cli", "api", "thread", "job")
+NO_CHAT = ("cli", "api", "thread", "job")
 PLANNED_TOOLS = ("memory", "session_search", "skill", "files", "schedule", "ask_human", "web_fetch", "process")
 if TYPE_CHECKING:
     ToolName = SourceName = str
 else:  # other packages bring names of their own
     ToolName = Literal[(*PLANNED_TOOLS, *of_other_packages())]
-    SourceName = Literal[(*OUR_OWN, *_NO_CHAT, *of_others())]
+    SourceName = Literal[(*OUR_OWN, *NO_CHAT, *of_others())]
 Positive = Annotated[int, Field(ge=1)]
 Minutes = Annotated[int, Field(ge=1, le=5_256_000)]
 Hour = Annotated[int, Field(ge=0, le=23)]
@@ -38,6 +38,13 @@ def _time_zone(name: str) -> str:
     except (KeyError, ValueError, OSError):  # unknown name, "../x", and "Europe", which is a folder
         raise PydanticCustomError("time_zone", "no time zone") from None
     return name
+
+
+def _database(address: SecretStr) -> SecretStr:
+    scheme, separator, _ = address.get_secret_value().partition("://")
+    if scheme and (not separator or scheme.partition("+")[0] not in {"postgresql", "postgres", "sqlite"}):
+        raise PydanticCustomError("database", "no database")
+    return address
 
 
 TimeZone = Annotated[str, AfterValidator(_time_zone)]
@@ -156,7 +163,7 @@ class ApiSection(Section):
 class DatabaseSection(Section):
     """Where sessions are kept."""
 
-    url: SecretStr = NO_SECRET
+    url: Annotated[SecretStr, AfterValidator(_database)] = NO_SECRET
     """Empty: SQLite in the home. postgresql://user:password@host/name: one database for several gateways."""
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,11 +14,12 @@ CLOSING = "Nothing was changed; the running gateway keeps the last good configur
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePlace:
-    """Where something is written. Lines and columns count from 1; line 0: the source as a whole."""
+    """Where something is written. Lines and columns count from 1; line 0: the source as a whole. `span`: its characters, from 0."""
 
     source: str
     line: int = 0
     column: int = 0
+    span: tuple[int, int] = field(default=(0, 0), compare=False, repr=False)
 
     def __str__(self) -> str:
         return ":".join([self.source, *(str(number) for number in (self.line, self.column) if number)])
@@ -26,18 +27,22 @@ class SourcePlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """`said`: what is wrong, in words that follow the key's path. `hint`: what to write. Neither holds a secret.
+    """`at`: the key. `said`: what is wrong, in words that follow the key's path. `hint`: what to write. Neither holds a secret.
 
     `also`: other places that it is about. `excerpt`: numbers and texts of lines of the file, the last is the one of `place`.
     """
 
     place: SourcePlace
-    path: str
+    at: Path = ()
     said: str
     hint: str
     suggestion: str | None = None
     excerpt: tuple[tuple[int, str], ...] = ()
     also: tuple[SourcePlace, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return dotted(self.at)
 
     @property
     def headline(self) -> str:
@@ -113,6 +118,13 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     by_folded = {name.casefold(): name for name in known}
     found = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[found[0]] if found else None
+
+
+def unknown_key(place: SourcePlace, at: Path, word: str, known: Sequence[str]) -> Problem:
+    """`word`, in this path, is no key; `known` are those that could be meant."""
+    suggestion = nearest(word, known)
+    hint = "" if suggestion else f"allowed: {', '.join(known)}"
+    return Problem(place=place, at=at, said="unknown key", hint=hint, suggestion=suggestion)
 
 
 def dotted(path: Path) -> str:

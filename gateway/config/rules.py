@@ -1,122 +1,85 @@
 """What depends on more than one key. `broken` keeps the daemon from starting, `doubtful` is only said."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from adapters.registry import OUR_OWN, is_built, manifest, of_others
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools import BUILT, of_other_packages
 from gateway.agent.window import Window
-from gateway.config.model import ApiKey, Config, ResetOverride
-from gateway.config.problems import Path
+from gateway.config.model import NO_CHAT, Config, ResetOverride
 from sessions.keys import ChatKind
 
 KEY_LENGTH = 32
-_NO_PLATFORM = ("cli", "api", "thread", "job")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    path: Path
+class Finding(NamedTuple):
+    """`path`: the key as people write it. `also`: other keys that it is about. `one_of`: names of keys below `path`, one of which is missing."""
+
+    path: str
     said: str
     hint: str
-    also: tuple[Path, ...] = ()
-    one_of: tuple[str, ...] = ()  # keys below `path`, one of which is missing
+    also: str = ""
+    one_of: tuple[str, ...] = ()
 
 
 def broken(config: Config) -> Iterator[Finding]:
-    yield from _model(config)
-    yield from _memory(config)
-    yield from _secrets(config)
-    yield from _api(config)
-    yield from _database(config)
-    yield from _limits(config)
-    yield from _overrides(config)
+    for rule in (_model, _memory, _secrets, _api, _limits, _overrides):
+        yield from rule(config)
 
 
 def doubtful(config: Config) -> Iterator[Finding]:
-    yield from _cramped(config)
-    yield from _not_built(config)
-    yield from _unreachable(config)
-    yield from _unmatched(config)
-    yield from _alike(config)
-    yield from _names(config)
+    for rule in (_cramped, _not_built, _unreachable, _unmatched, _alike, _names):
+        yield from rule(config)
 
 
 def _model(config: Config) -> Iterator[Finding]:
-    if "base_url" in config.model.model_fields_set and not config.model.name and config.model.provider != "practice":
-        yield Finding(path=("model", "name"), said="missing", hint="name the model that answers at base_url")
-    if _output_is_written(config) and config.model.max_output_tokens > config.model.context_window:
-        hint = f"an answer is a part of the window: allowed up to {config.model.context_window}, best far less"
-        yield Finding(path=("model", "max_output_tokens"), said="is larger than context_window", hint=hint)
-
-
-def _memory(config: Config) -> Iterator[Finding]:
-    embeddings = config.memory.embeddings
-    if embeddings.base_url and not embeddings.model:
-        yield Finding(
-            path=("memory", "embeddings", "model"), said="missing", hint="name the model that embeds at base_url"
-        )
+    model = config.model
+    if "base_url" in model.model_fields_set and not model.name and model.provider != "practice":
+        yield Finding("model.name", "missing", "name the model that answers at base_url")
+    if _output_is_written(config) and model.max_output_tokens > model.context_window:
+        hint = f"an answer is a part of the window: allowed up to {model.context_window}, best far less"
+        yield Finding("model.max_output_tokens", "is larger than context_window", hint)
 
 
 def _output_is_written(config: Config) -> bool:
     return "max_output_tokens" in config.model.model_fields_set
 
 
-def _cramped(config: Config) -> Iterator[Finding]:
-    """What will be shortened so that all has room in the window."""
-    model = config.model
-    window = Window(size=model.context_window, output=model.max_output_tokens)
-    if window.answer < model.max_output_tokens:
-        key = "max_output_tokens" if _output_is_written(config) else "context_window"
-        said = f"leaves answers {window.answer} tokens, not {model.max_output_tokens}"
-        yield Finding(path=("model", key), said=said, hint="an answer gets a quarter of the window at most")
-    for name, agent in config.agents.items():
-        size, most = Tokens().text(agent.system_prompt), window.own_prompt(window.room * 2 // 3, window.fixed // 3)
-        if size > most:
-            said = f"is cut: about {size} tokens, and {most} fit into model.context_window"
-            hint = "shorten it; only its first sentences are sent"
-            yield Finding(path=("agents", name, "system_prompt"), said=said, hint=hint)
+def _memory(config: Config) -> Iterator[Finding]:
+    embeddings = config.memory.embeddings
+    if embeddings.base_url and not embeddings.model:
+        yield Finding("memory.embeddings.model", "missing", "name the model that embeds at base_url")
 
 
 def _secrets(config: Config) -> Iterator[Finding]:
     for name, section in config.platforms.by_name().items():
         for key, why in manifest(name).missing(section).items() if section.enabled else ():
-            yield Finding(path=("platforms", name, key), said="missing", hint=why)
+            yield Finding(f"platforms.{name}.{key}", "missing", why)
 
 
 def _api(config: Config) -> Iterator[Finding]:
-    seen_names: dict[str, int] = {}
-    seen_keys: dict[str, int] = {}
-    for index, key in enumerate(config.api.keys):
-        at = ("api", "keys", index)
-        yield from _api_key(key, at, loopback=is_loopback(config.api.host))
-        secret = key.key.get_secret_value()
-        if key.name and (first := seen_names.setdefault(key.name, index)) != index:
-            also = (("api", "keys", first, "name"),)
-            yield Finding(path=(*at, "name"), said="used twice", hint="give every key a name of its own", also=also)
-        if secret and (first := seen_keys.setdefault(secret, index)) != index:
-            yield Finding(
-                path=(*at, "key"), said="the same as another key", hint=f"see api.keys[{first}]; make a new one"
-            )
-    if not config.api.keys and not is_loopback(config.api.host):
+    loopback, keys = is_loopback(config.api.host), config.api.keys
+    names, secrets = [key.name for key in keys], [key.key.get_secret_value() for key in keys]
+    for at, (name, secret) in enumerate(zip(names, secrets, strict=True)):
+        here, first = f"api.keys[{at}]", f"api.keys[{names.index(name)}]"
+        if not name:
+            yield Finding(f"{here}.name", "missing", "name the key, for example after the machine that uses it")
+        elif first != here:
+            yield Finding(f"{here}.name", "used twice", "give every key a name of its own", also=f"{first}.name")
+        if not secret:
+            yield Finding(f"{here}.key", "missing", "write a key, best as ${NAME}")
+        elif len(secret) < KEY_LENGTH and not loopback:
+            said = f"is {len(secret)} long, and api.host is not loopback"
+            yield Finding(f"{here}.key", said, f"allowed: {KEY_LENGTH} characters or more")
+        if secret and secrets.index(secret) < at:
+            hint = f"see api.keys[{secrets.index(secret)}]; make a new one"
+            yield Finding(f"{here}.key", "the same as another key", hint)
+    if not keys and not loopback:
         hint = f"other machines could reach it: add a key of {KEY_LENGTH} characters or more to api.keys, or write 127.0.0.1"
-        yield Finding(path=("api", "host"), said="is not loopback, and no key is configured", hint=hint)
-
-
-def _api_key(key: ApiKey, at: Path, *, loopback: bool) -> Iterator[Finding]:
-    if not key.name:
-        yield Finding(
-            path=(*at, "name"), said="missing", hint="name the key, for example after the machine that uses it"
-        )
-    secret = key.key.get_secret_value()
-    if not secret:
-        yield Finding(path=(*at, "key"), said="missing", hint="write a key, best as ${NAME}")
-    elif len(secret) < KEY_LENGTH and not loopback:
-        said = f"is {len(secret)} long, and api.host is not loopback"
-        yield Finding(path=(*at, "key"), said=said, hint=f"allowed: {KEY_LENGTH} characters or more")
+        yield Finding("api.host", "is not loopback, and no key is configured", hint)
 
 
 def is_loopback(host: str) -> bool:
@@ -126,30 +89,33 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _database(config: Config) -> Iterator[Finding]:
-    url = config.database.url.get_secret_value()
-    scheme = url.partition("://")[0].partition("+")[0]
-    if url and ("://" not in url or scheme not in {"postgresql", "postgres", "sqlite"}):
-        yield Finding(
-            path=("database", "url"),
-            said="got another kind of address",
-            hint="allowed: postgresql://..., or nothing for SQLite in the home",
-        )
-
-
 def _limits(config: Config) -> Iterator[Finding]:
     limits = config.limits
     if limits.spend_per_day and not (limits.price_per_million_input_tokens or limits.price_per_million_output_tokens):
         hint = "write price_per_million_input_tokens and price_per_million_output_tokens beside it"
-        yield Finding(path=("limits", "spend_per_day"), said="cannot be kept without prices", hint=hint)
+        yield Finding("limits.spend_per_day", "cannot be kept without prices", hint)
 
 
 def _overrides(config: Config) -> Iterator[Finding]:
-    for index, override in enumerate(config.session_reset.overrides):
+    for at, override in enumerate(config.session_reset.overrides):
         if not (override.key or override.platform or override.chat):
-            path = ("session_reset", "overrides", index)
             said, hint = "says for no chat that it is meant", "add key, platform or chat"
-            yield Finding(path=path, said=said, hint=hint, one_of=("key", "platform", "chat"))
+            yield Finding(f"session_reset.overrides[{at}]", said, hint, one_of=("key", "platform", "chat"))
+
+
+def _cramped(config: Config) -> Iterator[Finding]:
+    """What will be shortened so that all has room in the window."""
+    model = config.model
+    window = Window(size=model.context_window, output=model.max_output_tokens)
+    if window.answer < model.max_output_tokens:
+        key = "max_output_tokens" if _output_is_written(config) else "context_window"
+        said = f"leaves answers {window.answer} tokens, not {model.max_output_tokens}"
+        yield Finding(f"model.{key}", said, "an answer gets a quarter of the window at most")
+    for name, agent in config.agents.items():
+        size, most = Tokens().text(agent.system_prompt), window.own_prompt(window.room * 2 // 3, window.fixed // 3)
+        if size > most:
+            said = f"is cut: about {size} tokens, and {most} fit into model.context_window"
+            yield Finding(f"agents.{name}.system_prompt", said, "shorten it; only its first sentences are sent")
 
 
 def _not_built(config: Config) -> Iterator[Finding]:
@@ -157,12 +123,11 @@ def _not_built(config: Config) -> Iterator[Finding]:
     hint = "this version leaves it out; a later one will take it up"
     for name, section in config.platforms.by_name().items():
         if section.enabled and not is_built(name):
-            yield Finding(path=("platforms", name, "enabled"), said=f"{name} does not work yet", hint=hint)
+            yield Finding(f"platforms.{name}.enabled", f"{name} does not work yet", hint)
     for agent, section in config.agents.items():
-        for index, tool in enumerate(section.tools):
+        for at, tool in enumerate(section.tools):
             if tool not in (*BUILT, *of_other_packages()):
-                path = ("agents", agent, "tools", index)
-                yield Finding(path=path, said=f"the tool {tool} does not work yet", hint=hint)
+                yield Finding(f"agents.{agent}.tools[{at}]", f"the tool {tool} does not work yet", hint)
 
 
 def _unreachable(config: Config) -> Iterator[Finding]:
@@ -173,23 +138,23 @@ def _unreachable(config: Config) -> Iterator[Finding]:
         if registers_itself and manifest(name).is_called(section):
             title = manifest(name).title
             hint = f"set api.public_url, or register the webhook at {title} by hand"
-            yield Finding(path=("platforms", name, "mode"), said=f"{title} is not told where to call", hint=hint)
+            yield Finding(f"platforms.{name}.mode", f"{title} is not told where to call", hint)
 
 
 def _unmatched(config: Config) -> Iterator[Finding]:
-    for index, override in enumerate(config.session_reset.overrides):
-        path = ("session_reset", "overrides", index)
+    for at, override in enumerate(config.session_reset.overrides):
+        path = f"session_reset.overrides[{at}]"
         if (why := _never(override)) is not None:
-            yield Finding(path=path, said="can never match", hint=why)
+            yield Finding(path, "can never match", why)
         elif not override.model_fields_set - {"key", "platform", "chat"}:
-            yield Finding(path=path, said="changes nothing", hint="add mode, idle_minutes, at_hour, timezone or notify")
+            yield Finding(path, "changes nothing", "add mode, idle_minutes, at_hour, timezone or notify")
 
 
 def _never(override: ResetOverride) -> str | None:
     platform, chat = override.platform, override.chat
-    if platform in _NO_PLATFORM and chat is not None:
+    if platform in NO_CHAT and chat is not None:
         return f"{platform} sessions are in no chat; take chat out"
-    if platform is not None and platform not in _NO_PLATFORM and chat is not None:
+    if platform is not None and chat is not None:
         kinds = manifest(platform).chat_kinds
         if ChatKind(chat) not in kinds:
             return f"{platform} has no chats of the kind {chat}; it has {', '.join(sorted(kinds))}"
@@ -199,27 +164,25 @@ def _never(override: ResetOverride) -> str | None:
 def _never_a_key(glob: str, platform: str | None) -> str | None:
     """Only the fixed text before the first wildcard is looked at."""
     fixed = glob[: min((glob.find(char) for char in "*?" if char in glob), default=len(glob))]
-    parts = fixed.split(":")
-    whole, last = parts[:-1], parts[-1]
     if not "agent:".startswith(fixed[:6]):
         return "session keys begin with agent: as in agent:main:telegram:dm"
-    scopes = (platform,) if platform else (*OUR_OWN, *of_others(), *_NO_PLATFORM)
-    if len(whole) > 2 and whole[2] not in scopes:
-        return f"the key's third part must be {', '.join(scopes)}"
-    if len(whole) == 2 and not any(scope.startswith(last) for scope in scopes):
-        return f"the key's third part must be {', '.join(scopes)}"
-    return None
+    scopes = (platform,) if platform else (*OUR_OWN, *of_others(), *NO_CHAT)
+    parts = fixed.split(":")
+    third = parts[2] if len(parts) > 2 else ""
+    known = third in scopes if len(parts) > 3 else any(scope.startswith(third) for scope in scopes)
+    return None if known else f"the key's third part must be {', '.join(scopes)}"
 
 
 def _alike(config: Config) -> Iterator[Finding]:
-    overrides = list(enumerate(config.session_reset.overrides))
-    for index, later in overrides:
-        first = next((at for at, earlier in overrides[:index] if _same_chats(earlier, later)), None)
+    overrides = config.session_reset.overrides
+    for at, later in enumerate(overrides):
+        first = next((number for number, earlier in enumerate(overrides[:at]) if _same_chats(earlier, later)), None)
         if first is not None:
-            also = (("session_reset", "overrides", first),)
-            hint = "both match the same sessions and the first is used: keep one"
-            path = ("session_reset", "overrides", index)
-            yield Finding(path=path, said=f"as specific as overrides[{first}]", hint=hint, also=also)
+            said, hint = (
+                f"as specific as overrides[{first}]",
+                "both match the same sessions and the first is used: keep one",
+            )
+            yield Finding(f"session_reset.overrides[{at}]", said, hint, also=f"session_reset.overrides[{first}]")
 
 
 def _same_chats(one: ResetOverride, other: ResetOverride) -> bool:
@@ -233,10 +196,8 @@ def _covers(glob: str, key: str) -> bool:
 
 
 def _names(config: Config) -> Iterator[Finding]:
+    hint = "write the id: names can be taken over by others. `hermes pair list` shows ids"
     for platform, section in config.platforms.by_name().items():
-        for index, user in enumerate(section.allowed_users):
-            if section.enabled and user.startswith("@"):
-                hint = "write the id: names can be taken over by others. `hermes pair list` shows ids"
-                yield Finding(
-                    path=("platforms", platform, "allowed_users", index), said="is a name and never matches", hint=hint
-                )
+        for at, user in enumerate(section.allowed_users if section.enabled else ()):
+            if user.startswith("@"):
+                yield Finding(f"platforms.{platform}.allowed_users[{at}]", "is a name and never matches", hint)

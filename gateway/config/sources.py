@@ -5,18 +5,21 @@ Nothing here needs pydantic, because `hermes sessions list` needs no more than `
 
 import io
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as File
 from typing import TYPE_CHECKING
 
 from gateway.config.problems import Problem, SourcePlace
+from gateway.home import is_open
 
 if TYPE_CHECKING:
     from dotenv.parser import Binding
 
 YAML, DOTENV = "config.yaml", ".env"
 PREFIX = "HERMES_"
+_DATABASE = "HERMES_DATABASE__URL"
+_DATABASE_IN_YAML = re.compile(r"""\burl["']?:[ \t]*(?!["']{2}|#)\S""")
 REFERENCE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 
 
@@ -30,13 +33,13 @@ class Setting:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The key that it means."""
-        return tuple(self.name.removeprefix(PREFIX).lower().split("__"))
+        """The key that it means: two underscores follow a section. One part, or none: it means no key."""
+        return tuple(self.name.removeprefix(PREFIX).lower().split("__")) if self.name.startswith(PREFIX) else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Everything that is read, as it is. `problems`: files that could not be read.
+    """Everything that is read, as it is. `problems`: files that could not be read. `warnings`: others can read them.
 
     `credentials` finds one by its name; without it, they are files in `$CREDENTIALS_DIRECTORY`.
     """
@@ -46,17 +49,26 @@ class Sources:
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     credentials: Callable[[str], str | None] | None = field(default=None, repr=False)
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
     @classmethod
     def of(cls, home: File, environ: Mapping[str, str]) -> "Sources":
         problems: list[Problem] = []
         yaml, dotenv = (_text(home / name, problems) for name in (YAML, DOTENV))
-        return cls(yaml=yaml, dotenv=dotenv, environ=environ, problems=tuple(problems))
+        said, hint = "others on this machine can look into it", f"chmod 700 {home}"
+        warnings = (Problem(place=SourcePlace(source=str(home)), said=said, hint=hint),) if is_open(home) else ()
+        return cls(yaml=yaml, dotenv=dotenv, environ=environ, problems=tuple(problems), warnings=warnings)
+
+    def settings(self) -> Sequence[Setting]:
+        """The environment, and `.env` below it."""
+        found = {setting.name: setting for setting in read_dotenv(self.dotenv)[0]}
+        for name, value in sorted(self.environ.items()):
+            found[name] = Setting(name=name, value=value, place=SourcePlace(source=f"environment {name}"))
+        return list(found.values())
 
     def variables(self) -> dict[str, str]:
-        """The environment, and `.env` below it."""
-        from_file = {setting.name: setting.value for setting in read_dotenv(self.dotenv)[0]}
-        return {**from_file, **self.environ}
+        """The same by name."""
+        return {setting.name: setting.value for setting in self.settings()}
 
     def credential(self, name: str) -> str | None:
         """What systemd puts, or will put, into a file of that name."""
@@ -85,8 +97,7 @@ def _text(path: File, problems: list[Problem]) -> str:
         before = error.object[: error.start]
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         said, hint = "is not UTF-8 here", "save the file as UTF-8"
-    place = SourcePlace(source=path.name, line=line, column=column)
-    problems.append(Problem(place=place, path="", said=said, hint=hint))
+    problems.append(Problem(place=SourcePlace(source=path.name, line=line, column=column), said=said, hint=hint))
     return ""
 
 
@@ -109,34 +120,19 @@ def read_dotenv(text: str) -> tuple[list[Setting], list[Problem]]:
         place = SourcePlace(source=DOTENV, line=binding.original.line + blank.count("\n"), column=1)
         if binding.error:
             hint = "write NAME=value, the value in quotes if it has spaces"
-            problems.append(Problem(place=place, path="", said="this line cannot be read", hint=hint))
+            problems.append(Problem(place=place, said="this line cannot be read", hint=hint))
         elif binding.key is not None:
             found.append(Setting(name=binding.key, value=binding.value or "", place=place))
     return found, problems
 
 
-def _all_variables(sources: Sources) -> Iterator[Setting]:
-    """Those of `.env` first, so that one of the environment replaces them."""
-    yield from read_dotenv(sources.dotenv)[0]
-    for name, value in sorted(sources.environ.items()):
-        yield Setting(name=name, value=value, place=SourcePlace(source=f"environment {name}"))
-
-
-def settings(sources: Sources) -> list[Setting]:
-    """The variables that mean a key: two underscores follow the section. HERMES_HOME and other programs' HERMES_THIS mean none."""
-    return [
-        one for one in _all_variables(sources) if one.name.startswith(PREFIX) and "__" in one.name.removeprefix(PREFIX)
-    ]
-
-
-def misspelt(sources: Sources, sections: Collection[str]) -> Iterator[Problem]:
+def misspelt(found: Sequence[Setting], sections: Sequence[str]) -> Iterator[Problem]:
     """Variables such as HERMES_API_PORT, which set nothing: a section is followed by two underscores."""
-    for one in _all_variables(sources):
-        rest = one.name.removeprefix(PREFIX).lower() if one.name.startswith(PREFIX) and "__" not in one.name else ""
-        section = next((section for section in sections if rest.startswith(f"{section}_")), None)
+    for one in (setting for setting in found if len(setting.path) == 1):
+        section = next((section for section in sections if one.path[0].startswith(f"{section}_")), None)
         if section:
-            meant = f"{PREFIX}{section}__{rest.removeprefix(section)[1:]}".upper()
-            yield Problem(place=one.place, path="", said=f"{one.name} sets nothing", hint="", suggestion=meant)
+            meant = f"{PREFIX}{section}__{one.path[0].removeprefix(section)[1:]}".upper()
+            yield Problem(place=one.place, said=f"{one.name} sets nothing", hint="", suggestion=meant)
 
 
 def finder(sources: Sources) -> Callable[[str], str | None]:
@@ -148,3 +144,24 @@ def finder(sources: Sources) -> Callable[[str], str | None]:
 def without_references(text: str, find: Callable[[str], str | None]) -> str:
     """The text with the values of its references. What is set nowhere is empty; `$${` is a plain `${`."""
     return REFERENCE.sub(lambda match: find(match[1]) or "", text).replace("$${", "${")
+
+
+def database_url(home: File, environ: Mapping[str, str]) -> str:
+    """Empty: SQLite in the home. Quick, and checks nothing: a file with mistakes counts as one without an address."""
+    sources = Sources.of(home, environ)
+    variables = sources.variables()
+    written = variables[_DATABASE] if _DATABASE in variables else _database_in(sources.yaml)
+    return without_references(written, finder(sources))
+
+
+def _database_in(yaml: str) -> str:
+    """Parses nothing where no address is written: most commands should not wait for a YAML reader."""
+    if _DATABASE_IN_YAML.search(yaml) is None:
+        return ""
+    from gateway.config.yaml_nodes import NotYaml, read_yaml
+
+    try:
+        written = read_yaml(yaml).value(("database", "url"))
+    except NotYaml:
+        return ""
+    return written if isinstance(written, str) else ""

@@ -5,7 +5,7 @@ import re
 from pydantic_core import ErrorDetails
 
 from gateway.config.masking import looks_secret, without_secrets
-from gateway.config.problems import Path, Problem, dotted, nearest
+from gateway.config.problems import Path, Problem, nearest, unknown_key
 from gateway.config.schema_info import SchemaInfo, Takes
 from gateway.config.yaml_nodes import Document
 
@@ -13,18 +13,11 @@ from gateway.config.yaml_nodes import Document
 def explained(error: ErrorDetails, document: Document, schema: SchemaInfo) -> Problem:
     """The error with the place that it is about."""
     path: Path = tuple(part for part in error["loc"] if part != "[key]")
-    about_key = error["type"] == "extra_forbidden" or "[key]" in error["loc"]
-    said, hint, suggestion = (_about_key if about_key else _about_value)(error, path, schema)
-    place = document.key_place(path) if about_key or path not in document.places else document.place(path)
-    return Problem(place=place, path=dotted(path), said=said, hint=hint, suggestion=suggestion)
-
-
-def _about_key(error: ErrorDetails, path: Path, schema: SchemaInfo) -> tuple[str, str, str | None]:
-    if error["type"] != "extra_forbidden":
-        return "this name cannot be used", "allowed: letters, digits, _ and -", None
-    known = schema.beside(path)
-    suggestion = nearest(str(path[-1]), known)
-    return "unknown key", "" if suggestion else f"allowed: {', '.join(known)}", suggestion
+    if error["type"] == "extra_forbidden":
+        return unknown_key(document.place(path, of_key=True), path, str(path[-1]), schema.beside(path))
+    if "[key]" in error["loc"]:
+        return document.problem(path, "this name cannot be used", "allowed: letters, digits, _ and -", of_key=True)
+    return document.problem(path, *_about_value(error, path, schema))
 
 
 def _about_value(error: ErrorDetails, path: Path, schema: SchemaInfo) -> tuple[str, str, str | None]:
@@ -38,6 +31,9 @@ def _about_value(error: ErrorDetails, path: Path, schema: SchemaInfo) -> tuple[s
             from zoneinfo import available_timezones  # slow: it looks through folders
 
             return f"{said}, which is no time zone", "", nearest(str(value), available_timezones())
+        case "database":
+            hint = "allowed: postgresql://..., or nothing for SQLite in the home"
+            return "got another kind of address", hint, None
         case "url":
             return f"{said}, which is no URL", "write it with its scheme, as in https://host/path", None
         case "string_type" if isinstance(value, bool | int | float):

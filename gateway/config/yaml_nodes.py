@@ -11,11 +11,12 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, SequenceNode
 
-from gateway.config.problems import Path, Problem, SourcePlace, dotted
+from gateway.config.problems import Path, Problem, SourcePlace
 
 TWICE = "written twice"
 _TAG = "tag:yaml.org,2002:"
 _TEXT = {_TAG + name for name in ("str", "timestamp", "value")}  # a date is meant as it is written
+_OTHER = {_TAG + name for name in ("null", "bool", "int", "float")}
 
 
 class NotYaml(Exception):
@@ -35,14 +36,18 @@ class Document:
     keys: dict[Path, SourcePlace]
     problems: list[Problem]
 
-    def place(self, path: Path) -> SourcePlace:
-        """Where the value at `path` was written, or what is around it."""
-        return self.places[self._written(path)]
+    def place(self, path: Path, *, of_key: bool = False) -> SourcePlace:
+        """Where the value at `path`, or its key, was written; the key around it where nothing was."""
+        found = self.written(path)
+        if found not in self.places:  # a section of variables only
+            return next(place for at, place in self.places.items() if at[: len(path)] == path)
+        return self.keys.get(found, self.places[found]) if of_key or found != path else self.places[path]
 
-    def key_place(self, path: Path) -> SourcePlace:
-        """The same for the key."""
-        found = self._written(path)
-        return self.keys.get(found) or self.places[found]
+    def problem(
+        self, path: Path, said: str, hint: str, suggestion: str | None = None, *, of_key: bool = False
+    ) -> Problem:
+        """A problem of the value at `path`, or of its key."""
+        return Problem(place=self.place(path, of_key=of_key), at=path, said=said, hint=hint, suggestion=suggestion)
 
     def value(self, path: Path) -> Any:
         """None where nothing is written."""
@@ -51,8 +56,9 @@ class Document:
             found = found[part]
         return found if path in self.places else None
 
-    def _written(self, path: Path) -> Path:
-        return next(path[:end] for end in range(len(path), -1, -1) if path[:end] in self.places)
+    def written(self, path: Path) -> Path:
+        """The longest part of the path at which something is written."""
+        return next((path[:end] for end in range(len(path), 0, -1) if path[:end] in self.places), ())
 
 
 class _Reader:
@@ -60,12 +66,13 @@ class _Reader:
 
     def __init__(self, source: str) -> None:
         self._source = source
+        self._scalars = cast(Any, YAML(typ="safe", pure=True)).constructor
         self.places: dict[Path, SourcePlace] = {}
         self.keys: dict[Path, SourcePlace] = {}
         self.problems: list[Problem] = []
 
-    def value(self, node: Any, path: Path = (), around: tuple[int, ...] = ()) -> Any:
-        self.places[path] = self._place(node)
+    def value(self, node: Any, path: Path = (), around: tuple[int, ...] = (), key: Any = None) -> Any:
+        self.places[path] = self._place(node, key)
         if id(node) in around:
             return self._problem(node, path, "contains itself", "write it out instead of the alias")
         around = (*around, id(node))
@@ -97,33 +104,36 @@ class _Reader:
             if name in entries:
                 self._problem(key, here, TWICE, f"first on line {self.keys[here].line}; keep one")
             self.keys[here] = self._place(key)
-            entries[name] = self.value(value, here, around)
+            entries[name] = self.value(value, here, around, key)
         return merged | entries
 
     def _scalar(self, node: Any, path: Path) -> Any:
-        tag, text = str(node.tag), cast(str, node.value)
+        tag = str(node.tag)
+        if tag not in _TEXT | _OTHER:
+            self._problem(node, path, "begins with a tag that is not known here", "write it in quotes")
         try:
-            match tag.removeprefix(_TAG):
-                case "null":
-                    return None
-                case "bool":
-                    return text.lower() == "true"
-                case "int":
-                    return int(text.replace("_", ""), 0 if re.match(r"[-+]?0[xo]", text) else 10)
-                case "float":
-                    return float(re.sub(r"^([-+]?)\.(inf|nan)$", r"\1\2", text.replace("_", "").lower()))
-                case _:
-                    if tag not in _TEXT:
-                        self._problem(node, path, "begins with a tag that is not known here", "write it in quotes")
-                    return text
-        except ValueError:
-            return text
+            return self._scalars.construct_object(node) if tag in _OTHER else node.value
+        except (ValueError, KeyError):
+            return node.value
 
-    def _place(self, node: Any) -> SourcePlace:
-        return SourcePlace(source=self._source, line=node.start_mark.line + 1, column=node.start_mark.column + 1)
+    def _place(self, node: Any, key: Any = None) -> SourcePlace:
+        start, end = node.start_mark, _end(node)
+        if key is not None and start.index == end.index:  # empty: the library says where the next token begins
+            line, column, at = key.end_mark.line, key.end_mark.column + 1, key.end_mark.index + 1
+            return SourcePlace(source=self._source, line=line + 1, column=column + 1, span=(at, at))
+        span = (start.index, end.index)
+        return SourcePlace(source=self._source, line=start.line + 1, column=start.column + 1, span=span)
 
     def _problem(self, node: Any, path: Path, said: str, hint: str) -> None:
-        self.problems.append(Problem(place=self._place(node), path=dotted(path), said=said, hint=hint))
+        self.problems.append(Problem(place=self._place(node), at=path, said=said, hint=hint))
+
+
+def _end(node: Any) -> Any:
+    """Where the text of a node ends; the library counts comments and blank lines below a block to it."""
+    last = node
+    while last.id != "scalar" and not last.flow_style and last.value:
+        last = last.value[-1][1] if last.id == "mapping" else last.value[-1]
+    return last.end_mark
 
 
 def read_yaml(text: str, source: str = "") -> Document:
@@ -135,9 +145,9 @@ def read_yaml(text: str, source: str = "") -> Document:
     except YAMLError as error:
         raise NotYaml(_syntax_problem(error, text, source)) from None
     except RecursionError:
-        deep = Problem(place=SourcePlace(source=source), path="", said="is nested too deeply", hint="")
-        raise NotYaml(deep) from None
-    reader.places[()] = SourcePlace(source=source, line=1, column=1)
+        raise NotYaml(Problem(place=SourcePlace(source=source), said="is nested too deeply", hint="")) from None
+    span = reader.places[()].span if node is not None else (len(text), len(text))
+    reader.places[()] = SourcePlace(source=source, line=1, column=1, span=span)
     return Document(data=data, places=reader.places, keys=reader.keys, problems=reader.problems)
 
 
@@ -155,7 +165,7 @@ def _syntax_problem(error: YAMLError, text: str, source: str) -> Problem:
         why = str(getattr(error, "reason", why))
     why = re.sub(r" '[^']*'", "", why.removeprefix("but "))  # what is named may be a password that begins with *
     place = SourcePlace(source=source, line=line, column=column)
-    return Problem(place=place, path="", said=f"this is no YAML: {why}", hint=_syntax_hint(why, text, place))
+    return Problem(place=place, said=f"this is no YAML: {why}", hint=_syntax_hint(why, text, place))
 
 
 def _syntax_hint(why: str, text: str, place: SourcePlace) -> str:

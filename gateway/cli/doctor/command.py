@@ -13,7 +13,7 @@ from gateway.cli.doctor import home_checks, machine_checks, service_checks
 from gateway.cli.doctor.finding import Diagnosis, Patient, Severity, problem, warning
 from gateway.cli.formatting import as_json, counted
 from gateway.cli.service_view import service_sources
-from gateway.config.load import Loaded, load_sources
+from gateway.config.load import Loaded, read
 from gateway.config.problems import BadConfig
 from gateway.home import BadHome
 from sessions.clock import now_ms
@@ -101,7 +101,7 @@ def _unusable(error: Exception) -> Diagnosis:
 
 def _configuration(cli: Cli, findings: list[Diagnosis]) -> Loaded | None:
     try:
-        loaded = load_sources(cli.home, service_sources(cli.home, cli.environ))
+        loaded = read(service_sources(cli.home, cli.environ))
     except BadConfig as bad:
         findings += [
             problem("config.invalid", each.headline, each.remedy or "hermes config check") for each in bad.problems

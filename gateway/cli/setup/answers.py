@@ -7,7 +7,7 @@ from pathlib import Path
 from gateway.cli.service_view import service_sources
 from gateway.config.edit import edit_all
 from gateway.config.files import example, schema, write_private
-from gateway.config.load import Loaded, load_sources
+from gateway.config.load import Loaded, read
 from gateway.config.sources import YAML, Sources
 from gateway.home import prepare_home
 
@@ -27,7 +27,7 @@ class Answers:
     @property
     def loaded(self) -> Loaded:
         """Reads the configuration. Raises BadConfig."""
-        return load_sources(self.home, self._sources)
+        return read(self._sources)
 
     @property
     def _sources(self) -> Sources:
@@ -38,7 +38,7 @@ class Answers:
         if not values:
             return self.loaded
         *_, last = edit_all(self._sources, values)
-        return load_sources(self.home, replace(self._sources, yaml=last.yaml, dotenv=last.dotenv))
+        return read(replace(self._sources, yaml=last.yaml, dotenv=last.dotenv))
 
     def keep(self, values: Mapping[str, str]) -> None:
         """Writes all values or none: secrets into .env, comments kept. Raises BadConfig when the result could not be used."""

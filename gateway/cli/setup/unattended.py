@@ -5,7 +5,7 @@ import click
 from adapters.registry import OUR_OWN, is_built, manifest
 from gateway.cli.setup.answers import Answers
 from gateway.cli.setup.live_checks import NotWorking, call_model, who_is
-from gateway.config.sources import PREFIX
+from gateway.config.sources import Sources
 
 _USUAL = {
     "platforms.telegram.token": "TELEGRAM_BOT_TOKEN",
@@ -36,11 +36,8 @@ def run(answers: Answers) -> bool:
 def _from_environment(answers: Answers) -> dict[str, str]:
     environ = answers.environ
     found = {key: environ[variable] for key, variable in _USUAL.items() if environ.get(variable)}
-    for variable, value in environ.items():
-        section, separator, rest = variable.removeprefix(PREFIX).partition("__")
-        if variable.startswith(PREFIX) and separator and value:
-            found[f"{section}.{rest}".replace("__", ".").lower()] = value
-    return found
+    settings = Sources(environ=environ).settings()
+    return found | {".".join(one.path): one.value for one in settings if len(one.path) > 1 and one.value}
 
 
 def _enabled(answers: Answers) -> list[str]:

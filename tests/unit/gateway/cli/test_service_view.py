@@ -6,7 +6,7 @@ import pytest
 
 from gateway.cli import service_view as module
 from gateway.cli.service_view import service_sources, service_view
-from gateway.config.load import load_sources
+from gateway.config.load import read
 from gateway.config.problems import BadConfig
 
 BOT = "platforms: {telegram: {enabled: true, token: '${TELEGRAM_TOKEN}', allowed_users: ['1']}}\n"
@@ -34,7 +34,7 @@ def unit(units: Path, home: Path, *lines: str, name: str = "hermes-gateway.servi
 
 
 def token(home: Path, **environ: str) -> str:
-    loaded = load_sources(home, service_sources(home, environ))
+    loaded = read(service_sources(home, environ))
     return loaded.config.platforms.telegram.token.get_secret_value()
 
 

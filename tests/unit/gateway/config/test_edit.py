@@ -47,6 +47,34 @@ def test_lists_keep_their_indentation():
     assert changed(flat, "log.level", "debug") == [("  level: info", "  level: debug")]
 
 
+@pytest.mark.parametrize(
+    ("yaml", "key", "value", "after"),
+    [
+        ("log:\n  level:   info   # quiet\n", "log.level", "debug", "log:\n  level:   debug   # quiet\n"),
+        ("log: {level: info,\n  file: no}\n", "log.level", "debug", "log: {level: debug,\n  file: no}\n"),
+        ("model:\nlog:   # why\n    level: info\n", "log.file", "true", "model:\nlog:   # why\n    level: info\n    file: true\n"),
+        ("model:\n  fallbacks:  # two\n    - a\n    - b\n# end\n", "model.fallbacks", "c", "model:\n  fallbacks:  # two\n    [c]\n# end\n"),
+        ("model:\n  fallbacks:\n  - a\n\n# end\n", "model.fallbacks", "c", "model:\n  fallbacks: [c]\n\n# end\n"),
+        ("model:\n  name: >-\n    a\n\nlog: {}\n", "model.name", "b", "model:\n  name: b\n\nlog: {}\n"),
+        ("model: {name: , fast: x}\n", "model.name", "b", "model: {name: b , fast: x}\n"),
+        ("voice: &v\n  model: a\nmodel: ~\n", "model.name", "a b: c", 'voice: &v\n  model: a\nmodel: {name: "a b: c"}\n'),
+    ],
+)  # fmt: skip
+def test_every_other_character_stays(yaml, key, value, after):
+    assert edit(Sources(yaml=yaml), key, value).yaml == after
+
+
+def test_a_key_that_comes_by_a_merge_gets_a_line_of_its_own():
+    yaml = "platforms:\n  slack: &both\n    owner: U1\n  discord:\n    <<: *both\n    dm_scope: shared\n"
+
+    assert edit(Sources(yaml=yaml), "platforms.discord.owner", "U2").yaml == f"{yaml}    owner: U2\n"
+
+
+def test_what_no_edit_can_say_is_refused():
+    with pytest.raises(BadConfig, match="1 problem"):
+        edit(Sources(yaml="model: {name: &a x, fast: *a}\n"), "model.name", "y")
+
+
 def test_new_sections_are_added():
     assert edit(Sources(yaml="log: {level: info}\n"), "platforms.discord.dm_scope", "shared").lines == (
         (2, "platforms:"),

@@ -206,6 +206,16 @@ def test_an_unknown_section_in_the_environment(only_problem):
     )
 
 
+def test_an_unknown_platform_in_the_environment(only_problem):
+    assert str(only_problem(HERMES_PLATFORMS__ICQ__TOKEN="x").place) == "environment HERMES_PLATFORMS__ICQ__TOKEN"
+
+
+def test_a_key_without_a_value_has_its_own_line(only_problem):
+    problem = only_problem("model:\n  name: # later\n  # or never\n  fast: x\n")
+
+    assert (str(problem.place), problem.said) == ("config.yaml:2:8", "got nothing")
+
+
 def test_a_folder_instead_of_a_file(home, refused, loaded):
     (home / "config.yaml").mkdir()
     with pytest.raises(BadConfig, match="1 problem") as caught:

@@ -1,0 +1,96 @@
+"""Writes one value into the text of a YAML file. Every other character stays as it is: comments, quotes, order and spaces.
+
+What was written is read again, and an attempt that says anything else than was meant is not used.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+from gateway.config.changes import leaves
+from gateway.config.problems import Path
+from gateway.config.yaml_nodes import Document, NotYaml, read_yaml
+
+_OLD_YAML = re.compile(r"(?i)y|n|yes|no|on|off|[-+]?\d[\d:]*(\.\d*)?")
+_COMMENTS = re.compile(r"(?:[ \t]*(?:#.*)?\n)*")
+
+
+def with_value(text: str, path: Path, value: Any) -> str | None:
+    """The text with this value; a new key stands below the comment that shows it, else behind the last key of its section.
+
+    Texts get quotes where YAML, or an older reader of it, would take them for something else. None: there is no
+    place for the value, or none that leaves everything else as it is. Raises NotYaml.
+    """
+    document = read_yaml(text)
+    if (type(value), value) == (type(found := document.value(path)), found):
+        return text
+    text = text if text.endswith("\n") else f"{text}\n"
+    document = read_yaml(text)
+    attempts = (one for quoted in (False, True) for one in _attempts(text, document, path, value, quoted=quoted))
+    return next((attempt for attempt in attempts if _differs_only_there(attempt, document, path, value)), None)
+
+
+def _differs_only_there(text: str, old: Document, path: Path, value: Any) -> bool:
+    try:
+        new = read_yaml(text)
+    except NotYaml:
+        return False
+    others = [
+        {at: one for at, one in leaves(document.data) if at[: len(path)] != path[: len(at)]} for document in (new, old)
+    ]
+    return not new.problems and new.value(path) == value and others[0] == others[1]
+
+
+def _attempts(text: str, document: Document, path: Path, value: Any, *, quoted: bool) -> Iterator[str]:
+    known = document.written(path)
+    if known == path:
+        yield _replaced(text, document, path, _as_yaml(value, quoted=quoted))
+        known = path[:-1]  # what << brings in gets a key of its own
+    entry: Any = value
+    for part in reversed(path[len(known) :]):
+        entry = {part: entry}
+    written, (start, end) = _as_yaml(entry, quoted=quoted), document.places[known].span
+    if text[start : start + 1] == "{":
+        comma = ", " if document.value(known) else ""
+        yield text[: end - 1].rstrip(" ,\n") + comma + written[1:-1] + text[end - 1 :]
+        return
+    yield from _inserted(text, document, known, path[len(known) :], _as_yaml(value, quoted=quoted))
+    if document.value(known) is None:
+        yield _replaced(text, document, known, written)
+
+
+def _replaced(text: str, document: Document, path: Path, written: str) -> str:
+    """A value below its key comes to stand beside it."""
+    start, end = document.places[path].span
+    end = start + len(text[start:end].rstrip())  # the line breaks below a block of text stay
+    colon = text.index(":", document.keys[path].span[1]) + 1 if path in document.keys else start
+    if start == colon or (text[colon:start].isspace() and "\n" in text[colon:start]):
+        start, written = colon, f" {written}"
+    return text[:start] + written + text[end:]
+
+
+def _inserted(text: str, document: Document, section: Path, rest: Path, written: str) -> Iterator[str]:
+    """The text with new lines for the keys of `rest`: behind a comment that shows the first of them, or at the end of the section."""
+    key, (start, end) = document.keys.get(section), document.places[section].span
+    first = text.index("\n", key.span[1]) + 1 if key else 0
+    siblings = [one for at, one in document.keys.items() if at[:-1] == section and one.span[0] >= start]
+    indent = siblings[0].column - 1 if siblings else key.column + 1 if key else 0
+    behind = text.index("\n", max(first, end) - 1) + 1
+    new = "".join(f"{' ' * (indent + 2 * depth)}{part}:\n" for depth, part in enumerate(rest))[:-1] + f" {written}\n"
+    margin = f"^ {{{indent}}}#"
+    shown = re.compile(rf"{margin} ?{re.escape(str(rest[0]))}:(\s.*)?\n({margin}  .*\n)*", re.MULTILINE)
+    comments = cast(re.Match[str], _COMMENTS.match(text, behind))
+    for at in (*(match.end() for match in shown.finditer(text, first, comments.end())), behind):
+        yield text[:at] + new + text[at:]
+
+
+def _as_yaml(value: Any, *, quoted: bool) -> str:
+    """The value on one line."""
+    if isinstance(value, dict):
+        entries = [f"{key}: {_as_yaml(one, quoted=quoted)}" for key, one in cast(dict[str, Any], value).items()]
+        return f"{{{', '.join(entries)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(_as_yaml(one, quoted=quoted) for one in cast(list[Any], value))}]"
+    plain = isinstance(value, str) and not quoted and not _OLD_YAML.fullmatch(value)
+    return value if plain else json.dumps(value, ensure_ascii=False)
