@@ -13,6 +13,7 @@ from sessions.clock import Clock, now_ms
 from sessions.db import Database, search
 from sessions.db.upgrade_backup import drop_copies, drop_copies_with_forgotten
 from sessions.erase import erase
+from sessions.errors import Busy
 from sessions.topics import Topic, Touch
 from sessions.transcripts import Transcripts
 
@@ -139,10 +140,21 @@ class Maintenance:
             await asyncio.to_thread(_prune_files, self._home / "workspace", (now - kept.files_days * DAY_MS) / 1000)
 
     async def _prune_responses(self) -> None:
-        for response_id in await self._database.read(responses.older_than, self._clock() - RESPONSES_MS, _BATCH):
+        before = self._clock() - RESPONSES_MS
+        while old := await self._database.read(responses.older_than, before, _BATCH):
+            removed = [await self._remove_response(response_id) for response_id in old]
+            if len(old) < _BATCH or not any(removed):
+                return
+
+    async def _remove_response(self, response_id: str) -> bool:
+        """Removes one kept answer, and its session with the last of a chain. Returns False when that is still worked on."""
+        try:
             orphans = await self._database.write(responses.remove, response_id)
-            if orphans:
-                await asyncio.to_thread(erase, self._home, self._database, orphans)
+        except Busy:
+            return False
+        if orphans:
+            await asyncio.to_thread(erase, self._home, self._database, orphans)
+        return True
 
     async def close(self) -> None:
         self._unlisten()

@@ -212,14 +212,21 @@ def _as_new(message: JSON) -> NewMessage:
 
 
 def remove(conn: Connection, response_id: str) -> list[str]:
-    """Deletes the answer. Returns the sessions of which nothing is kept any more: they are to be erased."""
+    """Deletes the answer. Returns the sessions of which nothing is kept any more: they are to be erased. Raises Busy while one of these
+    is worked on.
+    """
     found = find(conn, response_id)
     conn.execute(delete(responses).where(responses.c.id == response_id))
     if found is None or found.session_key is None:
         return []
     if conn.scalar(select(responses.c.id).where(responses.c.session_key == found.session_key).limit(1)) is not None:
         return []
-    return list(conn.scalars(select(sessions.c.id).where(sessions.c.session_key == found.session_key)))
+    orphans = list(conn.scalars(select(sessions.c.id).where(sessions.c.session_key == found.session_key)))
+    for session_id in orphans:
+        store.require_idle(
+            conn, session_id
+        )  # here, because once the answer is deleted nothing names the session any more
+    return orphans
 
 
 def older_than(conn: Connection, before: int, limit: int) -> list[str]:

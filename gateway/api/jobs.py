@@ -253,17 +253,20 @@ async def get_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 async def change_job(call: ApiCall[JobChange, NoFields]) -> EndpointAnswer:
     job, services = await _job(call), call.server.api.services
-    sent = call.body.model_dump(exclude_unset=True)
+    sent, now = call.body.model_dump(exclude_unset=True), services.clock()
     try:
-        values = _changed(call, job, sent, services.clock())
-        changed = await services.database.write(jobs.change, job.id, values, services.clock())
-        if sent.get("enabled") is True:
-            changed = await services.database.write(jobs.resume, job.id, services.clock())
-        elif sent.get("enabled") is False:
-            changed = await services.database.write(jobs.pause, job.id)
+        values = _changed(call, job, sent, now)
+        return _answer(await services.database.write(_change, job.id, values, sent.get("enabled"), now))
     except Invalid as error:
         raise invalid(str(error), code="bad_job") from None
-    return _answer(changed)
+
+
+def _change(conn: Connection, job_id: str, values: dict[str, Any], enabled: bool | None, now: int) -> Job:
+    """Changes the columns, then resumes or pauses the job. All of it happens or nothing. Raises Invalid."""
+    changed = jobs.change(conn, job_id, values, now)
+    if enabled is None:
+        return changed
+    return jobs.resume(conn, job_id, now) if enabled else jobs.pause(conn, job_id)
 
 
 def _changed(call: ApiCall[Any, Any], job: Job, sent: dict[str, Any], now: int) -> dict[str, Any]:

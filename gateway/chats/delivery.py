@@ -290,7 +290,7 @@ class Delivery:
         self._probes.forget(row)
         self._busy[row.chat] = self._claims
         more = await self._database.write(self._mark_sent, row, sent)
-        log.info("outbox.mark_sent", platform=self._platform, row=row.id, run_id=row.run_id)
+        log.info("outbox.sent", platform=self._platform, row=row.id, run_id=row.run_id)
         self._sent(row)
         if row.run_id is not None:
             await self._previews.clear(row.run_id)

@@ -11,6 +11,7 @@ from gateway.dispatch.fair_queue import FairPlaces, group_of
 from sessions import runs
 from sessions.clock import Clock, now_ms
 from sessions.db.engine import Database
+from sessions.errors import StateError
 from sessions.keys import SessionKey
 from sessions.leases import this_owner
 from sessions.records import Run, RunKind
@@ -114,7 +115,10 @@ class LocalDispatch:
 
     async def _take_back(self, taking: "asyncio.Future[Run | None]", item: "WorkItem") -> None:
         """Returns a run that was claimed while the caller was cancelled; its lease would have to run out otherwise."""
-        run = await taking
+        try:
+            run = await taking
+        except StateError:  # nothing was claimed; the caller must see its cancellation, not this
+            run = None
         if run is None:
             self._let_go(item)
         else:

@@ -23,7 +23,7 @@ from gateway.runs.run_steps import RunSteps
 from gateway.runs.services import Services
 from gateway.texts import say
 from sessions import runs
-from sessions.errors import DatabaseUnavailable, LeaseLost
+from sessions.errors import DatabaseUnavailable, LeaseLost, StateError
 from sessions.records import Run, RunKind
 from sessions.topics import Topic, Touch, ids_of
 
@@ -134,7 +134,13 @@ class Worker:
             gc.freeze()
 
     async def _was_stopped(self, run: Run) -> bool:
-        current = await self._services.database.read(runs.get, run.id)
+        """Returns whether the run was stopped or taken over. Returns False where that cannot be known: its session is deleted, or the
+        database is away.
+        """
+        try:
+            current = await self._services.database.read(runs.get, run.id)
+        except StateError:  # raised from here it would end the worker's task group, and with it every other run
+            return False
         return current.fence != run.fence
 
     async def _advance(self, run: Run, work: RunSteps) -> LoopEnd:

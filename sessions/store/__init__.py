@@ -37,7 +37,7 @@ from sessions.store.queries import (
     said_by_run,
     user_text,
 )
-from sessions.store.removing import delete_session, recount, take_back
+from sessions.store.removing import delete_session, recount, require_idle, take_back
 from sessions.store.statistics import Stats, stats
 
 __all__ = [
@@ -74,6 +74,7 @@ __all__ = [
     "recount",
     "rename",
     "reopen",
+    "require_idle",
     "resolve",
     "rewrite",
     "said_by_run",

@@ -22,14 +22,9 @@ def delete_session(conn: Connection, session_id: str) -> None:
     from sessions.db import search
 
     session = get(conn, session_id)
-    of_runs = select(runs.c.id).where(runs.c.session_id == session_id)
-    at_work = runs.c.status == RunStatus.RUNNING, runs.c.kind != RunKind.FAREWELL
-    if conn.scalar(of_runs.where(*at_work).limit(1)) is not None:
-        raise Busy(
-            f"Session {session_id} is being worked on right now. Send /stop there first, or try again in a moment."
-        )
+    require_idle(conn, session_id)
     search.forget(conn, session_id)
-    run_ids = list(conn.scalars(of_runs))
+    run_ids = list(conn.scalars(select(runs.c.id).where(runs.c.session_id == session_id)))
     for table in (asks, events, inbox, outbox):
         conn.execute(delete(table).where(table.c.run_id.in_(run_ids)))
     conn.execute(delete(messages).where(messages.c.session_id == session_id))
@@ -42,6 +37,15 @@ def delete_session(conn: Connection, session_id: str) -> None:
     deletion_notes.note(conn, session_id)
     touch(conn, Topic.GONE, session_id)
     touch(conn, Topic.KEY, session.session_key)
+
+
+def require_idle(conn: Connection, session_id: str) -> None:
+    """Raises Busy while a run works on the session. A farewell does not count: what it would save is deleted, too."""
+    at_work = runs.c.session_id == session_id, runs.c.status == RunStatus.RUNNING, runs.c.kind != RunKind.FAREWELL
+    if conn.scalar(select(runs.c.id).where(*at_work).limit(1)) is not None:
+        raise Busy(
+            f"Session {session_id} is being worked on right now. Send /stop there first, or try again in a moment."
+        )
 
 
 def take_back(conn: Connection, session_id: str, *, keep_question: bool = False) -> bool:

@@ -26,7 +26,7 @@ PARAMETERS = {
     "conversation_id": r"^conv_[0-9a-f]{24}$",
     "model": r"^.{1,256}$",
     "job_id": r"^[0-9a-f]{12}$",
-    "platform": r"^(telegram|slack|whatsapp)$",
+    "platform": r"^[A-Za-z0-9_-]{1,64}$",
 }
 _LARGE = 262_144
 

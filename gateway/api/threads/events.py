@@ -22,6 +22,7 @@ from sessions.topics import Topic, Touch
 
 log = get_logger(__name__)
 
+RETRY_SECONDS = 1.0
 _SLICE = 25
 _PAGE = 500
 
@@ -151,7 +152,8 @@ class _Channel:
                 await self._catch_up()
             except Exception as error:  # noqa: BLE001  # a database that is away for a while must not end the stream
                 log.warning("events.not_read", deployment=self._deployment, error=str(error))
-                await asyncio.sleep(1)
+                self._behind = True  # what this read would have found; there may be no further commit that says so
+                await asyncio.sleep(RETRY_SECONDS)
                 self._work.set()
 
     async def _catch_up(self) -> None:

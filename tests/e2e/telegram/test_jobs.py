@@ -140,6 +140,13 @@ async def test_its_life_over_http(home: Path, clock: HandClock):
         assert (gone.status_code, gone.json()["job"]["id"]) == (200, job["id"])
         assert (await http.get(at)).status_code == 404
         assert (await http.post(f"{at}/run")).status_code == 404
+        used_up = (await http.post("/api/jobs", json={**WEEKLY, "repeat": 1})).json()["job"]
+        await fires(s, clock)
+        assert await over(s, 1) == ["ok"]
+        refused = await http.patch(f"/api/jobs/{used_up['id']}", json={"name": "new name", "enabled": True})
+        assert refused.status_code == 400
+        unchanged = (await http.get(f"/api/jobs/{used_up['id']}")).json()["job"]
+        assert (unchanged["name"], unchanged["state"]) == (WEEKLY["name"], "completed")
 
 
 @pytest.mark.parametrize(

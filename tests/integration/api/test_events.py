@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from gateway.api.http.server_state import ApiLimits
+from gateway.api.threads import events as hub
 from gateway.runs.live_events import LiveEvent
 from sessions import events, runs
+from sessions.errors import DatabaseUnavailable
 from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.api.serving import Gateway, gateway
 from tests.integration.api.test_deployments import Events
@@ -75,6 +77,29 @@ async def test_a_reader_that_does_not_read_is_dropped_and_resumes_without_a_gap(
         assert 0 < len(ids) < COUNT
         async with following(gw, "dep_main", Last_Event_ID=str(ids[-1])) as again:
             assert ids + await many(again, COUNT - len(ids)) == numbers
+
+
+async def test_a_failed_read_is_made_up_for_without_another_commit(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    after, failed = events.after, asyncio.Event()
+
+    def fail_once(*args: Any, **more: Any) -> Any:
+        if failed.is_set():
+            return after(*args, **more)
+        failed.set()
+        raise DatabaseUnavailable("away")
+
+    monkeypatch.setattr(hub, "RETRY_SECONDS", 0.01)
+    async with gateway(home) as gw:
+        _, sent, _ = await gw.ask("POST", f"{MAIN}/messages", {"content": "hi"})
+        run = await gw.database.read(runs.get, sent["run_id"])
+        async with asyncio.timeout(60):
+            while (await gw.database.read(runs.get, run.id)).status == "running":
+                await asyncio.sleep(0.005)
+        async with following(gw, "dep_main") as reader:
+            monkeypatch.setattr(events, "after", fail_once)
+            await gw.database.write(events.emit, run, "message", {"role": "agent", "content": "late"}, 1)
+            async with asyncio.timeout(5):
+                assert len(await many(reader, 1)) == 1
 
 
 async def many(stream: Events, count: int) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any
 import openai
 import pytest
 
+from gateway import maintenance
 from gateway.maintenance import RESPONSES_MS, Maintenance
 from sessions import responses, store
 from sessions.keys import SessionKey
@@ -187,6 +188,34 @@ async def test_answers_are_kept_for_thirty_days(home: Path) -> None:
             await upkeep._prune_responses()
             assert (await gw.ask("GET", f"/v1/responses/{second.id}"))[0] == (200 if there else 404)
         assert not await gw.database.read(store.recent)
+        await upkeep.close()
+
+
+async def test_an_answer_that_is_worked_on_can_be_deleted_later(home: Path) -> None:
+    gate = asyncio.Event()
+    async with gateway(home, [Reply(text="Done.", before=gate.wait)]) as gw, client_of(gw) as client:
+        begun = await client.responses.create(model="big", input="work", background=True)
+        async with asyncio.timeout(30):
+            while gw.model.count < 1:
+                await asyncio.sleep(0.005)
+        assert (await gw.ask("DELETE", f"/v1/responses/{begun.id}"))[0] == 409
+        gate.set()
+        async with asyncio.timeout(30):
+            while (await client.responses.retrieve(begun.id)).status != "completed":
+                await asyncio.sleep(0.005)
+        await client.responses.delete(begun.id)
+        assert not await gw.database.read(store.recent)
+
+
+async def test_everything_old_is_removed_in_one_round(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "_BATCH", 1)
+    clock = HandClock()
+    async with gateway(home, ["One.", "Two."], wall=clock) as gw, client_of(gw) as client:
+        kept = [(await client.responses.create(model="big", input=text)).id for text in ("a", "b")]
+        upkeep = Maintenance(home, gw.database, clock=clock)
+        clock.tick(RESPONSES_MS + 1)
+        await upkeep._prune_responses()
+        assert [(await gw.ask("GET", f"/v1/responses/{which}"))[0] for which in kept] == [404, 404]
         await upkeep.close()
 
 

@@ -251,7 +251,7 @@ async def test_webhooks_take_any_host_and_origin_but_not_any_signature(home: Pat
         seen.append(body)
         return WebhookReply(text="thanks")
 
-    async with gateway(home, webhooks={"telegram": receive}) as gw:
+    async with gateway(home, webhooks={"telegram": receive, "matrix": receive}) as gw:
         async with gw.http.post(
             f"{gw.url}/webhooks/telegram",
             data=b"raw \x00",
@@ -259,6 +259,9 @@ async def test_webhooks_take_any_host_and_origin_but_not_any_signature(home: Pat
         ) as answer:
             assert (answer.status, await answer.text()) == (200, "thanks")
         assert seen == [b"raw \x00"]
+        of_another_package = f"{gw.url}/webhooks/matrix"
+        async with gw.http.post(of_another_package, data=b"", headers={"X-Secret": "right"}) as answer:
+            assert answer.status == 200
         assert (await gw.ask("POST", "/webhooks/telegram", {}, key=None))[0] == 401
         assert (await gw.ask("POST", "/webhooks/slack", {}, key=None))[0] == 404
         async with gw.http.post(

@@ -1,8 +1,14 @@
-"""Whoever leaves may drain before the house does."""
+"""Draining a worker: more than once, and while its database is away."""
 
 import asyncio
+import threading
 from pathlib import Path
 
+import pytest
+
+from gateway.dispatch.local import LocalDispatch
+from sessions import runs
+from sessions.errors import DatabaseUnavailable
 from tests.integration.runs.worker_in_process import at_work, desk
 
 
@@ -12,3 +18,26 @@ async def test_draining_twice_is_draining_once(home: Path):
         for _ in range(5):  # at every moment of the worker's end
             await worker.drain()
             await asyncio.sleep(0)
+
+
+async def test_draining_ends_a_claim_whose_transaction_fails(home: Path, monkeypatch: pytest.MonkeyPatch):
+    """The database may go away while a worker that is being drained claims a run."""
+    writing, go_on = threading.Event(), threading.Event()
+
+    def fail(*_: object, **__: object) -> None:
+        writing.set()
+        go_on.wait(10)
+        raise DatabaseUnavailable("away")
+
+    monkeypatch.setattr(runs, "claim", fail)
+    async with desk(home, working=False) as it:
+        dispatch = LocalDispatch(it.database)
+        claiming = asyncio.create_task(dispatch.claim())
+        await it.accept("hi")
+        await asyncio.to_thread(writing.wait, 10)
+        claiming.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+        dispatch.close()

@@ -1,15 +1,21 @@
-"""A run that is stopped between being taken and being begun."""
+"""Runs that are stopped at an awkward moment: before their first step, or together with the end of their session."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from gateway.runs.run_steps import RunSteps
-from sessions import runs
+from sessions import runs, store
 from sessions.clock import now_ms
 from sessions.errors import LeaseLost
+from sessions.records import RunStatus
 from sessions.runs import Opening
+from tests.fakes.model_replies import Reply
 from tests.integration.api.serving import gateway
+from tests.integration.runs.test_going_on import ToolGate
+from tests.integration.runs.worker_in_process import desk
 
 
 async def test_the_model_is_not_asked_for_it(home: Path) -> None:
@@ -22,3 +28,19 @@ async def test_the_model_is_not_asked_for_it(home: Path) -> None:
         assert (await gw.ask("POST", f"{path}/runs/{taken.id}/cancel"))[0] == 202
         with pytest.raises(LeaseLost):
             await RunSteps(gw.services, taken).situation()
+
+
+async def test_a_run_that_is_stopped_and_deleted_at_once_ends_no_other(home: Path) -> None:
+    gate = ToolGate()
+    async with desk(home, [Reply(text="never", before=gate), "four"]) as it:
+        run_id = (await it.accept("begin")).run_id
+        assert run_id is not None
+        await gate.reached.wait()
+
+        def stop_and_delete(conn: Connection) -> None:
+            runs.stop(conn, run_id, now_ms())
+            store.delete_session(conn, runs.get(conn, run_id).session_id)
+
+        await it.database.write(stop_and_delete)
+        async with asyncio.timeout(5):
+            assert (await it.say("two and two")).status is RunStatus.COMPLETED
