@@ -9,11 +9,11 @@ from pathlib import Path as File
 from pydantic import SecretStr
 
 from gateway.config.files import write_private
-from gateway.config.load import read, schema_of
+from gateway.config.load import file_of, read, schema_of
 from gateway.config.problems import BadConfig, Path, Problem, SourcePlace, parse_path, unknown_key
 from gateway.config.schema_info import SchemaInfo, Takes, from_text
 from gateway.config.sources import DOTENV, REFERENCE, YAML, Sources, dotenv_bindings
-from gateway.config.yaml_nodes import Document, NotYaml, read_yaml
+from gateway.config.yaml_nodes import Document
 from gateway.config.yaml_text import with_value
 
 _HEAD = "# yaml-language-server: $schema=./config.schema.json\n"
@@ -48,7 +48,9 @@ def edit_all(sources: Sources, values: Mapping[str, str]) -> list[Edit]:
 def edit(sources: Sources, key: str, value: str, *, check: bool = True) -> Edit:
     """`key` set to `value`. Raises BadConfig if there is no such key, or, with `check`, if the result could not be used."""
     path = parse_path(key)
-    document = _readable(sources)
+    document = file_of(sources)
+    if document.problems:  # it has two truths for one key, or the like
+        read(sources)
     schema = schema_of(document, sources.settings(), also=map(str, path[1:2]))
     wanted = schema.takes(path)
     if not path or wanted is None or wanted.section is not None:
@@ -64,19 +66,6 @@ def edit(sources: Sources, key: str, value: str, *, check: bool = True) -> Edit:
     if check:
         read(replace(sources, yaml=yaml, dotenv=dotenv))
     return Edit(yaml=yaml, dotenv=dotenv, lines=_new_lines(sources.yaml, yaml), variable=variable)
-
-
-def _readable(sources: Sources) -> Document:
-    """A file with two truths for one key, or that is no YAML, cannot be edited; the list says what is wrong."""
-    if sources.problems:
-        raise BadConfig(sources.problems)
-    try:
-        document = read_yaml(sources.yaml, YAML)
-    except NotYaml as error:
-        raise BadConfig([error.problem]) from None
-    if document.problems or not isinstance(document.data, dict):
-        read(sources)
-    return document
 
 
 def _no_such_key(path: Path, wanted: Takes | None, schema: SchemaInfo) -> Problem:

@@ -15,7 +15,7 @@ from gateway.config.problems import BadConfig, Path, Problem, parse_path
 from gateway.config.schema_info import SchemaInfo
 from gateway.config.sources import DOTENV, YAML, Setting, Sources, finder, misspelt, read_dotenv
 from gateway.config.validation_messages import explained
-from gateway.config.yaml_nodes import TWICE, Document, NotYaml, read_yaml
+from gateway.config.yaml_nodes import TWICE, Document, read_yaml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +42,7 @@ def load(home: File, environ: Mapping[str, str]) -> Loaded:
 
 def read(sources: Sources) -> Loaded:
     """As `load`, of texts that are already read. Nothing is written anywhere."""
-    problems = [*sources.problems, *read_dotenv(sources.dotenv)[1]]
-    try:
-        file = read_yaml(sources.yaml, YAML)
-    except NotYaml as error:
-        raise BadConfig(_sorted([*problems, error.problem])) from None
-    if (kind := type(cast(object, file.data))) is not dict:
-        said = f"this file is {'a list' if kind is list else 'a single value'}"
-        raise BadConfig(_sorted([*problems, file.problem((), said, "begin with a section such as  model:")]))
+    file = file_of(sources)
     found = sources.settings()
     schema = schema_of(file, found)
     references = References(finder(sources), schema)
@@ -57,7 +50,7 @@ def read(sources: Sources) -> Loaded:
     wrong = [problem for layer in layers for problem in _without_mistakes(layer, schema)]
     whole = lay_over(*layers)
     config = cast(type[Config], schema.root).model_validate(whole.data)
-    problems += whole.problems
+    problems = whole.problems
     problems += [one for one in references.lost if _is_used(config, one.at) and whole.place(one.at) == one.place]
     problems += _untold(wrong, [one for one in problems if one.said != TWICE])
     if not sources.problems:  # nothing is missing from what could not be read
@@ -74,6 +67,19 @@ def read(sources: Sources) -> Loaded:
     if problems:
         raise BadConfig(list(map(masking.shown, _sorted(problems))), shown)
     return Loaded(config=config, warnings=shown, variables=sources.variables(), document=whole)
+
+
+def file_of(sources: Sources) -> Document:
+    """The file as data; what is wrong with the other sources counts to its problems. Raises BadConfig where it is no mapping."""
+    problems = [*sources.problems, *read_dotenv(sources.dotenv)[1]]
+    try:
+        file = read_yaml(sources.yaml, YAML)
+    except BadConfig as error:
+        raise BadConfig(_sorted([*problems, *error.problems])) from None
+    if (kind := type(cast(object, file.data))) is not dict:
+        said = f"this file is {'a list' if kind is list else 'a single value'}"
+        raise BadConfig(_sorted([*problems, file.problem((), said, "begin with a section such as  model:")]))
+    return replace(file, problems=[*problems, *file.problems])
 
 
 def schema_of(file: Document, found: Iterable[Setting], *, also: Iterable[str] = ()) -> SchemaInfo:

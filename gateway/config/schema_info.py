@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import SecretStr
 
 from adapters.section import Section
-from gateway.config.problems import Path
-from gateway.config.yaml_nodes import NotYaml, read_yaml
+from gateway.config.problems import BadConfig, Path
+from gateway.config.yaml_nodes import read_yaml
 
 _SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -89,5 +89,5 @@ def from_text(text: str, wanted: Takes | None) -> Any:
         return [from_text(part.strip(), wanted.element) for part in text.split(",") if part.strip()]
     try:
         return wanted.kind(text) if wanted.kind in {int, float} else read_yaml(text).data
-    except (ValueError, NotYaml):
+    except (ValueError, BadConfig):
         return text

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path as File
 from typing import TYPE_CHECKING
 
-from gateway.config.problems import Problem, SourcePlace
+from gateway.config.problems import BadConfig, Problem, SourcePlace
 from gateway.home import is_open
 
 if TYPE_CHECKING:
@@ -158,10 +158,10 @@ def _database_in(yaml: str) -> str:
     """Parses nothing where no address is written: most commands should not wait for a YAML reader."""
     if _DATABASE_IN_YAML.search(yaml) is None:
         return ""
-    from gateway.config.yaml_nodes import NotYaml, read_yaml
+    from gateway.config.yaml_nodes import read_yaml
 
     try:
         written = read_yaml(yaml).value(("database", "url"))
-    except NotYaml:
+    except BadConfig:
         return ""
     return written if isinstance(written, str) else ""

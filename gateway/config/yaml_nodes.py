@@ -11,20 +11,10 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, SequenceNode
 
-from gateway.config.problems import Path, Problem, SourcePlace
+from gateway.config.problems import BadConfig, Path, Problem, SourcePlace
 
 TWICE = "written twice"
-_TAG = "tag:yaml.org,2002:"
-_TEXT = {_TAG + name for name in ("str", "timestamp", "value")}  # a date is meant as it is written
-_OTHER = {_TAG + name for name in ("null", "bool", "int", "float")}
-
-
-class NotYaml(Exception):
-    """The text cannot be read at all."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.said)
-        self.problem = problem
+_TEXT = {"str", "timestamp", "value"}  # a date is meant as it is written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +98,15 @@ class _Reader:
         return merged | entries
 
     def _scalar(self, node: Any, path: Path) -> Any:
-        tag = str(node.tag)
-        if tag not in _TEXT | _OTHER:
+        kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
+        if kind in {"null", "bool", "int", "float"}:
+            try:
+                return self._scalars.construct_object(node)
+            except (ValueError, KeyError):  # !!int x
+                return node.value
+        if kind not in _TEXT:
             self._problem(node, path, "begins with a tag that is not known here", "write it in quotes")
-        try:
-            return self._scalars.construct_object(node) if tag in _OTHER else node.value
-        except (ValueError, KeyError):
-            return node.value
+        return node.value
 
     def _place(self, node: Any, key: Any = None) -> SourcePlace:
         start, end = node.start_mark, _end(node)
@@ -137,15 +129,15 @@ def _end(node: Any) -> Any:
 
 
 def read_yaml(text: str, source: str = "") -> Document:
-    """Raises NotYaml. Keys that are written twice and the like are in `problems`, and the rest is still read."""
+    """Raises BadConfig where it is no YAML. Keys that are written twice and the like are in `problems`, and the rest is still read."""
     reader = _Reader(source)
     try:
         node: Any = cast(Any, YAML(typ="rt", pure=True)).compose(text)
         data: Any = {} if node is None else reader.value(node)
     except YAMLError as error:
-        raise NotYaml(_syntax_problem(error, text, source)) from None
+        raise BadConfig([_syntax_problem(error, text, source)]) from None
     except RecursionError:
-        raise NotYaml(Problem(place=SourcePlace(source=source), said="is nested too deeply", hint="")) from None
+        raise BadConfig([Problem(place=SourcePlace(source=source), said="is nested too deeply", hint="")]) from None
     span = reader.places[()].span if node is not None else (len(text), len(text))
     reader.places[()] = SourcePlace(source=source, line=1, column=1, span=span)
     return Document(data=data, places=reader.places, keys=reader.keys, problems=reader.problems)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from gateway.config.changes import leaves
-from gateway.config.problems import Path
-from gateway.config.yaml_nodes import Document, NotYaml, read_yaml
+from gateway.config.problems import BadConfig, Path
+from gateway.config.yaml_nodes import Document, read_yaml
 
 _OLD_YAML = re.compile(r"(?i)y|n|yes|no|on|off|[-+]?\d[\d:]*(\.\d*)?")
 _COMMENTS = re.compile(r"(?:[ \t]*(?:#.*)?\n)*")
@@ -20,7 +20,7 @@ def with_value(text: str, path: Path, value: Any) -> str | None:
     """The text with this value; a new key stands below the comment that shows it, else behind the last key of its section.
 
     Texts get quotes where YAML, or an older reader of it, would take them for something else. None: there is no
-    place for the value, or none that leaves everything else as it is. Raises NotYaml.
+    place for the value, or none that leaves everything else as it is. Raises BadConfig.
     """
     document = read_yaml(text)
     if (type(value), value) == (type(found := document.value(path)), found):
@@ -34,7 +34,7 @@ def with_value(text: str, path: Path, value: Any) -> str | None:
 def _differs_only_there(text: str, old: Document, path: Path, value: Any) -> bool:
     try:
         new = read_yaml(text)
-    except NotYaml:
+    except BadConfig:
         return False
     others = [
         {at: one for at, one in leaves(document.data) if at[: len(path)] != path[: len(at)]} for document in (new, old)
