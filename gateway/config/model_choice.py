@@ -11,9 +11,10 @@ from gateway.config.model import Config
 
 OPENAI, OPENROUTER = "https://api.openai.com/v1", "https://openrouter.ai/api/v1"
 OLLAMA_HOST, OLLAMA_PORT = "127.0.0.1", 11434
-_KEYS = {  # the variable, its endpoint, and a small model that is there for every account
-    "OPENAI_API_KEY": (OPENAI, "gpt-5-mini"),
-    "OPENROUTER_API_KEY": (OPENROUTER, "openai/gpt-5-mini"),
+OLLAMA = f"http://{OLLAMA_HOST}:{OLLAMA_PORT}/v1"
+ENDPOINTS = {  # the variable with the key, and a small model that is there for every account
+    OPENAI: ("OPENAI_API_KEY", "gpt-5-mini"),
+    OPENROUTER: ("OPENROUTER_API_KEY", "openai/gpt-5-mini"),
 }
 
 
@@ -30,14 +31,11 @@ class ChosenModel:
     @property
     def where(self) -> str:
         host = urlsplit(self.base_url).hostname or ""
-        return f"{host} (Ollama)" if self.base_url == _OLLAMA_URL else host
+        return f"{host} (Ollama)" if self.base_url == OLLAMA else host
 
     def __str__(self) -> str:
         place = f"{self.name} at {self.where}" if self.where else self.name
         return f"{place}   {self.why}"
-
-
-_OLLAMA_URL = f"http://{OLLAMA_HOST}:{OLLAMA_PORT}/v1"
 
 
 def choose_model(config: Config, environ: Mapping[str, str], ollama_answers: Callable[[], str | None]) -> ChosenModel:
@@ -49,11 +47,11 @@ def choose_model(config: Config, environ: Mapping[str, str], ollama_answers: Cal
         return _practice()
     if config.model.name:
         return _configured(config, environ)
-    for variable, (base_url, name) in _KEYS.items():
+    for base_url, (variable, name) in ENDPOINTS.items():
         if key := environ.get(variable, "").strip():
             return _openai(base_url, key, name, f"because {variable} is set; paid there")
     if config.api.port != OLLAMA_PORT and (name := ollama_answers()):
-        return _openai(_OLLAMA_URL, "", name, "because an Ollama runs here; free, nothing leaves this machine")
+        return _openai(OLLAMA, "", name, "because an Ollama runs here; free, nothing leaves this machine")
     return _practice()
 
 
@@ -65,7 +63,7 @@ def _practice() -> ChosenModel:
 def _configured(config: Config, environ: Mapping[str, str]) -> ChosenModel:
     """An endpoint that is known takes its usual variable when no key is written; where none is written, the keys decide."""
     base_url, key = config.model.base_url, config.model.api_key.get_secret_value()
-    keys = {url: found for name, (url, _) in _KEYS.items() if (found := environ.get(name, "").strip())}
+    keys = {url: found for url, (name, _) in ENDPOINTS.items() if (found := environ.get(name, "").strip())}
     if "base_url" not in config.model.model_fields_set and not key and keys:
         base_url = next(iter(keys))
     key = key or keys.get(base_url.rstrip("/"), "")

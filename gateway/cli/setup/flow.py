@@ -12,12 +12,10 @@ from gateway.cli.setup.live_checks import NotWorking, call_model, who_is
 from gateway.cli.setup.ownership import meet
 from gateway.cli.setup.questions import GoBack, MenuItem, ask, choose, choose_several, confirm
 from gateway.config.load import Loaded
-from gateway.config.model_choice import OPENAI, OPENROUTER, ask_ollama
+from gateway.config.model_choice import ENDPOINTS, OLLAMA, ask_ollama
 from gateway.config.problems import BadConfig
 
-KEEP, PRACTICE, OLLAMA, OTHER = "keep", "practice", "ollama", "other"
-_ENDPOINTS = {OPENAI: "gpt-5-mini", OPENROUTER: "openai/gpt-5-mini"}
-_OLLAMA_URL = "http://127.0.0.1:11434/v1"
+KEEP, PRACTICE, OTHER = "keep", "practice", "other"
 _RESETS = (
     MenuItem(value="both", text="after a day of silence, and every morning at four"),
     MenuItem(value="idle", text="after a day of silence"),
@@ -77,10 +75,10 @@ def _choose_model(answers: Answers) -> dict[str, str]:
     loaded = answers.loaded
     found = ask_ollama()
     now = [MenuItem(value=KEEP, text=f"as it is: {loaded.config.model.name}")] if loaded.config.model.name else []
-    detected = [MenuItem(value=OLLAMA, text=f"{found}, the Ollama on this machine; free")] if found else []
+    detected = [MenuItem(value="ollama", text=f"{found}, the Ollama on this machine; free")] if found else []
     keys = [
         MenuItem(value=url, text=f"{name} at {url.split('/')[2]}" + ("   (a key is set here)" if _has_key(url) else ""))
-        for url, name in _ENDPOINTS.items()
+        for url, (_, name) in ENDPOINTS.items()
     ]
     choices = [
         *now,
@@ -97,19 +95,19 @@ def _choose_model(answers: Answers) -> dict[str, str]:
         case "practice":
             return {"model.provider": "practice"}
         case "ollama":
-            return {"model.provider": "openai", "model.base_url": _OLLAMA_URL, "model.name": found or ""}
+            return {"model.provider": "openai", "model.base_url": OLLAMA, "model.name": found or ""}
         case _:
             return _ask_endpoint(answers, wanted)
 
 
 def _has_key(url: str) -> bool:
-    return bool(os.environ.get({OPENAI: "OPENAI_API_KEY", OPENROUTER: "OPENROUTER_API_KEY"}[url]))
+    return bool(os.environ.get(ENDPOINTS[url][0]))
 
 
 def _ask_endpoint(answers: Answers, url: str) -> dict[str, str]:
     section = answers.loaded.config.model
     base = ask("Address, such as https://host/v1", default=section.base_url) if url == OTHER else url
-    name = ask("Model", default=section.name or _ENDPOINTS.get(base, ""))
+    name = ask("Model", default=section.name or ENDPOINTS.get(base, ("", ""))[1])
     known = section.api_key.get_secret_value() if section.base_url == base else ""
     question = "Key (empty: none)" if url == OTHER else "Key"
     key = "" if url != OTHER and _has_key(url) else ask(question, default=known, secret=True)
