@@ -45,7 +45,7 @@ class Requests:
     async def build(self, seen: Snapshot, profile: AgentProfile, toolbox: Toolbox) -> ModelRequest:
         """Returns the next request. Raises InputTooLong when what is new does not fit, or nothing smaller is left after a refusal."""
         options = seen.run.options
-        wanted = _wanted(seen, profile)
+        wanted = wanted_model(seen, profile)
         await self._services.model().learn_window(wanted)
         exact = seen.session.source in _EXACT
         remembered = seen.remembered if profile.remembers else Remembered()
@@ -112,7 +112,7 @@ class Requests:
             return False
         if seen.has_past and profile.remembers:
             return True
-        window = self._services.window(_wanted(seen, profile))
+        window = self._services.window(wanted_model(seen, profile))
         return seen.session.message_count > SHOWN_ANYWAY and not _is_all_above(seen, window)
 
     def _asks_meaning(self, profile: AgentProfile) -> bool:
@@ -161,7 +161,7 @@ def _asked(seen: Snapshot) -> int:
     return max((message.id for message in seen.history if message.role is Role.USER), default=0)
 
 
-def _wanted(seen: Snapshot, profile: AgentProfile) -> str | None:
+def wanted_model(seen: Snapshot, profile: AgentProfile) -> str | None:
     return seen.run.options.model or seen.session.chosen_model or profile.model
 
 

@@ -17,22 +17,22 @@ NEVER = ResetPolicy(mode=ResetMode.NONE)
 
 class ResetPolicies:
     """The reset rules in force. `says_farewell`: whether the agent has the tools to save something before a reset. Functions in
-    `hold_off` may hold a reset off.
+    `hold_off` may hold a reset off. `rule` returns the policy of a session key, and the override that it comes from.
     """
 
     def __init__(self, rules: ResetRules, *, says_farewell: Callable[[], bool] = lambda: True) -> None:
         self.rules = rules
         self.version = 0
         self.hold_off: list[HeldBy] = []
-        self._says_farewell = says_farewell
-        self._rule = lru_cache(maxsize=10_000)(self._find)
+        self.says_farewell = says_farewell
+        self.rule = lru_cache(maxsize=10_000)(self._find)
 
     def replace(self, rules: ResetRules) -> None:
         """Applies these rules from now on, also to sessions that are open."""
         if rules != self.rules:
             self.rules = rules
             self.version += 1
-            self._rule.cache_clear()
+            self.rule.cache_clear()
 
     def _find(self, session_key: str) -> tuple[ResetPolicy, Override | None]:
         try:
@@ -41,23 +41,15 @@ class ResetPolicies:
             return NEVER, None
         return policy_for(key, self.rules.default, self.rules.overrides)
 
-    def rule(self, session_key: str) -> tuple[ResetPolicy, Override | None]:
-        """Returns the policy of this key, and the override that it comes from."""
-        return self._rule(session_key)
-
     def policy(self, session_key: str) -> ResetPolicy:
-        return self._rule(session_key)[0]
+        return self.rule(session_key)[0]
 
     def held_by(self, session_key: str) -> str | None:
         """Returns why a session of this key must not be reset now; None: nothing but its own runs holds it off."""
         return next((why for held_by in self.hold_off if (why := held_by(session_key)) is not None), None)
 
-    @property
-    def says_farewell(self) -> bool:
-        return self._says_farewell()
-
     def opening(self, session_key: str) -> Opening:
         """Returns how a message of this key opens a session."""
         policy = self.policy(session_key)
         is_off = policy.mode is ResetMode.NONE or self.held_by(session_key) is not None
-        return Opening(reset=None if is_off else policy, farewell=self.says_farewell)
+        return Opening(reset=None if is_off else policy, farewell=self.says_farewell())

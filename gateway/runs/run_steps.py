@@ -22,7 +22,7 @@ from gateway.runs.live_events import LiveEvent
 from gateway.runs.model_wait import ModelWait
 from gateway.runs.questions import APPROVED, Questions
 from gateway.runs.replies import NO_REPLY, reply_body
-from gateway.runs.requests import Requests
+from gateway.runs.requests import Requests, wanted_model
 from gateway.runs.services import AgentProfile, Services
 from gateway.runs.snapshot import Snapshot, take_snapshot
 from gateway.texts import say
@@ -50,6 +50,8 @@ class RunSteps:
         self._database = WaitingDatabase(services.database, self._log_wait)
         self._draining = draining
         self._seen: Snapshot | None = None
+        self._profile: AgentProfile
+        self._toolbox: Toolbox
         self._route = run.route
         self._requests = Requests(services, run.id)
         self._model_wait = ModelWait(services, self._database, run, lambda: self._run)
@@ -86,7 +88,8 @@ class RunSteps:
 
     async def situation(self) -> Situation:
         day = self._day() if self._services.limits().per_day else ""
-        self._seen = seen = await self._database.read(self._read, day)
+        seen, self._profile = await self._database.read(self._read, day)
+        self._seen, self._toolbox = seen, self._profile.toolbox.beside(self._claimed.options)
         if seen.run.route != self._route:
             self._route = seen.run.route
             self._services.live.publish(LiveEvent(self._claimed.id, "turned", run=seen.run))
@@ -98,10 +101,12 @@ class RunSteps:
             await self._tell_interruption(seen)
         return Situation(calls=seen.calls, unread=seen.unread, limit=self._limit_reached(seen))
 
-    def _read(self, conn: Connection, day: str) -> Snapshot:
+    def _read(self, conn: Connection, day: str) -> tuple[Snapshot, AgentProfile]:
         seen = take_snapshot(conn, self._claimed.id, day, self._services.tails, self._services.views)
-        self._requests.look_back(conn, seen, self._profile_for(seen))
-        return seen
+        profile = self._services.profile(self._claimed, seen.session)
+        profile = as_farewell(profile) if is_farewell(self._claimed) else profile
+        self._requests.look_back(conn, seen, profile)
+        return seen, profile
 
     async def _tell_interruption(self, seen: Snapshot) -> None:
         doubtful = [call for call in seen.calls if call.state is MessageState.STARTED and not self.may_repeat(call)]
@@ -134,11 +139,10 @@ class RunSteps:
     async def ask_model(self) -> Answer:
         await self._settle_files()
         seen = self._look
-        profile = self._profile()
-        wanted = self._wanted_model()
+        wanted = self._wanted
         if (why := self._model_wait.known_away(wanted, seen.run)) is not None:
             raise ModelUnreachable(why)
-        request = await self._requests.build(seen, profile, self._toolbox(profile))
+        request = await self._requests.build(seen, self._profile, self._toolbox)
         began = time.monotonic()
         self._partial, self._asking = "", True
         try:
@@ -164,14 +168,15 @@ class RunSteps:
 
     async def sleep(self) -> int | None:
         """See `ModelWait.sleep`."""
-        return await self._model_wait.sleep(self._look.run, self._wanted_model())
+        return await self._model_wait.sleep(self._look.run, self._wanted)
 
     async def put_off(self) -> None:
         """See `ModelWait.put_off`."""
-        await self._model_wait.put_off(self._wanted_model() if self._seen is not None else None)
+        await self._model_wait.put_off(self._wanted if self._seen is not None else None)
 
-    def _wanted_model(self) -> str | None:
-        return self._look.run.options.model or self._look.session.chosen_model or self._profile().model
+    @property
+    def _wanted(self) -> str | None:
+        return wanted_model(self._look, self._profile)
 
     async def _settle_files(self) -> None:
         """Fetches the files of new messages now, so that admitting a message never waits for them."""
@@ -198,16 +203,6 @@ class RunSteps:
         kind = "afresh" if text == AFRESH else "token"
         self._partial = "" if text == AFRESH else self._partial + text
         self._services.live.publish(LiveEvent(self._claimed.id, kind, text))
-
-    def _profile(self) -> AgentProfile:
-        return self._profile_for(self._look)
-
-    def _profile_for(self, seen: Snapshot) -> AgentProfile:
-        profile = self._services.profile(self._claimed, seen.session)
-        return as_farewell(profile) if is_farewell(self._claimed) else profile
-
-    def _toolbox(self, profile: AgentProfile) -> Toolbox:
-        return profile.toolbox.beside(self._claimed.options)
 
     # --- the journal ---
 
@@ -307,15 +302,15 @@ class RunSteps:
         return call.tool_name in self._claimed.options.tool_names
 
     def may_run_beside_others(self, call: Message) -> bool:
-        tool = self._toolbox(self._profile()).get(call.tool_name or "")
+        tool = self._toolbox.get(call.tool_name or "")
         return tool is not None and tool.reads_only
 
     def may_repeat(self, call: Message) -> bool:
-        tool = self._toolbox(self._profile()).get(call.tool_name or "")
+        tool = self._toolbox.get(call.tool_name or "")
         return tool is None or tool.idempotent
 
     async def run_tool(self, call: Message) -> Result | None:
-        toolbox = self._toolbox(self._profile())
+        toolbox = self._toolbox
         tool = toolbox.get(call.tool_name or "")
         arguments = self._arguments(call)
         if tool is None:

@@ -46,31 +46,20 @@ def take_touched(conn: Connection) -> frozenset[Touch]:
 class QueuedWrite(Generic[T]):
     """A waiting function and the future of its result, on an event loop or for a thread."""
 
-    __slots__ = ("_future", "_loop", "_work")
+    __slots__ = ("future", "loop", "run")
 
-    def __init__(self, work: Callable[[Connection], T], loop: asyncio.AbstractEventLoop | None) -> None:
-        self._work = work
-        self._loop = loop
-        self._future: asyncio.Future[T] | Future[T] = Future() if loop is None else loop.create_future()
-
-    def run(self, conn: Connection) -> T:
-        return self._work(conn)
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        return self._loop
-
-    @property
-    def future(self) -> Any:
-        return self._future
+    def __init__(self, run: Callable[[Connection], T], loop: asyncio.AbstractEventLoop | None) -> None:
+        self.run = run
+        self.loop = loop
+        self.future: Any = Future() if loop is None else loop.create_future()
 
     def settle(self, result: T | None, error: BaseException | None) -> None:
-        if self._future.done():  # the waiting task was cancelled; the transaction counts all the same
+        if self.future.done():  # the waiting task was cancelled; the transaction counts all the same
             return
         if error is not None:
-            self._future.set_exception(error)
+            self.future.set_exception(error)
         else:
-            self._future.set_result(result)  # pyright: ignore[reportArgumentType]  # no error: it is a T
+            self.future.set_result(result)
 
 
 Outcome = tuple[QueuedWrite[Any], Any, BaseException | None]
