@@ -31,13 +31,10 @@ class ThinkFilter:
         self._waiting = ""
         self._hidden = False
 
-    def feed(self, piece: str) -> str:
-        return self._take(piece, last=False)
-
     def finish(self) -> str:
-        return self._take("", last=True)
+        return self.feed("", last=True)
 
-    def _take(self, piece: str, *, last: bool) -> str:
+    def feed(self, piece: str, *, last: bool = False) -> str:
         self.restarted = False
         rest = self._waiting + piece
         start = len(self.text)

@@ -47,18 +47,15 @@ class TextToolCallFilter:
         self._begun = False
         self._ends_with_call = False
 
-    def feed(self, piece: str) -> str:
-        return self._take(piece, last=False)
-
-    def finish(self) -> str:
-        return self._take("", last=True)
-
     def restart(self) -> None:
         """Forgets all text before: the answer begins anew."""
         self.text, self._rest, self.calls = "", "", []
         self._in_code = self._begun = self._ends_with_call = False
 
-    def _take(self, piece: str, *, last: bool) -> str:
+    def finish(self) -> str:
+        return self.feed("", last=True)
+
+    def feed(self, piece: str, *, last: bool = False) -> str:
         start = len(self.text)
         self._rest += piece.lstrip("\n") if self._ends_with_call and not self._rest else piece
         while self._rest and self._step(last):
