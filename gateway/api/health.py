@@ -1,7 +1,6 @@
 """Endpoints for operators: health, readiness, metrics, and the OpenAPI description as JSON and as a page."""
 
 import asyncio
-import json
 from importlib.resources import files
 from typing import Any
 
@@ -49,7 +48,7 @@ async def readyz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 async def metrics(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     api = call.server.api
-    api.readiness()  # looks at every platform, and notes what it finds
+    api.readiness()  # it asks every platform, and so brings their gauges up to date
     numbers = await api.database.read(gauges.read_gauges)
     text = await asyncio.to_thread(api.metrics.expose, numbers, api.services.clock())
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
@@ -59,7 +58,7 @@ async def openapi(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     from gateway.api.http.openapi import describe
     from gateway.api.http.server import ENDPOINTS
 
-    return web.json_response(describe(ENDPOINTS, call.server.api.version), dumps=json.dumps)
+    return web.json_response(describe(ENDPOINTS, call.server.api.version))
 
 
 async def docs(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:  # noqa: ARG001

@@ -16,7 +16,7 @@ from gateway.api.http.endpoint import (
     ResponseModel,
 )
 from gateway.api.http.errors import ApiError, invalid, not_found
-from gateway.api.http.idempotency import RECOGNISED, run_once
+from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, run_once
 from gateway.api.http.json_bounds import whole
 from gateway.api.http.keys import Scope
 from gateway.api.threads.schemas import Time
@@ -33,13 +33,13 @@ from sessions.schedules.writing import require_zone
 
 _BASE = "/api/jobs"
 ONE = f"{_BASE}/{{job_id}}"
-NEXT = 3
-_NEVER_RUN = frozenset({Source.CLI.value, "response"})
+_NEXT_RUNS = 3
+_WITHOUT_JOBS = frozenset({Source.CLI.value, "response"})
 
 JobId = Annotated[str, Field(pattern=PARAMETERS["job_id"])]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"\S")]
 Prompt = Annotated[str, StringConstraints(min_length=1, max_length=MAX_PROMPT, pattern=r"\S")]
-Written = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+ScheduleText = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Zone = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Repeat = Annotated[int, Field(ge=1, le=1_000_000_000), BeforeValidator(whole)]
 Target = Annotated[str, StringConstraints(min_length=1, max_length=400)]
@@ -48,7 +48,7 @@ SessionId = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 
 class NewJobBody(RequestModel):
     name: Name
-    schedule: Written
+    schedule: ScheduleText
     prompt: Prompt
     timezone: Zone | None = None
     repeat: Repeat | None = None
@@ -58,7 +58,7 @@ class NewJobBody(RequestModel):
 
 class JobChange(RequestModel):
     name: Name | None = None
-    schedule: Written | None = None
+    schedule: ScheduleText | None = None
     prompt: Prompt | None = None
     timezone: Zone | None = None
     repeat: Repeat | None = None
@@ -114,7 +114,7 @@ class JobBody(ResponseModel):
     @classmethod
     def of(cls, job: Job) -> "JobBody":
         following = (
-            [] if job.next_run_at is None else [job.next_run_at, *job.moments.upcoming(job.next_run_at, NEXT - 1)]
+            [] if job.next_run_at is None else [job.next_run_at, *job.moments.upcoming(job.next_run_at, _NEXT_RUNS - 1)]
         )
         left = None if job.repeat_times is None else max(0, job.repeat_times - job.completed)
         return cls(
@@ -196,10 +196,10 @@ async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
         )
     except Invalid as error:
         raise invalid(str(error), code="bad_job") from None
-    return await _once(call, lambda conn, _: jobs.create(conn, new).id)
+    return await _change_once(call, lambda conn, _: jobs.create(conn, new).id)
 
 
-async def _once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str]) -> EndpointAnswer:
+async def _change_once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str]) -> EndpointAnswer:
     """Changes a job once, however often the request is repeated, and returns the job."""
     return _answer(await call.server.api.database.read(jobs.get, await run_once(call, change)))
 
@@ -209,7 +209,7 @@ async def _session(call: ApiCall[Any, Any], session_id: str | None) -> dict[str,
     if session_id is None:
         return {}
     key = _key(call, session_id)
-    if key.scope in _NEVER_RUN:
+    if key.scope in _WITHOUT_JOBS:
         raise invalid("A job cannot run in a session of the terminal.", code="bad_session_id", param="session_id")
     if key.scope != "thread":
         return {"session_key": str(key)}
@@ -292,20 +292,20 @@ async def delete_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 async def pause_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
-    return await _once(call, lambda conn, _: jobs.pause(conn, job.id).id)
+    return await _change_once(call, lambda conn, _: jobs.pause(conn, job.id).id)
 
 
 async def resume_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
     try:
-        return await _once(call, lambda conn, now: jobs.resume(conn, job.id, now).id)
+        return await _change_once(call, lambda conn, now: jobs.resume(conn, job.id, now).id)
     except Invalid as error:
         raise ApiError(409, str(error), code="nothing_to_come") from None
 
 
 async def run_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
-    return await _once(call, lambda conn, now: jobs.run_soon(conn, job.id, now).id)
+    return await _change_once(call, lambda conn, now: jobs.run_soon(conn, job.id, now).id)
 
 
 async def list_slots(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
@@ -329,7 +329,14 @@ def _endpoint(method: str, path: str, run: Any, summary: str, **more: Any) -> En
 _ONE = {200: JobAnswer}
 ENDPOINTS = (
     _endpoint(
-        "POST", _BASE, create_job, "A new job", body=NewJobBody, answers=_ONE, refusals=(413, 422), headers=RECOGNISED
+        "POST",
+        _BASE,
+        create_job,
+        "A new job",
+        body=NewJobBody,
+        answers=_ONE,
+        refusals=(413, 422),
+        headers=IDEMPOTENCY_HEADERS,
     ),
     _endpoint("GET", _BASE, list_jobs, "The jobs", query=JobsQuery, answers={200: JobList}),
     _endpoint("GET", ONE, get_job, "One job", answers=_ONE),
@@ -342,7 +349,7 @@ ENDPOINTS = (
         "Run it no more until it is resumed",
         answers=_ONE,
         refusals=(422,),
-        headers=RECOGNISED,
+        headers=IDEMPOTENCY_HEADERS,
     ),
     _endpoint(
         "POST",
@@ -351,7 +358,7 @@ ENDPOINTS = (
         "Run it again from now on",
         answers=_ONE,
         refusals=(409, 422),
-        headers=RECOGNISED,
+        headers=IDEMPOTENCY_HEADERS,
     ),
     _endpoint(
         "POST",
@@ -360,7 +367,7 @@ ENDPOINTS = (
         "Run it now, besides its schedule",
         answers=_ONE,
         refusals=(422,),
-        headers=RECOGNISED,
+        headers=IDEMPOTENCY_HEADERS,
     ),
     _endpoint("GET", f"{ONE}/runs", list_slots, "How its runs went, newest first", answers={200: SlotList}),
 )

@@ -5,7 +5,7 @@ and tokens.
 from aiohttp import web
 from pydantic import ConfigDict
 
-from gateway.api.http.body import arriving
+from gateway.api.http.body import read_body
 from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAccess, NoFields, RequestModel, body_rules
 from gateway.api.http.errors import ApiError, not_found
 
@@ -20,7 +20,7 @@ async def webhook(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     receive = call.server.api.webhooks.get(call.path["platform"])
     if receive is None:
         raise not_found("webhook")
-    async with arriving(call.request, body_rules(call.server, call.path["platform"], HOOK_BYTES)) as body:
+    async with read_body(call.request, body_rules(call.server, call.path["platform"], HOOK_BYTES)) as body:
         raw = body.read()
     reply = await receive(dict(call.request.headers), raw)
     if reply is None:

@@ -31,12 +31,12 @@ class FairPlaces:
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self._held = Counter[str]()
+        self._occupied = Counter[str]()
         self._waiting: OrderedDict[str, deque[Granted]] = OrderedDict()
 
     @property
     def free(self) -> int:
-        return self.total - self._held.total()
+        return self.total - self._occupied.total()
 
     def waiting(self, group: str) -> int:
         return len(self._waiting.get(group, ()))
@@ -52,13 +52,13 @@ class FairPlaces:
         return lambda: self._withdraw(group, granted)
 
     def leave(self, group: str) -> None:
-        self._held[group] -= 1
-        if not self._held[group]:
-            del self._held[group]
+        self._occupied[group] -= 1
+        if not self._occupied[group]:
+            del self._occupied[group]
         self._grant()
 
     @asynccontextmanager
-    async def held(self, group: str) -> AsyncGenerator[None]:
+    async def acquire(self, group: str) -> AsyncGenerator[None]:
         """Waits for a place and holds it while the block lasts."""
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         withdraw = self.queue(group, lambda: None if place.done() else place.set_result(None))
@@ -89,10 +89,10 @@ class FairPlaces:
                 self._waiting.move_to_end(group)
             else:
                 del self._waiting[group]
-            self._held[group] += 1
+            self._occupied[group] += 1
             granted()
 
     def _next(self) -> str | None:
         """Returns the group that is next: of those with equally few places, the one that has waited longest."""
-        group = min(self._waiting, key=lambda name: self._held[name], default=None)
-        return group if group is not None and self._held[group] < _SHARE * self.free else None
+        group = min(self._waiting, key=lambda name: self._occupied[name], default=None)
+        return group if group is not None and self._occupied[group] < _SHARE * self.free else None

@@ -1,5 +1,4 @@
-"""Reads request bodies in pieces, with a limit and a deadline. Large bodies are kept in a file until they are
-complete."""
+"""Reads request bodies in pieces, with a limit and a deadline. Large bodies are kept in a file until they are complete."""
 
 import asyncio
 import tempfile
@@ -21,16 +20,16 @@ _IN_MEMORY = 65_536
 """Bytes. Larger bodies are kept in a file."""
 _BATCH = 1_048_576
 _SLOWEST = 65_536
-"""Bytes a second, for bodies whose length is told."""
+"""Bytes a second that a caller has to send at least. The deadline of a body whose length is known grows by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyRules:
-    """How bodies of one caller are read. `folder`: for files without a name. `arriving`: what all bodies may hold while they are not
+    """How bodies of one caller are read. `folder`: for files without a name. `arriving_bytes`: what all bodies may hold while they are not
     whole. `places`: how many large ones are read at once; the others wait, and their senders with them. `rate`: how fast those are read."""
 
     folder: Path
-    arriving: ByteBudget
+    arriving_bytes: ByteBudget
     places: FairPlaces
     rate: ReadingRate
     caller: str
@@ -83,8 +82,9 @@ class Body:
 
 
 @asynccontextmanager
-async def arriving(request: web.Request, rules: BodyRules) -> AsyncGenerator[Body]:
+async def read_body(request: web.Request, rules: BodyRules) -> AsyncGenerator[Body]:
     """Reads the body of a request and keeps it while the block lasts. Raises ApiError when it is compressed, too large or too slow."""
+    # Unpacked, a few kilobytes may become gigabytes; so nothing is unpacked.
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower() != "identity":
         raise ApiError(
             415,
@@ -101,9 +101,10 @@ async def arriving(request: web.Request, rules: BodyRules) -> AsyncGenerator[Bod
             async for piece in _pieces(request, rules):
                 if body.size + len(piece) > rules.limit:
                     raise too_large(_too_large(rules.limit))
+                # Once, where the body becomes large: a small one never waits behind uploads.
                 if body.size <= _IN_MEMORY < body.size + len(piece):
                     await _wait_for_place(rules, reading)
-                if not rules.arriving.take(rules.caller, len(piece)):
+                if not rules.arriving_bytes.take(rules.caller, len(piece)):
                     raise _too_much()
                 taken += len(piece)
                 await body.add(piece)
@@ -113,13 +114,14 @@ async def arriving(request: web.Request, rules: BodyRules) -> AsyncGenerator[Bod
     finally:
         body.close()
         if taken:
-            rules.arriving.give_back(rules.caller, taken)
+            rules.arriving_bytes.give_back(rules.caller, taken)
 
 
 async def _wait_for_place(rules: BodyRules, reading: AsyncExitStack) -> None:
+    """Takes a place that is given back when `reading` closes. Raises ApiError when none becomes free in time."""
     try:
         async with asyncio.timeout(rules.seconds):
-            await reading.enter_async_context(rules.places.held(rules.caller))
+            await reading.enter_async_context(rules.places.acquire(rules.caller))
     except TimeoutError:
         raise _too_much() from None
 
@@ -133,7 +135,7 @@ async def _pieces(request: web.Request, rules: BodyRules) -> AsyncIterator[bytes
     clock, left = asyncio.get_running_loop().time, rules.seconds + (request.content_length or 0) / _SLOWEST
     seconds = left
     if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # not earlier: the key has been checked by now
         request.writer.output_size = 0  # nothing of the answer is sent yet
     try:
         while True:

@@ -29,8 +29,9 @@ class IdleTimes:
 
 
 class Connection(web.RequestHandler):
-    """Refuses bad requests in the API's error format. What strangers send is neither echoed nor logged. Bodies are
-    not decompressed: a small one may expand to gigabytes."""
+    """Refuses bad requests in the API's error format. What strangers send is neither echoed nor logged. Bodies are not decompressed: a
+    small one may expand to gigabytes.
+    """
 
     def __init__(self, manager: web.Server, *, limits: ConnectionLimits, idle: IdleTimes, **options: Any) -> None:
         super().__init__(
@@ -42,8 +43,8 @@ class Connection(web.RequestHandler):
         )
         self._limits = limits
         self._idle = idle
-        self._due: asyncio.TimerHandle | None = None
-        self._unasked = 0
+        self._close_timer: asyncio.TimerHandle | None = None
+        self._unasked_bytes = 0
         self._has_key = False
         self._when_lost: list[Callable[[], object]] = []
         self.address = ""
@@ -61,17 +62,18 @@ class Connection(web.RequestHandler):
         self._limits.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        self._unasked = 0 if self.busy else self._unasked + len(data)
-        if self._unasked > _MOST_UNASKED_BYTES:
+        # What arrives while no request is answered: a refused body that goes on, a request whose head never ends.
+        self._unasked_bytes = 0 if self.busy else self._unasked_bytes + len(data)
+        if self._unasked_bytes > _MOST_UNASKED_BYTES:
             self.force_close()
             return
         before = self._request_count
         super().data_received(data)
         if self._request_count > before:
-            self._stay()
+            self._cancel_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._stay()
+        self._cancel_close()
         self._limits.closed(self)
         for tell in self._when_lost:
             tell()
@@ -79,8 +81,7 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def when_lost(self, tell: Callable[[], object]) -> Callable[[], None]:
-        """Calls `tell` when the caller has left, at once if it has left already. Returns a function that cancels
-        this."""
+        """Calls `tell` when the caller has left, at once if it has left already. Returns a function that cancels this."""
         if self.transport is None:
             tell()
             return lambda: None
@@ -95,11 +96,11 @@ class Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        if isinstance(resp, web.HTTPException):  # raised before the gate
+        if isinstance(resp, web.HTTPException):  # raised by aiohttp, before the middleware
             resp = self._refusal(resp)
         finished = await super().finish_response(request, resp, start_time)
         if not self._has_key:
-            self._close_after(self._idle.without_key)
+            self._close_after(self._idle.without_key)  # aiohttp's own timer has the longer time of callers with a key
         return finished
 
     @staticmethod
@@ -110,17 +111,17 @@ class Connection(web.RequestHandler):
         return answer
 
     def _close_after(self, seconds: float) -> None:
-        self._stay()
-        self._due = self._loop.call_later(seconds, self._close_if_idle)
+        self._cancel_close()
+        self._close_timer = self._loop.call_later(seconds, self._close_if_idle)
 
     def _close_if_idle(self) -> None:
         if not self.busy:
             self.force_close()
 
-    def _stay(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
+    def _cancel_close(self) -> None:
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+            self._close_timer = None
 
     def handle_error(  # `message` would echo what was sent
         self,
@@ -137,7 +138,7 @@ class Connection(web.RequestHandler):
         else:
             log.error("request.failed", exc_info=exc)
             refusal = unavailable("Something went wrong inside. The gateway's log says what.", code="internal_error")
-        if request.writer.output_size > 0:
+        if request.writer.output_size > 0:  # a second status line would be read as a part of the body
             raise ConnectionError("a part of the answer is sent already")
         answer = refusal.response()
         answer.headers.update(common_headers())  # no hook of the application sees this answer

@@ -48,7 +48,7 @@ class ConnectionShares:
 
 
 @dataclass(slots=True)
-class _Room:
+class _ConnectionGroups:
     """Connections, grouped by address or key."""
 
     groups: dict[str, _Group] = field(default_factory=dict[str, _Group])
@@ -81,19 +81,18 @@ class ConnectionLimits:
     def __init__(self, shares: ConnectionShares, clock: Callable[[], float] = time.monotonic) -> None:
         self._shares = shares
         self._clock = clock
-        self._strangers = _Room()
-        self._with_key = _Room()
-        self._where: dict[OpenConnection, tuple[_Room, str]] = {}
-        self._quiet_until = 0.0
+        self._strangers = _ConnectionGroups()
+        self._with_key = _ConnectionGroups()
+        self._group_of: dict[OpenConnection, tuple[_ConnectionGroups, str]] = {}
+        self._next_log_at = 0.0
         self._displaced = 0
 
     @property
     def count(self) -> int:
-        return len(self._where)
+        return len(self._group_of)
 
     def opened(self, connection: OpenConnection) -> None:
-        """Registers a new connection, of which only the address is known. Closes the oldest one of its kind if
-        there are too many."""
+        """Registers a new connection, of which only the address is known. Closes the oldest one of its kind if there are too many."""
         self._put(connection, self._strangers, connection.address)
         if self._strangers.size(connection.address) > self._shares.per_address:
             self._displace(self._strangers.of(connection.address), connection)
@@ -101,15 +100,15 @@ class ConnectionLimits:
             self._displace(self._strangers.largest(), connection)
 
     def closed(self, connection: OpenConnection) -> None:
-        room, name = self._where.pop(connection, (None, ""))
+        room, name = self._group_of.pop(connection, (None, ""))
         if room is not None:
             room.remove(name, connection)
 
     def identified(self, connection: OpenConnection, key: str) -> bool:
-        """Registers the key of a connection. False when the key, or all keys together, have too many connections
-        in use."""
-        if self._where.get(connection) == (self._with_key, key):
+        """Registers the key of a connection. Returns False when the key, or all keys together, have too many connections in use."""
+        if self._group_of.get(connection) == (self._with_key, key):
             return True
+        # An idle connection makes room, because clients keep some open between calls; only those in use count against a caller.
         if self._with_key.size(key) >= self._shares.one_key and not self._close_idle(self._with_key.of(key)):
             return False
         full = self._with_key.count >= self._shares.with_key
@@ -119,9 +118,9 @@ class ConnectionLimits:
         self._put(connection, self._with_key, key)
         return True
 
-    def _put(self, connection: OpenConnection, room: _Room, name: str) -> None:
+    def _put(self, connection: OpenConnection, room: _ConnectionGroups, name: str) -> None:
         room.add(name, connection)
-        self._where[connection] = room, name
+        self._group_of[connection] = room, name
 
     def _displace(self, candidates: Iterable[OpenConnection], newest: OpenConnection) -> None:
         """Closes the oldest connection, an idle one if possible."""
@@ -139,7 +138,7 @@ class ConnectionLimits:
         self.closed(connection)
         connection.force_close()
         self._displaced += 1
-        if self._clock() >= self._quiet_until:  # whoever goes on must not fill the log
-            self._quiet_until = self._clock() + _LOG_SECONDS
+        if self._clock() >= self._next_log_at:  # whoever goes on must not fill the log
+            self._next_log_at = self._clock() + _LOG_SECONDS
             log.warning("connections.too_many", closed=self._displaced, open=self.count, remote=connection.address)
             self._displaced = 0

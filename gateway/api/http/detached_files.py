@@ -93,6 +93,7 @@ class DetachedFiles:
         """Decodes and writes these characters. Returns the last ones that can be decoded only together with the next piece."""
         if b"\\" in letters:
             letters = letters.replace(b"\\/", b"/")  # as some libraries write it
+            # One at the very end may be the first half of an escaped slash whose second half comes with the next piece.
             if b"\\" in letters[: None if is_last else -1]:
                 raise NotDetachable
         whole = len(letters) if is_last else max(0, len(letters) - 1) // 4 * 4
@@ -106,7 +107,7 @@ class DetachedFiles:
         except binascii.Error:
             file.valid = False
             return
-        file.valid = is_last or b"=" not in letters
+        file.valid = is_last or b"=" not in letters  # padding ends base64, so in the middle it is an error
         if self._spool is None:
             self._spool = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  # closed by `close`
         self._spool.write(data)

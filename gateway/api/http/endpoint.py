@@ -1,5 +1,4 @@
-"""Endpoints as declarations: one declaration parses and validates the request, checks access, and writes the
-OpenAPI description."""
+"""Endpoints as declarations: one declaration parses and validates the request, checks access, and writes the OpenAPI description."""
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -11,11 +10,11 @@ from typing import Any, Generic, TypeVar
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict
 
-from gateway.api.http.body import BodyRules, arriving, require_json
+from gateway.api.http.body import BodyRules, read_body, require_json
 from gateway.api.http.detached_files import DetachedFiles
 from gateway.api.http.errors import ApiError, not_found, unavailable
 from gateway.api.http.keys import NOBODY, CallerKey, Scope, still_valid
-from gateway.api.http.parsing import ReadBody, Sent, parsed, parsed_large, validated
+from gateway.api.http.parsing import BodyHash, ReadBody, parse_body, parse_large_body, validate
 from gateway.api.http.server_state import ServerState
 
 PARAMETERS = {
@@ -46,6 +45,8 @@ class NoFields(RequestModel):
 
 
 class EndpointAccess(StrEnum):
+    """Who may call an endpoint."""
+
     KEY = "key"
     HERE = "here"  # open on loopback, else a key
     OPEN = "open"
@@ -66,12 +67,14 @@ class ApiCall(Generic[B, Q]):
     path: Mapping[str, str]
     body: B
     query: Q
-    sent: Sent
+    body_hash: BodyHash
     files: DetachedFiles
     scopes: tuple[Scope, ...] = ()
 
     def require_access(self) -> CallerKey:
-        """The key as it is configured now. Raises ApiError when it was revoked, or has lost the scope of this call, since it began."""
+        """Returns the key as it is configured now. Raises ApiError when it was revoked, or has lost the scope of this call, since it
+        began.
+        """
         if self.key is NOBODY:
             return self.key
         key = still_valid(self.server.api.keys(), self.key)
@@ -119,7 +122,7 @@ class Endpoint:
 async def handle(endpoint: Endpoint, server: ServerState, request: web.Request, key: CallerKey) -> web.StreamResponse:
     """Checks the request against the declaration, calls the endpoint, and writes its answer."""
     path = _path(request)
-    query = validated(endpoint.query, dict(request.query))
+    query = validate(endpoint.query, dict(request.query))
     async with _body(endpoint, server, request, key) as read:
         call = ApiCall(
             server=server,
@@ -128,16 +131,16 @@ async def handle(endpoint: Endpoint, server: ServerState, request: web.Request, 
             path=path,
             body=read.body,
             query=query,
-            sent=read.sent,
+            body_hash=read.body_hash,
             files=read.files,
             scopes=endpoint.scopes,
         )
         result = await endpoint.run(call)
         if isinstance(result, EndpointAnswer) or not result.prepared:
-            call.require_access()  # it may have taken long
+            call.require_access()  # an answer may take minutes, and the key may have been revoked since
     if isinstance(result, web.StreamResponse):
         return result
-    text = None if result.body is None else result.body.model_dump_json(exclude_unset=False).encode()
+    text = None if result.body is None else result.body.model_dump_json().encode()
     kind = None if text is None else "application/json"
     return web.Response(status=result.status, body=text, content_type=kind, headers=dict(result.headers))
 
@@ -146,7 +149,7 @@ async def handle(endpoint: Endpoint, server: ServerState, request: web.Request, 
 async def _body(
     endpoint: Endpoint, server: ServerState, request: web.Request, key: CallerKey
 ) -> AsyncGenerator[ReadBody]:
-    """The body as Python data. Only a few calls may hold a large one at the same time."""
+    """Yields the body, parsed and validated. Only a few calls may hold a large one at the same time."""
     model = endpoint.body
     if model is None:
         yield ReadBody(body=NoFields())
@@ -169,26 +172,26 @@ async def _received(
     limits = server.api.limits
     limit = limits.large_body_bytes if endpoint.large else limits.body_bytes
     if request.content_length is None or request.content_length > _LARGE:
-        call.callback(server.give_back_memory)
-    async with arriving(request, body_rules(server, key.name, limit)) as body:
+        call.callback(server.give_back_memory)  # also for a body that is refused halfway: its pieces were in memory
+    async with read_body(request, body_rules(server, key.name, limit)) as body:
         if body.size <= _LARGE:
-            return parsed(model, body)
+            return parse_body(model, body)
         try:
-            await call.enter_async_context(server.large.held(key.name, body.size, server.api.intervals.body))
+            await call.enter_async_context(server.large_bytes.acquire(key.name, body.size, server.api.intervals.body))
         except TimeoutError:
             raise unavailable("Too many large bodies are worked on.", code="too_much_at_once") from None
         files = DetachedFiles(server.api.home)
         call.callback(files.close)
-        return await server.parse(parsed_large, model, body, files)  # the loop goes on meanwhile
+        return await server.parse(parse_large_body, model, body, files)  # the loop goes on meanwhile
 
 
 def body_rules(server: ServerState, caller: str, limit: int) -> BodyRules:
-    """The rules for bodies of this caller."""
+    """Returns the rules for bodies of this caller."""
     api = server.api
     return BodyRules(
         folder=api.home,
-        arriving=server.arriving,
-        places=server.receiving,
+        arriving_bytes=server.arriving_bytes,
+        places=server.upload_places,
         rate=server.reading_rate,
         caller=caller,
         limit=limit,
@@ -197,7 +200,7 @@ def body_rules(server: ServerState, caller: str, limit: int) -> BodyRules:
 
 
 def needs_body(model: type[BaseModel]) -> bool:
-    """Whether the model has a required field. Other requests may come without a body."""
+    """Returns whether the model has a required field. Other requests may come without a body."""
     return any(field.is_required() for field in model.model_fields.values())
 
 

@@ -74,6 +74,7 @@ def not_found(what: str) -> ApiError:
 
 
 def too_large(message: str) -> ApiError:
+    # The rest of the body is not read, so the connection cannot serve another request.
     return ApiError(413, message, code="too_large", headers={"Connection": "close"})
 
 

@@ -9,7 +9,7 @@ from gateway.api.http.detached_files import DetachedFiles
 from gateway.attachments.safe_fetch import LONGEST_ADDRESS
 
 _SLICE = 65_536
-_LETTERS = re.compile(r"[A-Za-z0-9+/]*+")
+_LETTERS = re.compile(r"[A-Za-z0-9+/]*+")  # possessive: it never tries again with fewer letters
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _TYPE = r"[A-Za-z0-9_.+-]{1,64}/[A-Za-z0-9_.+-]{1,64}"
 _DATA = re.compile(rf"data:(?P<mime>{_TYPE})?(?:;[A-Za-z0-9_.+-]{{1,64}}=[A-Za-z0-9_.+-]{{1,64}})*;base64,")
@@ -31,7 +31,7 @@ def is_data(text: str) -> bool:
 
 
 def split(text: str) -> tuple[str | None, str]:
-    """The media type, if there is one, and the base64 text."""
+    """Returns the media type of a data: URL, if it names one, and its base64 text."""
     found = _DATA.match(text)
     return (found["mime"], text[found.end() :]) if found else (None, text)
 
@@ -42,7 +42,7 @@ def _is_contents(text: str, info: ValidationInfo) -> bool:
 
 
 def _is_base64(text: str) -> bool:
-    """In slices: one look at 24 MB would hold Python's lock all the time."""
+    """Returns whether the text is base64. Looks at it in slices: one look at 24 MB would hold the GIL all the time."""
     body = max(0, len(text) - 4)
     slices = (_LETTERS.fullmatch(text, at, min(at + _SLICE, body)) for at in range(0, body, _SLICE))
     return len(text) % 4 == 0 and all(slices) and _BASE64.fullmatch(text, body) is not None
@@ -76,4 +76,3 @@ def _url(text: str, info: ValidationInfo) -> str:
 Base64 = Annotated[str, AfterValidator(_base64), WithJsonSchema(_AS_BASE64)]
 Contents = Annotated[str, AfterValidator(_contents), WithJsonSchema({"anyOf": [_AS_DATA, _AS_BASE64]})]
 FileUrl = Annotated[str, AfterValidator(_url), WithJsonSchema({"anyOf": [_AS_DATA, _AS_NAMED_HOST]})]
-PictureUrl = FileUrl

@@ -22,7 +22,7 @@ def is_loopback(host: str) -> bool:
 def _name(netloc: str) -> str:
     """Returns the host of `host:port` in one spelling; empty when it is invalid."""
     try:
-        return (urlsplit(f"//{netloc}").hostname or "").rstrip(".")
+        return (urlsplit(f"//{netloc}").hostname or "").rstrip(".")  # `localhost.` is the same host
     except ValueError:
         return ""
 
@@ -55,4 +55,5 @@ def _own_address(request: web.Request) -> str:
 
 def from_this_machine(request: web.Request) -> bool:
     """Returns whether the request comes from this machine and not through a proxy on it."""
+    # The name too: a web page whose domain was pointed to 127.0.0.1 comes from this machine, but with the name of its domain.
     return is_loopback(request.remote or "") and _name(request.headers.get("Host", "")) in _LOOPBACK

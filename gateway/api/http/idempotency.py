@@ -17,7 +17,7 @@ from sessions.inbox import InboxKind, InboxOutcome, InboxRow, NewInbox
 from sessions.records import Run
 
 IDEMPOTENCY = "Idempotency-Key"
-RECOGNISED = {
+IDEMPOTENCY_HEADERS = {
     IDEMPOTENCY: "The same key and body again within a week: nothing happens twice, and the answer is that of the first time"
 }
 MOST_CHARACTERS = 256
@@ -25,8 +25,9 @@ MOST_CHARACTERS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestMark:
-    """Identifies a request. A repeated request has the same `key` and `fingerprint`. Without a fingerprint the
-    request is never a repetition."""
+    """Identifies a request. A repeated request has the same `key` and `fingerprint`. Without a fingerprint the request is never a
+    repetition.
+    """
 
     key: str
     fingerprint: str | None = None
@@ -35,7 +36,7 @@ class RequestMark:
         """Returns the row of the first request with this key; None: there is none. Raises ApiError when its body was another one."""
         if self.fingerprint is None:
             return None
-        inbox.serialize(conn, self.key)
+        inbox.serialize(conn, self.key)  # of two at once the second waits here, and then finds the row of the first
         row = inbox.by_dedup_key(conn, self.key)
         if row is not None and row.fingerprint != self.fingerprint:
             raise ApiError(422, f"This {IDEMPOTENCY} was used with another body.", code="idempotency_key_reused")
@@ -49,17 +50,17 @@ RETRY_MS = 600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """Recognises a repeated call on a session that has no Idempotency-Key. `said`: the client library marked it as
+    """Recognises a repeated call on a session without an Idempotency-Key. `is_marked`: the client library sent it as
     a retry."""
 
     fingerprint: str
-    said: bool
+    is_marked: bool
 
     @classmethod
     def of(cls, call: ApiCall[Any, Any], session: str) -> "Retry":
         count = call.request.headers.get(RETRY_COUNT, "0")
-        fingerprint = call.sent.fingerprint(f"{call.request.path} {session}")
-        return cls(fingerprint=fingerprint, said=count.isdecimal() and count.strip("0") != "")
+        fingerprint = call.body_hash.fingerprint(f"{call.request.path} {session}")
+        return cls(fingerprint=fingerprint, is_marked=count.isdecimal() and count.strip("0") != "")
 
     def before(self, conn: Connection, session_key: str, now: int) -> InboxRow | None:
         """Returns the call that this one repeats; None: it repeats none. That is the last call of the session, when its body is the same, it
@@ -69,7 +70,7 @@ class Retry:
 
     def matches(self, row: InboxRow, now: int) -> bool:
         is_same = row.fingerprint == self.fingerprint and now - row.created_at <= RETRY_MS
-        return is_same and (self.said or row.left_at is not None)
+        return is_same and (self.is_marked or row.left_at is not None)
 
 
 def mark(call: ApiCall[Any, Any], more: str = "") -> RequestMark:
@@ -80,16 +81,18 @@ def mark(call: ApiCall[Any, Any], more: str = "") -> RequestMark:
     if re.fullmatch(r"[!-~]{1,256}", sent) is None:
         message = f"{IDEMPOTENCY} has 1 to {MOST_CHARACTERS} printable ASCII characters."
         raise invalid(message, code="bad_idempotency_key", param=IDEMPOTENCY)
-    return RequestMark(key=f"http:{call.key.name}:{call.request.path}:{sent}", fingerprint=call.sent.fingerprint(more))
+    return RequestMark(
+        key=f"http:{call.key.name}:{call.request.path}:{sent}", fingerprint=call.body_hash.fingerprint(more)
+    )
 
 
 async def run_once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str], *, of: Run | None = None) -> str:
-    """The id that `change` gives, now or when this request came first. `of`: with this run the memory of it ends too."""
+    """Runs `change` unless this request did so before. Returns the id that `change` gave. `of`: the mark is deleted together with this run."""
     marked, api = mark(call), call.server.api
-    return await api.database.write(_once, marked, change, of, api.services.clock())
+    return await api.database.write(_run_once, marked, change, of, api.services.clock())
 
 
-def _once(
+def _run_once(
     conn: Connection, marked: RequestMark, change: Callable[[Connection, int], str], of: Run | None, now: int
 ) -> str:
     before = marked.before(conn)

@@ -16,6 +16,7 @@ _SLICE = 16_384
 """Bytes that are looked at in one go. Longer slices would hold the GIL for too long."""
 _LONGEST = len("Infinity")
 """Bytes that are searched again with the next slice, because a number may go on there."""
+# Only an exponent of three digits can make a number infinite. Whether it does, a full parse tells.
 _STRANGE = re.compile(rb"NaN|Infinity|[eE]\+?[0-9]{3}")
 
 
@@ -44,7 +45,7 @@ def _outside_of_strings(sent: bytes) -> Iterator[bytes]:
         carried = b"\\" if piece.endswith(b"\\") else b""  # it may escape the quote that the next slice begins with
         parts = piece.replace(rb"\"", b"").split(b'"')
         yield b"".join(parts[is_inside::2])
-        is_inside ^= len(parts) % 2 == 0
+        is_inside ^= len(parts) % 2 == 0  # an even number of parts means an odd number of quotes
 
 
 def _require_finite(sent: bytes) -> None:

@@ -46,7 +46,7 @@ def find_key(keys: Sequence[CallerKey], presented: str) -> CallerKey | None:
     """Returns the key with the presented secret, or None. Takes the same time for right and wrong ones."""
     digest = hashlib.sha256(presented.encode("utf-8", "surrogateescape")).digest()
     found: CallerKey | None = None
-    for key in keys:
+    for key in keys:  # to the end: how long it takes must not tell which key it was
         if hmac.compare_digest(_digest(key.secret), digest):
             found = key
     return found
@@ -64,7 +64,7 @@ def local_key(home: Path) -> CallerKey:
         secret = path.read_text().strip()
     except FileNotFoundError:
         secret = ""
-    if not secret:
+    if not secret:  # missing, or empty because an earlier start was killed before it had written
         secret = f"hk-{secrets.token_urlsafe(32)}"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(f"{secret}\n")
@@ -122,5 +122,5 @@ def network_of(address: str) -> str:
     except ValueError:
         return address
     if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
-        return parsed.exploded[:19]
+        return parsed.exploded[:19]  # the /64, which a provider gives to a single customer
     return str(getattr(parsed, "ipv4_mapped", None) or parsed)

@@ -28,9 +28,9 @@ def identify(server: ServerState, request: web.Request) -> CallerKey:
     if key is not None:
         return key
     where = network_of(request.remote or "")
-    told = server.wrong.is_throttled(where)
-    wait = server.wrong.take(where)
-    if not told:  # whoever goes on must not fill the log
+    already_logged = server.wrong_keys.is_throttled(where)
+    wait = server.wrong_keys.take(where)
+    if not already_logged:  # whoever goes on must not fill the log
         log.warning("auth.throttled" if wait else "auth.denied", remote=request.remote, path=request.path)
     if wait:
         raise _slow_down("Too many wrong keys from this address.", wait, code="too_many_wrong_keys")
@@ -46,9 +46,9 @@ def _slow_down(message: str, seconds: float, *, code: str) -> ApiError:
 
 
 def admit(server: ServerState, endpoint: Endpoint | None, request: web.Request) -> CallerKey:
-    """Raises ApiError. Unknown paths need a key too, so that nobody can probe."""
+    """Returns the key of the caller. Raises ApiError when it may not call this. Unknown paths need a key too, so that nobody can probe."""
     access = EndpointAccess.KEY if endpoint is None else endpoint.access
-    if access is EndpointAccess.HOOK:
+    if access is EndpointAccess.HOOK:  # a proxy may pass it on under any host; the platform signs what it sends
         return NOBODY
     server.api.host_check.check(request)
     if access is EndpointAccess.OPEN or (access is EndpointAccess.HERE and from_this_machine(request)):
@@ -79,7 +79,7 @@ def middleware(server: ServerState, endpoints: Mapping[Handler, Endpoint]) -> Mi
             if endpoint is None:
                 return await handler(request)  # it raises what the router found: 404 or 405
             return await handle(endpoint, server, request, key)
-        except ConnectionError:
+        except ConnectionError:  # nobody is there to be answered
             raise
         except Exception as error:  # noqa: BLE001  # the edge: whatever it is, the caller gets an answer and the daemon goes on
             return error_response(error, request).response()

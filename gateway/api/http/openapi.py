@@ -124,7 +124,7 @@ def _in_query(each: Endpoint, refs: Any, schemas: JSON) -> list[JSON]:
 
 
 def _not_null(field: JSON) -> JSON:
-    """A query has no null."""
+    """Returns the schema of a query field without `null`, which a query cannot send."""
     options: list[JSON] = [option for option in field.get("anyOf", ()) if option != {"type": "null"}]
     rest = {name: value for name, value in field.items() if name not in {"anyOf", "default", "title"}}
     return {**rest, **options[0]} if len(options) == 1 else rest
@@ -169,7 +169,7 @@ def _raw(media_type: str) -> JSON:
 
 
 def _refusals(each: Endpoint) -> JSON:
-    """The errors that any request may get, and the endpoint's own."""
+    """Returns the errors that any request may get, and the endpoint's own."""
     common = {400, 403, 404, 503} | ({401, 429} if each.access is not EndpointAccess.OPEN else set[int]())
     with_body = {415} if each.body is not None else set[int]()
     statuses = sorted({*common, *with_body, *each.refusals} - set(each.answers))

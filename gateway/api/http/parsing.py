@@ -13,23 +13,23 @@ from gateway.api.http.json_bounds import require_bounded
 from gateway.api.http.validation_errors import describe_error
 
 MOST_PARSED = 12_582_912
-"""Bytes of a body besides its files. Parsing holds Python's lock all the time."""
+"""Bytes of a body besides its files. Parsing holds the GIL all the time."""
 
 
-class Sent:
-    """Recognises a body that is sent again, without keeping it."""
+class BodyHash:
+    """Hashes a body while it is read, so that it is recognised when it is sent again, without keeping it."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
 
     def pieces(self, body: Body) -> Iterator[bytes]:
-        """The body, a little at a time. Blocks."""
+        """Yields the body in pieces, and hashes each. Blocks."""
         for piece in body.pieces():
             self._hash.update(piece)
             yield piece
 
     def fingerprint(self, more: str = "") -> str:
-        """The same value for a body that is equal byte by byte. `more` is hashed with it."""
+        """Returns the same value for a body that is equal byte by byte. `more` is hashed with it."""
         known = self._hash.copy()
         known.update(more.encode())
         return known.hexdigest()
@@ -38,30 +38,30 @@ class Sent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBody:
     body: BaseModel
-    sent: Sent = field(default_factory=Sent)
+    body_hash: BodyHash = field(default_factory=BodyHash)
     files: DetachedFiles = field(default_factory=DetachedFiles)
 
 
-def parsed(model: type[BaseModel], body: Body) -> ReadBody:
-    """Raises ApiError. Blocks where the body is in a file."""
-    sent = Sent()
-    return ReadBody(body=_checked(model, b"".join(sent.pieces(body))), sent=sent)
+def parse_body(model: type[BaseModel], body: Body) -> ReadBody:
+    """Parses and validates a small body. Raises ApiError. Blocks where the body is in a file."""
+    body_hash = BodyHash()
+    return ReadBody(body=_checked(model, b"".join(body_hash.pieces(body))), body_hash=body_hash)
 
 
-def parsed_large(model: type[BaseModel], body: Body, files: DetachedFiles) -> ReadBody:
-    """With its files in `files`. Raises ApiError. Blocks."""
-    sent = Sent()
+def parse_large_body(model: type[BaseModel], body: Body, files: DetachedFiles) -> ReadBody:
+    """Parses and validates a large body, and moves its files into `files`. Raises ApiError. Blocks."""
+    body_hash = BodyHash()
     try:
-        rest = files.detach(sent.pieces(body))
+        rest = files.detach(body_hash.pieces(body))
         _require_short(len(rest))
-        read = ReadBody(body=_checked(model, rest, files), sent=sent, files=files)
-    except NotDetachable:
+        read = ReadBody(body=_checked(model, rest, files), body_hash=body_hash, files=files)
+    except NotDetachable:  # an escape inside of base64: the whole body is parsed below
         pass
     else:
         if not files.unclaimed:
             return read
     _require_short(body.size)  # of what looked like a file, something is none
-    return parsed(model, body)
+    return parse_body(model, body)
 
 
 def _require_short(size: int) -> None:
@@ -73,11 +73,11 @@ def _require_short(size: int) -> None:
 
 def _checked(model: type[BaseModel], raw: bytes, files: DetachedFiles | None = None) -> BaseModel:
     require_bounded(raw)
-    return validated(model, raw, files)
+    return validate(model, raw, files)
 
 
-def validated(model: type[BaseModel], sent: bytes | Mapping[str, str], files: DetachedFiles | None = None) -> BaseModel:
-    """A body is JSON and means what it says; a query has only texts. Raises ApiError."""
+def validate(model: type[BaseModel], sent: bytes | Mapping[str, str], files: DetachedFiles | None = None) -> BaseModel:
+    """Validates a body strictly, and a query with conversion, as it has only texts. Raises ApiError."""
     try:
         if isinstance(sent, bytes):
             return model.model_validate_json(sent, context=files)

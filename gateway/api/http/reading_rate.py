@@ -12,6 +12,7 @@ class ReadingRate:
 
     async def wait(self, size: int) -> None:
         """Returns when these bytes had their time."""
+        # The time is taken before the sleep, so that bodies that wait at once follow one another.
         now = asyncio.get_running_loop().time()
         self._next = max(self._next, now) + size / self._per_second
         await asyncio.sleep(self._next - now)

@@ -60,8 +60,9 @@ async def serving(api: ApiServices, host: str, port: int) -> AsyncGenerator[Serv
     try:
         yield await _listen(runner, host, port)
     finally:
+        # Streams first: aiohttp waits for requests that go on, and a stream would go on until it is cut off.
         server.closing.set()
-        server.hub.release()  # its readers end at once and resume later
+        server.hub.wake_readers()  # its readers end at once and resume later
         await runner.cleanup()
         server.close()
 
@@ -83,9 +84,9 @@ def _application(server: ServerState, endpoints: Sequence[Endpoint]) -> web.Appl
     app = web.Application(middlewares=[middleware(server, known)])
     app.on_response_prepare.append(_sign)
     for endpoint in endpoints:
-
+        # Each route gets a function of its own, by which the middleware finds the endpoint that the router has chosen.
         async def handler(request: web.Request) -> web.StreamResponse:
-            raise AssertionError(f"{request.path} is answered by the gate")
+            raise AssertionError(f"{request.path} is answered by the middleware")
 
         known[handler] = endpoint
         for method in (endpoint.method, *(("HEAD",) if _has_head(endpoint) else ())):
@@ -120,7 +121,7 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> ServerAddress:
 
 
 def who_listens(port: int) -> str:
-    """The program that listens on this port, where the system tells it. Blocks."""
+    """Returns the program that listens on this port; empty where the system does not tell it. Blocks."""
     inodes = {inode for name in ("tcp", "tcp6") for inode in _listening(Path("/proc/net") / name, port)}
     if not inodes:
         return ""
@@ -135,5 +136,6 @@ def who_listens(port: int) -> str:
 def _listening(table: Path, port: int) -> list[str]:
     with contextlib.suppress(OSError):
         rows = [line.split() for line in table.read_text().splitlines()[1:]]
+        # See proc(5): column 1 is the local address, 3 the state (0A: listening), 9 the inode of the socket.
         return [row[9] for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port]
     return []

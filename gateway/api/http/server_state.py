@@ -128,30 +128,32 @@ class CommitListener:
     """Tells tasks on the event loop what a commit has changed."""
 
     def __init__(self, database: Database) -> None:
-        self._heard: dict[tuple[Topic, str], list[Callable[[Touch], None]]] = defaultdict(list)
+        self._listeners: dict[tuple[Topic, str], list[Callable[[Touch], None]]] = defaultdict(list)
         self._loop = asyncio.get_running_loop()
-        self.close = database.listen(self._hear)
+        self.close = database.listen(self._on_commit)
 
     def on(self, topic: Topic, id: str, tell: Callable[[Touch], None]) -> Callable[[], None]:  # noqa: A002  # as in Touch
         """Calls `tell` after each commit that touched this. Returns a function that cancels it."""
         wanted = (topic, id)
-        self._heard[wanted].append(tell)
+        self._listeners[wanted].append(tell)
 
         def stop() -> None:
-            self._heard[wanted].remove(tell)
-            if not self._heard[wanted]:
-                del self._heard[wanted]
+            self._listeners[wanted].remove(tell)
+            if not self._listeners[wanted]:
+                del self._listeners[wanted]
 
         return stop
 
-    def _hear(self, touched: frozenset[Touch]) -> None:
-        wanted = [touch for touch in touched if (touch.topic, touch.id) in self._heard]
+    def _on_commit(self, touched: frozenset[Touch]) -> None:
+        # In the writer's thread. Most commits touch nothing that is listened to, and the event loop is not woken for them.
+        wanted = [touch for touch in touched if (touch.topic, touch.id) in self._listeners]
         if wanted:
-            self._loop.call_soon_threadsafe(self._tell, wanted)
+            self._loop.call_soon_threadsafe(self._notify, wanted)
 
-    def _tell(self, wanted: list[Touch]) -> None:
+    def _notify(self, wanted: list[Touch]) -> None:
         for touch in wanted:
-            for tell in tuple(self._heard.get((touch.topic, touch.id), ())):
+            # A copy, because a listener may remove itself.
+            for tell in tuple(self._listeners.get((touch.topic, touch.id), ())):
                 tell(touch)
 
 
@@ -162,16 +164,18 @@ class ServerState:
         self.api = api
         self.changes = CommitListener(api.database)
         self.hub = EventHub(api.database, api.services.live, self.changes, api.services.clock())
-        self.arriving = ByteBudget(api.limits.arriving_bytes)
-        self.receiving = FairPlaces(api.limits.large_arriving)
+        self.arriving_bytes = ByteBudget(api.limits.arriving_bytes)
+        self.upload_places = FairPlaces(api.limits.large_arriving)
         self.reading_rate = ReadingRate(api.limits.large_per_second)
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parser")
-        self.large = ByteBudget(api.limits.large_bytes)
+        self.large_bytes = ByteBudget(api.limits.large_bytes)
         self.connections = ConnectionLimits(api.limits.connections)
         self.closing = asyncio.Event()
         self._trimming: asyncio.Task[None] | None = None
         limits = api.limits
-        self.wrong = Throttle(burst=limits.wrong_keys_at_once, per_second=limits.wrong_keys_per_second, clock=api.clock)
+        self.wrong_keys = Throttle(
+            burst=limits.wrong_keys_at_once, per_second=limits.wrong_keys_per_second, clock=api.clock
+        )
         self.calls = Throttle(burst=limits.calls_at_once, per_second=limits.calls_per_second, clock=api.clock)
 
     async def parse(self, parse: Callable[..., T], *args: object) -> T:

@@ -23,14 +23,14 @@ class EventStream:
         self._response = web.StreamResponse(
             headers={
                 "Content-Type": "text/event-stream; charset=utf-8",
-                "Cache-Control": "no-cache, no-transform",
-                "X-Accel-Buffering": "no",
+                "Cache-Control": "no-cache, no-transform",  # a proxy that compresses would hold events back
+                "X-Accel-Buffering": "no",  # the same for nginx, which collects answers by default
                 **(headers or {}),
             }
         )
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         return self._response.prepared
 
     @property
@@ -38,9 +38,9 @@ class EventStream:
         return self._response
 
     async def write(self, data: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """`headers` count only for the first write."""
+        """Writes the data, and before the first of it the headers of the response. `headers` count only then."""
         self._permit()
-        if not self.begun:
+        if not self.started:
             self._response.headers.update(headers or {})
             await self._response.prepare(self._request)
         await self._response.write(data)

@@ -67,7 +67,7 @@ class UploadedFiles:
         self.unwanted = False
 
     async def take(self, uploads: Sequence[Upload]) -> StoredUploads:
-        """Raises ApiError."""
+        """Saves the files of one message. Raises ApiError when they are too many or too large."""
         self._count += len(uploads)
         if self._count > self._api.limits.files_per_call:
             raise too_large(f"A request may have {self._api.limits.files_per_call} files.")
@@ -80,6 +80,7 @@ class UploadedFiles:
             return self._by_address(upload), ""
         promised, encoded = split(upload.source) if is_data(upload.source) else (None, upload.source)
         head, size, pieces = await asyncio.to_thread(self._contents, encoded)
+        # By its first bytes, where they say it: what a file is called, and what is promised about it, may be wrong.
         mime = detect_type(head) or promised or upload.mime or _UNKNOWN
         name = upload.name or f"{secrets.token_hex(4)}{mimetypes.guess_extension(mime) or ''}"
         path = await asyncio.to_thread(save_file, self._inbox, name, pieces)
@@ -97,7 +98,7 @@ class UploadedFiles:
         return file, "" if kind is AttachmentKind.IMAGE else describe_file(kind, path, mime, size)
 
     def _contents(self, encoded: str) -> tuple[bytes, int, Iterable[bytes]]:
-        """The first bytes, their number, and all of them. Raises ApiError."""
+        """Returns the first bytes, the size, and all pieces of a file. Raises ApiError when it is too large."""
         limit, detached = self._api.limits.attachment_bytes, self._detached.get(encoded)
         size = len(encoded) // 4 * 3 - encoded[-2:].count("=") if detached is None else detached.size
         if size > limit:
@@ -105,11 +106,13 @@ class UploadedFiles:
         if detached is not None:
             return next(self._detached.pieces(detached, 256), b""), size, self._detached.pieces(detached)
         slices = (encoded[at : at + _SLICE] for at in range(0, len(encoded), _SLICE))
-        data = [binascii.a2b_base64(letters) for letters in slices]  # as a whole it would hold Python's lock
+        data = [binascii.a2b_base64(letters) for letters in slices]  # as a whole it would hold the GIL
         return b"".join(data[:1])[:256], size, data
 
     def _by_address(self, upload: Upload) -> StoredFile:
-        """Pictures are left for the model to look at; of other files the agent wants to have the contents."""
+        """Returns the file as it is stored. The address of a picture goes to the model; other files are fetched when a run takes the
+        message in. Raises ApiError when the address is not public.
+        """
         name = upload.name or _name_in(upload.source)
         try:
             self._api.fetcher.check(upload.source)
@@ -128,11 +131,11 @@ class UploadedFiles:
 
 @asynccontextmanager
 async def uploaded_files(call: ApiCall[Any, Any], namespace: str) -> AsyncGenerator[UploadedFiles]:
-    """Saves the files while the message is admitted. Files of a message that is refused, or `unwanted`, are removed."""
+    """Saves the files while the message is admitted. When the message is refused, or the block sets `unwanted`, removes them again."""
     inbox_files = UploadedFiles(call.server.api.services.workspace(namespace) / INBOX, call)
     try:
         yield inbox_files
-    except (ApiError, NotFound):
+    except (ApiError, NotFound):  # after any other error the message may be stored all the same, and needs them
         inbox_files.unwanted = True
         raise
     finally:
@@ -144,8 +147,8 @@ def _name_in(address: str) -> str:
     return unquote(re.split(r"[?#]", address, maxsplit=1)[0].rpartition("/")[2]) or "file"
 
 
-def of_part(part: JSON) -> Upload | None:
-    """The file in one content part of a message."""
+def upload_in(part: JSON) -> Upload | None:
+    """Returns the file in one content part of a message; None: it holds none."""
     match part:
         case {"type": "image_url", "image_url": {"url": str(url), **more}}:
             return Upload(source=url, mime="image/*", part="image_url", detail=more.get("detail"))
@@ -158,7 +161,7 @@ def of_part(part: JSON) -> Upload | None:
 
 
 async def embedded(call: ApiCall[Any, Any], messages: Sequence[JSON]) -> Sequence[JSON]:
-    """With the contents of all files: models do not follow addresses, and know none of our tokens."""
+    """Returns the messages with the contents of all files: models do not follow addresses, and know none of our tokens."""
     found: list[JSON] = []
     for message in messages:
         content: Any = message.get("content")
@@ -184,7 +187,7 @@ async def _embedded(call: ApiCall[Any, Any], part: JSON) -> JSON:
 
 
 def attached(files: DetachedFiles, part: JSON) -> JSON:
-    """A part of a message with its file instead of the token that stands for it. Blocks."""
+    """Returns a part of a message with its file instead of the token that stands for it. Blocks."""
     kind: Any = part.get(part["type"])
     if not isinstance(kind, dict):
         return part

@@ -44,12 +44,13 @@ def _texts(body: Any, where: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def _spelled(where: Sequence[int | str]) -> str:
-    """The path as client libraries write it: `messages[0].content[1].image_url.url`."""
+    """Returns the path as client libraries write it: `messages[0].content[1].image_url.url`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where).removeprefix(".")
 
 
 def _where(error: ErrorDetails, body: Any) -> tuple[int | str, ...]:
-    """The place in what was sent; among the steps to it are names of ours, which nobody outside knows."""
+    """Returns the place of the error in what was sent."""
+    # pydantic's steps to it also name our models and the alternatives of a union, which nobody outside knows.
     steps: list[int | str] = []
     for step in error["loc"]:
         if _leads_on(body, step):

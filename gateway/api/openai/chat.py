@@ -28,7 +28,7 @@ from sessions.call_options import CallOptions
 from sessions.keys import SessionKey
 
 STATUS = "X-Hermes-Run-Status"
-ON_A_SESSION = {
+SESSION_HEADERS = {
     HEADER: "The conversation that this call belongs to; it is held here",
     IDEMPOTENCY: "Within a session: the same key and body again give the answer of the first time",
 }
@@ -49,7 +49,7 @@ _SAMPLING = frozenset(
 )
 
 
-GIVEN = {
+ANSWER_HEADERS = {
     HEADER: "The session id, as it was sent",
     STATUS: "waiting_on_human: the answer is a question, and the next call on this session answers it. Else completed",
 }
@@ -72,7 +72,9 @@ async def complete(call: ApiCall[ChatRequest, NoFields]) -> EndpointAnswer | web
         if call.body.stream:
             return await _stream(call, under_way, headers)
         outcome = await under_way.outcome()
-        return EndpointAnswer(body=_whole(call, under_way, outcome), headers={**headers, **status_header(outcome)})
+        return EndpointAnswer(
+            body=_complete_answer(call, under_way, outcome), headers={**headers, **status_header(outcome)}
+        )
 
 
 @asynccontextmanager
@@ -90,7 +92,7 @@ async def exchange(call: ApiCall[Any, Any], question: AgentCall) -> AsyncGenerat
         async with counted(call), way as under_way:
             yield under_way, headers
     except ApiError as error:
-        error.headers |= headers
+        error.headers |= headers  # a refusal names the session too
         raise
 
 
@@ -114,7 +116,9 @@ def _question(body: ChatRequest, known: Sequence[str]) -> AgentCall:
     return AgentCall(
         messages=[_with_content(message) for message in sent if message["role"] not in {"system", "developer"}],
         options=CallOptions(
-            layered=tuple(_flat(message["content"]) for message in sent if message["role"] in {"system", "developer"}),
+            layered=tuple(
+                _as_text(message["content"]) for message in sent if message["role"] in {"system", "developer"}
+            ),
             tools=tuple(tool.model_dump(exclude_unset=True, exclude_none=True) for tool in body.tools or ()),
             model=body.model if body.model in known else None,
             response_format=body.response_format,
@@ -125,24 +129,25 @@ def _question(body: ChatRequest, known: Sequence[str]) -> AgentCall:
 
 
 def without_tool_fields(fields: JSON) -> JSON:
-    """Returns the request without fields that endpoints refuse when there are no tools."""
+    """Returns the fields without those that endpoints refuse in a request without tools."""
     return {name: value for name, value in fields.items() if name not in {"tool_choice", "parallel_tool_calls"}}
 
 
 def _with_content(message: JSON) -> JSON:
     if message["role"] == "tool":
-        return {**message, "content": _flat(message["content"])}
+        return {**message, "content": _as_text(message["content"])}
     if message["role"] == "assistant" and not message.get("tool_calls"):
+        # Some libraries send an empty list, which endpoints refuse.
         message = {name: value for name, value in message.items() if name != "tool_calls"}
-        return {**message, "content": _flat(message.get("content", ""))}
+        return {**message, "content": _as_text(message.get("content", ""))}
     return message
 
 
-def _flat(content: Any) -> str:
+def _as_text(content: Any) -> str:
     return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
 
 
-def _whole(call: ApiCall[ChatRequest, NoFields], under_way: Exchange, outcome: ExchangeOutcome) -> ChatAnswer:
+def _complete_answer(call: ApiCall[ChatRequest, NoFields], under_way: Exchange, outcome: ExchangeOutcome) -> ChatAnswer:
     message = AnswerMessage(
         content=outcome.text if outcome.text or not outcome.tool_calls else None,
         tool_calls=[dict(made) for made in outcome.tool_calls] or None,
@@ -173,7 +178,7 @@ async def _stream(
         await _write(call, under_way, stream)
         await stream.end()
     except ApiError as error:
-        if not stream.begun:
+        if not stream.started:
             raise
         await stream.fail(as_data(error.body()))
     except ConnectionError:
@@ -191,7 +196,7 @@ async def _write(call: ApiCall[ChatRequest, NoFields], under_way: Exchange, stre
                 case None:
                     await stream.keep_alive()
                 case str():
-                    if not under_way.feed.said:  # a question: its header is known with the outcome, which is next
+                    if not under_way.feed.has_text:  # a question: its header is known with the outcome, which is next
                         held_back = piece
                         continue
                     delta = {**first, "content": piece} if first else {"content": piece}
@@ -219,6 +224,7 @@ async def _finish(
     options = call.body.stream_options
     if options is not None and options.include_usage:
         parts.append(chunk([], usage=_usage(outcome).model_dump()))
+    # One write: where nothing was streamed before, the headers go out with it, and now the status is known.
     await stream.write(b"".join([*parts, b"data: [DONE]\n\n"]), status_header(outcome))
 
 
@@ -266,8 +272,8 @@ ENDPOINTS = (
         tag="OpenAI",
         scopes=(Scope.CHAT,),
         body=ChatRequest,
-        headers=ON_A_SESSION,
-        gives=GIVEN,
+        headers=SESSION_HEADERS,
+        gives=ANSWER_HEADERS,
         answers={200: ChatAnswer},
         refusals=(409, 413, 422),
         large=True,

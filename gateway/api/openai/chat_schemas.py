@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from gateway.api.http.file_schemas import Contents, FileUrl, PictureUrl
+from gateway.api.http.file_schemas import Contents, FileUrl
 from gateway.api.http.json_bounds import whole
 from gateway.api.openai.exchange import FinishReason
 
@@ -15,17 +15,19 @@ def _not(value: bool) -> bool:
     return value
 
 
-Never_ = Annotated[bool, AfterValidator(_not), WithJsonSchema({"type": "boolean", "const": False})]
+NotSupported = Annotated[bool, AfterValidator(_not), WithJsonSchema({"type": "boolean", "const": False})]
 Text = Annotated[str, Field(max_length=10_000_000)]
 TokenCount = Annotated[int, Field(ge=1, le=10_000_000), BeforeValidator(whole)]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 CallId = Annotated[str, Field(min_length=1, max_length=256)]
-Any_ = dict[str, Any]
+JsonObject = dict[str, Any]
 PARTS = Field(max_length=2_000, fail_fast=True)
 """Lists stop at their first mistake: a million mistakes would have to be described one by one."""
 
 
 class Lenient(BaseModel):
+    """Unknown fields are ignored: clients of newer versions send some in messages and their parts."""
+
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
@@ -41,7 +43,7 @@ class TextPart(Lenient):
 
 
 class ImageUrl(Lenient):
-    url: PictureUrl
+    url: FileUrl
     detail: Literal["auto", "low", "high", "original"] | None = None
 
 
@@ -50,7 +52,7 @@ class ImagePart(Lenient):
     image_url: ImageUrl
 
 
-def _has(field: str) -> Any_:
+def _has(field: str) -> JsonObject:
     return {"required": [field], "properties": {field: {"type": "string"}}}
 
 
@@ -152,9 +154,9 @@ class ChatRequest(Known):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     tools: Annotated[list[ToolSpec], Field(max_length=128, fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | Any_ | None = None
+    tool_choice: Literal["none", "auto", "required"] | JsonObject | None = None
     parallel_tool_calls: bool | None = None
-    response_format: Any_ | None = None
+    response_format: JsonObject | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
@@ -167,14 +169,14 @@ class ChatRequest(Known):
     n: Annotated[int, Field(ge=1, le=1), BeforeValidator(whole)] | None = None
     logit_bias: dict[str, float] | None = None
     verbosity: str | None = None
-    logprobs: Never_ | None = None
+    logprobs: NotSupported | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = None
     modalities: list[Literal["text"]] | None = None
     user: str | None = None
-    metadata: Any_ | None = None
+    metadata: JsonObject | None = None
     store: bool | None = None
     service_tier: str | None = None
-    prediction: Any_ | None = None
+    prediction: JsonObject | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
     safety_identifier: str | None = None
@@ -191,7 +193,7 @@ class AnswerMessage(BaseModel):
     role: Literal["assistant"] = "assistant"
     content: str | None
     refusal: None = None
-    tool_calls: list[Any_] | None = None
+    tool_calls: list[JsonObject] | None = None
 
 
 class Choice(BaseModel):

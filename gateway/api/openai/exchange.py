@@ -12,8 +12,7 @@ from sessions.call_options import CallOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCall:
-    """`messages` is the whole transcript in the form of Chat Completions, without system messages: the options have
-    those."""
+    """`messages` is the whole transcript in the form of Chat Completions, without system messages: the options have those."""
 
     messages: Sequence[JSON]
     options: CallOptions
@@ -45,31 +44,29 @@ class ExchangeOutcome:
 
 
 class TextDeduplicator:
-    """Passes the text of a step on once, even if the endpoint starts the answer again: what was sent cannot be
-    taken back."""
+    """Passes the text of a step on once, even if the endpoint starts the answer again: what was sent cannot be taken back."""
 
     def __init__(self) -> None:
-        self._told = ""
-        self._again: str | None = None
+        self._passed_on = ""
+        self._repeated: str | None = None
 
-    def afresh(self) -> None:
-        self._again = ""
+    def restart(self) -> None:
+        self._repeated = ""
 
     def end_step(self) -> None:
-        self._told, self._again = "", None
+        self._passed_on, self._repeated = "", None
 
     def new_in(self, text: str) -> str:
-        """The part of the text that was not passed on yet. Nothing while a repeated answer is the same; then what
-        differs."""
-        if self._again is None:
-            self._told += text
+        """Returns the part of the text that was not passed on yet: of a repeated answer nothing while it is the same, then what differs."""
+        if self._repeated is None:
+            self._passed_on += text
             return text
-        self._again += text
-        if self._told.startswith(self._again):
+        self._repeated += text
+        if self._passed_on.startswith(self._repeated):
             return ""
-        goes_on = self._again.startswith(self._told)
-        new = self._again.removeprefix(self._told) if goes_on else f"\n\n{self._again}"
-        self._told, self._again = self._again, None
+        goes_on = self._repeated.startswith(self._passed_on)
+        new = self._repeated.removeprefix(self._passed_on) if goes_on else f"\n\n{self._repeated}"
+        self._passed_on, self._repeated = self._repeated, None
         return new
 
 
@@ -77,21 +74,21 @@ class TextFeed:
     """The text of an answer as it is written, for one listener."""
 
     def __init__(self) -> None:
-        self.said = False
+        self.has_text = False
         self._pieces: list[str] = []
-        self._telling = TextDeduplicator()
+        self._deduplicator = TextDeduplicator()
         self._news = asyncio.Event()
         self._gap = False
 
-    def hear(self, moment: LiveEvent) -> None:
+    def on_event(self, moment: LiveEvent) -> None:
         match moment.kind:
             case "token":
-                self._add(self._telling.new_in(moment.text))
+                self._add(self._deduplicator.new_in(moment.text))
             case "afresh":
-                self._telling.afresh()
+                self._deduplicator.restart()
             case "said":
-                self._gap = self.said
-                self._telling.end_step()
+                self._gap = self.has_text
+                self._deduplicator.end_step()
             case _:
                 return
         self._news.set()
@@ -101,7 +98,7 @@ class TextFeed:
             return
         if self._gap:
             text, self._gap = f"\n\n{text}", False
-        self.said = True
+        self.has_text = True
         self._pieces.append(text)
 
     def wake(self) -> None:
@@ -157,9 +154,9 @@ async def text_pieces(exchange: Exchange, every: float) -> AsyncGenerator[str | 
             elif not heard:
                 yield None
         outcome = await task
-        if text := feed.take():
+        if text := feed.take():  # written between the last look and the end
             yield text
-        if not feed.said and outcome.text:
+        if not feed.has_text and outcome.text:
             yield outcome.text
         elif outcome.waiting:
             yield f"\n\n{outcome.text}"

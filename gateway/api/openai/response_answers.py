@@ -16,8 +16,8 @@ _ECHOED = (
 )  # fmt: skip
 
 
-def empty(body: ResponseRequest, name: str, came_at: int, model: str) -> ResponseAnswer:
-    """The answer as it is before there is one. What was asked for is echoed as it was sent."""
+def unfinished(body: ResponseRequest, name: str, came_at: int, model: str) -> ResponseAnswer:
+    """Returns the answer as it is before there is text. What was asked for is echoed as it was sent."""
     sent = body.model_dump(include=set(_ECHOED), exclude_none=True)
     if body.parallel_tool_calls is not None:
         sent["parallel_tool_calls"] = body.parallel_tool_calls
@@ -37,11 +37,11 @@ def empty(body: ResponseRequest, name: str, came_at: int, model: str) -> Respons
     )
 
 
-def whole(begun: ResponseAnswer, outcome: ExchangeOutcome, text: str | None = None) -> ResponseAnswer:
-    """`text`: what was streamed, where it is more than the last words."""
+def complete(begun: ResponseAnswer, outcome: ExchangeOutcome, text: str | None = None) -> ResponseAnswer:
+    """Returns the answer with its outcome. `text`: all that was streamed, where that is more than the text of the last step."""
     said = outcome.text if text is None else text
     output = [_message(begun, said, _ended(outcome))] if said or not outcome.tool_calls else []
-    output += [_called(made, "completed") for made in outcome.tool_calls]
+    output += [_function_call(made, "completed") for made in outcome.tool_calls]
     cut = _CUT.get(outcome.finish_reason)
     return begun.model_copy(
         update={
@@ -53,7 +53,7 @@ def whole(begun: ResponseAnswer, outcome: ExchangeOutcome, text: str | None = No
     )
 
 
-def failed(begun: ResponseAnswer, error: ApiError) -> ResponseAnswer:
+def failed_answer(begun: ResponseAnswer, error: ApiError) -> ResponseAnswer:
     return begun.model_copy(update={"status": "failed", "error": {"code": "server_error", "message": error.message}})
 
 
@@ -62,7 +62,7 @@ def _message_id(begun: ResponseAnswer) -> str:
 
 
 def _message(begun: ResponseAnswer, text: str, status: str) -> JSON:
-    content = [] if status == "in_progress" else [_words(text)]
+    content = [] if status == "in_progress" else [_text_part(text)]
     return {"id": _message_id(begun), "type": "message", "status": status, "role": "assistant", "content": content}
 
 
@@ -71,15 +71,15 @@ class Writer:
 
     def __init__(self, call: ApiCall[ResponseRequest, NoFields], under_way: Exchange) -> None:
         body: ResponseRequest = call.body
-        self._empty = empty(body, under_way.id, under_way.came_at, body.model or call.server.api.models()[0])
+        self._unfinished = unfinished(body, under_way.id, under_way.came_at, body.model or call.server.api.models()[0])
         self._number = 0
         self.text = ""
 
-    def whole(self, outcome: ExchangeOutcome) -> ResponseAnswer:
-        return whole(self._empty, outcome, self.text or None)
+    def complete(self, outcome: ExchangeOutcome) -> ResponseAnswer:
+        return complete(self._unfinished, outcome, self.text or None)
 
     def _message(self, text: str, status: str) -> JSON:
-        return _message(self._empty, text, status)
+        return _message(self._unfinished, text, status)
 
     def event(self, kind: str, **fields: Any) -> bytes:
         data = as_data({"type": kind, "sequence_number": self._number, **fields}, kind)
@@ -87,19 +87,19 @@ class Writer:
         return data
 
     def begin(self) -> bytes:
-        empty = self._empty.model_dump()
-        return self.event("response.created", response=empty) + self.event("response.in_progress", response=empty)
+        response = self._unfinished.model_dump()
+        return self.event("response.created", response=response) + self.event("response.in_progress", response=response)
 
-    def words(self, text: str) -> bytes:
+    def text_delta(self, text: str) -> bytes:
         opening = b"" if self.text else self._open_message()
         self.text += text
         return opening + self.event("response.output_text.delta", **self._place(), delta=text, logprobs=[])
 
     def _place(self) -> JSON:
-        return {"item_id": _message_id(self._empty), "output_index": 0, "content_index": 0}
+        return {"item_id": _message_id(self._unfinished), "output_index": 0, "content_index": 0}
 
     def _open_message(self) -> bytes:
-        part = _words("")
+        part = _text_part("")
         added = self.event("response.output_item.added", output_index=0, item=self._message("", "in_progress"))
         return added + self.event("response.content_part.added", **self._place(), part=part)
 
@@ -108,19 +108,19 @@ class Writer:
         if not self.text and not outcome.tool_calls:
             parts.append(self._open_message())
         if self.text or not outcome.tool_calls:
-            part = _words(self.text)
+            part = _text_part(self.text)
             parts.append(self.event("response.output_text.done", **self._place(), text=self.text, logprobs=[]))
             parts.append(self.event("response.content_part.done", **self._place(), part=part))
             item = self._message(self.text, _ended(outcome))
             parts.append(self.event("response.output_item.done", output_index=0, item=item))
         first = 1 if self.text else 0
         parts += [self._call(made, index) for index, made in enumerate(outcome.tool_calls, first)]
-        done = self.whole(outcome)
+        done = self.complete(outcome)
         parts.append(self.event(f"response.{done.status}", response=done.model_dump()))
         return b"".join(parts)
 
     def _call(self, made: JSON, index: int) -> bytes:
-        done = _called(made, "completed")
+        done = _function_call(made, "completed")
         arguments, where = done["arguments"], {"item_id": done["id"], "output_index": index}
         return b"".join(
             [
@@ -136,18 +136,18 @@ class Writer:
         )
 
     def failed(self, error: ApiError) -> bytes:
-        return self.event("response.failed", response=failed(self._empty, error).model_dump())
+        return self.event("response.failed", response=failed_answer(self._unfinished, error).model_dump())
 
 
 def _ended(outcome: ExchangeOutcome) -> str:
     return "incomplete" if outcome.finish_reason in _CUT else "completed"
 
 
-def _words(text: str) -> JSON:
+def _text_part(text: str) -> JSON:
     return {"type": "output_text", "text": text, "annotations": []}
 
 
-def _called(made: JSON, status: str) -> JSON:
+def _function_call(made: JSON, status: str) -> JSON:
     function = made["function"]
     return {
         "id": f"fc_{made['id']}",

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from gateway.api.http.endpoint import RequestModel
-from gateway.api.http.file_schemas import PictureUrl
+from gateway.api.http.file_schemas import FileUrl
 from gateway.api.openai.chat_schemas import (
     PARTS,
-    Any_,
     CallId,
     FileSource,
+    JsonObject,
     Known,
     Lenient,
     Parameters,
@@ -27,7 +27,7 @@ class InputText(Lenient):
 
 class InputImage(Lenient):
     type: Literal["input_image"]
-    image_url: PictureUrl
+    image_url: FileUrl
     detail: Literal["auto", "low", "high", "original"] | None = None
 
 
@@ -85,7 +85,7 @@ class TextOptions(BaseModel):
     """Echoed as it was sent."""
 
     model_config = ConfigDict(extra="allow", strict=True)
-    format: Any_ | None = None
+    format: JsonObject | None = None
 
 
 class ConversationId(Lenient):
@@ -98,7 +98,7 @@ class ResponseRequest(Known):
     instructions: Text | None = None
     stream: bool | None = None
     tools: Annotated[list[FunctionTool], Field(max_length=128, fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | Any_ | None = None
+    tool_choice: Literal["none", "auto", "required"] | JsonObject | None = None
     parallel_tool_calls: bool | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -108,16 +108,16 @@ class ResponseRequest(Known):
     conversation: Annotated[str, Field(max_length=256)] | ConversationId | None = None
     store: bool | None = None
     background: bool | None = None
-    metadata: Any_ | None = None
+    metadata: JsonObject | None = None
     include: Annotated[list[str], Field(max_length=16, fail_fast=True)] | None = None
-    reasoning: Any_ | None = None
+    reasoning: JsonObject | None = None
     truncation: Literal["auto", "disabled"] | None = None
     service_tier: str | None = None
     user: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
     safety_identifier: str | None = None
-    stream_options: Any_ | None = None
+    stream_options: JsonObject | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=0)] | None = None
     max_tool_calls: int | None = None
 
@@ -127,7 +127,7 @@ class ResponseRequest(Known):
 
 
 class NewConversation(RequestModel):
-    metadata: Any_ | None = None
+    metadata: JsonObject | None = None
     items: Annotated[list[Item], Field(max_length=20, fail_fast=True)] | None = None
 
 
@@ -135,7 +135,7 @@ class ConversationObject(BaseModel):
     id: str
     object: Literal["conversation"] = "conversation"
     created_at: int
-    metadata: Any_ = Field(default_factory=dict[str, Any])
+    metadata: JsonObject = Field(default_factory=dict[str, Any])
 
 
 class Deleted(BaseModel):
@@ -149,29 +149,29 @@ class ResponseAnswer(BaseModel):
     object: Literal["response"] = "response"
     created_at: int
     status: Literal["queued", "in_progress", "completed", "incomplete", "failed"]
-    error: Any_ | None = None
-    incomplete_details: Any_ | None = None
+    error: JsonObject | None = None
+    incomplete_details: JsonObject | None = None
     instructions: str | None = None
     max_output_tokens: int | None = None
     model: str
-    output: list[Any_] = Field(default_factory=list[Any_])
+    output: list[JsonObject] = Field(default_factory=list[JsonObject])
     parallel_tool_calls: bool = True
     previous_response_id: str | None = None
     temperature: float | None = None
-    text: Any_ = Field(default_factory=lambda: {"format": {"type": "text"}})
+    text: JsonObject = Field(default_factory=lambda: {"format": {"type": "text"}})
     tool_choice: Any = "auto"
-    tools: list[Any_] = Field(default_factory=list[Any_])
+    tools: list[JsonObject] = Field(default_factory=list[JsonObject])
     top_p: float | None = None
     truncation: str = "disabled"
     background: bool = False
     store: bool = True
-    conversation: Any_ | None = None
-    reasoning: Any_ | None = None
+    conversation: JsonObject | None = None
+    reasoning: JsonObject | None = None
     service_tier: str | None = None
     user: str | None = None
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     top_logprobs: int | None = None
     max_tool_calls: int | None = None
-    usage: Any_ | None = None
-    metadata: Any_ = Field(default_factory=dict[str, Any])
+    usage: JsonObject | None = None
+    metadata: JsonObject = Field(default_factory=dict[str, Any])

@@ -10,8 +10,15 @@ from gateway.agent.models.interface import JSON
 from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
 from gateway.api.http.errors import ApiError
 from gateway.api.http.keys import Scope
-from gateway.api.http.sse import EventStream
-from gateway.api.openai.chat import GIVEN, ON_A_SESSION, counted, exchange, status_header, without_tool_fields
+from gateway.api.http.sse import KEEP_ALIVE, EventStream
+from gateway.api.openai.chat import (
+    ANSWER_HEADERS,
+    SESSION_HEADERS,
+    counted,
+    exchange,
+    status_header,
+    without_tool_fields,
+)
 from gateway.api.openai.exchange import AgentCall, Exchange, ExchangeOutcome, text_pieces
 from gateway.api.openai.response_answers import Writer
 from gateway.api.openai.response_schemas import (
@@ -38,7 +45,7 @@ async def respond(call: ApiCall[ResponseRequest, NoFields]) -> EndpointAnswer | 
     body, question = call.body, _question(call.body, call.server.api.models())
     on_session = session_id(call) is not None
     goes_on = body.previous_response_id is not None or body.conversation is not None or bool(body.background)
-    way = _going_on(call, question) if goes_on and not on_session else exchange(call, question)
+    way = _continued(call, question) if goes_on and not on_session else exchange(call, question)
     async with way as (under_way, headers):
         writer = Writer(call, under_way)
         kept = None if on_session or body.store is False else question
@@ -47,14 +54,14 @@ async def respond(call: ApiCall[ResponseRequest, NoFields]) -> EndpointAnswer | 
         if body.stream:
             return await _stream(call, under_way, writer, headers, kept)
         outcome = await under_way.outcome()
-        answer = writer.whole(outcome)
+        answer = writer.complete(outcome)
         if kept is not None:
             await keep_answer(call, under_way, kept, answer)
         return EndpointAnswer(body=answer, headers={**headers, **status_header(outcome)})
 
 
 @asynccontextmanager
-async def _going_on(
+async def _continued(
     call: ApiCall[ResponseRequest, NoFields], question: AgentCall
 ) -> AsyncGenerator[tuple[Exchange, dict[str, str]]]:
     async with counted(call), begin(call, question) as under_way:
@@ -65,18 +72,18 @@ async def _going_on(
 
 
 def messages_of(items: Iterable[Item]) -> list[JSON]:
-    """The input as messages of Chat Completions, without system messages."""
+    """Returns the input as messages of Chat Completions, without system messages."""
     messages: list[JSON] = []
     for item in items:
         if not (isinstance(item, Reasoning) or (isinstance(item, InputMessage) and item.role in _LAYERED)):
-            _add(messages, item)
+            _append_item(messages, item)
     return messages
 
 
 def _question(body: ResponseRequest, known: Any) -> AgentCall:
     items = [InputMessage(role="user", content=body.input)] if isinstance(body.input, str) else body.input
     layered = [body.instructions] if body.instructions else []
-    layered += [_flat(item.content) for item in items if isinstance(item, InputMessage) and item.role in _LAYERED]
+    layered += [_as_text(item.content) for item in items if isinstance(item, InputMessage) and item.role in _LAYERED]
     messages = messages_of(items)
     fields = body.model_dump(include={"temperature", "top_p", "parallel_tool_calls"}, exclude_none=True)
     if body.tool_choice is not None:
@@ -94,26 +101,27 @@ def _question(body: ResponseRequest, known: Any) -> AgentCall:
     )
 
 
-def _add(messages: list[JSON], item: InputMessage | FunctionCall | FunctionOutput) -> None:
+def _append_item(messages: list[JSON], item: InputMessage | FunctionCall | FunctionOutput) -> None:
     match item:
         case InputMessage(role="assistant"):
-            messages.append({"role": "assistant", "content": _flat(item.content)})
+            messages.append({"role": "assistant", "content": _as_text(item.content)})
         case InputMessage():
             content = item.content if isinstance(item.content, str) else [_part(part) for part in item.content]
             messages.append({"role": "user", "content": content})
         case FunctionCall():
             function = {"name": item.name, "arguments": item.arguments}
             made = {"id": item.call_id, "type": "function", "function": function}
+            # Responses has calls as items of their own; Chat Completions has them in the assistant's message before them.
             if messages and messages[-1]["role"] == "assistant":
                 last = messages[-1]
                 messages[-1] = {**last, "tool_calls": [*last.get("tool_calls", ()), made]}
             else:
                 messages.append({"role": "assistant", "content": None, "tool_calls": [made]})
         case FunctionOutput():
-            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _flat(item.output)})
+            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _as_text(item.output)})
 
 
-def _flat(content: Any) -> str:
+def _as_text(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(part.text for part in content if isinstance(part, InputText))
@@ -164,7 +172,7 @@ async def _stream(
         await _write(call, under_way, writer, stream, kept)
         await stream.end()
     except ApiError as error:
-        if not stream.begun:
+        if not stream.started:
             raise
         await stream.fail(writer.failed(error))
     except ConnectionError:
@@ -179,24 +187,24 @@ async def _write(
     stream: EventStream,
     kept: AgentCall | None,
 ) -> None:
-    begin, held_back = writer.begin(), b""
+    opening, held_back = writer.begin(), b""
     async with aclosing(text_pieces(under_way, call.server.api.intervals.keep_alive)) as coming:
         async for piece in coming:
             match piece:
                 case None:
-                    await stream.write(begin or b": keep-alive\n\n")
-                    begin = b""
-                case str() if under_way.feed.said:
-                    await stream.write(begin + writer.words(piece))
-                    begin = b""
+                    await stream.write(opening or KEEP_ALIVE)
+                    opening = b""
+                case str() if under_way.feed.has_text:
+                    await stream.write(opening + writer.text_delta(piece))
+                    opening = b""
                 case str():  # a question: its header is known with the outcome, which is next
-                    held_back = begin + writer.words(piece)
-                    begin = b""
+                    held_back = opening + writer.text_delta(piece)
+                    opening = b""
                 case ExchangeOutcome():
                     last = held_back + writer.finish(piece)
-                    if kept is not None:
-                        await keep_answer(call, under_way, kept, writer.whole(piece))
-                    await stream.write(begin + last, status_header(piece))
+                    if kept is not None:  # before the last event: whoever has read that may continue the answer at once
+                        await keep_answer(call, under_way, kept, writer.complete(piece))
+                    await stream.write(opening + last, status_header(piece))
 
 
 ENDPOINTS = (
@@ -208,8 +216,8 @@ ENDPOINTS = (
         tag="OpenAI",
         scopes=(Scope.CHAT,),
         body=ResponseRequest,
-        headers=ON_A_SESSION,
-        gives=GIVEN,
+        headers=SESSION_HEADERS,
+        gives=ANSWER_HEADERS,
         answers={200: ResponseAnswer},
         refusals=(409, 413, 422),
         large=True,

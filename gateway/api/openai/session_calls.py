@@ -15,7 +15,7 @@ from gateway.api.http.endpoint import ApiCall
 from gateway.api.http.errors import ApiError, invalid, unavailable
 from gateway.api.http.idempotency import RequestMark, Retry, mark
 from gateway.api.http.server_state import ServerState
-from gateway.api.http.uploads import UploadedFiles, of_part, uploaded_files
+from gateway.api.http.uploads import UploadedFiles, upload_in, uploaded_files
 from gateway.api.openai.exchange import AgentCall, ExchangeOutcome, FinishReason, TextFeed
 from gateway.runs.live_events import LiveEvent
 from sessions import inbox, runs, store
@@ -47,7 +47,7 @@ def session_id(call: ApiCall[Any, Any]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSession:
-    """The conversation of a call. `name` counts like a part of its body; `mark`: how the call is recognised, where that is known already."""
+    """The conversation of a call. `name` is hashed with the body; `mark`: how the call is recognised, where that is known already."""
 
     key: SessionKey
     name: str
@@ -77,7 +77,9 @@ class SessionExchange:
 
     def __init__(self, server: ServerState, dedup_key: str) -> None:
         self.feed = TextFeed()
-        self.id = hashlib.sha256(dedup_key.encode()).hexdigest()[:24]
+        self.id = hashlib.sha256(dedup_key.encode()).hexdigest()[
+            :24
+        ]  # so a repeated call gives the id of the first one
         self.came_at = 0
         self._server = server
         self._dedup_key = dedup_key
@@ -96,7 +98,7 @@ class SessionExchange:
     def _follow(self, run_id: str, after_ask: int) -> None:
         if self._run_id is None:
             self._run_id, self._after_ask = run_id, after_ask
-            self._stops.append(self._server.api.services.live.listen(run_id, self.feed.hear))
+            self._stops.append(self._server.api.services.live.listen(run_id, self.feed.on_event))
             self._stops.append(self._server.changes.on(Topic.RUN, run_id, lambda _: self._changed.set()))
 
     def close(self) -> None:
@@ -108,7 +110,7 @@ class SessionExchange:
         return self._run_id
 
     def leave(self) -> None:
-        """To be called when the caller has left. The run goes on; a repeated call gets its answer."""
+        """Ends the wait for the outcome, because the caller has left. The run goes on; a repeated call gets its answer."""
         if not self.answered:
             self._left = True
             self._changed.set()
@@ -126,15 +128,17 @@ class SessionExchange:
         while True:
             if self._left:
                 raise ConnectionResetError("the caller has left")
-            if not await self._told():  # a repeated call, or another process does the work
+            if not await self._wait_for_change():  # a repeated call, or another process does the work
                 await self._catch_up()
             if self._run_id is not None:
-                found = await self._look(self._run_id)
+                found = await self._standing(self._run_id)
                 if not found.working:
                     return outcome_of(found)
 
-    async def _told(self) -> bool:
-        """False: look without having been told."""
+    async def _wait_for_change(self) -> bool:
+        """Waits until the run has changed. Returns False when the database has to be asked instead: at the first look of a repeated
+        call, and from time to time.
+        """
         if self.repeated:
             self.repeated = False
             return False
@@ -147,24 +151,26 @@ class SessionExchange:
         return True
 
     async def _catch_up(self) -> None:
-        """Follow the run that the message has started or answered. While it works, what it said before is heard first, so that a call
-        which is repeated in the middle of an answer gets all of it."""
+        """Follows the run that the message has started or answered. Passes on first what that has said before, so that a call which is
+        repeated in the middle of an answer gets all of it.
+        """
         run_id, after_ask = await self._server.api.database.read(of_call, self._dedup_key)
         if run_id is None or self._run_id is not None:
             return
         live, self._after_ask = self._server.api.services.live, after_ask
-        while (await self._look(run_id)).working:
+        while (await self._standing(run_id)).working:
             steps = live.steps_before(run_id)
             earlier = await self._server.api.database.read(words_of_steps, run_id, after_ask=after_ask, steps=steps)
-            if live.steps_before(run_id) == steps:  # nobody began or ended work on it meanwhile
+            # Nobody began or ended work on it meanwhile, so what was read and what is replayed neither overlap nor leave a gap.
+            if live.steps_before(run_id) == steps:
                 for words in earlier:
-                    self.feed.hear(LiveEvent(run_id, "token", words))
-                    self.feed.hear(LiveEvent(run_id, "said"))
-                live.replay(run_id, self.feed.hear)
+                    self.feed.on_event(LiveEvent(run_id, "token", words))
+                    self.feed.on_event(LiveEvent(run_id, "said"))
+                live.replay(run_id, self.feed.on_event)
                 break
         self._follow(run_id, after_ask)
 
-    async def _look(self, run_id: str) -> Standing:
+    async def _standing(self, run_id: str) -> Standing:
         try:
             return await self._server.api.database.read(standing, run_id, after_ask=self._after_ask)
         except NotFound:
@@ -172,7 +178,7 @@ class SessionExchange:
 
 
 def outcome_of(found: Standing) -> ExchangeOutcome:
-    """Of a call that is not worked on any more. Raises ApiError when there is none."""
+    """Returns the outcome of a call that is not worked on any more. Raises ApiError when the run failed."""
     run = found.run
     silent = ExchangeOutcome(text="", input_tokens=run.input_tokens, output_tokens=run.output_tokens)
     if found.asked is not None:
@@ -195,7 +201,9 @@ def _reason(found: Standing) -> FinishReason:
 
 
 def _failed(found: Standing) -> ApiError:
-    """What was said is in the conversation. Client libraries that repeat a 503 by themselves would say it twice."""
+    """Returns the error of a failed run. It forbids client libraries to repeat the call by themselves: the message is in the
+    conversation already and would be there twice.
+    """
     run = found.run
     if run.error_code in {TOO_LONG, REFUSED}:
         return invalid(run.error or "The call failed.", code=run.error_code, param="messages")
@@ -208,7 +216,7 @@ def _failed(found: Standing) -> ApiError:
 async def call_on_session(
     call: ApiCall[Any, Any], question: AgentCall, place: TargetSession
 ) -> AsyncGenerator[SessionExchange]:
-    """Store what is new and follow its run. Leaving the block early leaves the run going."""
+    """Stores what is new and follows its run. The run goes on when the block is left early."""
     server, marked = call.server, place.mark or mark(call, place.name)
     exchange = SessionExchange(server, marked.key)
     forget: Callable[[], None] | None = None
@@ -224,7 +232,7 @@ async def call_on_session(
             now, most = server.api.services.clock(), server.api.limits.queue_per_session
             accepted = await server.api.database.write(_accept, new, now, most)
             inbox_files.unwanted = not accepted.fresh
-        if accepted.dedup_key != marked.key:
+        if accepted.dedup_key != marked.key:  # it repeats an earlier call, under whose key the run is known
             exchange.close()
             exchange = SessionExchange(server, accepted.dedup_key)
         exchange.came_at, exchange.repeated = accepted.came_at, not accepted.fresh
@@ -244,7 +252,7 @@ def _accept(conn: Connection, new: _SessionMessage, now: int, most: int) -> _Acc
     if before is None and new.mark.fingerprint is None:
         before = new.retry.before(conn, key, now)
     if before is not None:
-        inbox.note_left(conn, before.dedup_key, None)
+        inbox.note_left(conn, before.dedup_key, None)  # its caller is back
         return _Accepted(dedup_key=before.dedup_key, came_at=before.created_at, fresh=False)
     if inbox.count_unread(conn, key) >= most:
         raise ApiError(
@@ -265,7 +273,7 @@ def _accept(conn: Connection, new: _SessionMessage, now: int, most: int) -> _Acc
 
 
 def _require_open_call(conn: Connection, key: str, messages: Sequence[InboxMessage]) -> None:
-    """Results alone make sense only for calls that wait for them."""
+    """Raises ApiError when the messages are tool results alone and no call waits for them."""
     if runs.active(conn, key) is not None or inbox.count_unread(conn, key):
         return
     session = store.active(conn, key)
@@ -286,13 +294,13 @@ def _news(messages: Sequence[JSON]) -> Sequence[JSON]:
 
 
 async def _message(server: ServerState, message: JSON, inbox_files: UploadedFiles) -> InboxMessage:
-    """Saves the files of a message beside its text."""
+    """Returns the message as it is stored, with its files saved. Raises ApiError when it is too large."""
     content = message.get("content") or ""
     parts: list[JSON] = [{"type": "text", "text": content}] if isinstance(content, str) else content
     text = "\n".join(part["text"] for part in parts if part["type"] == "text")
     if len(text.encode("utf-8", "replace")) > server.api.limits.message_bytes:
         raise ApiError(413, f"A message may have {server.api.limits.message_bytes:,} bytes of text.", code="too_large")
-    taken = await inbox_files.take([upload for part in parts if (upload := of_part(part))])
+    taken = await inbox_files.take([upload for part in parts if (upload := upload_in(part))])
     return InboxMessage(
         role=Role(message["role"]),
         content="\n".join(filter(None, [text, *taken.lines])),

@@ -37,15 +37,16 @@ class StatelessExchange:
         self.came_at = server.api.services.clock()
         self._server = server
         self._group = group
-        self._work = StatelessSteps(server.api.services, question.messages, question.options, self.feed.hear)
+        self._work = StatelessSteps(server.api.services, question.messages, question.options, self.feed.on_event)
         self.task = asyncio.create_task(self._advance())
 
     async def _advance(self) -> None:
-        async with self._server.api.places.held(self._group):
+        async with self._server.api.places.acquire(self._group):
             await advance(self._work)
 
     async def outcome(self) -> ExchangeOutcome:
         try:
+            # Shielded, so that below a wait that is cancelled differs from work that is cancelled because the caller has left.
             await asyncio.shield(self.task)
         except (ModelRefused, ModelUnreachable, ContextOverflow, InputTooLong) as error:
             raise _refused(error) from error
@@ -79,7 +80,9 @@ def _refused(error: ModelRefused | ModelUnreachable | ContextOverflow | InputToo
 
 @asynccontextmanager
 async def call_without_session(call: ApiCall[Any, Any], question: AgentCall) -> AsyncGenerator[StatelessExchange]:
-    """Nobody else will ever read the answer, so the work ends with the block or the connection, whichever is first."""
+    """Yields the exchange of a call without a session. Nobody else will ever read the answer, so the work ends with the block or the
+    connection, whichever is first.
+    """
     connection = connection_of(call.request)
     whole = replace(question, messages=await embedded(call, question.messages))
     exchange = StatelessExchange(call.server, whole, f"key:{call.key.name}")

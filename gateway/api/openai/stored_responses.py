@@ -14,11 +14,11 @@ from gateway.agent.models.interface import JSON
 from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
 from gateway.api.http.errors import ApiError
 from gateway.api.http.file_schemas import is_data
-from gateway.api.http.idempotency import RECOGNISED, RequestMark, Retry, mark, run_once
+from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, RequestMark, Retry, mark, run_once
 from gateway.api.http.keys import Scope
-from gateway.api.http.uploads import of_part
+from gateway.api.http.uploads import upload_in
 from gateway.api.openai.exchange import AgentCall, Exchange
-from gateway.api.openai.response_answers import empty, failed, whole
+from gateway.api.openai.response_answers import complete, failed_answer, unfinished
 from gateway.api.openai.response_schemas import (
     ConversationObject,
     Deleted,
@@ -42,9 +42,11 @@ def name_of(marked: RequestMark) -> str:
 
 @asynccontextmanager
 async def begin(call: ApiCall[ResponseRequest, NoFields], question: AgentCall) -> AsyncGenerator[Exchange]:
-    """A call that goes on from a kept answer, or works in the background: on the session of its chain. Raises ApiError."""
+    """Yields the exchange of a call that continues a kept answer, or works in the background, on the session of its chain. Raises
+    ApiError.
+    """
     marked, api = mark(call), call.server.api
-    before = await _before(call)
+    before = await _previous(call)
     if before is not None and before.working:
         message = f"{before.id} is still being worked on. Continue it when it is done."
         raise ApiError(409, message, code="response_in_progress", param="previous_response_id")
@@ -53,19 +55,21 @@ async def begin(call: ApiCall[ResponseRequest, NoFields], question: AgentCall) -
         id=f"resp_{name_of(marked)}",
         key_name=call.key.name,
         created_at=api.services.clock(),
-        answer=empty(call.body, name_of(marked), api.services.clock(), call.body.model or api.models()[0]).model_dump(),
+        answer=unfinished(
+            call.body, name_of(marked), api.services.clock(), call.body.model or api.models()[0]
+        ).model_dump(),
         dedup_key=marked.key,
         input=_earlier(question.messages) if before is None else (),
     )
-    kept = await api.database.write(_go_on, new, before, retry, api.services.clock())
+    kept = await api.database.write(_continue_or_find, new, before, retry, api.services.clock())
     found = replace(marked, key=kept.dedup_key or marked.key)
     place = TargetSession(key=SessionKey.parse(kept.session_key or ""), name="", mark=found)
     async with call_on_session(call, question, place) as under_way:
         yield under_way
 
 
-async def _before(call: ApiCall[ResponseRequest, NoFields]) -> Kept | None:
-    """What the call goes on from, as it is now."""
+async def _previous(call: ApiCall[ResponseRequest, NoFields]) -> Kept | None:
+    """Returns the answer or conversation that the call continues, as it is now; None: it continues none. Raises ApiError."""
     body, database = call.body, call.server.api.database
     if body.previous_response_id is not None and body.conversation_id is not None:
         raise ApiError(
@@ -76,17 +80,18 @@ async def _before(call: ApiCall[ResponseRequest, NoFields]) -> Kept | None:
             found = await database.read(responses.get, body.previous_response_id, call.key.name)
         except NotFound as error:
             raise ApiError(404, str(error), code="previous_response_not_found", param="previous_response_id") from None
-        return await _as_it_is(call, found)
+        return await _with_result(call, found)
     if body.conversation_id is not None:
         return await database.read(responses.get, body.conversation_id, call.key.name, KeptKind.CONVERSATION)
     return None
 
 
-def _go_on(conn: Connection, new: Kept, before: Kept | None, retry: Retry, now: int) -> Kept:
-    """The new answer, or the one that this call asks for once more."""
+def _continue_or_find(conn: Connection, new: Kept, before: Kept | None, retry: Retry, now: int) -> Kept:
+    """Returns the new answer, or the one that this call asks for once more."""
     same = responses.find(conn, new.id)
     if same is not None:
         return same
+    # Without an Idempotency-Key a retry would otherwise become a second branch of the chain.
     for other in responses.continuations(conn, before.id) if before is not None else ():
         row = inbox.by_dedup_key(conn, other.dedup_key or "")
         if row is not None and retry.matches(row, now):
@@ -102,15 +107,15 @@ def _earlier(messages: Sequence[JSON]) -> Sequence[JSON]:
 
 
 def begun_answer(call: ApiCall[ResponseRequest, NoFields], under_way: Exchange) -> ResponseAnswer:
-    """What is answered at once to a call that works in the background."""
+    """Returns the answer that a call in the background gets at once."""
     model = call.body.model or call.server.api.models()[0]
-    return empty(call.body, under_way.id, under_way.came_at, model).model_copy(update={"status": "queued"})
+    return unfinished(call.body, under_way.id, under_way.came_at, model).model_copy(update={"status": "queued"})
 
 
 async def keep_answer(
     call: ApiCall[ResponseRequest, NoFields], under_way: Exchange, question: AgentCall, answer: ResponseAnswer
 ) -> None:
-    """So that it can be asked for by its id, and continued."""
+    """Stores the answer, so that it can be read by its id and continued."""
     database = call.server.api.database
     if isinstance(under_way, SessionExchange):
         await database.write(responses.finish, answer.id, answer.model_dump(), under_way.run_id)
@@ -120,28 +125,28 @@ async def keep_answer(
         key_name=call.key.name,
         created_at=under_way.came_at,
         answer=answer.model_dump(),
-        input=[_kept(message) for message in question.messages],
+        input=[_without_files(message) for message in question.messages],
     )
     await database.write(responses.keep, new)
 
 
-def _kept(message: JSON) -> JSON:
+def _without_files(message: JSON) -> JSON:
     content: Any = message.get("content")
     if isinstance(content, str) or not content:
         return message
-    return {**message, "content": [_kept_part(part) for part in content]}
+    return {**message, "content": [_without_file(part) for part in content]}
 
 
-def _kept_part(part: JSON) -> JSON:
+def _without_file(part: JSON) -> JSON:
     """Addresses of files are kept, their contents are not."""
-    upload = of_part(part)
+    upload = upload_in(part)
     if upload is None or not is_data(upload.source):
         return part
     return {"type": "text", "text": "[a file that was sent earlier]"}
 
 
-async def _as_it_is(call: ApiCall[Any, Any], kept: Kept) -> Kept:
-    """With its answer, if its run has come to an end meanwhile."""
+async def _with_result(call: ApiCall[Any, Any], kept: Kept) -> Kept:
+    """Returns the kept answer with its result, and stores that, if its run has ended meanwhile."""
     if not kept.working:
         return kept
     database, begun = call.server.api.database, ResponseAnswer.model_validate(kept.answer)
@@ -154,16 +159,17 @@ async def _as_it_is(call: ApiCall[Any, Any], kept: Kept) -> Kept:
     if found.working:
         return replace(kept, answer=begun.model_dump())
     try:
-        answer = whole(begun, outcome_of(found))
+        answer = complete(begun, outcome_of(found))
     except ApiError as error:
-        answer = failed(begun, error)
+        answer = failed_answer(begun, error)
     await database.write(responses.finish, kept.id, answer.model_dump(), run_id)
+    # Read again: `finish` has noted where in the session the answer ends, which a continuation needs.
     return replace(await database.read(responses.get, kept.id, kept.key_name), answer=answer.model_dump())
 
 
 async def get_response(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     kept = await call.server.api.database.read(responses.get, call.path["response_id"], call.key.name)
-    return EndpointAnswer(body=ResponseAnswer.model_validate((await _as_it_is(call, kept)).answer))
+    return EndpointAnswer(body=ResponseAnswer.model_validate((await _with_result(call, kept)).answer))
 
 
 async def delete_response(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
@@ -171,7 +177,7 @@ async def delete_response(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 
 async def _delete(call: ApiCall[Any, Any], which: str, kind: KeptKind) -> EndpointAnswer:
-    """With the last answer of a chain its session goes."""
+    """Deletes a kept answer or conversation, and with the last of a chain its session."""
     api = call.server.api
     await api.database.read(responses.get, which, call.key.name, kind)
     orphans = await api.database.write(responses.remove, which)
@@ -183,7 +189,7 @@ async def _delete(call: ApiCall[Any, Any], which: str, kind: KeptKind) -> Endpoi
 async def open_conversation(call: ApiCall[NewConversation, NoFields]) -> EndpointAnswer:
     from gateway.api.openai.responses import messages_of
 
-    earlier = [_kept(message) for message in messages_of(call.body.items or ())]
+    earlier = [_without_files(message) for message in messages_of(call.body.items or ())]
     metadata = call.body.metadata or {}
 
     def open_it(conn: Connection, now: int) -> str:
@@ -234,7 +240,7 @@ ENDPOINTS = (
         "A conversation for responses to go on in",
         ConversationObject,
         body=NewConversation,
-        headers=RECOGNISED,
+        headers=IDEMPOTENCY_HEADERS,
         refusals=(413, 422),
     ),
     _endpoint("GET", "conversations/{conversation_id}", get_conversation, "One of them", ConversationObject),

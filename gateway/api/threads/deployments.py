@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
 from gateway.api.http.errors import ApiError, not_found
-from gateway.api.http.idempotency import RECOGNISED, run_once
+from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, run_once
 from gateway.api.http.keys import Scope
 from gateway.api.threads.schemas import (
     DeploymentChange,
@@ -40,13 +40,11 @@ _TALK = (Scope.CHAT, Scope.READ)
 
 async def deployment_of(call: ApiCall[Any, Any]) -> Deployment:
     """Returns the deployment in the address. Raises ApiError when it does not exist or this key may not see it."""
-    wanted, api = call.path["deployment_id"], call.server.api
+    wanted = call.path["deployment_id"]
     try:
-        found = await api.database.read(deployments.get, wanted)
+        found = await (_main(call) if wanted == MAIN else call.server.api.database.read(deployments.get, wanted))
     except NotFound:
-        if wanted != MAIN:
-            raise not_found("deployment") from None
-        found = await api.database.write(deployments.ensure_main, api.services.clock())
+        raise not_found("deployment") from None
     if not call.key.sees(found.id, found.created_by):
         raise not_found("deployment")
     return found
@@ -63,7 +61,7 @@ async def create_deployment(call: ApiCall[NewDeployment, NoFields]) -> EndpointA
 async def list_deployments(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
     api, page = call.server.api, call.query
     if Scope.ADMIN in call.key.scopes or MAIN in call.key.deployments:
-        await _ensure_main(call)
+        await _main(call)
     everything = Scope.ADMIN in call.key.scopes
     found = await api.database.read(
         deployments.listing,
@@ -77,12 +75,13 @@ async def list_deployments(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
     return EndpointAnswer(body=DeploymentList(data=[DeploymentRow.of(each) for each in shown], next_cursor=more))
 
 
-async def _ensure_main(call: ApiCall[Any, Any]) -> None:
+async def _main(call: ApiCall[Any, Any]) -> Deployment:
+    """Returns the deployment of the configured agent. Its row is made when it is first asked for; a read finds it from then on."""
     api = call.server.api
     try:
-        await api.database.read(deployments.get, MAIN)
+        return await api.database.read(deployments.get, MAIN)
     except NotFound:
-        await api.database.write(deployments.ensure_main, api.services.clock())
+        return await api.database.write(deployments.ensure_main, api.services.clock())
 
 
 async def get_deployment(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
@@ -92,6 +91,7 @@ async def get_deployment(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 async def change_deployment(call: ApiCall[DeploymentChange, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
     _not_main(found)
+    # null takes a field away, but not the name.
     values = {
         name: value for name, value in call.body.model_dump(exclude_unset=True).items() if name != "name" or value
     }
@@ -173,8 +173,9 @@ async def delete_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 
 async def _erase_thread(call: ApiCall[Any, Any], found: Deployment, thread_id: str) -> None:
-    """Work on it is stopped; then no word of it stays."""
+    """Stops the work on the thread, then deletes every word of it."""
     api = call.server.api
+    # Stopped in a transaction of its own: a session that is worked on is not deleted.
     parts = await api.database.write(_stop, found.id, thread_id, api.services.clock())
     await asyncio.to_thread(erase, api.home, api.database, parts)
 
@@ -205,7 +206,7 @@ ENDPOINTS = (
         body=NewDeployment,
         answers={201: DeploymentRow},
         refusals=(413, 422),
-        headers=RECOGNISED,
+        headers=IDEMPOTENCY_HEADERS,
     ),
     _endpoint(
         "GET",
@@ -245,7 +246,7 @@ ENDPOINTS = (
         body=NewThread,
         answers={201: NewThreadRow},
         refusals=(413, 422),
-        headers=RECOGNISED,
+        headers=IDEMPOTENCY_HEADERS,
     ),
     _endpoint(
         "GET", _THREADS, list_threads, "Its conversations", scopes=(Scope.READ,), query=Page, answers={200: ThreadList}

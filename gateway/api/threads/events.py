@@ -54,7 +54,7 @@ def _framed(event_id: int, kind: str, data: dict[str, object], run: str | None, 
     return EventFrame(data=f"id: {event_id}\nevent: {kind}\ndata: {text}\n\n".encode(), run_id=run, thread_id=thread)
 
 
-def _ends_words(event: Event) -> bool:
+def _ends_answer(event: Event) -> bool:
     return event.kind == "tool_call" or (event.kind == "message" and event.data.get("role") != "user")
 
 
@@ -163,25 +163,25 @@ class _Channel:
             self._behind = False
             found = await self._database.read(events.after, self._deployment, self.last_id, limit=_PAGE)
             self._behind = self._behind or len(found) == _PAGE
-            await self._tell(found, early)
+            await self._send_events(found, early)
             early, self._tokens = early + self._tokens, []
         self._reading = False
-        await self._say(early)
+        await self._send_tokens(early)
         late, self._late = self._late, []
-        await self._say(late)
+        await self._send_tokens(late)
 
-    async def _tell(self, found: list[Event], early: list[_Token]) -> None:
+    async def _send_events(self, found: list[Event], early: list[_Token]) -> None:
         """Sends the text of an answer before the event that ends it. That event may be in `found` before the listener was told of its commit."""
-        last = {event.run_id: event.id for event in found if _ends_words(event)}
+        last = {event.run_id: event.id for event in found if _ends_answer(event)}
         for event in found:
-            if _ends_words(event):
-                await self._say(_take(early, event.run_id))
+            if _ends_answer(event):
+                await self._send_tokens(_take(early, event.run_id))
                 if last[event.run_id] == event.id:
-                    await self._say(_take(self._tokens, event.run_id))
+                    await self._send_tokens(_take(self._tokens, event.run_id))
             self.last_id = event.id
             await self._publish(_stored(event))
 
-    async def _say(self, tokens: list[_Token]) -> None:
+    async def _send_tokens(self, tokens: list[_Token]) -> None:
         """Sends tokens; neighbouring ones of a run become one event, so that many tokens at once cost readers little."""
         while tokens:
             first = tokens[0]
@@ -200,23 +200,23 @@ class _Channel:
 
 @dataclass(slots=True)
 class _Followed:
-    """A run that is worked on. `unheard`: words of its step may have been told by another process, so none are told here."""
+    """A run that is worked on. `skips_step`: words of its step may have been told by another process, so none are told here."""
 
     deployment: str
     thread_id: str | None
-    unheard: bool
-    telling: TextDeduplicator = field(default_factory=TextDeduplicator)
+    skips_step: bool
+    deduplicator: TextDeduplicator = field(default_factory=TextDeduplicator)
 
     def new_in(self, moment: LiveEvent) -> str:
         """Returns the text that its readers have not got yet."""
         match moment.kind:
             case "token":
-                return "" if self.unheard else self.telling.new_in(moment.text)
+                return "" if self.skips_step else self.deduplicator.new_in(moment.text)
             case "afresh":
-                self.telling.afresh()
+                self.deduplicator.restart()
             case "said" | "tool":
-                self.unheard = False
-                self.telling.end_step()
+                self.skips_step = False
+                self.deduplicator.end_step()
             case _:
                 pass
         return ""
@@ -232,20 +232,20 @@ class EventHub:
         self._stops: dict[str, Callable[[], None]] = {}
         self._since = now
         self._runs: dict[str, _Followed] = {}
-        self._unlisten = live.listen("*", self._hear)
+        self._unlisten = live.listen("*", self._on_live_event)
 
     def close(self) -> None:
         self._unlisten()
         for channel in self._channels.values():
             channel.task.cancel()
 
-    def release(self) -> None:
-        """Readers look up now, whether there is news or not."""
+    def wake_readers(self) -> None:
+        """Wakes all readers, whether there is news or not."""
         for channel in self._channels.values():
             for reader in channel.readers:
                 reader.wake()
 
-    def _hear(self, moment: LiveEvent) -> None:
+    def _on_live_event(self, moment: LiveEvent) -> None:
         begun = moment.run
         if moment.kind == "begun" and begun is not None and begun.deployment is not None:
             self._runs[begun.id] = _Followed(begun.deployment, begun.thread_id, self._is_taken_over(begun))
@@ -257,13 +257,14 @@ class EventHub:
                 channel.token(_Token(moment.run_id, run.thread_id, text))
 
     def _is_taken_over(self, run: Run) -> bool:
-        """Somebody else may have been in the middle of a step."""
+        """Returns whether another process may have been in the middle of a step of this run."""
         return run.attempts > 0 or (run.fence > 1 and run.created_at < self._since)
 
     @asynccontextmanager
     async def follow(self, deployment: str, reader: EventReader) -> AsyncGenerator[int]:
-        """Gives the number up to which the reader must read stored events itself; what comes later it is given."""
+        """Gives the reader all events from now on. Yields the id of the last event before; earlier ones it has to read itself."""
         channel = await self._channel(deployment)
+        # No await between the two: an event in between would be neither given nor below the yielded id.
         channel.readers.add(reader)
         try:
             yield channel.last_id
@@ -274,6 +275,7 @@ class EventHub:
     async def _channel(self, deployment: str) -> _Channel:
         if deployment not in self._channels:
             last = await self._database.read(events.last_id, deployment)
+            # Asked again: another reader may have opened it during that read.
             if deployment not in self._channels:
                 channel = self._channels[deployment] = _Channel(self._database, deployment, last)
                 self._stops[deployment] = self._changes.on(Topic.EVENTS, deployment, channel.touched)
@@ -288,7 +290,7 @@ class EventHub:
     async def missed(
         self, deployment: str, after: int, up_to: int, *, run_id: str | None, thread_id: str | None
     ) -> AsyncGenerator[bytes]:
-        """Returns the stored events between these ids."""
+        """Yields the stored events between these ids, page by page."""
         while after < up_to:
             found = await self._database.read(
                 events.after, deployment, after, run_id=run_id, thread_id=thread_id, limit=_PAGE

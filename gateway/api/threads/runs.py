@@ -10,14 +10,14 @@ from sqlalchemy import Connection
 
 from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
 from gateway.api.http.errors import ApiError, invalid, not_found, unavailable
-from gateway.api.http.idempotency import RECOGNISED, RequestMark, mark, run_once
+from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, RequestMark, mark, run_once
 from gateway.api.http.keys import Scope
 from gateway.api.http.server_state import ServerState
 from gateway.api.http.sse import KEEP_ALIVE, EventStream
 from gateway.api.http.uploads import Upload, UploadedFiles, uploaded_files
 from gateway.api.threads.deployments import ONE, deployment_of
 from gateway.api.threads.events import EventReader
-from gateway.api.threads.schemas import AcceptedMessage, Following, PostedMessage, RunRow, Steering
+from gateway.api.threads.schemas import AcceptedMessage, EventsQuery, PostedMessage, RunRow, Steering
 from gateway.observe.logging import get_logger
 from sessions import deployments, inbox, runs
 from sessions.call_options import CallOptions
@@ -73,7 +73,7 @@ async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer
 
 
 def _time_reply(server: ServerState, run_id: str) -> None:
-    """Until the run ends or asks: waiting for a human is not the gateway's time."""
+    """Measures the time until the run ends or asks: waiting for a human is not the gateway's time."""
     metrics, clock, began = server.api.metrics, server.api.clock, server.api.clock()
 
     def replied(_: Touch) -> None:
@@ -93,6 +93,7 @@ async def _message(sent: PostedMessage, inbox_files: UploadedFiles) -> InboxMess
 
 def _accept(conn: Connection, new: _ThreadMessage, now: int) -> tuple[Accepted, str]:
     row = new.mark.before(conn)
+    # A repeated message belongs to the thread that the first one has opened.
     thread_id = _thread(conn, new, now) if row is None else SessionKey.parse(row.session_key).chat_id or ""
     key = str(deployments.key_of(new.deployment.id, thread_id))
     if row is None and inbox.count_unread(conn, key) >= new.most:
@@ -144,7 +145,7 @@ async def steer_run(call: ApiCall[Steering, NoFields]) -> EndpointAnswer:
             raise ApiError(409, "The run does not wait for this answer (any more).", code="not_waiting")
         return run.id
 
-    return await _as_it_is(call, await run_once(call, answer, of=run))
+    return await _run_answer(call, await run_once(call, answer, of=run))
 
 
 async def cancel_run(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
@@ -154,17 +155,17 @@ async def cancel_run(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
         runs.stop(conn, run.id, now)
         return run.id
 
-    return await _as_it_is(call, await run_once(call, stop, of=run))
+    return await _run_answer(call, await run_once(call, stop, of=run))
 
 
-async def _as_it_is(call: ApiCall[Any, Any], run_id: str) -> EndpointAnswer:
+async def _run_answer(call: ApiCall[Any, Any], run_id: str) -> EndpointAnswer:
     return EndpointAnswer(status=202, body=RunRow.of(await call.server.api.database.read(runs.get, run_id)))
 
 
 # --- events -------------------------------------------------------------------------------------------------------------------
 
 
-async def follow_events(call: ApiCall[NoFields, Following]) -> web.StreamResponse:
+async def follow_events(call: ApiCall[NoFields, EventsQuery]) -> web.StreamResponse:
     """Streams the stored events that the reader has missed, then new ones, until the reader leaves or is too slow."""
     found, wanted = await deployment_of(call), call.query
     if wanted.run_id is not None:
@@ -181,16 +182,16 @@ async def follow_events(call: ApiCall[NoFields, Following]) -> web.StreamRespons
     reader = EventReader(most=most, cut=stream.abort, run_id=wanted.run_id, thread_id=wanted.thread_id)
     try:
         async with hub.follow(found.id, reader) as now:
-            after = _start(call, now)
+            after = _first_event_id(call, now)
             await stream.write(b": open\n\n")
             async for data in hub.missed(found.id, after, now, run_id=wanted.run_id, thread_id=wanted.thread_id):
                 await stream.write(data)
-            await _pass_on(call, reader, stream)
+            await _forward_events(call, reader, stream)
             await stream.end()
     except ConnectionError:
         pass  # the reader has gone
     except ApiError:  # what it followed is not for it any more
-        if not stream.begun:
+        if not stream.started:
             raise
         await stream.end()
     if reader.dropped:
@@ -198,7 +199,7 @@ async def follow_events(call: ApiCall[NoFields, Following]) -> web.StreamRespons
     return stream.response
 
 
-def _start(call: ApiCall[NoFields, Following], now: int) -> int:
+def _first_event_id(call: ApiCall[NoFields, EventsQuery], now: int) -> int:
     sent = call.request.headers.get(LAST_EVENT)
     if sent is None:
         return now if call.query.run_id is None else 0
@@ -207,7 +208,7 @@ def _start(call: ApiCall[NoFields, Following], now: int) -> int:
     return int(sent)
 
 
-async def _pass_on(call: ApiCall[NoFields, Following], reader: EventReader, stream: EventStream) -> None:
+async def _forward_events(call: ApiCall[NoFields, EventsQuery], reader: EventReader, stream: EventStream) -> None:
     while not (reader.dropped or call.server.closing.is_set()):
         data = await reader.next(call.server.api.intervals.heartbeat)
         await stream.write(data or KEEP_ALIVE)
@@ -231,7 +232,7 @@ ENDPOINTS = (
         answers={202: AcceptedMessage},
         refusals=(413, 422),
         large=True,
-        headers=RECOGNISED,
+        headers=IDEMPOTENCY_HEADERS,
     ),
     _endpoint("GET", "/runs/{run_id}", get_run, "How a run stands", _TALK, answers={200: RunRow}),
     _endpoint(
@@ -243,7 +244,7 @@ ENDPOINTS = (
         body=Steering,
         answers={202: RunRow},
         refusals=(409, 413, 422),
-        headers=RECOGNISED,
+        headers=IDEMPOTENCY_HEADERS,
     ),
     _endpoint(
         "POST",
@@ -253,7 +254,7 @@ ENDPOINTS = (
         _CHAT,
         answers={202: RunRow},
         refusals=(422,),
-        headers=RECOGNISED,
+        headers=IDEMPOTENCY_HEADERS,
     ),
     _endpoint(
         "GET",
@@ -261,7 +262,7 @@ ENDPOINTS = (
         follow_events,
         "What happens, as it happens: run_status, token, message, tool_call, tool_result, steering_request",
         _TALK,
-        query=Following,
+        query=EventsQuery,
         answers={200: "text/event-stream"},
         headers={LAST_EVENT: "Go on after this one"},
     ),

@@ -246,6 +246,6 @@ class Steering(RequestModel):
     request_id: Annotated[str, Field(pattern=r"^[0-9]{1,15}$")] | None = None
 
 
-class Following(RequestModel):
+class EventsQuery(RequestModel):
     thread_id: ThreadId | None = None
     run_id: RunId | None = None
