@@ -130,7 +130,7 @@ def _material(conn: Connection, key: str, question: str) -> tuple[Material, Sequ
 
 
 def _new(session: Session, question: str) -> Message:
-    fields = dict.fromkeys(Message.__slots__)
+    fields = dict.fromkeys(set(Message.__slots__) - {"derived"})
     known = {
         "id": 2**53,
         "session_id": session.id,

@@ -122,6 +122,8 @@ class Message:
     attachments: tuple[StoredFile, ...]
     state: MessageState
     idem_key: str | None
+    derived: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict[str, Any])
+    """What others have computed from this message; it is kept as long as the message is. A message that was changed is another object."""
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
@@ -129,7 +131,7 @@ class Message:
             id=row["id"],
             session_id=row["session_id"],
             run_id=row["run_id"],
-            role=_ROLES[row["role"]],
+            role=ROLES[row["role"]],
             content=row["content"],
             tool_calls=_json(row["tool_calls"]),
             tool_call_id=row["tool_call_id"],
@@ -143,7 +145,7 @@ class Message:
         )
 
 
-_ROLES = {role.value: role for role in Role}
+ROLES = {role.value: role for role in Role}
 _STATES = {state.value: state for state in MessageState}
 """Read from these, because calling an enum takes as long as the rest of a row."""
 

@@ -23,10 +23,10 @@ class Measure:
         self.model = model
         self.parts = parts
         self._tokens = tokens
-        self._factor = tokens.factor(model)
+        self.factor = tokens.factor(model)
 
     def text(self, text: str) -> int:
-        return estimate(text, self._factor)
+        return estimate(text, self.factor)
 
     def tools(self, tools: Sequence[JSON]) -> int:
         return sum(map(self.tool, tools))

@@ -9,15 +9,20 @@ not fit.
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from math import ceil
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 from gateway.agent.measure import MESSAGE_OVERHEAD, TIME_LINE, Measure
 from gateway.agent.memory import recall
+from gateway.agent.models.encoding import EncodedMessage
 from gateway.agent.models.interface import JSON, InputTooLong, ModelRequest
 from gateway.agent.system_prompt import core, newest_lines, whole_sentences
-from gateway.agent.tokens import Tokens
-from gateway.agent.transcript import as_turns, timed, valid
+from gateway.agent.tokens import Tokens, size_of
+from gateway.agent.transcript import as_turn, timed, valid, with_its_time
 from gateway.agent.window import NEW_MESSAGE_RESERVE, Shares, Window, fair_shares, shares
+from sessions.db.search import FoundMessage
 from sessions.memory import PromptNote, choose
 from sessions.records import Message, Role
 
@@ -46,7 +51,7 @@ class Material:
     skills: Sequence[str] = ()
     folded_to: int = 0
     older: int = 0
-    recalled: Sequence[Message] = ()
+    recalled: Sequence[FoundMessage] = ()
     layered: Sequence[str] = ()
     tools: Sequence[JSON] = ()
     callers_tools: Sequence[JSON] = ()
@@ -82,11 +87,13 @@ def build(
     earlier, own = _divide(material)
     measure = Measure(tokens, model or "", material.parts)
     plan = _plan(material, own, measure, window)
-    cut = _Cutter(measure, plan)
+    cut = _Cutter(measure, plan, material.timezone)
     kept = cut.recent(earlier, material.message_count - len(own))
-    turns = [*as_turns(kept, cut.clip_turn, cut.parts_of_turn), *as_turns(cut.own(own), cut.clip_own, cut.parts_of_own)]
-    messages = [{"role": "system", "content": _system(material, plan, measure)}]
-    messages += timed(valid(turns), material.timezone, _context(material, plan, measure, [*kept, *own]))
+    new = [as_turn(each, cut.clip_own(each), cut.parts_of_own(each)) for each in cut.own(own)]
+    turns = valid([turn for turn in [*(each.turn for each in kept), *new] if turn is not None])
+    context = _context(material, plan, measure, [*(each.message for each in kept), *own])
+    messages: list[JSON] = [{"role": "system", "content": _system(material, plan, measure)}]
+    messages += timed(turns, material.timezone, context, {id(each.turn): each.sent for each in kept if each.sent})
     size = tokens.messages(messages, measure.model) + tokens.tools(plan.tools, measure.model)
     if size > window.whole:
         if material.exact or window.most is not None:
@@ -100,14 +107,14 @@ def build(
 def _context(material: Material, plan: _PromptPlan, measure: Measure, shown: Sequence[Message]) -> str:
     """Returns the text between the time line and the new message: how many older messages are not shown, and those that a search found."""
     start = shown[0].id if shown else 0
-    gap = sum(material.folded_to < message.id < start for message in material.history if message.role is not Role.TOOL)
+    before = takewhile(lambda message: message.id < start, material.history)
+    gap = sum(material.folded_to < message.id and message.role is not Role.TOOL for message in before)
     gap += material.older
     missing = f"[{gap} older messages not yet summarised; session_search finds them]" if gap else ""
     above = {message.id for message in shown}
     hidden = [message for message in material.recalled if message.id not in above]
-    found = recall.block(
-        hidden, plan.shares.recall, measure.text, asked=recall.words_of(material.history, material.run_id)
-    )
+    asked = recall.words_of(material.history, material.run_id) if hidden else ""
+    found = recall.block(hidden, plan.shares.recall, measure.text, asked=asked)
     return "\n".join(part for part in (missing, found) if part)
 
 
@@ -195,57 +202,88 @@ def _system(material: Material, plan: _PromptPlan, measure: Measure) -> str:
     return "\n\n".join(blocks)
 
 
+class _Earlier(NamedTuple):
+    """An earlier message, cut to the budget of a turn. `made_for`: the settings that it depends on; `turn`: None when it says nothing;
+    `sent`: what the endpoint gets unless it is joined with another message or gets a note."""
+
+    made_for: tuple[int, float, str]
+    message: Message
+    cost: int
+    turn: JSON | None
+    sent: EncodedMessage | None
+
+
 class _Cutter:
-    def __init__(self, measure: Measure, plan: _PromptPlan) -> None:
+    def __init__(self, measure: Measure, plan: _PromptPlan, timezone: str) -> None:
         self._measure = measure
         self._plan = plan
         self._shares = plan.shares
+        self._made_for = (plan.shares.turn, measure.factor, timezone)
 
     # --- earlier turns ---
 
-    def recent(self, messages: Sequence[Message], count: int) -> list[Message]:
+    def recent(self, messages: Sequence[Message], count: int) -> list[_Earlier]:
         """Returns the newest turns that fit, beginning with a user message. The first message shown changes only every few messages, so that
         the endpoint's cache of the beginning stays usable."""
         left = self._shares.recent
-        messages = [self._with_short_arguments(message) for message in messages]
-        start = len(messages)
-        for i in range(len(messages) - 1, -1, -1):
-            left -= self._turn_cost(messages[i])
+        fitting = list[_Earlier]()
+        for message in reversed(messages):
+            earlier = self._earlier(message)
+            left -= earlier.cost
             if left < 0:
                 break
-            start = i
+            fitting.append(earlier)
+        fitting.reverse()
+        start = len(messages) - len(fitting)
         first = count - len(messages)
         if start > 0 or first > 0:
             stepped = next((i for i in range(start, len(messages)) if (first + i) % _CUT_STEP == 0), start)
-            start = stepped if stepped < len(messages) else start
-        while start < len(messages) and messages[start].role is not Role.USER:
-            start += 1
-        return list(messages[start:]) or self._last_exchange(messages)
+            fitting = fitting[stepped - start :]
+        opening = next((i for i, each in enumerate(fitting) if each.message.role is Role.USER), len(fitting))
+        return fitting[opening:] or self._last_exchange(messages)
 
-    def _last_exchange(self, messages: Sequence[Message]) -> list[Message]:
+    def _earlier(self, message: Message) -> _Earlier:
+        """Returns the message as earlier requests showed it, and computes it only once. Pictures and files are read each time."""
+        if message.attachments:
+            return self._as_earlier(message)
+        known: _Earlier | None = message.derived.get("earlier")
+        if known is None or known.made_for != self._made_for:
+            known = message.derived["earlier"] = self._as_earlier(message)
+        return known
+
+    def _as_earlier(self, message: Message) -> _Earlier:
+        short = self._with_short_arguments(message)
+        turn = as_turn(short, self._clip_turn(short), self._parts_of_turn(short))
+        sent = None if turn is None else with_its_time(turn, ZoneInfo(self._made_for[-1]))
+        sent = None if sent is None else EncodedMessage(sent, size_of(sent))
+        return _Earlier(self._made_for, short, self._turn_cost(short), turn, sent)
+
+    def _last_exchange(self, messages: Sequence[Message]) -> list[_Earlier]:
         """A long run before this one: what it was about, and the end of what it did, so that its thread is not lost."""
         asked = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role is Role.USER), None)
         if asked is None:
             return []
-        left = self._shares.recent - self._turn_cost(messages[asked])
-        tail: list[Message] = []
+        first = self._earlier(messages[asked])
+        left = self._shares.recent - first.cost
+        tail: list[_Earlier] = []
         for message in reversed(messages[asked + 1 :]):
-            shorter = _without_result(message)
-            kept = message if self._turn_cost(message) <= left // 4 else shorter
-            left -= self._turn_cost(kept)
+            kept = self._earlier(message)
+            if kept.cost > left // 4:
+                kept = self._as_earlier(_without_result(message))
+            left -= kept.cost
             if left < 0:
                 break
             tail.insert(0, kept)
-        while tail and tail[0].role is Role.TOOL:
+        while tail and tail[0].message.role is Role.TOOL:
             tail.pop(0)
-        return [messages[asked], *tail]
+        return [first, *tail]
 
-    def clip_turn(self, message: Message) -> str:
+    def _clip_turn(self, message: Message) -> str:
         text = message.content or ""
         whole = self._measure.text(text) <= self._shares.turn
         return text if whole else self._measure.clip(text, self._shares.turn, _marker(message))
 
-    def parts_of_turn(self, message: Message) -> Sequence[JSON]:
+    def _parts_of_turn(self, message: Message) -> Sequence[JSON]:
         """Pictures of earlier turns are looked at again as long as they cost no more than a turn may."""
         parts = self._measure.parts(message)
         return parts if parts and self._measure.beside(message) <= self._shares.turn else ()

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from operator import is_not
 from typing import Any, cast
 
+from gateway.agent.models.encoding import EncodedMessage
+
 BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 4  # role and separators
 IMAGE_TOKENS = 1_000  # what large models charge for a picture of ordinary size
@@ -43,7 +45,7 @@ class Tokens:
     def messages(self, messages: Sequence[Message], model: str = "") -> int:
         if not _are_same(messages, self._messages):  # an answer is measured against the request that was just made
             self._messages = tuple(messages)
-            self._size_of_messages = sum(map(_message_size, messages))
+            self._size_of_messages = sum(map(size_of, messages))
         return self._tokens(self._size_of_messages, model)
 
     def tools(self, tools: Sequence[Message], model: str = "") -> int:
@@ -89,7 +91,10 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(_encode(text))
 
 
-def _message_size(message: Message) -> int:
+def size_of(message: Message) -> int:
+    """Returns the bytes of a message, as many as its tokens would have."""
+    if isinstance(message, EncodedMessage):
+        return message.size
     content = message.get("content")
     size = MESSAGE_OVERHEAD * BYTES_PER_TOKEN + (_size(content) if isinstance(content, str) else _content_size(content))
     if len(message) == 2:  # role and content, as nearly all

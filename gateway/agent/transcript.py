@@ -3,9 +3,11 @@
 The JSONL files of sessions are written in `sessions/transcripts.py`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import eq
+from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -18,29 +20,21 @@ WROTE = "The person wrote: "
 _AT = "at"  # when a user message was said; taken off again by `timed`
 
 
-def as_turns(
-    messages: Sequence[Message], clip: Callable[[Message], str], parts: Callable[[Message], Sequence[JSON]]
-) -> list[JSON]:
-    """Returns a request message for each row, with the text that `clip` returns; messages of users also with the pictures and files that
-    `parts` returns."""
-    turns: list[JSON] = []
-    for message in messages:
-        text = clip(message)
-        match message.role:
-            case Role.USER:
-                more = list(parts(message))
-                content: Any = [{"type": "text", "text": text}, *more] if more else text
-                turns.append({"role": "user", "content": content, _AT: message.created_at})
-            case Role.ASSISTANT if message.tool_calls:
-                turns.append({"role": "assistant", "content": text or None, "tool_calls": message.tool_calls})
-            case Role.ASSISTANT if text:  # an empty one says nothing, and several endpoints refuse it
-                turns.append({"role": "assistant", "content": text})
-            case Role.TOOL:
-                said = f"{WROTE}{text}" if message.sender else text
-                turns.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": said})
-            case Role.ASSISTANT | Role.SYSTEM:
-                pass
-    return turns
+def as_turn(message: Message, text: str, parts: Sequence[JSON]) -> JSON | None:
+    """Returns the row as a message of a request, with this text; a user's also with these pictures and files. None: it says nothing."""
+    match message.role:
+        case Role.USER:
+            content: Any = [{"type": "text", "text": text}, *parts] if parts else text
+            return {"role": "user", "content": content, _AT: message.created_at}
+        case Role.ASSISTANT if message.tool_calls:
+            return {"role": "assistant", "content": text or None, "tool_calls": message.tool_calls}
+        case Role.ASSISTANT if text:  # an empty one says nothing, and several endpoints refuse it
+            return {"role": "assistant", "content": text}
+        case Role.TOOL:
+            said = f"{WROTE}{text}" if message.sender else text
+            return {"role": "tool", "tool_call_id": message.tool_call_id, "content": said}
+        case Role.ASSISTANT | Role.SYSTEM:
+            return None
 
 
 def valid(turns: Sequence[JSON]) -> list[JSON]:
@@ -50,6 +44,9 @@ def valid(turns: Sequence[JSON]) -> list[JSON]:
 
 def well_formed(turns: Sequence[JSON], missing: str = MISSING) -> list[JSON]:
     """Returns the messages with a result for every call (`missing` where there is none) and alternating roles."""
+    roles = [turn["role"] for turn in turns]
+    if "tool" not in roles and not any(map(eq, roles, roles[1:])) and not any("tool_calls" in turn for turn in turns):
+        return list(turns)
     return _alternate(_complete(turns, missing))
 
 
@@ -61,11 +58,17 @@ def with_time(turns: Sequence[JSON], moment: int, timezone: str) -> list[JSON]:
     ]
 
 
-def timed(turns: Sequence[JSON], timezone: str, note: str = "") -> list[JSON]:
+def timed(
+    turns: Sequence[JSON], timezone: str, note: str = "", known: Mapping[int, JSON] = MappingProxyType({})
+) -> list[JSON]:
     """Returns the messages, every user message with a line in front that says when it was written, and the last one also with `note`. The
-    line of a message is the same in every request, so that endpoints can cache it."""
+    line of a message is the same in every request, so that endpoints can cache it. `known`: what this has returned for a message before,
+    by the identity of the message."""
     zone, last = ZoneInfo(timezone), last_of_user(turns)
-    return [_timed(turn, zone, note if i == last else "") for i, turn in enumerate(turns)]
+    return [
+        (None if i == last else known.get(id(turn))) or with_its_time(turn, zone, note if i == last else "")
+        for i, turn in enumerate(turns)
+    ]
 
 
 def last_of_user(turns: Sequence[JSON]) -> int | None:
@@ -78,7 +81,8 @@ def time_line(moment: int, zone: ZoneInfo) -> str:
     return f"[{when:%A, %Y-%m-%d %H:%M} {zone.key}]"
 
 
-def _timed(turn: JSON, zone: ZoneInfo, note: str) -> JSON:
+def with_its_time(turn: JSON, zone: ZoneInfo, note: str = "") -> JSON:
+    """Returns one message as `timed` does."""
     if _AT not in turn:
         return turn
     plain = {name: value for name, value in turn.items() if name != _AT}

@@ -1,6 +1,7 @@
 """Caches the end of a session's journal, and reads only new messages with every step."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -12,7 +13,9 @@ EARLIER = 160
 """Messages before those of the run. Folds keep fewer unfolded, so that nothing falls between."""
 SLACK = 80
 MOST = 4_000
-_KEPT_BYTES, _KEPT_OF_ONE = 6_000_000, 600_000
+_KEPT_BYTES, _KEPT_OF_ONE = 12_000_000, 1_800_000
+_COPIES, _BESIDE = 3, 1_200
+"""A message that is kept, as a row, as a part of a request and as JSON: bytes for each character, and beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +69,21 @@ class JournalTails:
         return store.last_messages(conn, session_id, wanted)
 
     def _keep(self, session_id: str, mark: store.JournalMark, rows: list[Message], before: _Kept | None) -> None:
-        settled = [message for message in rows if message.id <= mark.settled_to or message.session_id != session_id]
+        settled = rows[: _count_settled(rows, session_id, mark.settled_to)]
         if before is not None and len(settled) == len(before.rows) and before.rewrites == mark.rewrites:
             return
         settled = settled[-EARLIER - 40 :]
-        size = sum(len(message.content or "") + 400 for message in settled)
+        size = sum([len(message.content or "") for message in settled]) * _COPIES + len(settled) * _BESIDE
         self._kept.pop(session_id, None)
         if size <= _KEPT_OF_ONE and settled:
             self._kept[session_id] = _Kept(mark.rewrites, settled, size)
         while sum(kept.size for kept in list(self._kept.values())) > _KEPT_BYTES:
             self._kept.popitem(last=False)
+
+
+def _count_settled(rows: Sequence[Message], session_id: str, settled_to: int) -> int:
+    """Returns how many of these rows, the first ones, will not change. Rows of the session that this one continues come first."""
+    count = len(rows)
+    while count and rows[count - 1].id > settled_to and rows[count - 1].session_id == session_id:
+        count -= 1
+    return count

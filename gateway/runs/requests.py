@@ -21,9 +21,10 @@ from gateway.runs.replies import NO_REPLY
 from gateway.runs.services import AgentProfile, Services
 from gateway.runs.snapshot import Snapshot
 from gateway.texts import say
+from sessions.db.search import FoundMessage
 from sessions.keys import ChatKind
 from sessions.memory.vectors import QueryVector
-from sessions.records import Message, Role, Source
+from sessions.records import Role, Source
 
 _EXACT = frozenset({Source.API, Source.THREAD})
 """Sessions of programs: what they send is never cut."""
@@ -39,7 +40,7 @@ class Requests:
         self.size = 0  # of the last one, in tokens; what it held is not kept: pictures are large
         self._cut: Sequence[tuple[int, int]] = ()
         self._refused: ContextOverflow | None = None
-        self._recalled: tuple[int, Sequence[Message]] | None = None
+        self._recalled: tuple[int, Sequence[FoundMessage]] | None = None
         self._most: int | None = None  # tokens of a prompt, once a larger one was refused
 
     async def build(self, seen: Snapshot, profile: AgentProfile, toolbox: Toolbox) -> ModelRequest:
@@ -90,7 +91,7 @@ class Requests:
         if not (seen.calls or seen.unread or self._asks_meaning(profile)) and self._wants_recall(seen, profile):
             self._recalled = (_asked(seen), _search_past(conn, seen, only_here=not profile.remembers, meaning=None))
 
-    async def _recall(self, seen: Snapshot, profile: AgentProfile) -> Sequence[Message]:
+    async def _recall(self, seen: Snapshot, profile: AgentProfile) -> Sequence[FoundMessage]:
         """Returns lines found by a search for the new message's words, once for each message, so that the steps of a run share their
         prompts. After a refusal nothing is recalled.
         """
@@ -158,7 +159,7 @@ def _is_all_above(seen: Snapshot, window: Window) -> bool:
 
 def _asked(seen: Snapshot) -> int:
     """Returns the id of the message that is searched for."""
-    return max((message.id for message in seen.history if message.role is Role.USER), default=0)
+    return next((message.id for message in reversed(seen.history) if message.role is Role.USER), 0)
 
 
 def wanted_model(seen: Snapshot, profile: AgentProfile) -> str | None:
@@ -167,7 +168,7 @@ def wanted_model(seen: Snapshot, profile: AgentProfile) -> str | None:
 
 def _search_past(
     conn: Connection, seen: Snapshot, *, only_here: bool, meaning: QueryVector | None
-) -> Sequence[Message]:
+) -> Sequence[FoundMessage]:
     text = recall.words_of(seen.history, seen.run.id)
     without = seen.remembered.forgotten.union(message.id for message in seen.history[-SHOWN_ANYWAY:])
     return recall.search_past(
@@ -180,5 +181,5 @@ def _person(seen: Snapshot) -> str:
     route = seen.run.route
     if route is None or route.address.kind is not ChatKind.DM:
         return ""
-    said = [message.sender for message in seen.history if message.role is Role.USER and message.sender]
-    return said[-1] if said else ""
+    named = (message.sender for message in reversed(seen.history) if message.role is Role.USER)
+    return next(filter(None, named), "")

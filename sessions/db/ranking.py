@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sessions.db.query import Term
 
@@ -21,8 +21,8 @@ HOLDERS = 500
 a search is bounded."""
 HOLDERS_IN_PASSING, NEAR_IN_PASSING = 200, 60
 """The same for recall, which searches for every new message: for the messages with the word, and for the messages around them."""
-COUNTED = 5_000
-"""Recall counts the messages of a namespace only up to this number."""
+COUNTED = 500
+"""Recall counts the messages of a namespace only up to this number. Counting more changes no ranking in `bench/recall.py`."""
 RARE = 1.5
 """Only words of at least this rarity count for the messages around a message; more common words are near almost every message."""
 MANY = 200
@@ -43,8 +43,7 @@ WEIGHTS = {Place.TEXT: 1.0, Place.SENDER: 1.8, Place.NEAR: 0.75, Place.NOTE: 0.6
 """Chosen with `bench/recall.py`. A note has mostly the words of its messages; the questions that it answers have others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weighed:
+class Weighed(NamedTuple):
     """What a word adds to the score of a message that contains it in this place."""
 
     place: Place
@@ -110,7 +109,7 @@ def _rarity(total: int, holders: int) -> float:
 
 
 def _weighed(place: Place, term: Term, rarity: float) -> Weighed:
-    return Weighed(place=place, term=term, score=round(WEIGHTS[place] * rarity, 6))
+    return Weighed(place, term, round(WEIGHTS[place] * rarity, 6))
 
 
 def merged(first: Sequence[int], second: Sequence[int]) -> list[int]:

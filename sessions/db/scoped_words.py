@@ -4,6 +4,7 @@ A search for a word then reads only what its namespace has with that word, and c
 """
 
 from enum import StrEnum
+from functools import lru_cache
 
 _NO_VOWELS = str.maketrans("ae", "xz")
 _EVERYWHERE = "w"
@@ -24,6 +25,7 @@ class Mark(StrEnum):
     ASKED = "q"
 
 
+@lru_cache(maxsize=4_096)
 def start_of(ns: str, mark: Mark) -> str:
     """Returns what the words of this namespace begin with. `ns`: see `namespace_token`; empty for a search over all namespaces."""
     return (ns.translate(_NO_VOWELS) or _EVERYWHERE) + mark

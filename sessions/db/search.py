@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, Select, and_, bindparam, func, or_, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select, update
 
 from sessions.db import search_postgres, search_sqlite
 from sessions.db.index_entry import Entry
@@ -19,7 +19,7 @@ from sessions.db.ranking import merged
 from sessions.db.schema import messages, sessions
 from sessions.db.sql import param
 from sessions.errors import Invalid
-from sessions.records import Message, Role, Session
+from sessions.records import ROLES, Message, Role, Session
 
 _NEIGHBOUR = 60  # content words of a neighbour
 _CLIP = 100_000
@@ -184,11 +184,21 @@ class SearchScope:
     without_run: str | None = None
     without: Container[int] = ()
 
-    def takes(self, row: RowMapping) -> bool:
-        """Returns whether this message is in the scope, but for `without`. The namespace is looked at again, whatever the index says."""
-        is_of_run = self.without_run is not None and row["run_id"] == self.without_run
-        is_here = self.ns in {None, row["ns"]} and self.key in {None, row["session_key"]}
-        return is_here and self.session in {None, row["session_id"]} and not is_of_run
+    def takes(self, run_id: str | None, session_id: str, key: str, ns: str) -> bool:
+        """Returns whether a message of these is in the scope. The namespace is looked at again, whatever the index says."""
+        is_of_run = self.without_run is not None and run_id == self.without_run
+        is_here = self.ns in {None, ns} and self.key in {None, key} and self.session in {None, session_id}
+        return is_here and not is_of_run
+
+
+class FoundMessage(NamedTuple):
+    """What is shown of a message that was found."""
+
+    id: int
+    role: Role
+    sender: str | None
+    created_at: int
+    content: str | None
 
 
 def search(
@@ -227,14 +237,16 @@ def best(
 ) -> list[Hit]:
     """The best hits of a parsed query in this scope. `least`: how many of its words count, however common they are. `also`: what was found
     in another way, best first; both count by their ranks."""
-    found = best_messages(conn, query, scope, limit=limit, source=source, cut_off=cut_off, least=least, also=also)
-    of_sessions = list({message.session_id for message in found})
+    shown = found_messages(conn, query, scope, limit=limit, source=source, cut_off=cut_off, least=least, also=also)
+    rows = conn.execute(_MESSAGES, {"ids": [each.id for each in shown]}).mappings().all() if shown else ()
+    found = {row["id"]: Message.from_row(row) for row in rows}
+    of_sessions = list({message.session_id for message in found.values()})
     rows = conn.execute(_SESSIONS, {"ids": of_sessions}).mappings() if found else ()
     by_session = {row["id"]: Session.from_row(row) for row in rows}
-    return [Hit(message=each, session=by_session[each.session_id]) for each in found if each.session_id in by_session]
+    return [Hit(message=found[each.id], session=by_session[found[each.id].session_id]) for each in shown]
 
 
-def best_messages(
+def found_messages(
     conn: Connection,
     query: Query,
     scope: SearchScope,
@@ -244,18 +256,22 @@ def best_messages(
     cut_off: int | None = None,
     least: int = 2,
     also: Sequence[int] = (),
-) -> list[Message]:
-    """Returns the same hits without their sessions. With `least` 0 (recall) its time does not grow with the number of messages."""
+) -> list[FoundMessage]:
+    """Returns of the same hits only what is shown of them. With `least` 0 (recall) its time does not grow with the number of messages."""
     found = _index(conn).find(
         conn, query, scope.ns, source, limit + sum(_PAGES if least else _PAGES[:2]), cut_off, least
     )
     found = [number for number in (merged(found, also) if also else found) if number not in scope.without]
-    chosen: list[Message] = []
+    chosen: list[FoundMessage] = []
     for size in (limit, *_PAGES):
         page, found = found[:size], found[size:]
-        rows = {row["id"]: row for row in conn.execute(_MESSAGES, {"ids": page}).mappings().all()} if page else {}
+        rows = {row[0]: row for row in _index(conn).read(conn, page)} if page else {}
         there = (rows[number] for number in page if number in rows)
-        chosen += [Message.from_row(row) for row in there if scope.takes(row)]
+        chosen += [
+            FoundMessage(number, ROLES[role], sender, created_at, content)
+            for number, role, sender, created_at, content, *where in there
+            if scope.takes(*where)
+        ]
         if len(chosen) >= limit or not found:
             break
     return chosen[:limit]
@@ -266,11 +282,7 @@ def notes(conn: Connection, query: Query, ns: str, *, limit: int) -> list[int]:
     return _index(conn).find_notes(conn, query.terms(), ns, limit)
 
 
-_MESSAGES = (
-    select(messages, sessions.c.session_key, sessions.c.ns)
-    .join(sessions, sessions.c.id == messages.c.session_id)
-    .where(messages.c.id.in_(bindparam("ids", expanding=True)))
-)
+_MESSAGES = select(messages).where(messages.c.id.in_(bindparam("ids", expanding=True)))
 _SESSIONS = select(sessions).where(sessions.c.id.in_(bindparam("ids", expanding=True)))
 
 

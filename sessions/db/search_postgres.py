@@ -1,6 +1,7 @@
 """The search index on PostgreSQL: one row per message with a stemmed and an unstemmed tsvector."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import Connection, delete, text
 
@@ -71,6 +72,17 @@ def find(
 
 
 _FROM = "message_search i JOIN messages m ON m.id = i.message_id JOIN sessions s ON s.id = m.session_id"
+
+
+_READ = (
+    "SELECT m.id, m.role, m.sender, m.created_at, m.content, m.run_id, m.session_id, s.session_key, s.ns FROM messages m"
+    " JOIN sessions s ON s.id = m.session_id WHERE m.id = ANY(%s)"
+)
+
+
+def read(conn: Connection, found: Sequence[int]) -> Sequence[tuple[Any, ...]]:
+    """As on SQLite."""
+    return [tuple(row) for row in conn.exec_driver_sql(_READ, (list(found),))]
 
 
 def find_notes(conn: Connection, terms: Sequence[Term], ns: str, limit: int) -> list[int]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.agent import prompt
 from gateway.agent.gateway_prompt import gateway_blocks
+from gateway.agent.models.encoding import encoded_body
 from gateway.agent.models.interface import InputTooLong
 from gateway.agent.prompt import Built, Material, build
 from gateway.agent.tokens import Tokens
@@ -71,7 +72,15 @@ def history(*turns: tuple[str, ...], run: int | None = None) -> list[Message]:
     return rows
 
 
-def whole(rows: list[Message], *, window: Window | None = None, count: int | None = None, **more: Any) -> Built:
+def whole(
+    rows: list[Message],
+    *,
+    window: Window | None = None,
+    count: int | None = None,
+    tokens: Tokens | None = None,
+    model: str | None = None,
+    **more: Any,
+) -> Built:
     fields: dict[str, Any] = {
         "system_prompt": "You are Hermes.",
         "gateway_blocks": lambda _: GATEWAY,
@@ -79,7 +88,7 @@ def whole(rows: list[Message], *, window: Window | None = None, count: int | Non
         **more,
     }
     material = Material(history=rows, message_count=len(rows) if count is None else count, run_id="run", **fields)
-    return build(material, TOKENS, window=window or Window())
+    return build(material, tokens or TOKENS, window=window or Window(), model=model)
 
 
 def built(rows: list[Message], **more: Any) -> list[Any]:
@@ -136,6 +145,24 @@ def test_every_prompt_is_bounded_and_valid(
     assert messages[1]["role"] == "user"
     last = next(message["content"] for message in reversed(messages) if message["role"] == "user")
     assert last.endswith("the question")
+
+
+@settings(max_examples=40, deadline=None)
+@given(turns=turns, windows=st.lists(st.sampled_from([4_000, 32_000, 128_000]), min_size=2, max_size=4))
+def test_what_is_kept_of_a_message_is_what_would_be_computed_anew(turns: list[Any], windows: list[int]):
+    """Whatever the settings were when it was last shown."""
+    rows = history(*turns, ("user", "the question"), run=len(turns))
+    tokens = Tokens()
+    for number, size in enumerate(windows):
+        tokens.learn("m", 1_000, 1_000 + 200 * number)
+        settings: Any = {"window": Window(size=size), "timezone": ("UTC", "Asia/Tokyo")[number % 2]}
+        kept, anew = (
+            whole(some, tokens=tokens, model="m", **settings) for some in (rows, [replace(each) for each in rows])
+        )
+        assert kept.request.messages == anew.request.messages
+        assert kept.size == anew.size
+        body = {"model": "m", "messages": list(kept.request.messages), "tools": list(kept.request.tools)}
+        assert json.loads(encoded_body(body)) == json.loads(json.dumps(body))
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,6 +1,7 @@
 """Recall: searches old messages for the words of the new message and formats what it finds as lines for the request. Nothing is stored."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from sqlalchemy import Connection
 
@@ -8,7 +9,7 @@ from sessions import memory
 from sessions.clock import iso
 from sessions.db import search
 from sessions.db.query import any_of_its_words, stems
-from sessions.db.search import SearchScope
+from sessions.db.search import FoundMessage, SearchScope
 from sessions.memory.vectors import QueryVector
 from sessions.records import Message, Role, Session
 
@@ -18,6 +19,7 @@ TERMS = 10
 _LEAST_LINE = 16
 """No line is added when fewer tokens than this are left."""
 _LOOKED_AT = 200_000
+_DAY_MS = 86_400_000
 LONGEST_LINE = 600
 """Characters of one message that are shown; of a longer one the part that shares most words with the new message."""
 
@@ -31,7 +33,7 @@ def search_past(
     without: frozenset[int],
     only_here: bool = False,
     meaning: QueryVector | None = None,
-) -> list[Message]:
+) -> list[FoundMessage]:
     """Returns the messages of this session key that match the text, best first; empty when the text has no word to search for.
 
     `without`: ids of messages that are not looked for, those that notes which were forgotten are from and those that the request shows
@@ -49,25 +51,29 @@ def search_past(
         without=without,
     )
     near = memory.vectors.nearest(conn, session.ns, meaning)
-    return search.best_messages(conn, query, scope, limit=HITS, least=0, also=near)
+    return search.found_messages(conn, query, scope, limit=HITS, least=0, also=near)
 
 
 def words_of(history: Sequence[Message], run_id: str) -> str:
     """Returns the text of the new message: the last user message of this run, or of the history when the run has none."""
-    said = [message for message in history if message.role is Role.USER]
-    mine = [message for message in said if message.run_id == run_id]
-    return next((message.content or "" for message in reversed(mine or said)), "")
+    mine = (each for each in reversed(history) if each.role is Role.USER and each.run_id == run_id)
+    said = (each for each in reversed(history) if each.role is Role.USER)
+    found = next(mine, None) or next(said, None)
+    return (found.content or "") if found is not None else ""
 
 
-def block(found: Sequence[Message], budget: int, cost: Callable[[str], int], *, asked: str) -> str:
+def block(found: Sequence[FoundMessage], budget: int, cost: Callable[[str], int], *, asked: str) -> str:
     """Returns the messages that fit into the budget as lines, oldest first; empty when none fits. The best ones are chosen first. The text
     has no empty line, because an empty line separates it from the new message."""
     budget -= cost(BEGINS) + 1
-    wanted = stems(asked) if found else set[str]()
+    is_long = any(len(message.content or "") > LONGEST_LINE for message in found)
+    wanted = stems(" ".join(_searched(asked))) if is_long else set[str]()
     lines: dict[int, str] = {}
     for message in found:
         if budget < _LEAST_LINE:
             break
+        if cost((message.content or "")[:LONGEST_LINE]) > budget:
+            continue
         line = _line(message, wanted)
         price = cost(line) + 1
         if price <= budget:
@@ -76,19 +82,29 @@ def block(found: Sequence[Message], budget: int, cost: Callable[[str], int], *, 
     return "\n".join([BEGINS, *(lines[number] for number in sorted(lines))]) if lines else ""
 
 
-def _line(message: Message, wanted: set[str]) -> str:
+def _searched(asked: str) -> list[str]:
+    """Returns the words that a message is searched for."""
+    query = any_of_its_words(asked, TERMS)
+    return [] if query is None else [word for term in query.terms() for word in term.words]
+
+
+def _line(message: FoundMessage, wanted: set[str]) -> str:
     who = "you" if message.role is Role.ASSISTANT else " ".join((message.sender or "user").split())[:80]
-    return f"{iso(message.created_at)[:10]} {who}: {excerpt(message.content or '', wanted, LONGEST_LINE)}"
+    return f"{_day(message.created_at // _DAY_MS)} {who}: {excerpt(message.content or '', wanted, LONGEST_LINE)}"
+
+
+@lru_cache(maxsize=512)
+def _day(number: int) -> str:
+    return iso(number * _DAY_MS)[:10]
 
 
 def excerpt(text: str, wanted: set[str], longest: int) -> str:
     """Returns the text as one line. Of a text over `longest` characters, returns the part that contains most of the wanted stems."""
-    plain = " ".join(text.split())
-    if len(plain) <= longest:
-        return plain
-    best = _best_place(plain[:_LOOKED_AT].lower(), wanted, longest // 2)
-    part = plain[best : best + longest]
-    return f"{'… ' if best else ''}{part.strip()}{' …' if best + longest < len(plain) else ''}"
+    if len(text) <= longest:
+        return " ".join(text.split())
+    best = _best_place(text[:_LOOKED_AT].lower(), wanted, longest // 2)
+    part = " ".join(text[best : best + longest].split())
+    return f"{'… ' if text[:best].strip() else ''}{part}{' …' if text[best + longest :].strip() else ''}"
 
 
 def _best_place(text: str, wanted: set[str], step: int) -> int:
@@ -97,8 +113,10 @@ def _best_place(text: str, wanted: set[str], step: int) -> int:
     for stem in wanted:
         at = text.find(stem)
         while at >= 0:
+            after = at + 1
             if not at or not text[at - 1].isalnum() or not stem.isascii():
                 for place in {max(0, at // step - 1), at // step}:
                     held.setdefault(place, set()).add(stem)
-            at = text.find(stem, at + 1)
+                after = (at // step + 1) * step  # more of it in this step count no more
+            at = text.find(stem, after)
     return step * max(held, key=lambda place: (len(held[place]), -place), default=0)

@@ -11,6 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from gateway.agent.models.encoding import encoded_body
 from gateway.agent.models.endpoint import ModelEndpoint, ModelSettings
 from gateway.agent.models.errors import CallFailed, CallOutcome, combined_error
 from gateway.agent.models.interface import (
@@ -249,7 +250,9 @@ class OpenAIModel:
         client = await self._endpoint.client()
         async with self._endpoint.speaking(body["model"]) as limit:
             if not body.get("stream"):
-                yield self._checked(body, await client.post("/chat/completions", cast_to=object, body=body))
+                yield self._checked(
+                    body, await client.post("/chat/completions", cast_to=object, content=encoded_body(body))
+                )
                 return
             async with await self._stream(client, body) as stream:
                 if "json" in stream.response.headers.get("content-type", ""):
@@ -270,7 +273,7 @@ class OpenAIModel:
         from openai import AsyncStream
 
         return await client.post(
-            "/chat/completions", cast_to=object, body=body, stream=True, stream_cls=AsyncStream[object]
+            "/chat/completions", cast_to=object, content=encoded_body(body), stream=True, stream_cls=AsyncStream[object]
         )
 
     def _checked(self, body: JSON, found: object) -> JSON:

@@ -144,6 +144,26 @@ async def test_what_another_process_forgets_is_recalled_no_more(home: Path, data
         assert "user: The garage code is 4711" in last_user(it.server.bodies[-1]), "people may say it anew"
 
 
+async def test_a_message_that_another_process_has_changed_or_taken_back_is_shown_as_it_is_now(
+    home: Path, database_url: str
+) -> None:
+    """What is kept of messages and requests goes with them."""
+    async with at_desk(home, url=database_url) as it:
+        for text in ("my code is 4711", "and my name is Ann", "my cat is Tom"):
+            await it.say(text)
+        session, first = await it.database.read(store.active, KEY), (await it.messages())[0]
+        assert session is not None
+        with closing(open_database(home, database_url)) as other:
+            other.write_now(store.rewrite, first.id, "my code is 0815")
+            other.write_now(store.take_back, session.id)
+        await it.say("what do you know of me?")
+        shown = str(it.server.bodies[-1]["messages"])
+        assert "0815" in shown
+        assert "4711" not in shown
+        assert "Ann" in shown
+        assert "Tom" not in shown
+
+
 async def _journal(it: Desk) -> list[JSON]:
     return [{"content": message.content} for message in await it.messages()]
 

@@ -1,6 +1,7 @@
 """Nothing that happens for every message goes through a whole table, however large the house has grown."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.engine import Engine
 
 from sessions import asks, events, inbox, outbox, runs, store
-from sessions.db import open_database, search
+from sessions.db import open_database, search, search_sqlite
 from sessions.inbox import InboxMode, NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform, SessionKey
@@ -89,7 +90,7 @@ SMALL = {"hits", "CONSTANT", "pairings", "people", "leases", "deployments", "spe
 
 
 @pytest.fixture
-def scans(home: Path) -> list[str]:
+def scans(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What every statement of that day would go through from end to end."""
     found: list[str] = []
 
@@ -107,6 +108,14 @@ def scans(home: Path) -> list[str]:
             ):
                 found.append(f"{row[3]}: {statement}")
 
+    def fetched(conn: Connection, statement: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        explain(conn, None, statement, values)
+        seen.append(statement)
+        return without_sqlalchemy(conn, statement, values)
+
+    seen: list[str] = []
+    without_sqlalchemy = search_sqlite.fetched
+    monkeypatch.setattr(search_sqlite, "fetched", fetched)
     database = open_database(home)
     event.listen(Engine, "before_cursor_execute", explain)
     try:
@@ -120,6 +129,7 @@ def scans(home: Path) -> list[str]:
     finally:
         event.remove(Engine, "before_cursor_execute", explain)
         database.close()
+    assert seen, "a search"
     return found
 
 

@@ -1,0 +1,30 @@
+"""The JSON that is sent to models. A message that is the same in many requests is encoded once."""
+
+import json
+from functools import cached_property
+
+from gateway.agent.models.interface import JSON
+
+
+class EncodedMessage(JSON):
+    """A message with its JSON, and its size as `tokens.size_of` counts it. It must not be changed."""
+
+    def __init__(self, message: JSON, size: int) -> None:
+        super().__init__(message)
+        self.size = size
+
+    @cached_property
+    def json(self) -> str:
+        return dumps(dict(self))
+
+
+def dumps(value: object) -> str:
+    """Returns the value as JSON. Raises ValueError for a number that JSON does not know."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def encoded_body(body: JSON) -> bytes:
+    """Returns the body of a call as it is sent. Raises ValueError for what cannot be sent."""
+    messages = [each.json if isinstance(each, EncodedMessage) else dumps(each) for each in body["messages"]]
+    others = dumps({name: value for name, value in body.items() if name != "messages"})
+    return f'{{"messages":[{",".join(messages)}],{others[1:]}'.encode()
