@@ -3,7 +3,7 @@
 import ast
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,25 +151,55 @@ def log_events() -> str:
     lines += ["| event | level | fields | written by |", "|---|---|---|---|"]
     rows: set[tuple[str, str, str, str]] = set()
     for path in sorted((ROOT / "gateway").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if row := _event(node):
-                rows.add((*row, str(path.relative_to(ROOT))))
+        tree = ast.parse(path.read_text())
+        chosen = _chosen_texts(tree)
+        for node in ast.walk(tree):
+            rows |= {(*row, str(path.relative_to(ROOT))) for row in _events(node, chosen)}
     lines += [f"| `{event}` | {level} | {fields} | `{where}` |" for event, level, fields, where in sorted(rows)]
     return "\n".join([*lines, ""])
 
 
-def _event(node: ast.AST) -> tuple[str, str, str] | None:
+def _chosen_texts(tree: ast.AST) -> Mapping[str, Sequence[str]]:
+    """Returns the variables that are one of two texts (`event = "a.b" if … else "c.d"`), with these texts."""
+    chosen: dict[str, Sequence[str]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.IfExp() as value):
+                chosen[name] = _texts(value, chosen)
+            case _:
+                pass
+    return chosen
+
+
+def _texts(value: ast.AST, chosen: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    match value:
+        case ast.Constant(value=str(text)):
+            return [text]
+        case ast.Name(id=name):
+            return chosen.get(name, ())
+        case ast.IfExp(body=one, orelse=other):
+            return [*_texts(one, chosen), *_texts(other, chosen)]
+        case _:
+            return ()
+
+
+def _events(node: ast.AST, chosen: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str, str]]:
+    """Yields event, level and fields of a call of the logger."""
     match node:
         case ast.Call(
             func=ast.Attribute(
                 value=ast.Name(id="log"), attr="debug" | "info" | "warning" | "error" | "exception" as level
             ),
-            args=[ast.Constant(value=str(event)), *_],
+            args=[event, *_],
             keywords=keywords,
         ):
-            return event, "error" if level == "exception" else level, ", ".join(word.arg or "…" for word in keywords)
+            fields = ", ".join(word.arg or "…" for word in keywords)
+            for text in _texts(event, chosen):
+                yield text, "error" if level == "exception" else level, fields
+        case ast.Call(func=ast.Attribute(attr="_logged"), args=[ast.Constant(value=str(text)), *_]):  # as in the worker
+            yield text, "warning", "error"
         case _:
-            return None
+            pass
 
 
 BOARD = (

@@ -10,7 +10,7 @@ from sessions.errors import StateError
 
 log = get_logger(__name__)
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 PROBE_SECONDS = 5.0
 
 
@@ -23,15 +23,15 @@ class DatabaseWatch:
         self._database = database
         self._clock = clock
         self._sleep = sleep
-        self._words: str | None = None
+        self._trouble: str | None = None
         self._since = clock()
 
     async def run(self) -> None:
         """Logs when the database becomes unavailable, tries it again and again, and logs when it is back."""
         while True:
-            self._look()
-            if self._words is None:
-                await self._sleep(LOOK_SECONDS)
+            self._check()
+            if self._trouble is None:
+                await self._sleep(CHECK_SECONDS)
                 continue
             await self._sleep(PROBE_SECONDS)
             try:
@@ -39,11 +39,11 @@ class DatabaseWatch:
             except StateError as error:
                 log.debug("database.still_unavailable", error=str(error))
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         words = self._database.trouble
-        if (words is None) == (self._words is None):
+        if (words is None) == (self._trouble is None):
             return
-        self._words, self._since = words, self._clock()
+        self._trouble, self._since = words, self._clock()
         if words is None:
             log.warning("database.available")
         else:
@@ -51,6 +51,6 @@ class DatabaseWatch:
 
     def part(self) -> dict[str, str | None]:
         """Returns the state of the database for /readyz."""
-        self._look()
-        state, words = ("available", "") if self._words is None else ("unavailable", self._words)
+        self._check()
+        state, words = ("available", "") if self._trouble is None else ("unavailable", self._trouble)
         return {"state": state, "since": iso(self._since), "words": words}

@@ -5,7 +5,7 @@ from collections import deque
 
 from sessions.clock import Clock, now_ms
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 LONGEST_GAP_MS = 10_000
 _KEPT = 100
 
@@ -21,10 +21,10 @@ class Standstills:
     async def run(self) -> None:
         """Reads the clock until cancelled."""
         while True:
-            self.look()
-            await asyncio.sleep(LOOK_SECONDS)
+            self.check()
+            await asyncio.sleep(CHECK_SECONDS)
 
-    def look(self) -> None:
+    def check(self) -> None:
         now = self._clock()
         if self._seen is not None and now - self._seen > LONGEST_GAP_MS:
             self._found.append((self._seen, now - self._seen))
@@ -33,6 +33,6 @@ class Standstills:
     def elapsed(self, since: int, now: int) -> int:
         """Milliseconds between these moments, without the standstills. Never negative."""
         if self._seen is not None:  # whoever asks right after a standstill may come before the next look
-            self.look()
+            self.check()
         still = sum(length for began, length in self._found if since <= began < now)
         return max(0, now - since - still)

@@ -56,7 +56,9 @@ class Announcement:
     def sends(
         self, work: Callable[Concatenate[Connection, P], T], body: OutboxBody | None
     ) -> Callable[Concatenate[Connection, P], T]:
-        """Wraps the transition `work`, which sends this body, so that it also marks the reset as announced: nobody is told twice."""
+        """Returns the transition `work`, which sends this body, so changed that it also marks the reset as announced. One transaction for
+        both: a crash between them would announce it twice or never.
+        """
         if body is None or not self.text:
             return work
 

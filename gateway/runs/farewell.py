@@ -1,5 +1,5 @@
-"""Farewell run: a hidden last run before a reset in which the agent saves what matters; this file sets its
-prompt, its tools and its limits. Its transactions are in `sessions/runs/farewells.py`.
+"""The farewell: a hidden last run before a reset, in which the agent saves what matters. This file sets its prompt, tools and limits; its
+transactions are in `sessions/runs/farewells.py`.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,7 @@ def as_farewell(profile: AgentProfile) -> AgentProfile:
 
 
 def limits_of(limits: RunLimits) -> RunLimits:
+    """Returns the limits of a farewell: those of any run, with fewer steps."""
     return replace(limits, steps=min(STEPS, limits.steps))
 
 
@@ -43,7 +44,7 @@ def with_request(history: Sequence[Message], run: Run) -> list[Message]:
 
 def _request(run: Run) -> Message:
     return Message(
-        id=0,
+        id=0,  # it has no row
         session_id=run.session_id,
         run_id=run.id,
         role=Role.USER,

@@ -12,10 +12,14 @@ Kind = Literal["begun", "token", "afresh", "said", "answered", "turned", "tool",
 
 @dataclass(frozen=True, slots=True)
 class LiveEvent:
-    """`begun`: work on the run begins (or goes on), with the run. `token`: text grew by this. `afresh`: what was shown is void.
-    `said`: the words of this step are whole. `answered`: they are on their way as an answer, and the run goes on with what came in
-    meanwhile. `turned`: what comes next answers another message, with the run. `tool`: this tool begins; `tool_done`: it has ended. `heading`: what stands above the answer. `ended`: nobody works on the run any
-    more: it is over, or it waits."""
+    """Something that happened to a run just now. Its kinds:
+
+    `begun`: work on the run begins or goes on; `run` is set. `token`: the text of the answer grew by `text`. `afresh`: the endpoint starts
+    its answer again, so the text of this step is void. `said`: the text of this step is complete. `answered`: it is sent as an answer, and
+    the run goes on with messages that came in meanwhile. `turned`: what comes next answers another message; `run` is set. `tool`: this
+    tool begins. `tool_done`: it has ended. `heading`: the line above the answer. `ended`: nobody works on the run any more: it is over, or
+    it waits.
+    """
 
     run_id: str
     kind: Kind
@@ -26,7 +30,7 @@ class LiveEvent:
 Listener = Callable[[LiveEvent], None]
 
 
-class _Words:
+class _TextSoFar:
     """Collects what was said since work on a run began: whole steps, and the one that grows."""
 
     __slots__ = ("before", "growing", "steps")
@@ -36,7 +40,7 @@ class _Words:
         self.steps: list[str] = []
         self.growing: list[str] = []
 
-    def hear(self, moment: LiveEvent) -> None:
+    def note(self, moment: LiveEvent) -> None:
         match moment.kind:
             case "token":
                 self.growing.append(moment.text)
@@ -54,7 +58,7 @@ class LiveEvents:
 
     def __init__(self) -> None:
         self._listeners: dict[str, list[Listener]] = defaultdict(list)
-        self._words: dict[str, _Words] = {}
+        self._words: dict[str, _TextSoFar] = {}
 
     def listen(self, run_id: str, listener: Listener) -> Callable[[], None]:
         """Calls the listener with the events of this run; `*`: of every run. Returns a function that stops it."""
@@ -92,10 +96,10 @@ class LiveEvents:
     def _note(self, moment: LiveEvent) -> None:
         match moment.kind:
             case "begun":
-                self._words[moment.run_id] = _Words(0 if moment.run is None else moment.run.steps)
+                self._words[moment.run_id] = _TextSoFar(0 if moment.run is None else moment.run.steps)
             case "ended":
                 self._words.pop(moment.run_id, None)
             case _ if (words := self._words.get(moment.run_id)) is not None:
-                words.hear(moment)
+                words.note(moment)
             case _:
                 pass

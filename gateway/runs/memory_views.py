@@ -30,7 +30,7 @@ class MemoryViews:
 
     def of(self, conn: Connection, ns: str) -> Remembered:
         """Returns what is remembered of this namespace now. Every change of it is counted in its row (`memory.digest.changed`)."""
-        state = memory.state(conn, ns)
+        state = memory.state(conn, ns)  # one row; the notes themselves are read again only when its counter has moved
         kept = self._kept.get(ns)
         if kept is not None and kept[0] == state.changes:
             return kept[1]

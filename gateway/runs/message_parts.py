@@ -12,7 +12,8 @@ from sessions.stored_files import StoredFile
 
 MAX_IMAGE = 5_000_000
 NEW, EARLIER = 10, 4
-"""Of so many messages, and so many of each: of those that are being answered (an album has ten), and of those before."""
+"""How many messages show their parts, and how many parts of each: of the messages that are being answered (an album has ten), and of
+those before."""
 _SLICE = 49_152
 """Bytes that make 64 kB of base64."""
 _KINDS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -30,7 +31,9 @@ async def parts_to_show(history: Sequence[Message], run_id: str, *, every: bool)
 
 
 async def parts_of(message: Message, *, whole: bool = False) -> Sequence[JSON]:
-    """Saved files become data URLs, addresses stay; what is gone or, unless `whole`, too large is left out (its name is in the text)."""
+    """Returns the parts of one message: saved files as data URLs, addresses as they are. A file that is gone or, unless `whole`, too
+    large is left out; its name is in the text.
+    """
     parts = [await _part(file, None if whole else MAX_IMAGE) for file in message.attachments]
     return [part for part in parts if part is not None]
 
@@ -56,7 +59,9 @@ def _picture(url: str, file: StoredFile) -> JSON:
 
 
 def _read(path: Path, mime: str, limit: int | None) -> str | None:
-    """Returns the file as a data: URL. Encoded in slices: 18 MB at once would hold Python's lock all the time."""
+    """Returns the file as a data: URL; None where it is gone or too large. Encodes in slices: 18 MB at once would hold the GIL all the
+    time.
+    """
     try:
         if limit is not None and path.stat().st_size > limit:
             return None

@@ -27,7 +27,9 @@ class ModelWait:
 
     @property
     def may_sleep(self) -> bool:
-        """Whether the run waits for a model that is away. Calls of programs are answered, and so is the terminal."""
+        """Returns whether the run may wait for a model that is away. A call of a program and the terminal get an error instead: somebody
+        waits at the other end.
+        """
         run = self._claimed
         return run.kind is not RunKind.CALL and (
             run.route is not None or run.deployment is not None or run.kind is not RunKind.CHAT
@@ -47,6 +49,7 @@ class ModelWait:
         slept = run.away_since is not None and run.wake_at is not None
         if self._services.outages.mark_back(model) or slept:
             asked = self._services.model()
+            # All that slept come at once now; a model that was just started would be away again.
             if slept and isinstance(asked, StartsSlowly):
                 asked.start_slowly(model)
             woken = await self._database.write(runs.wake_all, model)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 SHORTEST_PAUSE_MS = 10_000
 LONGEST_PAUSE_MS = 60_000
-LOOK_MS = 60_000
-"""How long one look may take before somebody else may look."""
+TRY_MS = 60_000
+"""How long one try may take before another run may try."""
 GIVE_UP_MS = 30 * 60_000
 GIVE_UP_MINUTES = GIVE_UP_MS // 60_000
 
@@ -13,7 +13,7 @@ GIVE_UP_MINUTES = GIVE_UP_MS // 60_000
 @dataclass(slots=True)
 class _Outage:
     since: int
-    next_look: int
+    next_try_at: int
     why: str
 
 
@@ -30,21 +30,22 @@ class ModelOutages:
         outage = self._outages.get(model)
         if outage is None:
             return None
-        if now < outage.next_look <= now + LOOK_MS:  # later than that: the clock was set back
+        if now < outage.next_try_at <= now + TRY_MS:  # later than that: the clock was set back
             return outage.why
-        outage.next_look = now + LOOK_MS
+        outage.next_try_at = now + TRY_MS
         return None
 
     def mark_away(self, model: str | None, why: str, now: int) -> None:
         """Notes that the model could not be reached."""
-        outage = self._outages.setdefault(model, _Outage(since=now, next_look=now, why=why))
+        outage = self._outages.setdefault(model, _Outage(since=now, next_try_at=now, why=why))
         outage.why = why
-        outage.next_look = now + min(max(SHORTEST_PAUSE_MS, (now - outage.since) // 4), LONGEST_PAUSE_MS)
+        # A quarter of the outage so far: a short one ends soon, a long one is not asked about every ten seconds.
+        outage.next_try_at = now + min(max(SHORTEST_PAUSE_MS, (now - outage.since) // 4), LONGEST_PAUSE_MS)
 
     def next_try(self, model: str | None, now: int) -> int:
         """Returns when a sleeping run should try the model again."""
         outage = self._outages.get(model)
-        wanted = now + SHORTEST_PAUSE_MS if outage is None else outage.next_look
+        wanted = now + SHORTEST_PAUSE_MS if outage is None else outage.next_try_at
         return min(max(wanted, now + SHORTEST_PAUSE_MS // 10), now + LONGEST_PAUSE_MS)
 
     def mark_back(self, model: str | None) -> bool:

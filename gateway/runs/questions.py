@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 
 from gateway.agent.loop import Result
 from gateway.agent.tools.registry import HumanQuestion
+from gateway.observe.logging import get_logger
 from gateway.runs.announcements import Announcement
 from gateway.runs.replies import approval_card, question_card
 from gateway.runs.services import Services
@@ -16,6 +17,8 @@ from sessions import asks, outbox, runs
 from sessions.db.engine import ReadsAndWrites
 from sessions.outbox_body import OutboxBody
 from sessions.records import AskKind, Message, Run, RunKind
+
+log = get_logger(__name__)
 
 APPROVED = Result(content="approved")
 _NOBODY = Result(content="[not done: it needs the approval of a person, and nobody can be asked in this job]")
@@ -49,6 +52,7 @@ class Questions:
         seen = self._seen()
         if seen.kind is RunKind.JOB and seen.route is None and seen.deployment is None:
             return _NOBODY
+        # The approval is for these very arguments: a call that the model has changed since is asked about anew.
         digest = hashlib.sha256(f"{call.tool_name}\0{arguments}".encode()).hexdigest()
         ask = await self._database.read(asks.of_call, seen.id, call.tool_call_id or "")
         if ask is None or ask.answered_at is None or ask.args_hash != digest:
@@ -85,7 +89,9 @@ class Questions:
             args_hash=args_hash,
             card=shown,
         )
-        if not self.parked:
+        if self.parked:
+            log.debug("ask.asked", run_id=self._seen().id, kind=kind.value)
+        else:  # `park` refuses while something is unread, in the transaction that would park
             await self._database.write(self._withdraw, call)
 
     def _withdraw(self, conn: Connection, call: Message) -> None:

@@ -41,6 +41,7 @@ def _label(option: str) -> str:
 def approval_card(exact: str) -> OutboxBody:
     """Returns the card of an approval: the exact call in a code block, short enough to fit always, and two buttons."""
     shown = "\n".join(exact[:_CARD_CHARACTERS].splitlines()[:_CARD_LINES])
+    # A fence inside of the call would end the block, and what follows could pass for our own words.
     block = f"```\n{shown.replace('```', '` ` `')}\n```{_left_out(exact, shown)}"
     buttons = (
         Button(label=say("ask.approve"), data="a:{ask}:y"),

@@ -47,7 +47,7 @@ class Requests:
         """Returns the next request. Raises InputTooLong when what is new does not fit, or nothing smaller is left after a refusal."""
         options = seen.run.options
         wanted = wanted_model(seen, profile)
-        await self._services.model().learn_window(wanted)
+        await self._services.model().learn_window(wanted)  # before anything is measured against it
         exact = seen.session.source in _EXACT
         remembered = seen.remembered if profile.remembers else Remembered()
         shown = await parts_to_show(seen.history, self._run_id, every=exact)
@@ -86,7 +86,7 @@ class Requests:
             exact=exact and any(shown.get(each.id) for each in seen.history if each.run_id == self._run_id),
         )
 
-    def look_back(self, conn: Connection, seen: Snapshot, profile: AgentProfile) -> None:
+    def search_past(self, conn: Connection, seen: Snapshot, profile: AgentProfile) -> None:
         """Searches for the new message's words in the read that the step begins with anyway, unless its meaning has to be asked for first."""
         if not (seen.calls or seen.unread or self._asks_meaning(profile)) and self._wants_recall(seen, profile):
             self._recalled = (_asked(seen), _search_past(conn, seen, only_here=not profile.remembers, meaning=None))
@@ -106,7 +106,7 @@ class Requests:
         return self._recalled[1] if self._recalled is not None and self._recalled[0] == _asked(seen) else ()
 
     def _wants_recall(self, seen: Snapshot, profile: AgentProfile) -> bool:
-        """Whether this message has not been searched for yet, and something may be found that is not in the prompt anyway."""
+        """Returns whether this message has not been searched for yet, and something may be found that is not in the prompt anyway."""
         if self._most is not None or is_farewell(seen.run):
             return False
         if self._recalled is not None and self._recalled[0] == _asked(seen):
@@ -127,13 +127,14 @@ class Requests:
         return await embeddings.of_query(recall.words_of(seen.history, self._run_id))
 
     def _note(self, built: Built) -> None:
-        if self._refused is not None and built.size >= self.size:
+        if self._refused is not None and built.size >= self.size:  # nothing more can be left out, so no try will fit
             raise self._refused.for_good()
         self.size, self._cut, self._refused = built.size, built.cut, None
 
     def refused(self, error: ContextOverflow) -> None:
         """Makes the next request smaller: the endpoint counts more tokens than we estimated."""
         self._refused = error
+        # Where the endpoint names a limit below our estimate, our count is about right and a quarter less will do; else we count far off.
         self._most = self.size * 3 // 4 if error.limit and error.limit < self.size else self.size // 2
 
     def left_out(self, answer: Answer) -> str:

@@ -11,7 +11,7 @@ from gateway.agent.loop import Result, Situation
 from gateway.agent.memory.summary import middle_of, summary_request
 from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow, ModelUnreachable
 from gateway.agent.models.stream_reader import new_call_id
-from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, same_arguments
+from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext
 from gateway.attachments.inbox_files import INBOX
 from gateway.observe.logging import get_logger
 from gateway.runs.announcements import Announcement
@@ -25,12 +25,13 @@ from gateway.runs.replies import NO_REPLY, reply_body
 from gateway.runs.requests import Requests, wanted_model
 from gateway.runs.services import AgentProfile, Services
 from gateway.runs.snapshot import Snapshot, take_snapshot
+from gateway.runs.tool_calls import arguments_of, times_made
 from gateway.texts import say
 from sessions import outbox, runs, spending, store
 from sessions.db.waiting_database import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.outbox_body import OutboxBody
-from sessions.records import Message, MessageState, Role, Route, Run, RunKind, StopReason
+from sessions.records import Message, MessageState, Route, Run, RunKind, StopReason
 from sessions.runs import ModelAnswer
 
 log = get_logger(__name__)
@@ -57,11 +58,11 @@ class RunSteps:
         self._model_wait = ModelWait(services, self._database, run, lambda: self._run)
         self._announcement = Announcement(services, run.id)
         self._questions = Questions(
-            services, self._database, self._announcement, now_at=lambda: self._run, seen=lambda: self._look.run
+            services, self._database, self._announcement, now_at=lambda: self._run, seen=lambda: self._snapshot.run
         )
-        self._partial = ""  # of the answer that is being written
-        self._asking = False
-        self._has_told = run.fence == 1  # of an interruption; the first claim is none
+        self._partial = ""  # the text of the answer that is being written
+        self._model_works = False
+        self._interruption_handled = run.fence == 1  # the first claim of a run continues nothing
         self._last_answer: Answer | None = None
         self.cut_off = False
 
@@ -96,31 +97,32 @@ class RunSteps:
         if seen.run.fence != self._claimed.fence:  # stopped at its very start: the model is not asked in vain
             raise LeaseLost(f"Run {self._claimed.id} was stopped or taken over.")
         self._announcement.note(seen)
-        if not self._has_told:
-            self._has_told = True
-            await self._tell_interruption(seen)
+        if not self._interruption_handled:
+            self._interruption_handled = True
+            await self._send_interruption_notice(seen)
         return Situation(calls=seen.calls, unread=seen.unread, limit=self._limit_reached(seen))
 
     def _read(self, conn: Connection, day: str) -> tuple[Snapshot, AgentProfile]:
         seen = take_snapshot(conn, self._claimed.id, day, self._services.tails, self._services.views)
         profile = self._services.profile(self._claimed, seen.session)
         profile = as_farewell(profile) if is_farewell(self._claimed) else profile
-        self._requests.look_back(conn, seen, profile)
+        self._requests.search_past(conn, seen, profile)
         return seen, profile
 
-    async def _tell_interruption(self, seen: Snapshot) -> None:
+    async def _send_interruption_notice(self, seen: Snapshot) -> None:
         doubtful = [call for call in seen.calls if call.state is MessageState.STARTED and not self.may_repeat(call)]
-        unsure = [f"{call.tool_name} {self._arguments(call)}" for call in doubtful]
+        unsure = [f"{call.tool_name} {arguments_of(call, self._snapshot.history)}" for call in doubtful]
         line, run = interruption_notice(self._claimed.away_ms, unsure), seen.run
         if line is not None and run.route is not None:
+            # The fence in the key: one notice for each interruption, also when this write is repeated.
             body, key = OutboxBody(text=line, silent=True), f"{run.id}:restarted:{run.fence}"
             now = self._services.clock()
             await self._database.write(outbox.put, run.route, body, now, dedup_key=key, session_key=run.session_key)
 
     @property
-    def _look(self) -> Snapshot:
+    def _snapshot(self) -> Snapshot:
         if self._seen is None:
-            raise RuntimeError("look() comes first")
+            raise RuntimeError("situation() comes first")
         return self._seen
 
     def _limit_reached(self, seen: Snapshot) -> str | None:
@@ -138,13 +140,13 @@ class RunSteps:
 
     async def ask_model(self) -> Answer:
         await self._settle_files()
-        seen = self._look
+        seen = self._snapshot
         wanted = self._wanted
         if (why := self._model_wait.known_away(wanted, seen.run)) is not None:
             raise ModelUnreachable(why)
         request = await self._requests.build(seen, self._profile, self._toolbox)
         began = time.monotonic()
-        self._partial, self._asking = "", True
+        self._partial, self._model_works = "", True
         try:
             answer = self._last_answer = await self._services.model().ask(request, self._on_token)
         except ContextOverflow as error:
@@ -153,7 +155,7 @@ class RunSteps:
         except ModelUnreachable as error:
             self._model_wait.away(wanted, str(error))
             raise
-        self._asking = False
+        self._model_works = False
         await self._model_wait.mark_back(wanted, seen.run)
         self._services.live.publish(LiveEvent(self._claimed.id, "said"))
         took = round(time.monotonic() - began, 3)
@@ -168,7 +170,7 @@ class RunSteps:
 
     async def sleep(self) -> int | None:
         """See `ModelWait.sleep`."""
-        return await self._model_wait.sleep(self._look.run, self._wanted)
+        return await self._model_wait.sleep(self._snapshot.run, self._wanted)
 
     async def put_off(self) -> None:
         """See `ModelWait.put_off`."""
@@ -176,11 +178,11 @@ class RunSteps:
 
     @property
     def _wanted(self) -> str | None:
-        return wanted_model(self._look, self._profile)
+        return wanted_model(self._snapshot, self._profile)
 
     async def _settle_files(self) -> None:
         """Fetches the files of new messages now, so that admitting a message never waits for them."""
-        settle, seen = self._services.settle_file, self._look
+        settle, seen = self._services.settle_file, self._snapshot
         waiting = [
             message
             for message in seen.history
@@ -197,7 +199,7 @@ class RunSteps:
                 part for part in [message.content or "", *(line for _, line in settled)] if part.strip()
             )
             await self._database.write(store.set_attachments, message.id, content, [file for file, _ in settled])
-        await self.situation()
+        await self.situation()  # the request is built from the snapshot, which has to show the new texts
 
     def _on_token(self, text: str) -> None:
         kind = "afresh" if text == AFRESH else "token"
@@ -214,13 +216,13 @@ class RunSteps:
 
     def _commit_answer(self, conn: Connection, said: ModelAnswer, cut_off: bool) -> None:
         now = self._services.clock()
-        calls = runs.answered(conn, self._run, said, now, step=self._look.run.steps)
+        calls = runs.answered(conn, self._run, said, now, step=self._snapshot.run.steps)
         for call in calls if cut_off else ():
             runs.tool_done(conn, self._run, call.id, _CUT_OFF, now)
 
     def _said(self, answer: Answer) -> ModelAnswer:
         # Some models count their ids anew with every answer, and an approval counts for one call only: each gets an id of its own.
-        history = self._look.history if answer.tool_calls else ()
+        history = self._snapshot.history if answer.tool_calls else ()
         taken = {made["id"] for message in history for made in message.tool_calls or ()}
         return ModelAnswer(
             text="" if is_farewell(self._claimed) else answer.text,  # nobody reads it, now or later
@@ -236,16 +238,16 @@ class RunSteps:
     async def finish(self, answer: Answer) -> bool:
         self.cut_off = answer.finish_reason == "length"
         if note := self._requests.left_out(answer):
-            self._on_token(note)
+            self._on_token(note)  # a stream and a preview must end with the text that is stored
             answer = replace(answer, text=answer.text.rstrip() + note)
-        route = self._look.run.route
+        route = self._snapshot.run.route
         reply = self._announcement.above(self._reply(answer.text, route))
         is_over = await self._database.write(
             self._announcement.sends(runs.finish, reply),
             self._run,
             self._said(answer),
             self._services.clock(),
-            step=self._look.run.steps,
+            step=self._snapshot.run.steps,
             reply=reply,
         )
         if not is_over and reply is not None:
@@ -257,13 +259,13 @@ class RunSteps:
 
     async def keep_stopped(self) -> None:
         """Stores the part of an answer that was written when the run was stopped."""
-        if not self._asking:
+        if not self._model_works:  # stopped during a tool: every answer so far is in the journal
             return
         text, tokens, route = self._partial.strip(), self._services.tokens, self._claimed.route
         text = "" if NO_REPLY.startswith(text[: len(NO_REPLY)]) else text
         said = ModelAnswer(
             text=text,
-            input_tokens=self._requests.size,
+            input_tokens=self._requests.size,  # estimated: the endpoint counts only at the end of a stream
             output_tokens=tokens.text(text),
             day=self._day(),
         )
@@ -272,13 +274,13 @@ class RunSteps:
 
     async def end_over_budget(self, limit: str) -> None:
         text = say("budget.run", limit=limit)
-        reply = self._announcement.above(OutboxBody(text=text)) if self._look.run.route else None
+        reply = self._announcement.above(OutboxBody(text=text)) if self._snapshot.run.route else None
         await self._database.write(
             self._announcement.sends(runs.finish, reply),
             self._run,
             ModelAnswer(text=text),
             self._services.clock(),
-            step=self._look.run.steps,
+            step=self._snapshot.run.steps,
             reply=reply,
             reason=StopReason.BUDGET,
         )
@@ -312,18 +314,20 @@ class RunSteps:
     async def run_tool(self, call: Message) -> Result | None:
         toolbox = self._toolbox
         tool = toolbox.get(call.tool_name or "")
-        arguments = self._arguments(call)
+        arguments = arguments_of(call, self._snapshot.history)
         if tool is None:
             return Result(content=f"[there is no tool {call.tool_name}; you have {', '.join(toolbox.tools) or 'none'}]")
-        if self._made_before(call, arguments) >= ENOUGH:
+        if times_made(self._snapshot.history, self._claimed.id, call, arguments) >= ENOUGH:
             return Result(content=_AGAIN)
         if tool.needs_approval and (refusal := await self._questions.approval(call, arguments)) is not APPROVED:
             return refusal
+        # Before the deed: after a crash this row says that nobody knows whether it was done. Reading again does no harm.
         if not tool.reads_only:
             await self._database.write(runs.tool_started, self._run, call.id, self._services.clock())
         self._services.live.publish(LiveEvent(self._claimed.id, "tool", tool.name))
+        log.debug("tool.started", run_id=self._claimed.id, tool=tool.name)
         began = time.monotonic()
-        outcome = await tool.run(self._place(call), arguments)
+        outcome = await tool.run(self._tool_context(call), arguments)
         seconds = time.monotonic() - began
         self._services.tool_ran(tool.name, "asked" if isinstance(outcome, HumanQuestion) else "done", seconds)
         log.debug("tool.finished", run_id=self._claimed.id, tool=tool.name, seconds=round(seconds, 3))
@@ -336,9 +340,11 @@ class RunSteps:
     async def done(self, call: Message, result: Result) -> None:
         now = self._services.clock()
         await self._database.write(runs.tool_done, self._run, call.id, result.content, now, state=result.state)
+        if result.state is MessageState.UNKNOWN:
+            log.warning("tool.unknown_outcome", run_id=self._claimed.id, tool=call.tool_name)
 
-    def _place(self, call: Message) -> ToolContext:
-        session = self._look.session
+    def _tool_context(self, call: Message) -> ToolContext:
+        session = self._snapshot.session
         return ToolContext(
             session=session,
             database=self._database,
@@ -354,33 +360,15 @@ class RunSteps:
         )
 
     async def _summarise(self, query: str, lines: Sequence[str]) -> str:
-        """What these lines say about the question. Counted in the session and the day. Raises ModelError."""
+        """Returns what these lines say about the question. Its tokens count for the session and the day. Raises ModelError."""
         services = self._services
         fast = services.fast()
+        # About three characters to a token, so that it fits also where the tokens of this model are not measured yet.
         most = max(2_000, (services.window(fast).room - 1_000) * 3)
         kept = middle_of(lines, most)
         answer = await services.model().ask(summary_request(query, kept, model=fast))
         await self._database.write(_count_summary, self._claimed.session_id, answer, self._day())
         return answer.text
-
-    def _made_before(self, call: Message, arguments: str) -> int:
-        """Returns how often this run has made the very same call and had its result."""
-        results = {each.tool_call_id for each in self._look.history if each.role is Role.TOOL and each.id < call.id}
-        made = [
-            each
-            for message in self._look.history
-            if message.run_id == self._claimed.id
-            for each in message.tool_calls or ()
-        ]
-        same = (each["function"] for each in made if each["id"] in results)
-        return sum(each["name"] == call.tool_name and same_arguments(each["arguments"], arguments) for each in same)
-
-    def _arguments(self, call: Message) -> str:
-        for message in reversed(self._look.history):
-            for made in message.tool_calls or ():
-                if made["id"] == call.tool_call_id and message.id < call.id:
-                    return str(made["function"]["arguments"])
-        return "{}"
 
     # --- where it stands ---
 

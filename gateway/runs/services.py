@@ -79,10 +79,11 @@ class Services:
 
 
 def folder_name(ns: str) -> str:
-    """A namespace as a readable folder name that cannot lead out of its parent."""
+    """Returns a namespace as a readable folder name that cannot lead out of its parent. No two namespaces have the same."""
     safe = "".join(
         char if char.isascii() and (char.isalnum() or char in "-_.:@+") else f"%{ord(char):02X}" for char in ns
     )
+    # File names end at 255 bytes; a shortened one gets a digest, so that two long namespaces stay apart.
     name = safe if len(safe) <= 200 else f"{safe[:160]}%{_digest(ns)}"
     return name if name.strip(".") else f"%{_digest(ns)}"
 

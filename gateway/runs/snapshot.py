@@ -34,14 +34,16 @@ class Snapshot:
 
 
 def take_snapshot(conn: Connection, run_id: str, day: str, tails: JournalTails, views: MemoryViews) -> Snapshot:
-    """`day` empty: nothing is limited by the day."""
+    """Reads the snapshot. `day`: the day whose tokens are counted; empty: nothing is limited by the day."""
     run = runs.get(conn, run_id)
     session = store.get(conn, run.session_id)
+    # Only a chat is told of a reset, and only above an answer that is sent there.
     tells = run.kind is RunKind.CHAT and run.route is not None
     former = store.announced_by(conn, session.id) if tells else None
     history = tails.history(conn, run)
     folded_to = memory.folded_to(conn, session.id)
     first = history[0].id if history else 0
+    # Counted only where it can be more than none: most sessions fit into the history as a whole.
     before = max(0, session.message_count - len(history)) if first > folded_to else 0
     older = memory.count_unfolded(conn, session.id, before=first) if before and folded_to else before
     return Snapshot(

@@ -1,4 +1,4 @@
-"""Calls without a session: the caller holds the transcript, and nothing is kept."""
+"""Answers calls without a session: the caller keeps the transcript, the gateway keeps nothing."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -28,18 +28,19 @@ from sessions.records import Message, MessageState, Role, Run, RunKind, RunStatu
 from sessions.runs import GONE_ON
 
 WITHOUT_NAMESPACE = frozenset({"web_fetch"})
+"""Tools that read and write nothing of a namespace: such a call has none."""
 _CUT_OFF = "[not executed: the answer was cut off by the output limit; write less, or in several steps]"
 
 
 class StatelessSteps:
-    """Implements `gateway.agent.loop.Work` in memory. `hear` is told the words as they come."""
+    """Implements `gateway.agent.loop.Steps` in memory. `on_event` is called with the text as it is written."""
 
     def __init__(
-        self, services: Services, messages: Sequence[JSON], options: CallOptions, hear: Callable[[LiveEvent], None]
+        self, services: Services, messages: Sequence[JSON], options: CallOptions, on_event: Callable[[LiveEvent], None]
     ) -> None:
         self._services = services
         self._options = options
-        self._hear = hear
+        self._on_event = on_event
         self._id = ids.new_id("run")
         now = services.clock()
         self._session = _session(self._id, now)
@@ -94,12 +95,12 @@ class StatelessSteps:
             answer = await self._services.model().ask(await self._request(), self._on_token)
         except ContextOverflow as error:  # the transcript is the caller's: it is not ours to shorten
             raise error.for_good() from error
-        self._hear(LiveEvent(self._id, "said"))
+        self._on_event(LiveEvent(self._id, "said"))
         await self._count(answer.usage)
         return answer
 
     async def _request(self) -> ModelRequest:
-        """All that the caller sent, and the gateway's tools if there is room for them. Raises InputTooLong."""
+        """Returns the request: all that the caller sent, and the gateway's tools if there is room for them. Raises InputTooLong."""
         options, tokens = self._options, self._services.tokens
         await self._services.model().learn_window(self._model)
         window = self._services.window(self._model)
@@ -122,7 +123,7 @@ class StatelessSteps:
         )
 
     def _on_token(self, text: str) -> None:
-        self._hear(LiveEvent(self._id, "afresh" if text == AFRESH else "token", text))
+        self._on_event(LiveEvent(self._id, "afresh" if text == AFRESH else "token", text))
 
     async def _count(self, usage: Usage) -> None:
         self._steps += 1
@@ -171,20 +172,20 @@ class StatelessSteps:
         tool = self._toolbox.get(call.tool_name or "")
         if tool is None:
             return Result(content=f"[there is no tool {call.tool_name} here]")
-        self._hear(LiveEvent(self._id, "tool", tool.name))
-        outcome = await tool.run(self._place(), call.content or "{}")
-        self._hear(LiveEvent(self._id, "tool_done", tool.name))
+        self._on_event(LiveEvent(self._id, "tool", tool.name))
+        outcome = await tool.run(self._tool_context(), call.content or "{}")
+        self._on_event(LiveEvent(self._id, "tool_done", tool.name))
         return Result(content=outcome if isinstance(outcome, str) else "[nobody can be asked here]")
 
     async def done(self, call: Message, result: Result) -> None:
         self._transcript.append({"role": "tool", "tool_call_id": call.tool_call_id, "content": result.content})
         self._calls = [other for other in self._calls if other.id != call.id]
 
-    def _place(self) -> ToolContext:
+    def _tool_context(self) -> ToolContext:
         return ToolContext(
             session=self._session,
             database=self._services.database,
-            workspace=Path("/nonexistent"),
+            workspace=Path("/nonexistent"),  # its tools need none, see WITHOUT_NAMESPACE
             skills=Path("/nonexistent"),
             outgoing=Path("/nonexistent"),
             clock=self._services.clock,
@@ -202,7 +203,7 @@ class StatelessSteps:
 
 
 def _row(number: int, call: JSON, now: int) -> Message:
-    """A call that is still to be done; its arguments are kept as the content until there is a result."""
+    """Returns the row of a call that is still to be done; its content is the arguments until there is a result."""
     return Message(
         id=number,
         session_id="",
@@ -222,7 +223,7 @@ def _row(number: int, call: JSON, now: int) -> Message:
 
 
 def _session(run_id: str, now: int) -> Session:
-    """A session that no store has ever seen."""
+    """Returns a session that no store has ever seen."""
     return Session(
         id="",
         session_key=f"agent:main:api:none:{run_id}",

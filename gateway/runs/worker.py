@@ -35,14 +35,14 @@ DRAIN_SECONDS = 10
 
 
 class Worker:
-    """`run` can be cancelled, which is the same as a crash: call `drain` first."""
+    """Drives the runs that it claims. `run` can be cancelled, which is the same as a crash: call `drain` first."""
 
     def __init__(self, services: Services, dispatch: Dispatch) -> None:
         self._services = services
         self._dispatch = dispatch
         self._active: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._draining = False
-        self._warm = False
+        self._is_frozen = False
         self._taking: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -51,8 +51,8 @@ class Worker:
         return len(self._active)
 
     async def run(self) -> None:
-        """Supervise: take runs, renew leases, look around. Ends when drained."""
-        unlisten = self._services.database.listen(self._hear)
+        """Takes runs and drives them, renews their leases, and looks for work that no commit has told of. Ends when drained."""
+        unlisten = self._services.database.listen(self._on_commit)
         try:
             async with asyncio.TaskGroup() as group:
                 beside = (self._keep_alive(), self._poll(), self._services.standstills.run())
@@ -88,7 +88,7 @@ class Worker:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def drain(self, seconds: float = DRAIN_SECONDS) -> None:
-        """Take nothing more; let each run reach the end of its step, then give it back. May be called again."""
+        """Takes nothing more, lets each run reach the end of its step, then gives it back. May be called again."""
         if self._taking is not None and not self._draining:
             self._taking.cancel()
         self._draining = True
@@ -104,33 +104,37 @@ class Worker:
         work = RunSteps(self._services, run, draining=lambda: self._draining)
         unfinished = False
         self._services.live.publish(LiveEvent(run.id, "begun", run=run))
+        log.debug("run.started" if run.fence == 1 else "run.resumed", run_id=run.id, session_key=run.session_key)
         try:
             unfinished = await self._advance(run, work) is LoopEnd.DRAINED
         except LeaseLost:
-            log.debug("run.lost", run_id=run.id)
-            await self._quietly("run.words_not_kept", work.keep_stopped)
-        except asyncio.CancelledError:
+            log.debug(
+                "run.lost", run_id=run.id
+            )  # /stop, or another worker: in either case nothing more may be written but this
+            await self._logged("run.words_not_kept", work.keep_stopped)
+        except asyncio.CancelledError:  # by /stop, by the end of `drain`, or by that of the daemon
             unfinished = self._draining
             if await self._was_stopped(run):
-                await self._quietly("run.words_not_kept", work.keep_stopped)
+                await self._logged("run.words_not_kept", work.keep_stopped)
             elif not self._draining:
                 raise
         except Exception as error:  # noqa: BLE001  # not even its end could be written; it is found again in a moment
             log.warning("run.put_off", run_id=run.id, error=str(error))
         finally:
             self._active.pop(run.id, None)
-            self._warm_up()
+            self._freeze_loaded()
             self._services.live.publish(LiveEvent(run.id, "ended"))
             # Released before it is given back: the notification of that commit must find the key free.
             await self._dispatch.release(run)
             if unfinished:
-                await self._quietly("run.not_given_back", lambda: self._dispatch.give_back(run))
+                await self._logged("run.not_given_back", lambda: self._dispatch.give_back(run))
 
-    def _warm_up(self) -> None:
-        """Freezes what is loaded for good. Walking through it made the garbage collector pause for 50 ms now and
-        then."""
-        if not self._warm:
-            self._warm = True
+    def _freeze_loaded(self) -> None:
+        """Freezes what is loaded for good, once the first run has loaded it. Walking through it made the garbage collector pause for 50 ms
+        now and then.
+        """
+        if not self._is_frozen:
+            self._is_frozen = True
             gc.freeze()
 
     async def _was_stopped(self, run: Run) -> bool:
@@ -144,8 +148,8 @@ class Worker:
         return current.fence != run.fence
 
     async def _advance(self, run: Run, work: RunSteps) -> LoopEnd:
-        """An error ends the run with a line in its chat, and never the daemon."""
-        if run.attempts > runs.MAX_TAKEOVERS:
+        """Advances the run as far as it goes now. Ends it with a line in its chat where an error does not allow to go on."""
+        if run.attempts > runs.MAX_TAKEOVERS:  # whatever it does kills the process again and again
             return await self._fail(
                 run, work, f"given up after {run.attempts} interruptions without progress", say("run.failed")
             )
@@ -169,11 +173,13 @@ class Worker:
             return await self._fail(run, work, told, say("run.failed"))
         if ended in {LoopEnd.FINISHED, LoopEnd.OVER_BUDGET, LoopEnd.HANDED_OVER}:
             self._services.run_ended("budget" if ended is LoopEnd.OVER_BUDGET or work.cut_off else "done")
-        log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value, **work.facts())
+            log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value, **work.facts())
+        elif ended is LoopEnd.PARKED:
+            log.debug("run.parked", run_id=run.id, session_key=run.session_key)
         return ended
 
     async def _say_farewell(self, run: Run, work: RunSteps) -> LoopEnd:
-        """What cannot be given now is owed. What the model does not take will never be."""
+        """Gives the farewell. Puts it off where the model cannot be reached or takes too long; ends it in error where the model refuses it."""
         try:
             async with asyncio.timeout(SECONDS):
                 return await advance(work)
@@ -193,7 +199,7 @@ class Worker:
         return LoopEnd.ASLEEP
 
     async def _wait_for_model(self, run: Run, work: RunSteps, error: str) -> LoopEnd:
-        """The run sleeps as a row. It ends in error where somebody waits for the call's answer, or after half an hour."""
+        """Puts the run to sleep as a row. Ends it in error where somebody waits for the call's answer, or after half an hour."""
         if not work.may_sleep:
             return await self._fail(run, work, error, say("model.unreachable_now"))
         wake_at = await work.sleep()
@@ -211,7 +217,7 @@ class Worker:
 
     # --- beside the runs ---
 
-    def _hear(self, touched: frozenset[Touch]) -> None:
+    def _on_commit(self, touched: frozenset[Touch]) -> None:
         if stopped := ids_of(Topic.STOPPED, touched):
             self._loop.call_soon_threadsafe(self._interrupt, stopped)
 
@@ -224,25 +230,26 @@ class Worker:
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(KEEP_ALIVE_SECONDS)
-            await self._quietly("lease.not_renewed", lambda: self._dispatch.keep_alive(list(self._active)))
+            await self._logged("lease.not_renewed", lambda: self._dispatch.keep_alive(list(self._active)))
 
     async def _poll(self) -> None:
         while True:
-            await self._quietly("inbox.not_looked_at", self._dispatch.poll)
+            await self._logged("inbox.not_looked_at", self._dispatch.poll)
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _quietly(self, event: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def _logged(self, failure: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Does the work. Logs `failure` when that fails, and raises nothing."""
         try:
             await work()
         except DatabaseUnavailable:  # whoever watches the database tells of it
             pass
         except Exception as error:  # noqa: BLE001  # what goes on beside the runs must not end them
-            log.warning(event, error=str(error))
+            log.warning(failure, error=str(error))
 
 
 @contextlib.asynccontextmanager
 async def working(worker: Worker) -> AsyncGenerator[None]:
-    """Drive runs while the block lasts, then drain."""
+    """Drives runs while the block lasts, then drains."""
     task = asyncio.create_task(worker.run())
     try:
         yield

@@ -38,7 +38,7 @@ async def fill_up(database: Database) -> None:
 
 async def test_a_full_disk_is_told_in_the_log_and_on_readyz(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_watch, "PROBE_SECONDS", 0.05)
-    monkeypatch.setattr(database_watch, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(database_watch, "CHECK_SECONDS", 0.05)
     async with TelegramServer() as server, daemon(small_disk, server) as (app, served), aiohttp.ClientSession() as http:
         await server.until(lambda: served.chats.running["telegram"].health.was_up)
 

@@ -42,7 +42,12 @@ def test_every_setting_command_endpoint_metric_and_event_is_in_the_reference():
     assert all(f"`{endpoint.method} {endpoint.path}`" in pages["http.md"] for endpoint in ENDPOINTS)
     exposed = {family.name for family in Metrics()._registry.collect() if family.name.startswith("hermes_")}
     assert exposed <= {name.removesuffix("_total") for name in re.findall(r"`(hermes_\w+)`", pages["metrics.md"])}
-    assert "`run.finished`" in pages["log-events.md"]
+    for event in (
+        "message.accepted",
+        "run.finished",
+        "outbox.sent",
+    ):  # the three lines of an answer, see how-to/monitoring.md
+        assert f"`{event}`" in pages["log-events.md"]
     assert "`session_reset.idle_minutes`" in pages["configuration.md"]
     assert "## hermes sessions list" in pages["command-line.md"]
 

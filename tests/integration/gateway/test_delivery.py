@@ -270,7 +270,7 @@ async def test_a_process_that_stood_still_and_a_clock_that_was_set_make_no_messa
     clock = lambda: now_ms() + later  # noqa: E731
     chats, standstills = TypingChats(per_second=100_000), Standstills(clock)
     chats.unheard = chats.silent = True
-    standstills.look()
+    standstills.check()
     async with delivering(sqlite, chats, clock=clock, standstills=standstills):
         await sqlite.write(put, "1", "hello")
         await until(lambda: chats.probes >= 2)

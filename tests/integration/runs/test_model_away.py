@@ -141,10 +141,10 @@ async def test_after_half_an_hour_it_ends_in_error_and_retry_takes_it_up(home: P
         accepted = await it.accept("hello")
         await asleep(it, 1)
         for _ in range(GIVE_UP_MS // LONGEST_PAUSE_MS + 1):
-            it.services.standstills.look()
+            it.services.standstills.check()
             for _ in range(6):  # time that passes in steps; a jump would count as a machine that slept
                 clock.tick(LONGEST_PAUSE_MS // 6)
-                it.services.standstills.look()
+                it.services.standstills.check()
             await it.passes(clock, 0)
             await it.dispatch.poll()  # type: ignore[union-attr]
             run = await it.database.read(runs.get, accepted.run_id)
@@ -165,7 +165,7 @@ async def test_the_hours_in_which_the_machine_slept_do_not_count(home: Path, clo
     async with desk(home, endpoint, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
-        it.services.standstills.look()
+        it.services.standstills.check()
         calls = it.server.count
         await it.passes(clock, 8 * 3_600_000)
         await until(lambda: it.server.count > calls)
@@ -260,7 +260,7 @@ async def test_two_hundred_chats_that_waited_are_answered_once_in_order_and_not_
             for _ in range(10):  # minutes
                 for _ in range(6):
                     clock.tick(10_000)
-                    it.services.standstills.look()
+                    it.services.standstills.check()
             assert texts(await it.sent()) == [AWAY] * chats
             calls = it.server.count
             endpoint.up = True

@@ -1,6 +1,6 @@
 """What is known of models that are away."""
 
-from gateway.runs.outages import LONGEST_PAUSE_MS, LOOK_MS, SHORTEST_PAUSE_MS, ModelOutages
+from gateway.runs.outages import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS, TRY_MS, ModelOutages
 
 
 def test_after_the_first_failure_nobody_asks_until_it_is_time_and_then_one():
@@ -13,7 +13,7 @@ def test_after_the_first_failure_nobody_asks_until_it_is_time_and_then_one():
     assert look == 1_000 + SHORTEST_PAUSE_MS
     assert outages.known(None, look) is None
     assert outages.known(None, look) == "gone"
-    assert outages.known(None, look + LOOK_MS) is None  # whoever looked has not come back
+    assert outages.known(None, look + TRY_MS) is None  # whoever looked has not come back
 
 
 def test_the_pauses_grow_to_a_bound():
