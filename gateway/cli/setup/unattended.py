@@ -7,18 +7,6 @@ from gateway.cli.setup.answers import Answers
 from gateway.cli.setup.live_checks import NotWorking, call_model, who_is
 from gateway.config.sources import Sources
 
-_USUAL = {
-    "platforms.telegram.token": "TELEGRAM_BOT_TOKEN",
-    "platforms.discord.token": "DISCORD_BOT_TOKEN",
-    "platforms.slack.bot_token": "SLACK_BOT_TOKEN",
-    "platforms.slack.app_token": "SLACK_APP_TOKEN",
-    "platforms.whatsapp.access_token": "WHATSAPP_ACCESS_TOKEN",
-    "platforms.whatsapp.phone_number_id": "WHATSAPP_PHONE_NUMBER_ID",
-    "platforms.whatsapp.app_secret": "WHATSAPP_APP_SECRET",
-    "platforms.whatsapp.verify_token": "WHATSAPP_VERIFY_TOKEN",
-}
-"""Variables that other programs use as well. Besides them every HERMES_SECTION__KEY is written."""
-
 
 def run(answers: Answers) -> bool:
     """Writes and tests what the environment names. Returns False when something that was configured does not work."""
@@ -34,8 +22,14 @@ def run(answers: Answers) -> bool:
 
 
 def _from_environment(answers: Answers) -> dict[str, str]:
+    """Every HERMES_SECTION__KEY, and what the platforms need by the names that other programs use as well, such as SLACK_BOT_TOKEN."""
     environ = answers.environ
-    found = {key: environ[variable] for key, variable in _USUAL.items() if environ.get(variable)}
+    usual = {
+        f"platforms.{name}.{need.key}": f"{name}_{'bot_token' if need.key == 'token' else need.key}".upper()
+        for name in OUR_OWN
+        for need in manifest(name).needed
+    }
+    found = {key: environ[variable] for key, variable in usual.items() if environ.get(variable)}
     settings = Sources(environ=environ).settings()
     return found | {".".join(one.path): one.value for one in settings if len(one.path) > 1 and one.value}
 
