@@ -58,10 +58,10 @@ class Maintenance:
         self._loop = asyncio.get_running_loop()
         self._grown = asyncio.Event()
         self._grown.set()
-        self._unlisten = database.listen(self._hear)
+        self._unlisten = database.listen(self._hear, Topic.SESSION)
 
-    def _hear(self, touched: frozenset[Touch]) -> None:
-        if not self._grown.is_set() and any(touch.topic is Topic.SESSION for touch in touched):
+    def _hear(self, _: frozenset[Touch]) -> None:
+        if not self._grown.is_set():
             self._loop.call_soon_threadsafe(self._grown.set)
 
     async def repair(self) -> None:

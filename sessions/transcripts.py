@@ -73,7 +73,7 @@ class Transcripts:
         self._gone: set[str] = set()
         self._index_due = False
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._stop = database.listen(self._hear)
+        self._stop = database.listen(self._hear, Topic.SESSION, Topic.REWRITTEN, Topic.GONE, Topic.KEY)
 
     def _hear(self, touched: frozenset[Touch]) -> None:
         with self._lock:

@@ -100,7 +100,7 @@ class Delivery:
         self._wake.set()
 
     async def run(self) -> None:
-        unlisten = self._database.listen(self._on_commit)
+        unlisten = self._database.listen(self._on_commit, Topic.OUTBOX, Topic.STOPPED)
         try:
             # Before anything is claimed: what a dead process was sending may have arrived, and must not be sent as if new.
             await self._database.write(self._recover, await self._owner_key())

@@ -26,7 +26,7 @@ from sessions.messages import Inbound, InboundKind
 from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Route, RunStatus
 from sessions.runs import Accepted, Opening
-from sessions.topics import Topic, Touch
+from sessions.topics import Topic
 
 log = get_logger(__name__)
 
@@ -65,14 +65,10 @@ class Intake:
         self._wordings = EditFilter()
         self._paired: Mapping[str, Paired] | None = None
         self._changes = ChatChanges(database, clock)
-        self._unlisten = database.listen(self._hear)
+        self._unlisten = database.listen(lambda _: self.forget_people(), Topic.PEOPLE)
 
     def close(self) -> None:
         self._unlisten()
-
-    def _hear(self, touched: frozenset[Touch]) -> None:
-        if any(touch.topic is Topic.PEOPLE for touch in touched):
-            self._paired = None
 
     def forget_people(self) -> None:
         """Reads paired people again at the next event: another process may have approved somebody."""

@@ -59,9 +59,8 @@ class RunChanges:
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def on_commit(self, touched: frozenset[Touch]) -> None:
-        if any(touch.topic in _OF_RUNS for touch in touched):
-            self._loop.call_soon_threadsafe(self._changed.set)
+    def on_commit(self, _: frozenset[Touch]) -> None:
+        self._loop.call_soon_threadsafe(self._changed.set)
 
     async def next(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -144,7 +143,7 @@ class TerminalConversation:
     @contextlib.asynccontextmanager
     async def changes(self) -> AsyncGenerator[RunChanges]:
         changes = RunChanges()
-        unlisten = self.app.database.listen(changes.on_commit)
+        unlisten = self.app.database.listen(changes.on_commit, *_OF_RUNS)
         try:
             yield changes
         finally:

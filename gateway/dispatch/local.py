@@ -57,7 +57,7 @@ class LocalDispatch:
         self._again: set[WorkItem] = set()
         self._extra: set[str] = set()
         self._loop = asyncio.get_running_loop()
-        self._stop = database.listen(self._hear)
+        self._stop = database.listen(self._hear, Topic.INBOX, Topic.FAREWELL)
 
     def close(self) -> None:
         self._stop()
@@ -69,8 +69,7 @@ class LocalDispatch:
     def _hear(self, touched: frozenset[Touch]) -> None:
         items = [WorkItem(session_key) for session_key in ids_of(Topic.INBOX, touched)]
         items += [WorkItem(each.session_key, each.id) for each in touched if isinstance(each, FarewellBegun)]
-        if items:  # one wake-up of the loop for a commit of many
-            self._loop.call_soon_threadsafe(self._notify_all, items)
+        self._loop.call_soon_threadsafe(self._notify_all, items)  # one wake-up of the loop for a commit of many
 
     def _notify_all(self, items: Sequence["WorkItem"]) -> None:
         for item in items:

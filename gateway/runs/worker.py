@@ -52,7 +52,7 @@ class Worker:
 
     async def run(self) -> None:
         """Takes runs and drives them, renews their leases, and looks for work that no commit has told of. Ends when drained."""
-        unlisten = self._services.database.listen(self._on_commit)
+        unlisten = self._services.database.listen(self._on_commit, Topic.STOPPED)
         try:
             async with asyncio.TaskGroup() as group:
                 beside = (self._keep_alive(), self._poll(), self._services.standstills.run())
@@ -218,8 +218,7 @@ class Worker:
     # --- beside the runs ---
 
     def _on_commit(self, touched: frozenset[Touch]) -> None:
-        if stopped := ids_of(Topic.STOPPED, touched):
-            self._loop.call_soon_threadsafe(self._interrupt, stopped)
+        self._loop.call_soon_threadsafe(self._interrupt, ids_of(Topic.STOPPED, touched))
 
     def _interrupt(self, run_ids: list[str]) -> None:
         for run_id in run_ids:

@@ -23,7 +23,9 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 P = ParamSpec("P")
 Work = Callable[Concatenate[Connection, P], T]
-Listener = Callable[[frozenset[Touch]], None]
+Hear = Callable[[frozenset[Touch]], None]
+Listener = tuple[Hear, frozenset[Topic]]
+EVERY_TOPIC = frozenset(Topic)
 
 _BATCH = 128
 _READERS = 4
@@ -84,11 +86,12 @@ def resolve_futures(outcomes: list[Outcome]) -> None:
 
 
 def notify_listeners(listeners: list[Listener], touched: frozenset[Touch]) -> None:
-    if not touched:
-        return
-    for listener in tuple(listeners):
+    topics = {what.topic for what in touched}
+    for hear, wanted in tuple(listeners):
+        if wanted.isdisjoint(topics):
+            continue
         try:
-            listener(touched)
+            hear(touched)
         except Exception:  # noqa: BLE001  # its fault must not stop the only writer
             _log.exception("db.listener_failed")
 
@@ -138,10 +141,11 @@ class Database(ReadsAndWrites):
     def dialect(self) -> str:
         return self._backend.name
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Calls the listener after each commit, in the committing thread; it must be quick and must not raise. Returns a function that
-        stops it.
+    def listen(self, hear: Hear, *topics: Topic) -> Callable[[], None]:
+        """Calls `hear` after each commit that touched one of the topics, or anything where none is named, in the committing thread; it must
+        be quick and must not raise. Returns a function that stops it.
         """
+        listener = hear, frozenset(topics) or EVERY_TOPIC
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

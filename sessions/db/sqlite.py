@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from sessions import files
-from sessions.db.engine import GroupCommit, Listener
+from sessions.db.engine import EVERY_TOPIC, GroupCommit, Listener
 from sessions.db.schema import APPLICATION_ID
 from sessions.errors import DatabaseUnavailable, ForeignHome, Unusable
 from sessions.topics import Touch
@@ -135,7 +135,7 @@ class Sqlite:
         self.engine = _engine(path, "BEGIN IMMEDIATE", writes=True, pool_size=1, max_overflow=2)
         self._reading = _engine(path, "BEGIN", writes=False, pool_size=4, max_overflow=8)
         self._checkpoints = _Checkpoints(path)
-        listeners.append(self._checkpoints.consider)
+        listeners.append((self._checkpoints.consider, EVERY_TOPIC))
         self._writer = GroupCommit(self.engine, self.explain, listeners)
         self.submit = self._writer.submit
 

@@ -17,7 +17,7 @@ from sessions.db import Database
 from sessions.errors import StateError
 from sessions.memory.vectors import QueryVector
 from sessions.records import Observation
-from sessions.topics import Topic, Touch, ids_of
+from sessions.topics import Topic, Touch
 
 log = get_logger(__name__)
 
@@ -77,7 +77,7 @@ class Embeddings:
 
     async def run(self) -> None:
         """Makes the missing vectors of notes, at the start and after every change of the memory, until cancelled."""
-        unlisten = self._database.listen(self._hear)
+        unlisten = self._database.listen(self._hear, Topic.MEMORY)
         try:
             while True:
                 again = await self.make_some() if self.model else None
@@ -153,10 +153,9 @@ class Embeddings:
         for embedder in (*self._former, *([self._embedder] if self._embedder else [])):
             await embedder.aclose()
 
-    def _hear(self, touched: frozenset[Touch]) -> None:
-        if ids_of(Topic.MEMORY, touched):
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._wake.set)
+    def _hear(self, _: frozenset[Touch]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._wake.set)
 
 
 def embedded_text(note: Observation) -> str:

@@ -111,7 +111,7 @@ class FoldWorker:
 
     async def run(self) -> None:
         """Folds sessions that are due, until cancelled."""
-        unlisten = self._database.listen(self._hear)
+        unlisten = self._database.listen(self._hear, Topic.SESSION)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scan())
@@ -125,12 +125,11 @@ class FoldWorker:
             unlisten()
 
     def _hear(self, touched: frozenset[Touch]) -> None:
-        if spoken := ids_of(Topic.SESSION, touched):
-            was_empty = not self._heard
-            self._heard.update(spoken)
-            if was_empty:
-                with contextlib.suppress(RuntimeError):  # the loop is closed
-                    self._loop.call_soon_threadsafe(self._wake.set)
+        was_empty = not self._heard
+        self._heard.update(ids_of(Topic.SESSION, touched))
+        if was_empty:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._wake.set)
 
     async def _wait(self) -> None:
         next_look = min(self._watched.values(), default=None)

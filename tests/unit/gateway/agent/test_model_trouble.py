@@ -99,7 +99,7 @@ async def test_a_server_error_that_names_a_field_is_no_refusal_of_it():
 
 
 async def test_a_silent_endpoint_is_asked_once_more():
-    async with talking([hang(), "awake again"], settings={"timeout_seconds": 0.05}) as talk:
+    async with talking([hang(), "awake again"], settings={"timeout_seconds": 0.3}) as talk:
         assert (await talk.ask()).text == "awake again"
         assert talk.server.count == 2
 
