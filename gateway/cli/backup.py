@@ -48,6 +48,7 @@ def backup(cli: Cli, file: Path, yes: bool) -> None:
         raise Failed(f"There is nothing to save in {cli.home} yet.")
     _may_replace(file, yes=yes)
     began = now_ms()
+    # In the folder of FILE, so that the last step is a rename on the same disk: an old backup is replaced whole or not at all.
     with tempfile.TemporaryDirectory(dir=file.absolute().parent, prefix=".hermes-backup-") as folder:
         made = Path(folder) / "backup"
         with _written(made, packed=file.name.endswith(("gz", "tgz"))) as archive:
@@ -77,6 +78,7 @@ def _written(path: Path, *, packed: bool) -> Generator[tarfile.TarFile]:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as handle:
         with tarfile.open(fileobj=handle, mode="w|gz" if packed else "w|") as archive:
             yield archive
+        # A rename can reach the disk before the data does: without fsync a power cut leaves an empty file.
         handle.flush()
         os.fsync(handle.fileno())
 
@@ -104,6 +106,7 @@ def _snapshot(database: Path, to: Path) -> None:
     """Copies the database as it is at this moment, without pages of what was deleted. Writers go on meanwhile."""
     with closing(sqlite3.connect(database, isolation_level=None)) as conn:
         conn.execute("PRAGMA busy_timeout = 30000")
+        # The backup API would copy deleted pages too, and start over with every write of another process.
         conn.execute("VACUUM INTO ?", (str(to),))
     to.chmod(0o600)
 
@@ -117,7 +120,9 @@ def _files(home: Path, names: tuple[str, ...]) -> Iterator[Path]:
             below.sort()
             for file in sorted(files):
                 path = Path(folder) / file
-                if path.is_file() and not path.is_symlink():
+                if (
+                    path.is_file() and not path.is_symlink()
+                ):  # a link may lead out of the home; sockets and pipes have no contents
                     yield path
 
 
@@ -125,6 +130,7 @@ def _add(archive: tarfile.TarFile, home: Path, path: Path, progress: Any) -> int
     """Adds a file: one that grows meanwhile as long as it was, one that has gone not at all."""
     try:
         with path.open("rb") as handle:
+            # The size in the header is final: a transcript that grows while it is copied would damage the archive.
             entry = archive.gettarinfo(arcname=str(path.relative_to(home)), fileobj=handle)
             archive.addfile(entry, io.BytesIO(handle.read(entry.size)) if entry.size < 1 << 20 else handle)
     except FileNotFoundError:
@@ -160,9 +166,11 @@ def restore(cli: Cli, file: Path, yes: bool) -> None:
         _rename_home(found, was_in, cli.home)
         if not cli.home.exists() or not any(cli.home.iterdir()):
             aside = None
-            cli.home.rmdir() if cli.home.exists() else None
+            if cli.home.exists():
+                cli.home.rmdir()
         else:
             _may_put_aside(cli.home, yes=yes)
+            # The lock of the daemon: a home that is in use is not moved away under it.
             with only_one(cli.home):
                 pass
             aside = _free_name(cli.home)
@@ -206,7 +214,7 @@ def _unpack(file: Path, home: Path) -> str:
     home.mkdir(mode=0o700)
     try:
         with tarfile.open(file) as archive:
-            archive.extractall(home, filter="data")
+            archive.extractall(home, filter="data")  # refuses absolute paths, .. and links that lead out
         facts = json.loads((home / MANIFEST).read_text())
     except (tarfile.TarError, EOFError, OSError, ValueError) as error:
         why = str(error).splitlines()[0].rstrip(":")

@@ -76,6 +76,7 @@ def _piped() -> str:
     """Returns all that comes through the pipe. Raises Wrong."""
     if sys.stdin is None:
         return ""
+    # One byte more than allowed, to notice that there is more.
     data = sys.stdin.buffer.read(MOST_PIPED + 1)
     if len(data) > MOST_PIPED:
         raise Wrong(f"That is too much to read at once: more than {MOST_PIPED // 2**20} MiB came through the pipe.")

@@ -26,6 +26,7 @@ class CommandCompleter(Completer):
             if f"/{command.name}".startswith(typed):
                 yield Completion(f"/{command.name}", start_position=-len(typed), display_meta=command.about)
 
+    # prompt_toolkit calls this one; the database must not be read on the event loop, so ids are awaited.
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion]:

@@ -60,7 +60,7 @@ class RunChanges:
         self._loop = asyncio.get_running_loop()
 
     def on_commit(self, _: frozenset[Touch]) -> None:
-        self._loop.call_soon_threadsafe(self._changed.set)
+        self._loop.call_soon_threadsafe(self._changed.set)  # called by the thread that writes
 
     async def next(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -76,6 +76,7 @@ class TerminalConversation:
         self.key = str(key)
         self._moved = moved
         self._runs: set[str] = set()
+        # Listens for all runs: which one answers is known only once the inbox is read.
         app.services.live.listen("*", self._note)
 
     def _note(self, moment: LiveEvent) -> None:

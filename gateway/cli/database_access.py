@@ -32,6 +32,7 @@ def existing_database(cli: Cli, *, to_change: bool = False) -> Generator[Databas
     if not on_server and not (cli.home / DATABASE).exists():
         yield None
         return
+    # An admin may read the home of the service without the right to write there; SQLite's WAL mode needs that right.
     unwritable = not os.access(cli.home, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
     with _opened_to_read(cli) if unwritable and not on_server and not to_change else opened(cli) as database:
         yield database
@@ -61,17 +62,14 @@ def nothing_stored(cli: Cli, prefix: str) -> NotFound:
 
 @contextmanager
 def mirrored(cli: Cli, database: Database) -> Generator[None]:
-    """Writes what is changed within to transcripts and index. Only the daemon declares them complete: it may have lines of its own to
-    write yet.
-
-    Only `flush`: to declare the mirrors whole is up to the daemon, which may have lines of its own to write yet.
-    """
+    """Writes what is changed within to transcripts and index."""
     from sessions.transcripts import Transcripts
 
     transcripts = Transcripts(cli.home, database)
     try:
         yield
     finally:
+        # Not `close`, which declares them complete: a running daemon may have lines of its own to write yet.
         transcripts.flush()
 
 

@@ -34,6 +34,7 @@ def errors_as_messages() -> Generator[None]:
     """Turns errors into those that click ends with a sentence, or with nothing."""
     try:
         yield
+    # click prints the help for it.
     except NoArgsIsHelpError:
         raise
     except click.UsageError as error:
@@ -45,6 +46,7 @@ def errors_as_messages() -> Generator[None]:
             click.echo(err=True)  # below the ^C
         raise Exit(INTERRUPTED) from None
     except Exception as error:  # the edge where a traceback would reach a person
+        # click ends silently for a broken pipe, as in `hermes sessions list | head`.
         if _is_broken_pipe(error) or os.environ.get("HERMES_DEBUG"):
             raise
         raise _failed(error) from error

@@ -56,6 +56,7 @@ def run(cli: Cli) -> None:
     heap.tune()
     sys.setswitchinterval(0.0002)  # a thread that works on something large gives way to the event loop sooner
     on_sqlite = not loaded.config.database.url.get_secret_value()
+    # In a process of its own: what alembic loads would stay in memory for good.
     if on_sqlite and not process.is_held(cli.home):
         upgrade_in_child(cli.home)
     with process.only_one(cli.home) as was_killed:
@@ -83,6 +84,7 @@ async def _serve(cli: Cli, loaded: Loaded, seen: _Stamps, guard: CrashGuard, *, 
     ):
         lines = await served.chats.lines()
         click.echo(_screen(app, served, lines, tunnel=_tunnel(cli, served), new=new, on_terminal=on_terminal))
+        # Only now: systemd starts what depends on us, and what it starts may call at once.
         process.tell_systemd("READY=1")
         log.info("daemon.started", home=str(cli.home), model=app.chosen.name, api=served.url)
         async with _beside(process.feed_watchdog()), _beside(_reload(cli, served, signals, seen)):
@@ -174,6 +176,7 @@ def _stamp(file: Path) -> tuple[int, int] | None:
         stat = file.stat()
     except OSError:
         return None
+    # The size too: some file systems keep times by the second, and an editor may save twice in one.
     return stat.st_mtime_ns, stat.st_size
 
 

@@ -74,6 +74,7 @@ def add(
     cli: Cli, name: str, schedule: str, prompt: str, timezone: str | None, repeat: int | None, deliver: str
 ) -> None:
     """Run PROMPT at the times of SCHEDULE: five cron fields, @daily, "every 30m", 30m, or 2030-01-31T09:00."""
+    # Imported here: the other commands of this group need no configuration, and it loads pydantic.
     from gateway.config.agent_settings import timezone_of
     from gateway.config.daemon_settings import platform_sections
     from gateway.config.load import load

@@ -75,6 +75,7 @@ def take_home_everywhere(command: click.Command) -> None:
 def _take_home(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     """Stores the home: the last `--home` counts; where none is named, the environment decides, when a command is reached that runs."""
     known = ctx.find_object(Cli) is not None
+    # A group passes the decision on, or `hermes sessions --home X list` would fail on a bad HERMES_HOME that nobody uses.
     if value is not None or not (known or isinstance(ctx.command, click.Group)):
         with errors_as_messages():
             ctx.obj = Cli(home=resolve_home(value, os.environ), environ=os.environ)

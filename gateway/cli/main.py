@@ -117,6 +117,7 @@ def _let_go_of_output() -> None:
     try:
         sys.stdout.flush()
     except OSError:
+        # The interpreter flushes standard output once more when it ends, and would print an error of its own.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -51,6 +51,7 @@ def _highlighted(code: str, language: str) -> Text:
 
 def _kept_breaks(tokens: Iterable[Token]) -> Iterator[Token]:
     for token in tokens:
+        # A chat shows line breaks as they were sent; Markdown would join the lines.
         if token.type == "softbreak":
             token.type = "hardbreak"
         yield token

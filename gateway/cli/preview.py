@@ -29,6 +29,7 @@ def previewing(screen: Screen) -> Generator[None]:
         console=screen.console,
         get_renderable=screen.preview,
         auto_refresh=False,
+        # The block is printed for good by the screen; what the preview drew must be gone by then.
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,

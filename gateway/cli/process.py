@@ -49,12 +49,14 @@ def only_one(home: Path) -> Generator[bool]:
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield was_killed
     finally:
+        # Before the lock is given up: afterwards the name may belong to the next daemon.
         path.unlink(missing_ok=True)
         os.close(descriptor)
 
 
 def _held(path: Path, home: Path) -> int:
     while True:
+        # A lock of the kernel, which ends with the process; the id in the file is only for people.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _lock(descriptor, home)
@@ -109,6 +111,7 @@ def tell_systemd(state: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
+    # An @ stands for the null byte of Linux's abstract sockets.
     target = "\0" + address[1:] if address.startswith("@") else address
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
         notify.connect(target)
@@ -122,4 +125,5 @@ async def feed_watchdog() -> None:
         return
     while True:
         tell_systemd("WATCHDOG=1")
+        # On the event loop and not in a thread: a loop that hangs has to be noticed.
         await asyncio.sleep(int(micros) / 2_000_000)

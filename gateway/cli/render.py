@@ -112,6 +112,7 @@ def _pattern(query: str, text: str) -> re.Pattern[str]:
     """The words themselves, or, where none stands in the text, words of the same stem."""
     parsed = parse(query)
     words = [word for term in parsed.terms() for word in term.words] if parsed else []
+    # The index searches by stems, so a hit need not hold the word as it was typed.
     exact = _any_of(rf"{_edge(word)}{re.escape(word)}{_edge(word)}" for word in words)
     return exact if exact.search(text) else _any_of(rf"{_edge(word)}{re.escape(_stem(word))}\w*" for word in words)
 

@@ -110,6 +110,7 @@ class Screen:
     def _grow(self) -> None:
         """Prints those lines of a long block that nothing can change."""
         text = self._blocks.growing
+        # Rendering costs more the longer a block is: looked at again only when an eighth was added, the sum stays linear.
         if len(text) < self._looked_at + max(self._options.max_width, self._looked_at // 8):
             return
         self._looked_at = len(text)

@@ -132,6 +132,7 @@ def restart(cli: Cli, instance: str, user: bool) -> None:
 
 def _act(cli: Cli, instance: str, verb: str, *, user: bool) -> None:
     units = _units(cli, instance, user=user)
+    # Asked before systemctl: its own message for an unknown unit names no command of ours.
     if not next(iter(units.files)).exists():
         raise Failed(f"There is no service {units.name} yet: `hermes gateway install` makes it.")
     _systemctl(units, verb, f"{units.name}.service")

@@ -42,6 +42,7 @@ def service_sources(home: File, environ: Mapping[str, str]) -> Sources:
 def service_view(home: File) -> ServiceView:
     """Returns the view of the first unit whose `HERMES_HOME` is `home`; an empty one where there is none."""
     folders = UNIT_FOLDERS
+    # /etc stands last and wins, as in systemd.
     units = {file.name: file for folder in reversed(folders) for file in _files(folder, "*.service")}
     for name in sorted(units):
         view = _view(name, _settings(units[name], name, folders))
@@ -90,6 +91,7 @@ def _view(unit: str, settings: list[tuple[str, str]]) -> ServiceView:
             case "Environment":
                 environ |= dict(_variables(value))
             case "EnvironmentFile":
+                # With a hyphen systemd starts the service even without the file.
                 for line in _text(File(value.removeprefix("-"))).splitlines():
                     environ |= dict(_variables(line)) if not line.lstrip().startswith("#") else {}
             case "SetCredential":

@@ -62,6 +62,7 @@ def written_whole(path: Path) -> Generator[TextIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        # Whoever reads the file sees the old one or the new one, and a full disk leaves the old one.
         Path(name).replace(target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -120,6 +121,7 @@ def read_sessions(database: Database, lines: Iterable[bytes]) -> Imported:
 def _decoded(lines: Iterable[bytes], done: Imported) -> Iterator[str]:
     for done.line, line in enumerate(lines, 1):
         try:
+            # Editors on Windows put a byte order mark in front of the first line.
             yield line.decode("utf-8-sig" if done.line == 1 else "utf-8")
         except UnicodeDecodeError:
             raise Invalid(

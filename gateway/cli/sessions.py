@@ -63,6 +63,7 @@ def list_sessions(cli: Cli, source: str | None, limit: int, as_json: bool) -> No
     """List the newest sessions. Times are UTC."""
     with database_access.existing_database(cli) as database:
         found = [] if database is None else database.read_now(store.recent, source=source, limit=limit)
+        # Programs read the columns of the plain output, so titles are for people only.
         titles = {} if database is None or not sys.stdout.isatty() else database.read_now(_titles, found)
     if as_json:
         click.echo(formatting.as_json([asdict(session) for session in found]))
@@ -96,6 +97,7 @@ def search(cli: Cli, query: tuple[str, ...], source: str | None, limit: int, as_
         raise Wrong("NOT only takes away. Say first what to look for, as in: deploy NOT garden.")
     with database_access.existing_database(cli) as database:
         if database is not None:
+            # The daemon indexes in the background; what was said a second ago is to be found all the same.
             _index_all(database)
         found = [] if database is None else database.read_now(index.search, asked, source=source, limit=limit)
     if as_json:

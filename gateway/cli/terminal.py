@@ -27,7 +27,7 @@ PROMPT = "you › "
 
 
 class Terminal:
-    """The prompt and the answers above it. `run` until the user leaves; `started` is called once the prompt is up."""
+    """The prompt and the answers above it. `run` returns when the user leaves."""
 
     def __init__(self, conversation: TerminalConversation, home: Path, screen: Screen) -> None:
         self._conversation = conversation
@@ -46,8 +46,10 @@ class Terminal:
             enable_history_search=True,
             enable_suspend=True,
         )
+        # Each token asks for a new picture; a slow ssh connection would be busy with nothing else.
         self._prompt.app.min_redraw_interval = REDRAW_SECONDS
         self._stopping: asyncio.Task[None] | None = None
+        # prompt_toolkit would create it readable for everybody.
         (home / "history").touch(mode=0o600)
 
     async def run(self, unfinished: Run | None = None) -> None:
@@ -87,6 +89,7 @@ class Terminal:
         prompt = FormattedText([("bold", PROMPT)])
         if self._prompt.app.is_done:  # what is drawn now stays on the screen for good
             return prompt
+        # As a part of the prompt, which is redrawn: what was printed above it could not be replaced.
         with self._screen.console.capture() as preview:
             self._screen.console.print(self._screen.preview(), end="", crop=False)
         return merge_formatted_text([ANSI(preview.get()), prompt])

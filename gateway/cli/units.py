@@ -49,11 +49,13 @@ class Units:
         path = source / "user" / file if self.user and (source / "user" / file).exists() else source / file
         text = path.read_text("utf-8").replace(SHIPPED_PROGRAM, self.program)
         if any(path.is_relative_to(home) for path in self.runs_from for home in _HOMES):
+            # The usual protection hides /home from the service, and with it a program that is installed there.
             text = text.replace("ProtectHome=yes", "ProtectHome=read-only")
         if self.user:
             text = text.replace(f"Environment=HERMES_HOME={SHIPPED_HOME}", f'Environment="HERMES_HOME={self.home}"')
             text = text.replace(f"{SHIPPED_HOME}.tar.gz", f'"{self.home}.tar.gz"')
         ours, rest = text.split("\n", 1)
+        # Only in these places: the name also stands in the path of the program, which stays.
         for words in ("User=", "StateDirectory=", "/var/lib/", " "):
             rest = rest.replace(f"{words}{SHIPPED_NAME}/", f"{words}{self.name}/")
             rest = rest.replace(f"{words}{SHIPPED_NAME}\n", f"{words}{self.name}\n")

@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli.context import program
+from gateway.cli.context import as_called_here, program
 from gateway.cli.lazy_commands import Later, LazyGroup
 from gateway.cli.main import COMMANDS, Root, hermes
 from gateway.home import BadHome
@@ -330,6 +330,7 @@ def test_it_is_called_as_this_shell_calls_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert program() == "bin/hermes"
+    assert as_called_here("`hermes doctor` tests it, hermes is well") == "`bin/hermes doctor` tests it, hermes is well"
     monkeypatch.chdir("/")
     assert program() == str(script).lstrip("/")
     script.parent.mkdir()

@@ -35,11 +35,21 @@ def hermes(home: Path, *arguments: str, **more: str) -> Result:
     return CliRunner().invoke(command, list(arguments), env={**environ(home, **more), "HERMES_DEBUG": None})
 
 
+class Terminal(pexpect.spawn):
+    """Answers where its cursor is. prompt_toolkit asks before each prompt, and waits two seconds for the answer."""
+
+    def read_nonblocking(self, size: int = 1, timeout: float | None = -1) -> str:
+        read: str = super().read_nonblocking(size, timeout)
+        if "\x1b[6n" in read:
+            self.send("\x1b[1;1R")
+        return read
+
+
 class Dialogue:
     """`hermes setup` in a pseudo-terminal. It runs in a thread: the servers live in this loop."""
 
     def __init__(self, home: Path, *arguments: str) -> None:
-        self._child = pexpect.spawn(
+        self._child = Terminal(
             HERMES, ["setup", *arguments], env=environ(home), encoding="utf-8", timeout=60, dimensions=(40, 160)
         )
 
@@ -49,7 +59,7 @@ class Dialogue:
 
     async def types(self, after: str, text: str) -> None:
         await self.sees(after)
-        await asyncio.to_thread(self._child.expect_exact, ": ")
+        await asyncio.to_thread(self._child.expect, ":[ \x1b]")
         self._child.send(f"{text}\r")
 
     async def code(self) -> str:

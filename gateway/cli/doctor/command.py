@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import click
 from click.exceptions import Exit
 
-from gateway.cli.context import Cli, pass_cli
+from gateway.cli.context import Cli, as_called_here, pass_cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.doctor import home_checks, machine_checks, service_checks
 from gateway.cli.doctor.finding import Diagnosis, Patient, Severity, problem, warning
@@ -128,10 +128,10 @@ def _lines(findings: Sequence[Diagnosis], mended: Sequence[Diagnosis], *, fix: b
         yield f"  {click.style('mended ', fg='green')}  {finding.what}"
     for finding in findings:
         yield f"  {click.style(f'{finding.severity.name.lower():<7}', fg=_COLOURS[finding.severity])}  {finding.what}"
-        yield f"           {finding.remedy}"
+        yield f"           {as_called_here(finding.remedy)}"
     problems = sum(finding.severity is Severity.PROBLEM for finding in findings)
     warnings = sum(finding.severity is Severity.WARNING for finding in findings)
     fixable = sum(finding.fix is not None for finding in findings)
-    more = f" `hermes doctor --fix` mends {fixable} of them." if fixable and not fix else ""
+    more = as_called_here(f" `hermes doctor --fix` mends {fixable} of them.") if fixable and not fix else ""
     found = f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}" if problems or warnings else "all is well"
     yield f"  {_count()} checks, {found}.{more}"

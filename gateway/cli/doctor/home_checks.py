@@ -46,6 +46,7 @@ def database(patient: Patient) -> Iterator[Diagnosis]:
     if patient.database is None or patient.database.dialect != "sqlite" or not path.exists():
         return
     try:
+        # At a start the check is bounded in time; whoever asks the doctor waits for the whole.
         quick_check(path, seconds=_FOREVER)
     except StateError as error:
         yield problem("database.damaged", str(error).splitlines()[0], "hermes restore FILE   with the last good backup")

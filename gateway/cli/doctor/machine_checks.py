@@ -35,6 +35,7 @@ def port(patient: Patient) -> Iterator[Diagnosis]:
     section = patient.loaded.config.api
     try:
         with socket.socket(socket.AF_INET6 if ":" in section.host else socket.AF_INET) as probe:
+            # As the server does: a port whose last connections are closing counts as free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((section.host, section.port))
     except OSError as error:

@@ -20,9 +20,11 @@ async def why_unreachable(url: str) -> str:
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)) as http,
+            # A redirect is not followed, because not every platform does.
             http.post(url, data=b"{}", allow_redirects=False) as answer,
         ):
             said = await answer.text(errors="replace")
+            # Our own refusal of an unsigned call proves that the whole way works; a proxy's own 401 looks different.
             if answer.status == HTTPStatus.UNAUTHORIZED and "bad_signature" in said:
                 return ""
             return f"something else answers there, with status {answer.status}"

@@ -43,6 +43,7 @@ class ForeignConversation:
     @property
     def id(self) -> str:
         began = datetime.fromtimestamp(self.started_at / 1000, UTC)
+        # From what stays the same over there, so that a second import finds the session again.
         digest = hashlib.sha256(f"{self.program}:{self.name}".encode()).hexdigest()
         return f"{began:%Y%m%d_%H%M%S}_{digest[:8]}"
 

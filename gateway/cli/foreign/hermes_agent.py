@@ -62,6 +62,7 @@ def _take(conn: sqlite3.Connection, session: dict[str, Any], found: HomeContents
 def _messages(conn: sqlite3.Connection, session_id: str, found: HomeContents) -> Iterator[ForeignMessage]:
     for row in conn.execute("SELECT * FROM messages WHERE session_id = ? ORDER BY id", (session_id,)).fetchall():
         message = dict(row)
+        # Compacted messages are inactive there as well, but they were said; what /undo took back was not.
         if not message.get("active", 1) and not message.get("compacted", 0):
             continue  # taken back over there
         if message["role"] not in set(Role):

@@ -49,6 +49,7 @@ def take(database: Database, program: str, folder: Path) -> Taken:
     """Imports a copy of the folder. A second time nothing changes. Raises Invalid for a folder of somebody else."""
     if not folder.is_dir():
         raise Invalid(f"{folder} is no folder. Name the home of {program}.")
+    # SQLite writes beside a database that it only reads (-wal, -shm), so not even that happens in their folder.
     with _copy(folder) as copied:
         try:
             found = READERS[program](copied)

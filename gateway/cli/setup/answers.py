@@ -42,5 +42,6 @@ class Answers:
 
     def keep(self, values: Mapping[str, str]) -> None:
         """Writes all values or none: secrets into .env, comments kept. Raises BadConfig when the result could not be used."""
+        # Every edit was made and checked in memory; from here on only a full disk can stop it.
         for made in edit_all(self._sources, values):
             made.write(self.home)

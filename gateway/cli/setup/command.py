@@ -5,7 +5,7 @@ import sys
 import click
 from click.exceptions import Exit
 
-from gateway.cli.context import Cli, pass_cli
+from gateway.cli.context import Cli, as_called_here, pass_cli
 from gateway.cli.error_messages import Wrong
 
 
@@ -45,4 +45,4 @@ def setup(cli: Cli, platform: str | None, non_interactive: bool) -> None:
             flow.run(answers, [flow.one_platform(platform)])
             click.echo("What was confirmed is saved; a running gateway has taken it over.")
     except (KeyboardInterrupt, EOFError):
-        click.echo("\nWhat you have confirmed is saved. `hermes setup` goes on from here.")
+        click.echo(as_called_here("\nWhat you have confirmed is saved. `hermes setup` goes on from here."))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from adapters.registry import OUR_OWN, is_built, manifest
+from gateway.cli.context import as_called_here
 from gateway.cli.doctor.public_address import webhook_url
 from gateway.cli.setup.answers import Answers
 from gateway.cli.setup.live_checks import NotWorking, call_model, who_is
@@ -194,6 +195,6 @@ def resets(answers: Answers) -> None:
 
 def background(_: Answers) -> None:
     click.echo("What was confirmed is saved; a running gateway has taken it over.")
-    click.echo("  in the foreground   hermes gateway run")
-    click.echo("  from now on         hermes gateway install")
-    click.echo("  is all well?        hermes doctor")
+    click.echo(as_called_here("  in the foreground   hermes gateway run"))
+    click.echo(as_called_here("  from now on         hermes gateway install"))
+    click.echo(as_called_here("  is all well?        hermes doctor"))

@@ -8,6 +8,7 @@ from adapters.base import ChecksSetup, DeliveryError, LinksToChat, NotesSetup
 from adapters.registry import Unavailable, build
 from gateway.agent.models.interface import ModelError, ModelRequest
 from gateway.agent.models.openai import OpenAIModel
+from gateway.agent.models.retry import RetryPolicy
 from gateway.cli.doctor.public_address import webhook_url
 from gateway.config.agent_settings import model_settings
 from gateway.config.load import Loaded
@@ -15,6 +16,8 @@ from gateway.config.model_choice import ask_ollama, choose_model
 
 TIMEOUT_SECONDS = 60.0
 _HELLO = "Answer with the one word: ready"
+_SOMEBODY_WAITS = RetryPolicy(attempts=2, last_attempts=2)
+"""Runs wait half a minute for an endpoint to come back. Here a person looks at the screen, and the address may just be misspelt."""
 
 
 class NotWorking(Exception):
@@ -27,7 +30,7 @@ def call_model(loaded: Loaded) -> str:
     if chosen.provider == "practice":
         return str(chosen)
     try:
-        asyncio.run(_call(OpenAIModel(model_settings(loaded.config, chosen))))
+        asyncio.run(_call(OpenAIModel(model_settings(loaded.config, chosen), patience=_SOMEBODY_WAITS)))
     except (ModelError, TimeoutError) as error:
         raise NotWorking(str(error) or "no answer within a minute") from error
     return str(chosen)
@@ -36,6 +39,7 @@ def call_model(loaded: Loaded) -> str:
 async def _call(model: OpenAIModel) -> None:
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
+            # 200 tokens: a model that reasons first may give an empty answer to less.
             await model.ask(ModelRequest(messages=[{"role": "user", "content": _HELLO}], max_output_tokens=200))
     finally:
         await model.aclose()

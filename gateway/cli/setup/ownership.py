@@ -11,6 +11,7 @@ import click
 from sqlalchemy import Connection
 
 from adapters.registry import manifest
+from gateway.cli.context import as_called_here
 from gateway.cli.doctor.public_address import webhook_url, why_unreachable
 from gateway.cli.setup.answers import Answers
 from gateway.cli.setup.live_checks import CheckedBot
@@ -41,7 +42,9 @@ def meet(answers: Answers, name: str, bot: CheckedBot) -> None:
             return
         with _gateway_runs(answers, database, name) as runs:
             if not runs:
-                click.echo("  `hermes gateway run` shows a code; send it to the bot and you are its owner.")
+                click.echo(
+                    as_called_here("  `hermes gateway run` shows a code; send it to the bot and you are its owner.")
+                )
                 return
             if is_called:
                 _test_webhook(answers, name)
@@ -55,7 +58,7 @@ def _test_webhook(answers: Answers, name: str) -> None:
     url = webhook_url(answers.loaded, name)
     if why := asyncio.run(why_unreachable(url)):
         click.echo(f"  no   {manifest(name).title} would not reach {url}: {why}.")
-        click.echo("       docs/how-to/behind-a-proxy.md says how; `hermes doctor` tests it again.")
+        click.echo(as_called_here("       docs/how-to/behind-a-proxy.md says how; `hermes doctor` tests it again."))
     else:
         click.echo(f"  ok   {url} reaches this gateway.")
 
@@ -96,6 +99,7 @@ def _gateway_runs(answers: Answers, database: Database, name: str) -> Generator[
     if _is_connected(database, name, seconds=15 if database.read_now(workers.any_ready, now_ms()) else 0):
         yield True
         return
+    # A process of its own: only a running gateway receives what the person sends, and setup blocks on its questions.
     program = [sys.executable, "-m", "gateway.cli.main", "gateway", "run", "--home", str(answers.home)]
     quiet = subprocess.DEVNULL
     child = subprocess.Popen(program, stdin=quiet, stdout=quiet, stderr=quiet, env=dict(answers.environ))
@@ -103,6 +107,7 @@ def _gateway_runs(answers: Answers, database: Database, name: str) -> Generator[
         yield _is_connected(database, name, seconds=30)
     finally:
         child.terminate()
+        # Longer than the daemon gives itself to finish its step.
         child.wait(timeout=40)
 
 

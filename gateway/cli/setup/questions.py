@@ -63,6 +63,7 @@ def confirm(question: str, *, default: bool) -> bool:
 def _keys() -> KeyBindings:
     keys = KeyBindings()
 
+    # Eager, or prompt_toolkit waits half a second: an escape also begins the code of an arrow key.
     @keys.add("escape", eager=True)
     def _(event: KeyPressEvent) -> None:
         event.app.exit(exception=GoBack())
