@@ -35,7 +35,7 @@ def hermes(home: Path, *arguments: str, **more: str) -> Result:
     return CliRunner().invoke(command, list(arguments), env={**environ(home, **more), "HERMES_DEBUG": None})
 
 
-class Terminal(pexpect.spawn):
+class AnsweringTerminal(pexpect.spawn):
     """Answers where its cursor is. prompt_toolkit asks before each prompt, and waits two seconds for the answer."""
 
     def read_nonblocking(self, size: int = 1, timeout: float | None = -1) -> str:
@@ -49,7 +49,7 @@ class Dialogue:
     """`hermes setup` in a pseudo-terminal. It runs in a thread: the servers live in this loop."""
 
     def __init__(self, home: Path, *arguments: str) -> None:
-        self._child = Terminal(
+        self._child = AnsweringTerminal(
             HERMES, ["setup", *arguments], env=environ(home), encoding="utf-8", timeout=60, dimensions=(40, 160)
         )
 
