@@ -101,7 +101,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
     async with contextlib.AsyncExitStack() as stack:
         chats = await _chats(app, stack)
         for work in (
-            chats.look_for_changes(),
+            chats.poll_other_processes(),
             app.metrics.watch_loop(),
             send_reminders(app.database, app.services.timezone, clock=app.services.clock),
             watch.run(),

@@ -47,11 +47,13 @@ class ChatAccess:
     paired: Paired = field(default_factory=Paired)
 
     def judge(self, inbound: Inbound) -> AccessDecision:
+        """Decides about one message. Only in a DM a stranger is answered: in a group everybody would see that, and anybody could cause it."""
         if inbound.sender.is_bot:
             return AccessDecision.IGNORED
         allowed = self.is_allowed(inbound.sender)
         if inbound.address.kind is ChatKind.DM:
             return AccessDecision.ALLOWED if allowed else AccessDecision.STRANGER
+        # A thread of Discord is a channel with an id of its own; its parent is what people write into the configuration.
         chats = filter(None, (inbound.address.chat_id, inbound.parent_chat))
         open_chat = any(self._among(chat, self.rules.allowed_chats) for chat in chats)
         if not allowed and not open_chat:
@@ -75,6 +77,7 @@ class ChatAccess:
         """Returns the configured owner, else the first of `allowed_users`, else the first person who was paired; None where nobody is.
         `*` names nobody.
         """
+        # Without a configured owner the first in the list: the key of the owner's sessions must not change when somebody is paired.
         return self.rules.owner or self.rules.first_allowed or self.paired.owner
 
     def key(self, address: Address, sender: Sender) -> SessionKey:
@@ -87,7 +90,7 @@ class ChatAccess:
         return SessionKey.of(address, sender, rules)
 
     def owner_key(self, platform: str) -> SessionKey | None:
-        """The owner's own conversation with the bot; None while nobody is the owner."""
+        """Returns the key of the owner's own conversation with the bot; None while nobody is the owner."""
         if self.owner is None:
             return None
         return self.key(Address(platform=platform, kind=ChatKind.DM, chat_id=self.owner), Sender(id=self.owner))

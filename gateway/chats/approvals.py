@@ -40,6 +40,7 @@ def waiting_for(conn: Connection, inbound: Inbound, chat: CommandContext, *, all
     ask = asks.open_of(conn, run.id) if run is not None and run.status is RunStatus.WAITING else None
     if run is None or ask is None:
         return None
+    # Anybody present may answer a question; what a tool may do, only somebody with access decides.
     may = allowed or ask.kind is AskKind.QUESTION
     answered = may and runs.may_answer(conn, run, chat.route) and not _replies_to_another(conn, inbound, run, ask)
     return WaitingQuestion(run=run, ask=ask, answered=answered)
@@ -51,9 +52,8 @@ def _replies_to_another(conn: Connection, inbound: Inbound, run: Run, ask: Ask) 
     return inbound.quote.message_id not in runs.card_names(conn, run, ask)
 
 
-def tell_held_up(conn: Connection, inbound: Inbound, chat: CommandContext, waiting: WaitingQuestion) -> None:
-    """Tells the sender that the message is kept until the question is answered. Repeats the question where it was
-    asked."""
+def notify_held_up(conn: Connection, inbound: Inbound, chat: CommandContext, waiting: WaitingQuestion) -> None:
+    """Tells the sender that the message is kept until the question is answered. Repeats the question where it was asked."""
     run, ask = waiting.run, waiting.ask
     if runs.same_place(conn, run.route, chat.route) and _replies_to_another(conn, inbound, run, ask):
         body = OutboxBody(text=say("ask.waiting", question=as_asked(ask)))
@@ -64,8 +64,7 @@ def tell_held_up(conn: Connection, inbound: Inbound, chat: CommandContext, waiti
 
 
 def decide(conn: Connection, inbound: Inbound, chat: CommandContext, *, allowed: bool) -> str:
-    """Records the decision of a tap, once. Returns the reply; empty when the edited card says enough. `allowed`:
-    this person may approve."""
+    """Records the decision of a tap, once. Returns the reply; empty when the edited card says enough. `allowed`: this person may approve."""
     _, _, rest = inbound.text.partition(":")
     number, _, choice = rest.partition(":")
     ask = asks.get(conn, int(number)) if number.isdecimal() and len(number) <= _NUMBER else None
@@ -83,11 +82,11 @@ def decide(conn: Connection, inbound: Inbound, chat: CommandContext, *, allowed:
 
 
 def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: CommandContext) -> bool:
-    """Checks that the question belongs to this chat, and to this person where everybody has a session: the data of
-    a button can be forged."""
+    """Checks that the question belongs to this chat, and to this person where everybody has a session: the data of a button can be forged."""
     run = runs.get(conn, ask.run_id)
     if run.route is None:
         return False
+    # By their first ids: a group that became a supergroup since has got another one.
     asked, here = (aliases.first_address(conn, address) for address in (run.route.address, inbound.address))
     whose = SessionKey.parse(run.session_key).user_id
     is_theirs = whose is None or whose == chat.key.user_id

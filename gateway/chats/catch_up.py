@@ -20,28 +20,28 @@ REMEMBERED_MS = 30 * 24 * 3_600_000
 
 async def let_catch_up(database: Database, platform: str, adapter: CatchesUp, access: ChatAccess) -> None:
     """Tells the adapter up to where its events were delivered, and which chats may have new messages since."""
-    since, chats = await database.write(_left_off, platform)
+    since, chats = await database.write(_last_position, platform)
     users = sorted((access.rules.allowed_users | access.paired.users) - {ANYBODY})
     adapter.catch_up(since, chats, [Sender(id=user) for user in users])
 
 
-def _left_off(conn: Connection, platform: str) -> tuple[int, list[Address]]:
+def _last_position(conn: Connection, platform: str) -> tuple[int, list[Address]]:
     """Returns the stored position; at the very first start the present one, so that nothing older is answered and nothing newer missed."""
     since = positions.get(conn, platform)
     if since is None:
-        since = now_ms() - SKEW_MS
+        since = now_ms() - SKEW_MS  # the real time, as it is compared with the platform's
         positions.put(conn, platform, since)
     return since, outbox.chats_since(conn, platform, now_ms() - REMEMBERED_MS)
 
 
-async def note_seen(database: Database, platform: str, adapter: CatchesUp) -> None:
+async def store_positions(database: Database, platform: str, adapter: CatchesUp) -> None:
     """Runs until cancelled. Notes how far everything was delivered, at the end too."""
     noted = 0
     try:
         while True:
             await asyncio.sleep(NOTE_SECONDS)
             noted = await _note(database, platform, adapter, noted)
-    finally:
+    finally:  # cancelled at the end of the process: what came since the last second is noted, too
         await _note(database, platform, adapter, noted)
 
 

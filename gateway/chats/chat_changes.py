@@ -38,7 +38,7 @@ class ChatChanges:
             case InboundKind.FAILED:
                 await self._database.write(self._failed, inbound, access)
             case InboundKind.DELETED if has_access:
-                await self._database.write(_taken_back, inbound, access)
+                await self._database.write(_withdraw, inbound, access)
             case _:
                 return
 
@@ -47,8 +47,8 @@ class ChatChanges:
         pair = (inbound.address.platform, inbound.sender.id, inbound.same_as)
         if pair in self._joined:
             return
-        await self._database.write(_same, *pair)
-        self._joined[pair] = None
+        await self._database.write(_join_ids, *pair)
+        self._joined[pair] = None  # after the write: what failed is tried again with the next message
         if len(self._joined) > _PAIRS:
             del self._joined[next(iter(self._joined))]
 
@@ -70,7 +70,7 @@ class ChatChanges:
 
 
 def first_known(conn: Connection, inbound: Inbound) -> Inbound:
-    """The same event with the first ids of chat and person, from which keys and permissions were made."""
+    """Returns the event with the first ids of chat and person, from which keys and permissions were made."""
     address = aliases.first_address(conn, inbound.address)
     if inbound.sender.id == inbound.address.chat_id:  # in a DM they are the same for most platforms
         known = address.chat_id
@@ -83,7 +83,7 @@ def _move(conn: Connection, inbound: Inbound) -> None:
     aliases.join(conn, inbound.address.platform, inbound.text, inbound.address.chat_id)
 
 
-def _same(conn: Connection, platform: str, one: str, other: str) -> None:
+def _join_ids(conn: Connection, platform: str, one: str, other: str) -> None:
     """Joins two ids of one person. The one that is known already stays the first; of two new ones, `one`."""
     is_older = _is_known(conn, platform, other) and not _is_known(conn, platform, one)
     first, later = (other, one) if is_older else (one, other)
@@ -96,8 +96,8 @@ def _is_known(conn: Connection, platform: str, user_id: str) -> bool:
     return bool(store.recent(conn, key=key, limit=1)) or people.is_paired(conn, platform, user_id)
 
 
-def _taken_back(conn: Connection, inbound: Inbound, access: ChatAccess) -> None:
-    """A message that nobody has read yet is forgotten; what was read stays said."""
+def _withdraw(conn: Connection, inbound: Inbound, access: ChatAccess) -> None:
+    """Forgets a message that nobody has read yet. What a run has read already stays in the journal."""
     first = first_known(conn, inbound)
     key = str(access.key(first.address, first.sender))
     if not overheard.forget(conn, key, inbound.message_id):

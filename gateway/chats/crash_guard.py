@@ -38,6 +38,7 @@ class CrashGuard:
         self._clock = clock
         self._sleep = sleep
         self._starts = self._read() if was_killed else []
+        # Not in the future either: where the clock was set back, old starts must not hold the platforms.
         recent = [moment for moment in self._starts if 0 <= clock() - moment < WINDOW_MS]
         self.held_until = clock() + HOLD_MS if len(recent) >= LOOP else None
 
@@ -56,6 +57,7 @@ class CrashGuard:
 
     async def watch(self) -> None:
         """Notes a start of the platforms, and deletes the note after ten seconds of life."""
+        # Noted before the ten seconds, as the start that kills the process has no chance to do it later.
         self._starts = [*self._starts[-LOOP:], self._clock()]
         await asyncio.to_thread(files.replace, self._path, json.dumps(self._starts))
         await self._sleep(PROVEN_SECONDS)

@@ -1,5 +1,6 @@
-"""Sends the rows of the outbox, in order for each chat and within the platform's limits, until the platform has
-them or they are given up."""
+"""Sends the rows of the outbox, in order for each chat and within the platform's limits, until the platform has them or they are given
+up.
+"""
 
 import asyncio
 import time
@@ -34,7 +35,7 @@ log = get_logger(__name__)
 
 LEASE_MS = 120_000
 TOO_OLD_MS = 24 * 3_600_000
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 IN_HAND = 50
 """Chats that wait for their turn: as many as a platform takes in a second or two."""
 _BACKOFF = (1, 2, 5, 10, 30, 60, 120, 300)
@@ -49,8 +50,7 @@ async def _nobody() -> str | None:
 
 
 class Delivery:
-    """Delivers for one platform. `run` can be cancelled; a row that was being sent then is examined at the next
-    start."""
+    """Delivers for one platform. `run` can be cancelled; a row that was being sent then is examined at the next start."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Delivery:
         at once.
         """
         if len(self._busy) > IN_HAND:
-            await asyncio.sleep(LOOK_SECONDS / 10)
+            await asyncio.sleep(POLL_SECONDS / 10)  # each claim is a transaction, and the platform takes no more anyway
         self._claims += 1
         for row in await self._database.write(self._claim):
             self._busy[row.chat] = self._claims
@@ -138,7 +138,7 @@ class Delivery:
         self._wake.set()
 
     async def _wait_for_work(self, due: int | None) -> None:
-        seconds = LOOK_SECONDS * 30 if due is None else max((due - self._clock()) / 1000, LOOK_SECONDS / 10)
+        seconds = POLL_SECONDS * 30 if due is None else max((due - self._clock()) / 1000, POLL_SECONDS / 10)
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
@@ -148,7 +148,7 @@ class Delivery:
     async def finish(self) -> None:
         """Returns when everything that is due was sent."""
         while self._busy or await self._is_due():  # noqa: ASYNC110  # once, before the end, for some seconds at most
-            await asyncio.sleep(LOOK_SECONDS / 20)
+            await asyncio.sleep(POLL_SECONDS / 20)
 
     async def _is_due(self) -> bool:
         due = await self._database.read(outbox.next_due, self._platform)
@@ -157,6 +157,7 @@ class Delivery:
     # --- transactions ---
 
     def _recover(self, conn: Connection, owner_key: str | None) -> None:
+        # Also our own rows: when `run` begins again in this process, nobody sends what it had claimed before.
         dead = [owner for owner in outbox.owners(conn, self._platform) if owner == self._owner or leases.is_dead(owner)]
         outbox.release(conn, self._platform, dead)
         now = self._clock()
@@ -171,8 +172,7 @@ class Delivery:
     def _prepare(
         self, conn: Connection, row: OutRow, pieces: Sequence[Piece], *, edits: bool
     ) -> tuple[OutRow, Piece | CardEdit]:
-        """Marks the row as being sent. `pieces`: what it was rendered to; empty if it was rendered before, or
-        closes a card."""
+        """Marks the row as being sent. `pieces`: what it was rendered to; empty if it was rendered before, or closes a card."""
         content: Piece | CardEdit
         match row.body:
             case OutboxBody(closes=int(ask_id)):
@@ -206,9 +206,10 @@ class Delivery:
                 row = await self._send(row)
         except Exception:  # one chat's trouble with the database must not end the others; its lease runs out
             log.exception("outbox.failed", platform=self._platform)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         finally:
-            passed_by = self._busy.pop(first.chat) != self._claims  # by a claim since it last asked for its next
+            # A claim that came meanwhile has left this chat out, as it was busy; its other rows need one more.
+            passed_by = self._busy.pop(first.chat) != self._claims
             if passed_by or row is not None:
                 self._note_new_row()
 
@@ -223,7 +224,7 @@ class Delivery:
         # The preview is closed before the turn is taken, so that no edit of it is planned behind its own answer.
         draft = await self._preview(row)
         await self._pacer.wait_for_turn(row.address.address)
-        if self._probes.needs_probe(row, waited):
+        if self._probes.needs_probe(row, waited):  # it may have arrived: see reachability.py
             if not await self._probe_succeeds(row):
                 return None
             await self._pacer.wait_for_turn(row.address.address)
@@ -243,12 +244,15 @@ class Delivery:
             await self._put_off(row, TryLater(str(error), after=_UNAUTHORIZED_SECONDS))
         except Undeliverable as error:
             await self._give_up(row, str(error), gone=True)
-        except StateError:
+        except (
+            StateError
+        ):  # the database, not the message: `_work_through` ends, and the row is examined when its lease runs out
             raise
         except Exception as error:  # a bug in rendering or the library: this message waits, and the others go on
             log.exception("outbox.failed", platform=self._platform, row=row.id)
             await self._put_off(row, TryLater(f"{type(error).__name__}", after=60, ambiguous=True), edits=edits)
         else:
+            # None: the preview cannot become this message; nothing was sent, so it goes out as a new one.
             return await (self._attempt(row, None) if sent is None else self._succeeded(row, sent))
         return None
 
@@ -257,7 +261,7 @@ class Delivery:
         draft = (
             await self._previews.take_preview(row.run_id, row.address.reply_to) if row.run_id and not row.part else None
         )
-        return None if self._probes.edits_in_vain(row) else draft
+        return None if self._probes.edits_keep_failing(row) else draft
 
     async def _probe_succeeds(self, row: OutRow) -> bool:
         """Probes the chat. Puts the row off and returns False when that fails, so that the message itself is not risked."""
@@ -297,9 +301,9 @@ class Delivery:
         return more
 
     async def _put_off(self, row: OutRow, error: TryLater, *, edits: bool = False) -> None:
-        in_doubt = error.ambiguous and not edits
+        in_doubt = error.ambiguous and not edits  # an edit that is made twice does no harm
         wait = error.after if error.after is not None else _BACKOFF[min(row.attempts, len(_BACKOFF) - 1)]
-        if error.after:
+        if error.after:  # the platform answers, it only wants fewer calls
             self._pacer.hold(error.after, row.address.address)
         else:
             self._mark_failing(str(error))
@@ -324,8 +328,9 @@ class Delivery:
 
 
 async def _shielded(work: Coroutine[None, None, T]) -> T:
-    """Runs `work` to its end even when the caller is cancelled. Otherwise nobody would know whether the message
-    arrived."""
+    """Runs `work` to its end, for some seconds at most, even when the caller is cancelled. Otherwise nobody would know whether the message
+    arrived.
+    """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

@@ -1,5 +1,4 @@
-"""Takes in the events of the chat platforms: permission, command, answer or message; in one transaction, before
-they are acknowledged."""
+"""Takes in the events of the chat platforms: permission, command, answer or message; in one transaction, before they are acknowledged."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -8,7 +7,7 @@ from sqlalchemy import Connection
 
 from gateway.chats import pairing
 from gateway.chats.access import AccessDecision, AccessRules, ChatAccess, Paired
-from gateway.chats.approvals import decide, tell_held_up, waiting_for
+from gateway.chats.approvals import decide, notify_held_up, waiting_for
 from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
 from gateway.chats.edit_filter import EditFilter
 from gateway.chats.intake_result import IntakeOutcome, IntakeResult
@@ -62,7 +61,7 @@ class Intake:
         self._default_model = default_model
         self._clock = clock
         self._opening = opening
-        self._wordings = EditFilter()
+        self._edits = EditFilter()
         self._paired: Mapping[str, Paired] | None = None
         self._changes = ChatChanges(database, clock)
         self._unlisten = database.listen(lambda _: self.forget_people(), Topic.PEOPLE)
@@ -83,9 +82,10 @@ class Intake:
     async def deliver(self, inbound: Inbound) -> IntakeResult:
         """Returns what became of the event, when everything that must be kept is committed. Raises StateError when it could not
         be: do not acknowledge then."""
-        inbound = _as_meant(printable(inbound))
+        inbound = _addressed(printable(inbound))
         access = await self.access(inbound.address.platform)
-        inbound = await self._placed(inbound, access)
+        # What needs reads only is done before the transaction, which holds up every other writer.
+        inbound = await self._completed(inbound, access)
         verdict = await self._judge(inbound, access)
         if inbound.kind in CHANGES:
             has_access = verdict not in {AccessDecision.IGNORED, AccessDecision.STRANGER}
@@ -101,17 +101,17 @@ class Intake:
             case InboundKind.JOINED:
                 await self._database.write(self._hello, inbound, access)
                 return IntakeResult(outcome=IntakeOutcome.CHAT_CHANGED)
-            case _ if self._wordings.is_unchanged(inbound):
+            case _ if self._edits.is_unchanged(inbound):
                 return IntakeResult(outcome=IntakeOutcome.IGNORED)
             case _:
                 pass
         # Noted after the commit only: an event that was not stored comes again, and must not count as a repetition.
         joined = await self._database.write(self._take, inbound, access, verdict)
-        self._wordings.note(inbound)
+        self._edits.note(inbound)
         outcome = IntakeOutcome.TAKEN if joined is None else IntakeOutcome.JOINED
         return IntakeResult(outcome=outcome, run_id=joined)
 
-    async def _placed(self, inbound: Inbound, access: ChatAccess) -> Inbound:
+    async def _completed(self, inbound: Inbound, access: ChatAccess) -> Inbound:
         """Completes the message by what only the database knows: who the sender is, and whether the bot has answered in its thread."""
         if inbound.same_as:
             await self._changes.join(inbound)
@@ -121,6 +121,7 @@ class Intake:
 
     async def _judge(self, inbound: Inbound, access: ChatAccess) -> AccessDecision:
         verdict = access.judge(inbound)
+        # Under the present ids first, which is right nearly always and costs no read.
         if verdict in {AccessDecision.IGNORED, AccessDecision.STRANGER}:
             verdict = access.judge(await self._database.read(first_known, inbound))
         if verdict is AccessDecision.STRANGER and inbound.same_as:
@@ -141,12 +142,14 @@ class Intake:
         """Takes one event in. Returns the id of the run that was active already and that the message joined."""
         first = first_known(conn, inbound)
         chat = self._chat(inbound, access.key(first.address, first.sender))
-        if verdict is AccessDecision.OVERHEARD or (not inbound.mentioned and _waits(conn, chat.session_key)):
+        # A message without a mention does not answer a question that waits in a group: people go on talking among themselves.
+        if verdict is AccessDecision.OVERHEARD or (not inbound.mentioned and _run_is_waiting(conn, chat.session_key)):
             self._overhear(conn, inbound, chat)
             return None
         if inbound.kind is InboundKind.TAP:
             self._reply(conn, inbound, chat, decide(conn, inbound, chat, allowed=verdict is AccessDecision.ALLOWED))
             return None
+        # An edit of a message that was only overheard counts as a new one: it may have got its mention now.
         if inbound.kind is InboundKind.EDIT and not overheard.forget(conn, chat.session_key, inbound.message_id):
             self._edited(conn, inbound, chat)
             return None
@@ -180,7 +183,7 @@ class Intake:
         messages = _messages(conn, inbound, chat, waiting.ask if waiting and answers else None)
         accepted = _accept(conn, chat, inbound.dedup_key, messages, answers=answers)
         if waiting is not None and not answers and accepted.fresh:
-            tell_held_up(conn, inbound, chat, waiting)
+            notify_held_up(conn, inbound, chat, waiting)
         event = "message.accepted" if accepted.fresh else "message.duplicate"
         log.info(event, session_key=chat.session_key, run_id=accepted.run_id, dedup_key=inbound.dedup_key)
         return accepted.run_id if accepted.fresh and accepted.joined else None
@@ -197,8 +200,7 @@ class Intake:
         return None
 
     def _refuse(self, conn: Connection, inbound: Inbound, chat: CommandContext, refusal: str) -> None:
-        """Replies with a refusal, at most once a minute for each conversation: a flood of messages must not become
-        a flood of replies."""
+        """Replies with a refusal, at most once a minute for each conversation: a flood of messages must not become a flood of replies."""
         if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
             key = f"refused:{chat.session_key}:{chat.now // _MINUTE_MS}"
             self._put(conn, chat, OutboxBody(text=refusal), key)
@@ -206,24 +208,24 @@ class Intake:
     def _command(
         self, conn: Connection, inbound: Inbound, chat: CommandContext, parsed: Parsed, *, allowed: bool
     ) -> None:
-        if not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
+        if not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):  # a repeated event
             return
         command = find(parsed.name)
         if parsed.name == pairing.START:
-            self._started(conn, inbound, chat, parsed.argument)
+            self._start(conn, inbound, chat, parsed.argument)
         elif not allowed and command is not None and self._is_for_allowed(conn, chat, command, parsed.argument):
             self._reply(conn, inbound, chat, say("people.not_allowed"))
         else:
             self._reply(conn, inbound, chat, execute(conn, chat, parsed))
             if command is not None and command.begins and parsed.argument:
-                key = f"{inbound.dedup_key}:words"
+                key = f"{inbound.dedup_key}:words"  # the event's own key is that of the command
                 self._message(conn, replace(inbound, text=parsed.argument, dedup_key=key), chat)
 
     def _is_for_allowed(self, conn: Connection, chat: CommandContext, command: Command, argument: str) -> bool:
         at_work = runs.active(conn, chat.session_key) is not None
         return command.is_for_allowed(argument, at_work=at_work)
 
-    def _started(self, conn: Connection, inbound: Inbound, chat: CommandContext, code: str) -> None:
+    def _start(self, conn: Connection, inbound: Inbound, chat: CommandContext, code: str) -> None:
         """Answers /start, which clients send by themselves: a greeting in a DM, one line once in a group."""
         if inbound.address.kind is ChatKind.DM:
             self._reply(
@@ -233,7 +235,7 @@ class Intake:
             first = aliases.first_address(conn, inbound.address)
             self._put(conn, chat, OutboxBody(text=say("people.group_hello")), _hello_key(first))
 
-    def _once(self, conn: Connection, inbound: Inbound, chat: CommandContext, answer: str) -> None:
+    def _reply_once(self, conn: Connection, inbound: Inbound, chat: CommandContext, answer: str) -> None:
         if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
             self._reply(conn, inbound, chat, answer)
 
@@ -272,7 +274,7 @@ class Intake:
             edited = replace(message, content=f"{message.content}\n{note}")
             _accept(conn, chat, inbound.dedup_key, [edited], answers=False)
         elif active is None and inbound.address.kind is ChatKind.DM:
-            self._once(conn, inbound, chat, say("limits.edited_late"))
+            self._reply_once(conn, inbound, chat, say("limits.edited_late"))
 
     def _stranger(self, conn: Connection, inbound: Inbound, pair: bool) -> None:
         if answer := pairing.answer_stranger(conn, inbound, _parsed(inbound), self._clock(), pair=pair):
@@ -288,12 +290,11 @@ class Intake:
 
 
 def _parsed(inbound: Inbound) -> Parsed | None:
-    """The command in the message. None for forwarded messages, whose words are not the sender's, and for messages
-    with files."""
+    """Returns the command in the message. None for forwarded messages, whose words are not the sender's, and for messages with files."""
     return None if inbound.forwarded_from or inbound.attachments else parse(inbound.text)
 
 
-def _as_meant(inbound: Inbound) -> Inbound:
+def _addressed(inbound: Inbound) -> Inbound:
     """Marks a command without a bot's name as meant for us if we have a command of that name."""
     if not inbound.for_any_bot:
         return inbound
@@ -321,24 +322,23 @@ def _answered_in_thread(conn: Connection, inbound: Inbound, access: ChatAccess) 
     return runs.answered_in(conn, str(access.key(first.address, first.sender)), inbound.address)
 
 
-def _waits(conn: Connection, session_key: str) -> bool:
-    """Whether a run of this key waits for an answer."""
+def _run_is_waiting(conn: Connection, session_key: str) -> bool:
+    """Returns whether a run of this key waits for an answer."""
     active = runs.active(conn, session_key)
     return active is not None and active.status is RunStatus.WAITING
 
 
 def _messages(conn: Connection, inbound: Inbound, chat: CommandContext, answered: Ask | None) -> list[InboxMessage]:
-    """What a message adds to the journal. The answer to an approval is the bare text, so that "yes" stays "yes" when it
-    is a reply."""
+    """Returns what a message adds to the journal. The answer to an approval is the bare text, so that "yes" stays "yes" when it is a reply."""
     if answered is not None and answered.kind is AskKind.APPROVAL and not inbound.forwarded_from:
         return [replace(inbox_message(replace(inbound, quote=None)), content=inbound.text)]
     if answered is not None:
         return [inbox_message(replace(inbound, quote=None))]
-    return [*_earlier(conn, inbound, chat), inbox_message(inbound)]
+    return [*_overheard_before(conn, inbound, chat), inbox_message(inbound)]
 
 
-def _earlier(conn: Connection, inbound: Inbound, chat: CommandContext) -> list[InboxMessage]:
-    """What was overheard since the last message. Nothing for a repeated event, which would consume it."""
+def _overheard_before(conn: Connection, inbound: Inbound, chat: CommandContext) -> list[InboxMessage]:
+    """Returns what was overheard since the last message. Nothing for a repeated event, which would consume it."""
     if inbound.address.kind is ChatKind.DM or inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
         return []
     heard = overheard.take(conn, chat.session_key)

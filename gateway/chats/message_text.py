@@ -15,13 +15,14 @@ QUOTED = 8_000
 _INLINE = 200
 _NAME = 64
 _BRACKETS = {**str.maketrans("[]［］", "()()"), **dict.fromkeys(map(ord, "\u115f\u1160\u2800\u3164\uffa0"))}
-"""Of a name; what is blank without being a space goes."""
+"""For names. Brackets mark the speaker in a group, so a name has none; letters that look blank are removed, as a name of them would be
+invisible."""
 _MARKS = str.maketrans('“”„‟"', "'''''")
 _PARENTHESES = str.maketrans("()", "‹›")
 _BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _BLANK = rf"(?:[^\S{_BREAKS}]|[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff])*"
 _NAMED = r"(?!\[\d{1,3}\]\s*\n)[\[［]+[^\S\n]*[^\s\[\]［］][^\[\]［］\n]{0,99}[\]］]+(?:[:：–—\w]|\s+\S)"
-"""Followed by words, in its own line or in the next; a small number alone is code."""
+"""`[name]` with words behind it, in its own line or in the next. A small number alone in a line is an index in code."""
 _LIKE_A_SPEAKER = re.compile(rf"(?:^|(?<=[{_BREAKS}]))({_BLANK})(?={_NAMED})")
 
 
@@ -58,12 +59,13 @@ def message_text(inbound: Inbound) -> str:
     """Returns the text of the message, with notes about forwarded and quoted words."""
     if not inbound.forwarded_from:
         return inbound.text
+    # A forwarded text of several lines is quoted: one of its lines could pass for the sender's own words.
     text = inbound.text if len(inbound.text.splitlines()) <= 1 else as_quoted(inbound.text)
     return f"(forwarded from {inbound.forwarded_from})\n{text}".rstrip()
 
 
 def inbox_message(inbound: Inbound) -> InboxMessage:
-    """The message for the journal, with the files of the message that it replies to."""
+    """Returns the message for the journal, with the files of the message that it replies to."""
     text = _with_quote(message_text(inbound), inbound.quote)
     in_dm = inbound.address.kind is ChatKind.DM
     name = inbound.sender.name or inbound.sender.id

@@ -70,7 +70,7 @@ class OwnerAlerts:
             if _name(alert) not in before:
                 log.warning("alert.raised", condition=str(alert.condition), about=alert.about)
         if self.current:
-            await self._database.write(_tell, self.current, self._platforms(), now)
+            await self._database.write(_send_alerts, self.current, self._platforms(), now)
 
     def _read(self, conn: Connection, now: int) -> SystemReading:
         numbers = gauges.read_gauges(conn)
@@ -98,12 +98,12 @@ def _name(alert: Alert) -> str:
     return f"{alert.condition}:{alert.about}"
 
 
-def _tell(conn: Connection, found: Sequence[Alert], platforms: Collection[str], now: int) -> None:
+def _send_alerts(conn: Connection, found: Sequence[Alert], platforms: Collection[str], now: int) -> None:
     route = owner_route(conn, platforms)
     if route is None:
         return
     for alert in found:
-        key = f"alert:{_name(alert)}:{now // _DAY_MS}"
+        key = f"alert:{_name(alert)}:{now // _DAY_MS}"  # the outbox has each key once, so it is sent once a day, also after a restart
         outbox.put(conn, route, OutboxBody(text=alert_text(alert)), now, dedup_key=key, session_key="")
 
 

@@ -36,5 +36,6 @@ def redeem_owner_code(conn: Connection, inbound: Inbound, code: str, now: int) -
     if not code:
         return ""
     platform, sender = inbound.address.platform, inbound.sender
+    # Cut: a code has nine characters, and whatever a stranger sends is looked up.
     owner = people.redeem_owner_code(conn, platform, code[:16], sender.id, sender.name, now)
     return say("people.owner", name=sender.name) if owner is not None else ""

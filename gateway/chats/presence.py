@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from adapters.base import Activity, Adapter, DeliveryError, Reacts, ShowsDrafts, ShowsStatus, ShowsTyping, TryLater
 from gateway.chats.rate_limit import RateLimiter
-from gateway.chats.shown_run import Preview, ShownRun, Stage, Status, WrittenText
+from gateway.chats.shown_run import Preview, ShownRun, Stage, Status, WrittenText, message_by_id
 from gateway.observe.logging import get_logger
 from gateway.runs.live_events import LiveEvent, LiveEvents
-from gateway.texts import say
 from sessions.errors import StateError
-from sessions.keys import Address, ChatKind, Sender
+from sessions.keys import Address, ChatKind
 from sessions.messages import Inbound
 from sessions.records import Run, RunKind, RunStatus
 
@@ -21,15 +20,14 @@ log = get_logger(__name__)
 READ = "👀"
 SOON_SECONDS = 0.4
 """An answer that is there by then needs no announcement, which would only make it wait for its turn."""
-QUIET_DM_SECONDS = 10.0
-QUIET_GROUP_SECONDS = 30.0
+PROGRESS_AFTER_DM_SECONDS = 10.0
+PROGRESS_AFTER_GROUP_SECONDS = 30.0
 REUSED_FOR_SECONDS = 60.0
 LEFT_SECONDS = 60.0
 """How long a preview stays whose run has ended without anything to send."""
 REFUSED_SECONDS = 5.0
 """How long nothing is shown after the platform has not taken it."""
 _TICK = 0.25
-_PROGRESS = frozenset({"session_search", "memory", "web_fetch", "process", "schedule"})
 
 Keep = Callable[[str, str | None, Sequence[str]], Awaitable[None]]
 
@@ -83,7 +81,7 @@ class Presence:
             if (shown := self._shown.get(run.id)) is None:
                 began = self._clock() - (now - run.created_at) / 1000
                 shown = self._shown[run.id] = ShownRun(run_id=run.id, route=run.route, began=began, stage=Stage.CLOSED)
-                shown.noted += [_message_by_id(run.route.address, name) for name in run.noted]
+                shown.noted += [message_by_id(run.route.address, name) for name in run.noted]
             if shown.preview_id is None and run.preview is not None:
                 shown.preview = Preview(id=run.preview)
             if shown.preview_id is None:  # nothing that the answer could still take the place of
@@ -104,19 +102,19 @@ class Presence:
             case "begun" | "heading":
                 shown.heading = moment.text
             case "token":
-                shown.words.add(moment.text)
+                shown.written.add(moment.text)
             case "afresh":
-                shown.words.text = ""
+                shown.written.text = ""
             case "tool":
-                shown.words = WrittenText(tool=moment.text)
+                shown.written = WrittenText(tool=moment.text)
             case "tool_done":
-                shown.words.tool = ""
+                shown.written.tool = ""
             case "ended":
                 self._end(moment.run_id, shown)
             case "said":
-                shown.words.whole = True
+                shown.written.whole = True
             case "answered":  # from here on it is another answer, which is shown once this one has arrived
-                shown.words.text = shown.heading = ""
+                shown.written.text = shown.heading = ""
                 shown.close()
             case "turned":
                 shown.route = getattr(moment.run, "route", None) or shown.route
@@ -130,7 +128,7 @@ class Presence:
         if (before := self._shown.get(run.id)) is not None:  # it goes on, and so does what is shown of it
             before.close()
             shown.preview, shown.noted = before.preview, before.noted
-            shown.status = replace(before.status, told_at=0.0) if before.status else None
+            shown.status = replace(before.status, sent_at=0.0) if before.status else None
             before.cleared.set()
         self._start(run.id, shown)
 
@@ -141,6 +139,7 @@ class Presence:
     def _end(self, run_id: str, shown: ShownRun) -> None:
         shown.stage = Stage.ENDED
         self._end_status(run_id, shown)
+        # Kept while there is a preview for the answer to replace, or a reaction to remove.
         if shown.preview_id is None and not shown.noted and not shown.calling.locked():
             del self._shown[run_id]
         else:
@@ -164,6 +163,7 @@ class Presence:
             await self._sleep(pause)
             if any(other.route.address == address and other.stage is Stage.GROWING for other in self._shown.values()):
                 return  # somebody works there again
+            # Tried for some time: a status that stays says that somebody works who does not.
             try:
                 await adapter.status(address, Activity.WAITING if waits else Activity.IDLE)
             except TryLater as error:
@@ -200,6 +200,7 @@ class Presence:
             await self._store_shown(shown)
 
     async def _wait_until_cleared(self, shown: ShownRun) -> None:
+        # There may be no answer at all: after this time the preview goes by itself.
         left = asyncio.ensure_future(self._sleep(LEFT_SECONDS))
         left.add_done_callback(lambda _: shown.cleared.set())
         try:
@@ -212,7 +213,7 @@ class Presence:
     async def _show(self, shown: ShownRun) -> None:
         await self._sleep(SOON_SECONDS)
         while shown.stage is Stage.GROWING:
-            if self._clock() >= shown.quiet_until:
+            if self._clock() >= shown.paused_until:
                 try:
                     await self._send_typing(shown)
                     await self._send_status(shown)
@@ -223,7 +224,7 @@ class Presence:
 
     def _pause_after_refusal(self, shown: ShownRun, error: DeliveryError) -> None:
         log.debug("preview.refused", error=str(error))
-        shown.quiet_until = self._clock() + REFUSED_SECONDS
+        shown.paused_until = self._clock() + REFUSED_SECONDS
         if isinstance(error, TryLater) and error.after:
             self._pacer.hold(error.after, shown.route.address)
 
@@ -241,12 +242,12 @@ class Presence:
         adapter, now = self._adapter, self._clock()
         if not isinstance(adapter, ShowsStatus):
             return
-        text = self._progress_text(shown)
-        told = shown.status
-        if told is not None and text == told.text and now < told.told_at + adapter.status_every:
+        text = shown.written.progress()
+        shown_status = shown.status
+        if shown_status is not None and text == shown_status.text and now < shown_status.sent_at + adapter.status_every:
             return
         if self._pacer.try_turn(shown.route.address):
-            shown.status = Status(text=text, told_at=now)
+            shown.status = Status(text=text, sent_at=now)
             await adapter.status(shown.route.address, Activity.WORKING, text)
 
     async def _update_preview(self, shown: ShownRun) -> None:
@@ -256,13 +257,13 @@ class Presence:
             return
         if not self._pacer.try_turn(address, edit=True):
             return
-        async with shown.calling:
+        async with shown.calling:  # the final message takes the same lock, so no edit overtakes it
             if shown.stage is not Stage.GROWING:  # the answer may have come while this edit waited for the lock
                 return
             known, quoted, silent = (
                 shown.preview_id,
                 self._quoted_message(shown),
-                wanted != shown.heading + shown.words.text,
+                wanted != shown.heading + shown.written.text,
             )
             try:
                 name = await adapter.draft(address, known, wanted, reply_to=quoted, silent=silent)
@@ -293,17 +294,14 @@ class Presence:
 
     def _preview_text(self, shown: ShownRun) -> str:
         """Returns the text so far, empty while it may still become `NO_REPLY`; a line of progress when there is no text for long."""
-        if not shown.words.are_silence:
-            return shown.heading + shown.words.text
-        quiet = QUIET_DM_SECONDS if shown.route.address.kind is ChatKind.DM else QUIET_GROUP_SECONDS
-        if self._clock() - shown.began < quiet or isinstance(self._adapter, ShowsStatus):
+        if not shown.written.may_be_silence:
+            return shown.heading + shown.written.text
+        progress_after = (
+            PROGRESS_AFTER_DM_SECONDS if shown.route.address.kind is ChatKind.DM else PROGRESS_AFTER_GROUP_SECONDS
+        )
+        if self._clock() - shown.began < progress_after or isinstance(self._adapter, ShowsStatus):
             return ""
-        return f"_{self._progress_text(shown)}_"
-
-    def _progress_text(self, shown: ShownRun) -> str:
-        tool = shown.words.tool
-        name = tool if tool in _PROGRESS - {"web_fetch"} else "tool_generic" if tool else "thinking"
-        return say(f"progress.{name}")
+        return f"_{shown.written.progress()}_"
 
     def _quoted_message(self, shown: ShownRun) -> str | None:
         return None if shown.route.address.kind is ChatKind.DM else shown.route.reply_to
@@ -340,7 +338,7 @@ class Presence:
         shown.cleared.set()
         if not has_ended:  # that was the answer to a part of it
             rest = ShownRun(run_id=run_id, route=shown.route, began=self._clock(), noted=shown.noted)
-            rest.words, rest.status = replace(shown.words), shown.status
+            rest.written, rest.status = replace(shown.written), shown.status
             rest.preview = shown.preview if shown.preview and shown.preview.unsure else None
             self._start(run_id, rest)
         async with shown.calling:
@@ -361,7 +359,7 @@ class Presence:
         """Erases the previews of runs that were stopped. A preview that shows a part of an answer stays, as a message will replace it."""
         for run_id in run_ids:
             shown = self._shown.get(run_id)
-            if shown is not None and (shown.stage is Stage.ENDED or shown.words.are_silence):
+            if shown is not None and (shown.stage is Stage.ENDED or shown.written.may_be_silence):
                 shown.stage = Stage.ENDED
                 self._run_in_background(self._stop(run_id, shown))
 
@@ -393,8 +391,3 @@ class Presence:
                 await self._adapter.react(inbound.address, inbound.message_id, emoji)
             except DeliveryError as error:  # not permitted here: then nothing
                 log.debug("reaction.refused", error=str(error))
-
-
-def _message_by_id(address: Address, message_id: str) -> Inbound:
-    """Returns a message with nothing but its address and id, for a reaction to it."""
-    return Inbound(dedup_key="", address=address, sender=Sender(id=""), message_id=message_id)

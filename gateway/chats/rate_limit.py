@@ -1,5 +1,4 @@
-"""Limits all calls to a chat, and all calls to the platform. Callers get their turns in the order in which they
-asked."""
+"""Limits all calls to a chat, and all calls to the platform. Callers get their turns in the order in which they asked."""
 
 import asyncio
 import time
@@ -32,16 +31,17 @@ class RateLimiter:
         self._edit_at: dict[str, float] = {}
         self._platform_free_at = 0.0
         self._called_at = 0.0
-        self._door = asyncio.Lock()
+        self._call_lock = asyncio.Lock()
         self._minute: dict[str, deque[float]] = {}
 
     async def wait_for_turn(self, address: Address) -> None:
         """Waits until a message may be sent to this chat."""
+        # The turn is reserved before the wait, so that others who ask meanwhile come after it.
         await self._wait_until(self._reserve(address, self._clock()))
 
     async def wait_before_call(self) -> None:
         """Waits just before the call: turns are planned evenly, but a process that stood still makes all of them at once."""
-        async with self._door:
+        async with self._call_lock:
             await self._wait_until(self._called_at + MARGIN / self._pace.per_second)
             self._called_at = self._clock()
 
@@ -73,7 +73,7 @@ class RateLimiter:
         limit = self._pace.group_per_minute
         calls = self._minute.get(address.chat_id)
         if limit is not None and calls is not None and len(calls) >= limit:
-            earliest = max(earliest, calls[-limit] + MINUTE)
+            earliest = max(earliest, calls[-limit] + MINUTE)  # when the oldest call of the minute falls out of it
         return earliest
 
     def _left_this_minute(self, address: Address, now: float) -> float:
@@ -85,14 +85,14 @@ class RateLimiter:
     def _reserve(self, address: Address, now: float) -> float:
         at = self._earliest(address, now)
         if len(self._free_at) > _MANY:
-            self._forget_quiet(at)
+            self._forget_past(at)
         self._free_at[address.chat_id] = at + self._gap(address)
         self._platform_free_at = at + MARGIN / self._pace.per_second
         if self._pace.group_per_minute is not None and address.kind is not ChatKind.DM:
             self._minute.setdefault(address.chat_id, deque(maxlen=self._pace.group_per_minute)).append(at)
         return at
 
-    def _forget_quiet(self, now: float) -> None:
+    def _forget_past(self, now: float) -> None:
         self._free_at = {chat: at for chat, at in self._free_at.items() if at > now}
         self._edit_at = {chat: at for chat, at in self._edit_at.items() if at > now}
         self._minute = {chat: calls for chat, calls in self._minute.items() if calls[-1] > now - MINUTE}

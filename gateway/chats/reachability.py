@@ -47,7 +47,7 @@ class Probes:
             self._unanswered[row.id] += 1
             pause = PROBE_PAUSES[min(failed, len(PROBE_PAUSES) - 1)]
             raise TryLater(str(error), after=max(error.after or 0, pause)) from error
-        except Unauthorized:
+        except Unauthorized:  # the token, not this chat
             raise
         except DeliveryError:  # refused: somebody has heard the call, so a message is heard too
             pass
@@ -61,7 +61,7 @@ class Probes:
         if error.ambiguous:
             self._unanswered[row.id] = 0
 
-    def edits_in_vain(self, row: OutRow) -> bool:
+    def edits_keep_failing(self, row: OutRow) -> bool:
         """Returns True when edits for this row fail again and again while the chat takes other calls."""
         return self._edits_failed[row.id] >= EDITS
 

@@ -20,7 +20,7 @@ from sessions.records import Ask, Run
 log = get_logger(__name__)
 
 AFTER_MS = 24 * 3_600_000
-LOOK_SECONDS = 60.0
+POLL_SECONDS = 60.0
 
 
 async def send_reminders(
@@ -34,11 +34,12 @@ async def send_reminders(
     while True:
         try:
             for run, ask in await database.read(runs.unanswered, clock() - AFTER_MS):
+                # Not in groups: there the question stands among other people's messages, and would be repeated to all of them.
                 if run.route is not None and run.route.address.kind is ChatKind.DM:
                     await database.write(_remind, run, ask, timezone, clock())
         except StateError as error:
             log.warning("ask.not_looked_at", error=str(error))
-        await sleep(LOOK_SECONDS)
+        await sleep(POLL_SECONDS)
 
 
 def _remind(conn: Connection, run: Run, ask: Ask, timezone: str, now: int) -> None:

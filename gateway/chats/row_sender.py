@@ -30,7 +30,7 @@ class Previews(Protocol):
     """The previews of running answers. The final message may replace one."""
 
     async def take_preview(self, run_id: str, reply_to: str | None) -> str | None:
-        """The preview that the final message should replace, or None: send a new message."""
+        """Returns the preview that the final message should replace; None: send a new message."""
         ...
 
     def mark_final(self, run_id: str) -> None:
@@ -64,12 +64,13 @@ class RowSender:
         return await off_the_loop(body.text, self._render, wanted)
 
     async def _quotes(self, row: OutRow) -> bool:
-        """Whether the message quotes the one that it answers: always in groups; in a DM only if something came in between."""
+        """Returns whether the message quotes the one that it answers: always in groups; in a DM only if something came in between."""
         return row.address.address.kind is not ChatKind.DM or await self._database.read(outbox.came_between, row)
 
     def _render(self, wanted: Outbound) -> Sequence[Piece]:
-        """The pieces of a message. Markdown that shows nothing, such as a link definition, is sent as it stands.
-        Raises Undeliverable."""
+        """Returns the pieces of a message. Markdown that shows nothing, such as a link definition, is sent as it stands. Raises
+        Undeliverable when nothing is left.
+        """
         pieces = self._adapter.render(wanted)
         if not pieces and wanted.text.strip():
             pieces = self._adapter.render(replace(wanted, text=f"```\n{wanted.text.replace('```', '` ` `')}\n```"))
@@ -78,7 +79,7 @@ class RowSender:
         return pieces
 
     async def send(self, row: OutRow, content: Piece | CardEdit, draft: str | None) -> SentRow | None:
-        """Sends the row, or finishes its preview. None: the preview cannot become this message, which must be sent."""
+        """Sends the row, or finishes its preview. Returns None when the preview cannot become this message, which must be sent then."""
         address = row.address.address
         if isinstance(content, CardEdit):
             return await self._edit(content, address)
@@ -88,6 +89,7 @@ class RowSender:
                 return None
             self._previews.mark_final(row.run_id or "")
             return SentRow(message_id=receipt.message_id, was_preview=True)
+        # The key makes the platform itself recognise a message that is sent again after a crash.
         if isinstance(self._adapter, SendsOnce):
             receipt = await self._adapter.send_once(address, content, row.dedup_key)
         else:

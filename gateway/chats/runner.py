@@ -21,7 +21,7 @@ from adapters.base import (
     TryLater,
     Unauthorized,
 )
-from gateway.chats.catch_up import let_catch_up, note_seen
+from gateway.chats.catch_up import let_catch_up, store_positions
 from gateway.chats.delivery import Delivery
 from gateway.chats.home_page import home_page
 from gateway.chats.intake import Intake
@@ -49,7 +49,7 @@ _UNAUTHORIZED = (30, 60, 120, 300)
 """A token can be refused for a moment, too. A new one in the configuration counts at once."""
 _STEADY_SECONDS = 60
 _COMMANDS_AGAIN_SECONDS = 3_600
-_LOOK_SECONDS = 5
+_CHECK_SECONDS = 5
 
 
 class PlatformState(StrEnum):
@@ -104,7 +104,7 @@ class PlatformRunner:
         self._sleep = sleep
         self._up = asyncio.Event()
         self.known = asyncio.Event()
-        """It has answered, or is known not to."""
+        """Set once the platform has answered, or has failed to."""
         self._beside: set[asyncio.Task[None]] = set()
         pacer = RateLimiter(adapter.pace)
         self._database = database
@@ -137,13 +137,14 @@ class PlatformRunner:
             self._metrics.replied(self.name, max(0.0, (self._clock() - row.created_at) / 1000))
 
     async def _owner_key(self) -> str | None:
-        """The session key of the owner's own conversation with the bot; None while nobody is the owner."""
+        """Returns the session key of the owner's own conversation with the bot; None while nobody is the owner."""
         access = await self._intake.access(self.name)
         key = access.owner_key(self.name)
         return None if key is None else str(key)
 
     async def run(self) -> None:
         try:
+            # Before anything is delivered: an answer may still take the place of a preview that an earlier process has shown.
             self.presence.restore(await self._database.read(runs.still_shown), self._clock())
             if isinstance(self.adapter, ShowsStatus):
                 since = self._clock() - round(self.adapter.status_lasts * 1000)
@@ -155,7 +156,7 @@ class PlatformRunner:
                     group.create_task(self._supervise(partial(self._offer_commands, self.adapter), "menu"))
                 if isinstance(self.adapter, CatchesUp):
                     group.create_task(
-                        self._supervise(partial(note_seen, self._database, self.name, self.adapter), "position")
+                        self._supervise(partial(store_positions, self._database, self.name, self.adapter), "position")
                     )
         finally:
             self.presence.close()
@@ -167,13 +168,13 @@ class PlatformRunner:
         failures, kind = 0, _BACKOFF
         while True:
             began, before = time.monotonic(), kind
-            kind, asked = await self._once(work, what)
+            kind, asked = await self._run_once(work, what)
             # After a steady minute the next failure is a new one, and pauses begin short again.
             goes_on = kind is before and time.monotonic() - began < _STEADY_SECONDS
             failures = failures + 1 if goes_on else 1
             await self._sleep(max(asked, kind[min(failures, len(kind)) - 1]))
 
-    async def _once(self, work: Callable[[], Awaitable[None]], what: str) -> tuple[tuple[int, ...], float]:
+    async def _run_once(self, work: Callable[[], Awaitable[None]], what: str) -> tuple[tuple[int, ...], float]:
         """Runs `work` once. Returns which pauses to use before the next try, and the shortest pause."""
         try:
             await work()
@@ -205,7 +206,7 @@ class PlatformRunner:
         try:
             if isinstance(self.adapter, ChecksSetup):
                 self.health.who = await self.adapter.check()
-            if not isinstance(self.adapter, ReportsLiveness):
+            if not isinstance(self.adapter, ReportsLiveness):  # there will be no better sign than this
                 self._connected()
             if isinstance(self.adapter, CatchesUp):
                 await let_catch_up(self._database, self.name, self.adapter, await self._intake.access(self.name))
@@ -227,14 +228,16 @@ class PlatformRunner:
         self.known.set()
 
     async def deliver(self, inbound: Inbound) -> None:
-        """Called by the adapter. An event that raises an unexpected error is left out: the platform would send it
-        again and again, before all others."""
+        """Takes one event in; called by the adapter, which acknowledges once this has returned. Raises StateError: then it must not. An
+        event that raises any other error is left out: the platform would send it again and again, before all others.
+        """
         try:
             self._count_and_mark_read(inbound, await self._intake.deliver(inbound))
         except StateError:
             raise
         except Exception:  # one event that cannot be taken must not come back for ever and hold up the others
             log.exception("message.failed", platform=self.name, dedup_key=inbound.dedup_key)
+        # Beside, because the adapter waits for this function, and these are calls to the platform.
         if inbound.kind is InboundKind.TAP:
             self._run_beside(self._answer_tap(inbound.tap_id))
         if inbound.kind is InboundKind.HOME and isinstance(self.adapter, ShowsHome):
@@ -275,12 +278,13 @@ class PlatformRunner:
             await self._up.wait()
             access = await self._intake.access(self.name)
             users = access.rules.allowed_users | access.paired.users
+            # Again every hour: somebody may have deleted the menu, and people without a chat yet could not get it before.
             if users != offered or time.monotonic() > again:
                 await adapter.offer_commands(menu, [Sender(id=user) for user in sorted(users)])
                 offered, again = users, time.monotonic() + _COMMANDS_AGAIN_SECONDS
-            await self._sleep(_LOOK_SECONDS)
+            await self._sleep(_CHECK_SECONDS)
 
-    def look(self) -> PlatformHealth:
+    def current_health(self) -> PlatformHealth:
         """Returns the state now, of receiving and, where that works, of sending; updates the metrics."""
         if isinstance(self.adapter, ReportsLiveness):
             self.health.last_success = self.adapter.last_success()

@@ -5,8 +5,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from gateway.runs.replies import NO_REPLY
+from gateway.texts import say
+from sessions.keys import Address, Sender
 from sessions.messages import Inbound
 from sessions.records import Route
+
+_NAMED_TOOLS = frozenset({"session_search", "memory", "process", "schedule"})
+"""Tools with a line of progress of their own."""
 
 
 class Stage(Enum):
@@ -35,7 +40,7 @@ class Status:
     """The status that a chat shows, and when it was sent."""
 
     text: str
-    told_at: float
+    sent_at: float
 
 
 @dataclass(slots=True)
@@ -50,10 +55,15 @@ class WrittenText:
         self.text, self.whole = ("" if self.whole else self.text) + text, False
 
     @property
-    def are_silence(self) -> bool:
+    def may_be_silence(self) -> bool:
         """Returns True for no text, and for text that may still become `NO_REPLY`."""
         text = self.text.strip()
         return not text or NO_REPLY.startswith(text[: len(NO_REPLY)])
+
+    def progress(self) -> str:
+        """Returns the line that says what the agent does while there is no text."""
+        name = self.tool if self.tool in _NAMED_TOOLS else "tool_generic" if self.tool else "thinking"
+        return say(f"progress.{name}")
 
 
 @dataclass(slots=True)
@@ -64,13 +74,13 @@ class ShownRun:
     route: Route
     began: float
     stage: Stage = Stage.GROWING
-    words: WrittenText = field(default_factory=WrittenText)
+    written: WrittenText = field(default_factory=WrittenText)
     heading: str = ""  # what stands above the words
     preview: Preview | None = None
     status: Status | None = None  # None: nothing stands beside the chat
     noted: list[Inbound] = field(default_factory=list[Inbound])
     type_at: float = 0.0
-    quiet_until: float = 0.0
+    paused_until: float = 0.0
     task: asyncio.Task[None] | None = None
     cleared: asyncio.Event = field(default_factory=asyncio.Event)
     calling: asyncio.Lock = field(default_factory=asyncio.Lock)  # so that the last call is the one that counts
@@ -82,3 +92,8 @@ class ShownRun:
     def close(self) -> None:
         if self.stage is Stage.GROWING:
             self.stage = Stage.CLOSED
+
+
+def message_by_id(address: Address, message_id: str) -> Inbound:
+    """Returns a message with nothing but its address and id, for a reaction to it."""
+    return Inbound(dedup_key="", address=address, sender=Sender(id=""), message_id=message_id)

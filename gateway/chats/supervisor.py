@@ -18,7 +18,7 @@ from sessions.db import Database
 from sessions.errors import Invalid
 
 MEET_SECONDS = 2.0
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 Receive = Callable[[Mapping[str, str], bytes], Awaitable[WebhookReply | None]]
 Handshake = Callable[[Mapping[str, str]], WebhookReply | None]
@@ -50,17 +50,18 @@ class PlatformSupervisor:
         self._settings: dict[str, Mapping[str, Any]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._owner_codes: dict[str, str] = {}
-        self._held: Mapping[str, str] = {}
+        self._held_back: Mapping[str, str] = {}
 
     def hold(self, names: Collection[str], why: str) -> None:
         """Does not start these platforms until called without them. `why` is shown to everybody who asks for their state."""
-        self._held = dict.fromkeys(names, why)
+        self._held_back = dict.fromkeys(names, why)
 
     async def follow(self, sections: Mapping[str, PlatformSection], public_url: str) -> set[str]:
         """Starts, stops and restarts platforms until exactly these run. Returns the names of those that it started. Raises Invalid."""
-        sections = {name: section for name, section in sections.items() if name not in self._held}
+        sections = {name: section for name, section in sections.items() if name not in self._held_back}
         urls = {name: f"{public_url.rstrip('/')}/webhooks/{name}" if public_url else "" for name in sections}
         wanted = {name: settings(name, section, webhook_url=urls[name]) for name, section in sections.items()}
+        # Compared by what the adapter is made of: another key of the section, such as allowed_users, needs no new connection.
         for name in [name for name in self.running if wanted.get(name) != self._settings[name]]:
             await self.stop(name)
         started = set(wanted) - set(self.running)
@@ -101,7 +102,9 @@ class PlatformSupervisor:
         self.adapters.pop(name, None)
         task = self._tasks.pop(name)
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(
+            task, return_exceptions=True
+        )  # until it has closed its connections: a new one may use the same token
 
     async def close(self) -> None:
         """Sends what is ready, then stops every platform."""
@@ -109,10 +112,10 @@ class PlatformSupervisor:
         for name in list(self._tasks):
             await self.stop(name)
 
-    async def look_for_changes(self) -> None:
+    async def poll_other_processes(self) -> None:
         """Reads paired people and due messages again every second, because other processes write them; until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             self._intake.forget_people()
             for platform in self.running.values():
                 platform.delivery.wake()
@@ -132,17 +135,17 @@ class PlatformSupervisor:
         return [line for name, platform in shown.items() for line in self._lines(name, platform)]
 
     def _lines(self, name: str, platform: PlatformRunner) -> Iterator[str]:
-        yield f"{name:<9} {_in_words(platform)}"
+        yield f"{name:<9} {_describe(platform)}"
         if code := self._owner_codes.get(name):
             bot = platform.health.who.partition(" ")[0] or "the bot"
             yield f"{'':<9} Send {bot}: {manifest(name).start} {code} and you are its owner. The code is valid for a day."
 
     def silent_since(self) -> dict[str, int]:
         """Returns each platform that is not connected, with the time since when in epoch milliseconds."""
-        looked = {name: platform.look() for name, platform in self.running.items()}
+        healths = {name: platform.current_health() for name, platform in self.running.items()}
         return {
             name: round(health.since * 1000)
-            for name, health in looked.items()
+            for name, health in healths.items()
             if health.state is not PlatformState.CONNECTED
         }
 
@@ -150,14 +153,14 @@ class PlatformSupervisor:
         """Returns the state of every platform, for /readyz and the status."""
         found: dict[str, dict[str, Any]] = {
             name: {"state": "held", "since": None, "words": why, "last_success": None}
-            for name, why in self._held.items()
+            for name, why in self._held_back.items()
         }
         for name, platform in self.running.items():
-            health = platform.look()
+            health = platform.current_health()
             found[name] = {
                 "state": health.state,
                 "since": _time(health.since),
-                "words": health.words or _in_words(platform),
+                "words": health.words or _describe(platform),
                 "last_success": _time(health.last_success),
             }
         return found
@@ -167,7 +170,7 @@ def _time(seconds: float | None) -> str | None:
     return None if seconds is None else iso(round(seconds * 1000))
 
 
-def _in_words(platform: PlatformRunner) -> str:
+def _describe(platform: PlatformRunner) -> str:
     health = platform.health
     match health.state:
         case PlatformState.CONNECTED:

@@ -17,6 +17,7 @@ def notify(
     """Tells the chat, unless it is gone, and the owner in their own chat, that a message cannot be delivered; at most once an hour for
     each chat. A notice that is itself undeliverable causes no other.
     """
+    # Nobody misses these: notices themselves, what follows a row that is given up, and lines that were only meant to be seen in passing.
     if (
         row.dedup_key.startswith(NOTICE)
         or row.dedup_key.endswith(":then")
@@ -34,6 +35,7 @@ def notify(
 
 def _tell_owner(conn: Connection, row: OutRow, why: str, now: int, owner_key: str | None) -> None:
     route = runs.last_route(conn, owner_key) if owner_key is not None else None
+    # Not in the chat that cannot be reached.
     if route is None or owner_key is None or route.address.chat_id == row.chat:
         return
     key = f"{NOTICE}{row.platform}:{row.chat}:{now // HOUR_MS}"

@@ -12,7 +12,7 @@ def test_times_are_told_as_iso_with_offset() -> None:
     nobody: Any = None
     chats = PlatformSupervisor(database=nobody, intake=nobody, live=nobody, metrics=nobody, timezone="UTC")
     health = PlatformHealth(state=PlatformState.CONNECTED, since=1_750_000_000.5)
-    platform: Any = SimpleNamespace(look=lambda: health, health=health)
+    platform: Any = SimpleNamespace(current_health=lambda: health, health=health)
     chats.running["telegram"] = platform
     told = chats.states()["telegram"]
     assert datetime.fromisoformat(told["since"]) == datetime.fromtimestamp(1_750_000_000.5, UTC)
