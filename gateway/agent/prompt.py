@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from gateway.agent.measure import MESSAGE_OVERHEAD, TIME_LINE, Measure
@@ -38,7 +38,8 @@ class Material:
     `gateway_blocks`: returns the blocks about the gateway for tools of these names, safety last. `tools`: the gateway's own, the least
     needed last; `callers_tools`: those of the HTTP call. `exact`: a program sent the new messages, so they may not be cut.
     `folded_to`: id of the last message that is in notes and digest; `older`: how many messages before `history` are in neither.
-    `recalled`: messages that a search for the new message has found, best first.
+    `recalled`: messages that a search for the new message has found, best first. `derived`: what earlier requests have computed from the
+    same notes and digest.
     """
 
     system_prompt: str
@@ -48,6 +49,7 @@ class Material:
     run_id: str
     notes: Sequence[PromptNote] = ()
     digest: str = ""
+    derived: dict[str, Any] = field(default_factory=dict[str, Any])
     skills: Sequence[str] = ()
     folded_to: int = 0
     older: int = 0
@@ -92,7 +94,7 @@ def build(
     new = [as_turn(each, cut.clip_own(each), cut.parts_of_own(each)) for each in cut.own(own)]
     turns = valid([turn for turn in [*(each.turn for each in kept), *new] if turn is not None])
     context = _context(material, plan, measure, [*(each.message for each in kept), *own])
-    messages: list[JSON] = [{"role": "system", "content": _system(material, plan, measure)}]
+    messages: list[JSON] = [_system_message(material, plan, measure)]
     messages += timed(turns, material.timezone, context, {id(each.turn): each.sent for each in kept if each.sent})
     size = tokens.messages(messages, measure.model) + tokens.tools(plan.tools, measure.model)
     if size > window.whole:
@@ -190,20 +192,39 @@ def _fits_small(tools: Sequence[JSON], beside: int, material: Material, measure:
     return measure.tools(tools) + said <= max(window.fixed, said + window.fixed // 3)
 
 
+def _system_message(material: Material, plan: _PromptPlan, measure: Measure) -> EncodedMessage:
+    content = _system(material, plan, measure)
+    known: EncodedMessage | None = material.derived.get("system")
+    if known is None or known["content"] != content:
+        message: JSON = {"role": "system", "content": content}
+        known = material.derived["system"] = EncodedMessage(message, size_of(message))
+    return known
+
+
 def _system(material: Material, plan: _PromptPlan, measure: Measure) -> str:
     blocks = [plan.core]
     if skills := newest_lines(material.skills, plan.shares.skills, measure.text):
         blocks.append("Skills that are saved here; view one before you use it:\n" + "\n".join(skills))
-    costs = {line.id: measure.text(line.text) + 1 for line in material.notes}
-    if notes := choose(material.notes, plan.shares.notes, costs):
-        blocks.append("What you know (notes of yours, newest last):\n" + "\n".join(line.text for line in notes))
+    if notes := _notes(material, plan.shares.notes, measure):
+        blocks.append(f"What you know (notes of yours, newest last):\n{notes}")
     if digest := whole_sentences(material.digest, plan.shares.digest, measure.text):
         blocks.append(f"What was talked about before: {digest}")
     return "\n\n".join(blocks)
 
 
+def _notes(material: Material, budget: int, measure: Measure) -> str:
+    """Returns the lines of the notes that fit. They are chosen once for all requests with the same notes and settings."""
+    made_for = (budget, measure.factor)
+    known: tuple[object, str] | None = material.derived.get("notes")
+    if known is None or known[0] != made_for:
+        costs = {line.id: measure.text(line.text) + 1 for line in material.notes}
+        chosen = choose(material.notes, budget, costs)
+        known = material.derived["notes"] = (made_for, "\n".join(line.text for line in chosen))
+    return known[1]
+
+
 class _Earlier(NamedTuple):
-    """An earlier message, cut to the budget of a turn. `made_for`: the settings that it depends on; `turn`: None when it says nothing;
+    """An earlier message, cut to the budget of a turn, in tokens `cost`. `made_for`: the settings that it depends on; `turn`: None when it says nothing;
     `sent`: what the endpoint gets unless it is joined with another message or gets a note."""
 
     made_for: tuple[int, float, str]
@@ -228,7 +249,9 @@ class _Cutter:
         left = self._shares.recent
         fitting = list[_Earlier]()
         for message in reversed(messages):
-            earlier = self._earlier(message)
+            earlier: _Earlier | None = message.derived.get("earlier")
+            if earlier is None or earlier.made_for != self._made_for:
+                earlier = self._earlier(message)
             left -= earlier.cost
             if left < 0:
                 break

@@ -2,7 +2,8 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -15,11 +16,12 @@ _KEPT = 128
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
     """The notes of a namespace in order, and its digest. `forgotten`: ids of messages that recall does not show, because notes from them
-    were removed."""
+    were removed. `derived`: what requests have computed from all this; it is kept as long as nothing has changed."""
 
     notes: Sequence[PromptNote] = ()
     digest: str = ""
     forgotten: frozenset[int] = frozenset()
+    derived: dict[str, Any] = field(compare=False, repr=False, default_factory=dict[str, Any])
 
 
 class MemoryViews:

@@ -56,6 +56,7 @@ class Requests:
             gateway_blocks=lambda tools: gateway_blocks(seen.session, _person(seen), tools),
             notes=remembered.notes,
             digest=remembered.digest,
+            derived=remembered.derived,
             folded_to=seen.folded_to,
             older=seen.older,
             recalled=await self._recall(seen, profile),

@@ -25,6 +25,8 @@ _SQL = {
 def add(conn: Connection, number: int, ns: str, said: Sequence[str], asked: Sequence[str] = ()) -> None:
     """Makes observation `number` findable by what it says, and by the questions that it answers."""
     conn.execute(text(_SQL[conn.dialect.name][0]), _values(conn, number, ns, said, asked))
+    if conn.dialect.name == "sqlite":  # few segments, since a recall looks for each word in all of them
+        conn.exec_driver_sql("INSERT INTO observations_fts(observations_fts, rank) VALUES ('merge', 16)")
 
 
 def remove(conn: Connection, number: int, ns: str, said: Sequence[str], asked: Sequence[str]) -> None:

@@ -64,9 +64,20 @@ class Query:
 
     def terms(self) -> list[Term]:
         """Returns the terms that a hit may contain; terms under NOT are left out."""
-        return list(_positive(self.node))
+        found: list[Term] = []
+        waiting = [self.node]
+        while waiting:
+            match waiting.pop():
+                case Term() as term:
+                    found.append(term)
+                case Without(left, _):
+                    waiting.append(left)
+                case Both(left, right) | Either(left, right):
+                    waiting += (right, left)
+        return found
 
 
+@lru_cache(maxsize=4_096)
 def namespace_token(ns: str) -> str:
     """Returns the word that stands for this namespace in the index, a hash."""
     return "n" + hashlib.blake2b(ns.encode(), digest_size=8).hexdigest()
@@ -220,14 +231,3 @@ class _Literal:
         term = self._tokens[self._at][1]
         self._at += 1
         return term if isinstance(term, Term) else None
-
-
-def _positive(node: Node) -> Iterator[Term]:
-    match node:
-        case Term():
-            yield node
-        case Without(left, _):
-            yield from _positive(left)
-        case Both(left, right) | Either(left, right):
-            yield from _positive(left)
-            yield from _positive(right)

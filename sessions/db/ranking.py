@@ -44,11 +44,11 @@ WEIGHTS = {Place.TEXT: 1.0, Place.SENDER: 1.8, Place.NEAR: 0.75, Place.NOTE: 0.6
 
 
 class Weighed(NamedTuple):
-    """What a word adds to the score of a message that contains it in this place."""
+    """What a word adds to the score of a message that contains it in this place, in millionths."""
 
     place: Place
     term: Term
-    score: float
+    score: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def _rarity(total: int, holders: int) -> float:
 
 
 def _weighed(place: Place, term: Term, rarity: float) -> Weighed:
-    return Weighed(place, term, round(WEIGHTS[place] * rarity, 6))
+    return Weighed(place, term, int(WEIGHTS[place] * rarity * 1_000_000))
 
 
 def merged(first: Sequence[int], second: Sequence[int]) -> list[int]:

@@ -186,9 +186,12 @@ class SearchScope:
 
     def takes(self, run_id: str | None, session_id: str, key: str, ns: str) -> bool:
         """Returns whether a message of these is in the scope. The namespace is looked at again, whatever the index says."""
-        is_of_run = self.without_run is not None and run_id == self.without_run
-        is_here = self.ns in {None, ns} and self.key in {None, key} and self.session in {None, session_id}
-        return is_here and not is_of_run
+        return (
+            (self.ns is None or self.ns == ns)
+            and (self.key is None or self.key == key)
+            and (self.session is None or self.session == session_id)
+            and (self.without_run is None or self.without_run != run_id)
+        )
 
 
 class FoundMessage(NamedTuple):

@@ -218,7 +218,7 @@ class _SqliteLookup:
         return Counts(messages=counts.pop(-1), holders=[counts[place] for place in range(len(terms))])
 
     def best(self, wanted: Sequence[Weighed], limit: int) -> list[int]:
-        words: dict[str, dict[str, float]] = {source: {} for source in _SOURCES}
+        words: dict[str, dict[str, int]] = {source: {} for source in _SOURCES}
         for each in wanted:
             source, word = self._word(each.place, each.term)
             words[source][word] = each.score

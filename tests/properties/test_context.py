@@ -152,13 +152,13 @@ def test_every_prompt_is_bounded_and_valid(
 def test_what_is_kept_of_a_message_is_what_would_be_computed_anew(turns: list[Any], windows: list[int]):
     """Whatever the settings were when it was last shown."""
     rows = history(*turns, ("user", "the question"), run=len(turns))
-    tokens = Tokens()
+    tokens, derived = Tokens(), dict[str, Any]()
+    notes = [PromptNote(id=each, text=f"o{each} {'x' * 90}", weight=1, chosen=each < 200) for each in range(220)]
     for number, size in enumerate(windows):
         tokens.learn("m", 1_000, 1_000 + 200 * number)
         settings: Any = {"window": Window(size=size), "timezone": ("UTC", "Asia/Tokyo")[number % 2]}
-        kept, anew = (
-            whole(some, tokens=tokens, model="m", **settings) for some in (rows, [replace(each) for each in rows])
-        )
+        settings |= {"tokens": tokens, "model": "m", "notes": notes, "digest": "d"}
+        kept, anew = whole(rows, derived=derived, **settings), whole([replace(each) for each in rows], **settings)
         assert kept.request.messages == anew.request.messages
         assert kept.size == anew.size
         body = {"model": "m", "messages": list(kept.request.messages), "tools": list(kept.request.tools)}

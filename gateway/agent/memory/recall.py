@@ -89,7 +89,7 @@ def _searched(asked: str) -> list[str]:
 
 
 def _line(message: FoundMessage, wanted: set[str]) -> str:
-    who = "you" if message.role is Role.ASSISTANT else " ".join((message.sender or "user").split())[:80]
+    who = "you" if message.role is Role.ASSISTANT else _one_line(message.sender or "user")[:80]
     return f"{_day(message.created_at // _DAY_MS)} {who}: {excerpt(message.content or '', wanted, LONGEST_LINE)}"
 
 
@@ -101,10 +101,16 @@ def _day(number: int) -> str:
 def excerpt(text: str, wanted: set[str], longest: int) -> str:
     """Returns the text as one line. Of a text over `longest` characters, returns the part that contains most of the wanted stems."""
     if len(text) <= longest:
-        return " ".join(text.split())
+        return _one_line(text)
     best = _best_place(text[:_LOOKED_AT].lower(), wanted, longest // 2)
-    part = " ".join(text[best : best + longest].split())
+    part = _one_line(text[best : best + longest])
     return f"{'… ' if text[:best].strip() else ''}{part}{' …' if text[best + longest :].strip() else ''}"
+
+
+def _one_line(text: str) -> str:
+    if text.isprintable() and "  " not in text:  # a space is the only white space that is printable
+        return text.strip()
+    return " ".join(text.split())
 
 
 def _best_place(text: str, wanted: set[str], step: int) -> int:

@@ -14,17 +14,17 @@ class EncodedMessage(JSON):
         self.size = size
 
     @cached_property
-    def json(self) -> str:
-        return dumps(dict(self))
+    def encoded(self) -> bytes:
+        return encoded(dict(self))
 
 
-def dumps(value: object) -> str:
-    """Returns the value as JSON. Raises ValueError for a number that JSON does not know."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+def encoded(value: object) -> bytes:
+    """Returns the value as JSON. Raises ValueError for a number that JSON does not know, and for text that UTF-8 does not."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def encoded_body(body: JSON) -> bytes:
     """Returns the body of a call as it is sent. Raises ValueError for what cannot be sent."""
-    messages = [each.json if isinstance(each, EncodedMessage) else dumps(each) for each in body["messages"]]
-    others = dumps({name: value for name, value in body.items() if name != "messages"})
-    return f'{{"messages":[{",".join(messages)}],{others[1:]}'.encode()
+    messages = [each.encoded if isinstance(each, EncodedMessage) else encoded(each) for each in body["messages"]]
+    others = encoded({name: value for name, value in body.items() if name != "messages"})
+    return b'{"messages":[' + b",".join(messages) + b"]," + others[1:]
