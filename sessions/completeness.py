@@ -58,6 +58,7 @@ def _last_id(path: Path) -> int:
 def _newest_ever(conn: Connection) -> int:
     """The greatest id that a message ever had, deleted ones included."""
     if conn.dialect.name == "sqlite":
+        # AUTOINCREMENT keeps it also when the newest messages are deleted, so a deletion is no loss.
         query = "SELECT seq FROM sqlite_sequence WHERE name = 'messages'"
     else:
         query = "SELECT last_value FROM messages_id_seq"

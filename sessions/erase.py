@@ -27,12 +27,14 @@ def erase(
     try:
         for session_id in session_ids:
             said = database.write_now(_delete, session_id)
+            # After the commit, which notes what is gone: a crash in between is made good at the next start.
             transcripts.remove(home, database, [session_id])
             terminal_history.forget(home, said)
             deleted += 1
             progress(deleted, len(session_ids))
     finally:
         if deleted:
+            # Copies from before an upgrade hold everything that was there then.
             drop_copies(home)
             _leave_no_trace(database)
     return deleted

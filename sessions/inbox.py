@@ -192,6 +192,7 @@ def keys_with_unread(conn: Connection) -> list[str]:
 
 def amend(conn: Connection, session_key: str, message_id: str, content: str) -> bool:
     """Changes an unread message after its sender has edited it. Returns False when it was taken in already."""
+    # `reply_to` of an incoming message's route is that message itself: the answer replies to it.
     for row in unread(conn, session_key):
         if row.route is not None and row.route.reply_to == message_id and row.body.messages:
             *earlier, last = row.body.messages
@@ -214,6 +215,7 @@ def withdraw(conn: Connection, session_key: str, message_id: str) -> bool:
 def command(conn: Connection, dedup_key: str, session_key: str, now: int) -> bool:
     """Notes that a command is executed in this transaction. Returns False when it was executed before."""
     new = NewInbox(dedup_key=dedup_key, session_key=session_key, kind=InboxKind.COMMAND)
+    # With an outcome from the start, so that no run takes it in.
     return put(conn, new, now, outcome=InboxOutcome.EXECUTED) is not None
 
 

@@ -70,6 +70,7 @@ def previous_message_ids(conn: Connection, row: OutRow) -> list[str]:
     first = select(outbox.c.id).where(outbox.c.dedup_key == row.dedup_key.removesuffix(":then")).scalar_subquery()
     pieces = select(outbox.c.platform_ids).where(or_(outbox.c.id == first, outbox.c.root == first))
     ids = conn.scalars(pieces.order_by(outbox.c.part)).all()
+    # A piece without an id has not arrived, so the message as a whole cannot be edited yet.
     return [json.loads(id_)[0] for id_ in ids] if all(ids) else []
 
 
@@ -88,6 +89,7 @@ def claim(
     values = {"on": platform, "who": owner, "now": now, "until": now + lease_ms, "most": limit}
     values |= {"busy": list(busy_chats)} if chat is None else {"one": chat}
     rows = conn.execute(_claiming(conn.dialect.name, one_chat=chat is not None), values).mappings()
+    # RETURNING promises no order.
     return sorted((OutRow.from_row(row) for row in rows), key=lambda row: row.id)
 
 
@@ -113,6 +115,7 @@ def _claiming(dialect: str, *, one_chat: bool) -> Any:
         .limit(param("most"))
     )
     if dialect != "sqlite":
+        # Two workers claim at once on PostgreSQL: each takes what the other has not locked.
         due = due.with_for_update(skip_locked=True)
     taken = update(outbox).where(outbox.c.id.in_(due.scalar_subquery()))
     return taken.values(lease_owner=param("who"), lease_until=param("until")).returning(outbox)
@@ -133,10 +136,8 @@ _PIECE = insert(outbox)
 
 
 def split(conn: Connection, row: OutRow, pieces: Sequence[Piece], now: int) -> tuple[OutRow, Piece]:
-    """Replaces a message by its pieces, in its place. Returns the first row and its piece. Repeated by whoever held the row before, it
-    changes nothing.
-
-    Whoever held the row before, and has split it, stays right.
+    """Replaces a message by its pieces, in its place. Returns the first row and its piece. A message that is split already stays as it is:
+    some of its pieces may have been sent.
     """
     bodies = [json.dumps(piece, ensure_ascii=False) for piece in pieces]
     first = conn.execute(_RENDERED, {"row": row.id, "piece": bodies[0]}).mappings().first()
@@ -249,6 +250,7 @@ def failed_later(conn: Connection, platform: str, message_id: str, error: str) -
         .where(
             outbox.c.id > newest - _NEWEST,
             outbox.c.platform == platform,
+            # There is no index on these ids, since this is rare: only the newest rows are looked at.
             outbox.c.platform_ids == json.dumps([message_id]),
             outbox.c.state == OutState.SENT,
         )
@@ -284,6 +286,7 @@ def interrupted(conn: Connection, platform: str, now: int) -> list[OutRow]:
         .where(outbox.c.platform == platform, OUT_OPEN, or_(cut_off, forgotten))
         .values(
             state=case((hopeless, OutState.DEAD), else_=OutState.UNKNOWN),
+            # The sending that was cut off is itself a doubtful one.
             doubts=outbox.c.doubts + 1,
             last_error="interrupted while sending: it may have arrived",
             lease_owner=None,
@@ -299,6 +302,7 @@ def release(conn: Connection, platform: str, owner_is_dead: Sequence[str]) -> No
     conn.execute(
         update(outbox)
         .where(outbox.c.platform == platform, outbox.c.lease_owner.in_(owner_is_dead), OUT_OPEN)
+        # In the past and not NULL: `interrupted` looks for leases that have run out.
         .values(lease_until=0)
     )
 
@@ -329,6 +333,7 @@ def send_again(conn: Connection, row_id: int, now: int) -> bool:
     revived = conn.execute(
         update(outbox)
         .where(outbox.c.id == row_id, outbox.c.state == OutState.DEAD)
+        # `created_at` anew: its age would make it undeliverable again at the first doubt.
         .values(state=OutState.PENDING, attempts=0, doubts=0, due_at=now, created_at=now)
         .returning(outbox.c.platform)
     ).scalar()

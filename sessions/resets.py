@@ -87,6 +87,7 @@ def carry_out(conn: Connection, wanted: Sequence[DueSession], now: int) -> dict[
     going_on = farewells.under_way_in(conn, list(by_id))
     found = dict.fromkeys(by_id, ResetOutcome.CHANGED)
     for row in rows:
+        # Somebody may have written between the look and this transaction; then it is due no more.
         if row.last_user_at == by_id[row.id].session.last_user_at:
             begins = by_id[row.id].says_farewell and bool(row.unsaved)
             found[row.id] = _outcome(bool(row.held), begins, going_on.get(row.id), now)
@@ -130,9 +131,11 @@ def before_message(conn: Connection, session_key: str, opening: Opening, came_at
     session = store.active(conn, session_key) if opening.reset is not None else None
     if session is None or opening.reset is None or session.last_user_at is None:
         return 0
+    # By the time when it came in: a message that a stopped daemon finds later is not late.
     reason = due(session.last_user_at, opening.reset, came_at)
     if reason is None:
         return 0
+    # The farewell may come after the end: it reads the session, and nobody else writes there.
     store.end(conn, session.id, reason, now)
     if opening.farewell:
         farewells.begin(conn, session, now)

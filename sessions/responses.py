@@ -104,6 +104,7 @@ def continue_from(conn: Connection, new: Kept, before: Kept | None, now: int) ->
     The session has to be free: `before` is no answer that is still worked on.
     """
     inbox.serialize(conn, before.id if before else new.id)
+    # Read again under the lock: somebody else may have continued it meanwhile.
     before = find(conn, before.id) if before else None
     own = str(SessionKey.response(new.key_name, new.id))
     if before is None:
@@ -156,6 +157,7 @@ def history(conn: Connection, kept: Kept) -> list[NewMessage]:
             ),
         )
         for row in conn.execute(rows.order_by(messages.c.id)).mappings()
+        # The calls that this answer left open: whatever results the other branch got, they are open again here.
         if row["tool_call_id"] not in left
     ]
     return [*copied, *_open_calls(kept)]
@@ -223,9 +225,8 @@ def remove(conn: Connection, response_id: str) -> list[str]:
         return []
     orphans = list(conn.scalars(select(sessions.c.id).where(sessions.c.session_key == found.session_key)))
     for session_id in orphans:
-        store.require_idle(
-            conn, session_id
-        )  # here, because once the answer is deleted nothing names the session any more
+        # Here, because once the answer is deleted nothing names the session any more.
+        store.require_idle(conn, session_id)
     return orphans
 
 

@@ -104,12 +104,14 @@ class Transcripts:
                 remove(self._home, self._database, gone)
             for session_id in rewritten - gone:
                 self._rewrite(session_id)
+            # Deleted ones are left out: a file written now would bring a deleted conversation back.
             for session_id in dirty - gone:
                 self._append(session_id)
             if index:
                 self._write_index()
         except Exception:
             with self._lock:
+                # Added to what came in meanwhile.
                 self._dirty |= dirty
                 self._rewritten |= rewritten
                 self._gone |= gone
@@ -131,6 +133,7 @@ class Transcripts:
     def catch_up(self) -> None:
         """Writes what any process has left, and stores up to where all is complete. Reads only what is newer than the last such mark."""
         mark = self._read_mark()
+        # Before the files are written: what is committed meanwhile stays newer than the mark.
         whole = self._database.read_now(_settled_everywhere)
         newer = select(messages.c.session_id).where(messages.c.id > mark).distinct()
         for session_id in self._database.read_now(lambda conn: list(conn.scalars(newer))):
@@ -219,6 +222,7 @@ def _reached(file: BinaryIO) -> int:
         tail = file.read(size - start)
         whole = tail[: tail.rfind(b"\n") + 1]
         lines = whole.splitlines()
+        # The first line of a tail may be a part; with a second one the last is surely whole.
         if len(lines) > (start > 0) or start == 0:
             break
         width *= 8

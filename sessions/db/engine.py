@@ -38,6 +38,7 @@ def touch(conn: Connection, topic: Topic, id: str) -> None:  # noqa: A002  # as 
 
 def record_touch(conn: Connection, what: Touch) -> None:
     """Notes a change that says more than its topic and id."""
+    # `info` belongs to the DBAPI connection: what a transaction noted is there for whoever commits it.
     conn.info.setdefault("touched", set()).add(what)
 
 
@@ -87,6 +88,7 @@ def resolve_futures(outcomes: list[Outcome]) -> None:
 
 def notify_listeners(listeners: list[Listener], touched: frozenset[Touch]) -> None:
     topics = {what.topic for what in touched}
+    # A copy: a listener may remove itself.
     for hear, wanted in tuple(listeners):
         if wanted.isdisjoint(topics):
             continue
@@ -152,6 +154,7 @@ class Database(ReadsAndWrites):
     async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs the function in one transaction. Returns its result once it is on disk."""
         job = QueuedWrite(lambda conn: work(conn, *args, **kwargs), asyncio.get_running_loop())
+        # Given to the writer before the first await, so writes keep the order in which they were called.
         self._backend.submit(job)
         with self._noting_trouble():
             result = await job.future

@@ -22,6 +22,7 @@ _AWAY = {"53100", "53200", "53300", "57P01", "57P02", "57P03", "57P05"}
 """Disk full, out of memory, too many connections; shutting down, crashed, starting up, session ended by the server."""
 _CONNECTING = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": 30_000}
 """A server whose machine has vanished is noticed, instead of being waited for by the kernel's rules, for hours."""
+# The bytes of “HERMES”: a number that no other program takes by chance.
 _LOCK = 0x4845524D4553
 
 
@@ -83,7 +84,9 @@ class Postgres:
     def read(self) -> Generator[Connection]:
         with (
             self.engine.connect().execution_options(
-                isolation_level="REPEATABLE READ", postgresql_readonly=True
+                # As SQLite reads: several statements of one function see the same state.
+                isolation_level="REPEATABLE READ",
+                postgresql_readonly=True,
             ) as conn,
             conn.begin(),
         ):
@@ -110,6 +113,7 @@ class Postgres:
                         result = job.run(conn)
                     return (job, result, None), take_touched(conn)
             except DBAPIError as error:
+                # A commit whose confirmation was lost may count: every write may run twice, see the head of `engine.py`.
                 again = _sqlstate(error) in _MET or error.connection_invalidated
                 if not again or tries == _TRIES:
                     raise

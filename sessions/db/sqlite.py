@@ -28,12 +28,20 @@ _WAL_TOO_LONG = 64 * 2**20
 
 def _connect(path: Path, *, writes: bool = True) -> sqlite3.Connection:
     conn = sqlite3.connect(
-        path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False, cached_statements=512
+        # No implicit transactions by the driver: `begin` of the engine says which kind it is.
+        path,
+        timeout=_BUSY_MS / 1000,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=512,
     )
+    # An acknowledged message survives a power cut; NORMAL would lose the last commits of a WAL.
     conn.execute("PRAGMA synchronous = FULL")
     conn.execute("PRAGMA secure_delete = ON")
+    # `_Checkpoints` does it in a thread: SQLite itself would do it inside of some commit.
     conn.execute("PRAGMA wal_autocheckpoint = 0")
     conn.execute("PRAGMA cache_size = -4000")
+    # A temporary file would hold texts outside of the home.
     conn.execute("PRAGMA temp_store = MEMORY")
     if not writes:
         conn.execute("PRAGMA query_only = ON")

@@ -18,6 +18,7 @@ def quick_check(path: Path, *, seconds: float = SECONDS, clock: Callable[[], flo
     deadline = clock() + seconds
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as conn:
+            # The only way to end a check in the middle: a handler that returns true interrupts the statement.
             conn.set_progress_handler(lambda: clock() > deadline, _INSTRUCTIONS)
             found = conn.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.OperationalError as error:

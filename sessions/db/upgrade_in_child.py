@@ -15,6 +15,7 @@ def upgrade_in_child(home: Path) -> None:
     not have. What fails here fails again, and is told, where the database is opened."""
     if threading.active_count() > 1 or not _is_behind(home / "state.db"):
         return
+    # Not `subprocess`: a new interpreter would take half a second of the start.
     child = os.fork()
     if child == 0:
         _upgrade_and_end(home)
@@ -33,4 +34,5 @@ def _upgrade_and_end(home: Path) -> None:
         open_database(home).close()
     except BaseException:  # noqa: BLE001  # the parent meets the same, and tells it
         os._exit(1)
+    # Without the parent's exit handlers and buffers, which would run twice.
     os._exit(0)

@@ -30,6 +30,7 @@ def open_session(conn: Connection, key: SessionKey, opening: Opening, now: int) 
     if found is not None:
         return found
     former = store.last_ended(conn, session_key)
+    # After /new nobody has to be told that the conversation is a new one.
     was_reset = former is not None and former.end_reason in {EndReason.IDLE, EndReason.DAILY}
     return store.start(
         conn,
@@ -58,6 +59,7 @@ def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accep
     """
     inbox.serialize(conn, new.session_key)
     current = active(conn, new.session_key)
+    # The id is made before the row, so that one insert stores both.
     starts = ids.new_id("run") if current is None and new.mode is InboxMode.TAKE_IN else None
     row_id = inbox.put(conn, new, now, run_id=starts)
     if row_id is None:
@@ -66,10 +68,12 @@ def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accep
     if current is not None and new.kind is InboxKind.MESSAGE and new.answers and may_answer(conn, current, new.route):
         answer_with_row(conn, current, row_id, new.messages, new.dedup_key, now)
         return Accepted(fresh=True, run_id=current.id, status=RunStatus.RUNNING)
+    # Its turn comes when the worker claims this key: a queued call joins nobody.
     if new.mode is InboxMode.QUEUE:
         return Accepted(fresh=True, run_id=None)
     if current is not None:
         return Accepted(fresh=True, run_id=current.id, joined=True, status=current.status)
+    # Before the session is looked up: a reset that is due ends it, and this message belongs to the next one.
     wait = max(opening.wait_ms, resets.before_message(conn, new.session_key, opening, now, now))
     session = open_session(conn, SessionKey.parse(new.session_key), opening, now)
     opening = replace(opening, wait_ms=wait)

@@ -23,6 +23,7 @@ _TAKE = (
     .values(
         lease_owner=param("by"),
         lease_until=param("until"),
+        # Whoever worked on this run before can write no more, even if it is only slow and not dead.
         fence=runs.c.fence + 1,
         attempts=runs.c.attempts + param("took_over"),
         updated_at=param("now"),
@@ -47,6 +48,7 @@ def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now:
         return None
     if not is_time(current.wake_at, now):
         return None
+    # `release` clears the owner, so a run that was given back in order counts no interruption.
     took_over = 0 if current.lease_owner is None else 1
     if current.attempts + took_over >= SUSPECT_TAKEOVERS and _is_suspect_at_work(conn, current.id, now):
         return None
@@ -69,6 +71,7 @@ def _away(run: Run, now: int, lease_ms: int) -> int:
     """Returns since when a run that was begun, and was not put aside, has given no sign of life."""
     if run.fence == 0 or run.away_since is not None:
         return 0
+    # A lease is renewed while somebody works, so its end tells when that was last the case.
     seen = run.updated_at if run.lease_until is None else run.lease_until - lease_ms
     return max(0, now - max(seen, run.updated_at))
 
@@ -76,6 +79,7 @@ def _away(run: Run, now: int, lease_ms: int) -> int:
 def _is_held(run: Run, owner: str, now: int) -> bool:
     if run.lease_owner is None or run.lease_until is None or run.lease_until <= now:
         return False
+    # A process of this machine that is gone need not be waited for until its lease ends.
     return run.lease_owner != owner and not leases.is_dead(run.lease_owner)
 
 
@@ -86,6 +90,7 @@ def _start_for_oldest(conn: Connection, session_key: str, opening: Opening, now:
     first = waiting[0]
     kind = _kind_of_run(first, opening)
     wait = 0 if kind is RunKind.JOB else resets.before_message(conn, session_key, opening, first.created_at, now)
+    # A job keeps the namespace in which it was made, whatever its chat uses now.
     if kind is RunKind.JOB and (job := jobs.opening_of(conn, first.dedup_key)) is not None:
         opening = replace(opening, ns=job.ns, deployment=job.deployment, thread_id=job.thread_id)
     session = open_session(conn, SessionKey.parse(session_key), opening, now)
@@ -111,6 +116,7 @@ def claim_farewell(conn: Connection, run_id: str, owner: str, now: int, *, lease
         return None
     if not is_time(current.wake_at, now):
         return None
+    # After the first look, since the key is known only then; the fence in the statement tells whether it is still true.
     inbox.serialize(conn, current.session_key)
     took_over = 0 if current.lease_owner is None else 1
     values = {"run": run_id, "by": owner, "until": now + lease_ms, "took_over": took_over, "now": now}

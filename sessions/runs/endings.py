@@ -45,12 +45,14 @@ def finish(
     inbox.serialize(conn, run.session_key)
     current = take_step(conn, run, step, said, now)
     if current is None:
+        # Committed before; whether the run went on is seen from what became of it.
         return get(conn, run.id).status is not RunStatus.RUNNING
     final = NewMessage(role=Role.ASSISTANT, content=said.text, run_id=run.id, token_count=said.output_tokens)
     note_answer(conn, run, said, [final], now)
     events.emit(conn, run, "message", {"role": "agent", "content": said.text}, now)
     if reply is not None:
         _reply(conn, current, reply, now, dedup_key=f"{run.id}:{step}:0")
+    # In the same transaction as the end: no message can come in between and be left without a run.
     waiting = new_messages(conn, current) if reason is StopReason.DONE else []
     if waiting:
         take_in(conn, current, waiting, now)
@@ -91,9 +93,11 @@ def fail(
     """Ends the run in error, with a line in the chat. What was said stays; the transcript stays valid. `code`: for callers."""
     inbox.serialize(conn, run.session_key)
     own(conn, run, now)
+    # What was said to this run would start the next one, which fails as this one did.
     take_in(conn, run, new_messages(conn, run), now)
     _close_all(conn, run, "[not done: the run ended with an error]", now)
     if notice is not None:
+        # Read again: taking messages in may have moved the route to where the last one came from.
         _reply(conn, get(conn, run.id), notice, now, dedup_key=f"{run.id}:error")
     if code is not None:
         _note(conn, run, error_code=code)
@@ -116,6 +120,7 @@ def stop(conn: Connection, run_id: str, now: int) -> bool:
         close_card(conn, run, ask, now)
     stopped = NewMessage(role=Role.ASSISTANT, content=STOPPED, run_id=run.id)
     store.append(conn, run.session_id, [stopped], now)
+    # Whoever works on it learns of the stop by its next write, which fails.
     conn.execute(update(runs).where(runs.c.id == run.id).values(fence=runs.c.fence + 1))
     _end(conn, run, RunStatus.COMPLETED, now, reason=StopReason.CANCELLED)
     touch(conn, Topic.STOPPED, run.id)
@@ -140,6 +145,7 @@ def keep_stopped(conn: Connection, run: Run, said: ModelAnswer, now: int, *, rep
 
 def _close_all(conn: Connection, run: Run, content: str, now: int) -> None:
     for call in open_calls(conn, run):
+        # Some may have been at work: every call needs a result, or the next request would be refused by the model's endpoint.
         close_call(conn, run, call.id, content, now, state=MessageState.UNKNOWN)
 
 

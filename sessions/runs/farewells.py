@@ -36,6 +36,7 @@ def begin(conn: Connection, session: Session, now: int) -> Run | None:
     current = under_way(conn, session.id)
     if current is not None:
         return current
+    # A session in which only jobs and the agent have spoken since has nothing new to save.
     unsaved = conn.scalar(select(sessions.c.id).where(sessions.c.id == session.id, IS_UNSAVED))
     if unsaved is None:
         return None
@@ -111,6 +112,7 @@ def is_saved(conn: Connection, session_id: str) -> bool:
 def release(conn: Connection, farewell: Run) -> None:
     """Lets whoever waits for this farewell go on: it is over, or its model is away."""
     waiting = active(conn, farewell.session_key)
+    # A run that was claimed once sleeps for another reason: for its model, or for its time.
     if waiting is None or waiting.fence or waiting.wake_at is None or waiting.session_id == farewell.session_id:
         return
     conn.execute(update(runs).where(runs.c.id == waiting.id).values(wake_at=None))

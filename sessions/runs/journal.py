@@ -49,6 +49,7 @@ def has_unread(conn: Connection, run: Run) -> bool:
 def _joins(conn: Connection, row: InboxRow, run: Run) -> bool:
     if row.mode is not InboxMode.TAKE_IN or row.run_id is not None or run.kind is not RunKind.CHAT:
         return False
+    # From another chat or thread it waits for a run of its own: the answer of this one would not reach its sender.
     return same_place(conn, run.route, row.route)
 
 
@@ -66,6 +67,7 @@ def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> l
     for message in new:
         if message.role is Role.USER:
             events.emit(conn, run, "message", {"role": "user", "content": message.content}, now)
+    # The answer goes to where the person spoke last.
     last = rows[-1].route
     if last is not None and last != run.route:
         conn.execute(update(runs).where(runs.c.id == run.id).values(route=last.to_json()))
@@ -126,6 +128,7 @@ def close_call(
         .values(content=content, state=state)
         .returning(messages.c.tool_call_id)
     ).scalar()
+    # Closed before; its event is out.
     if closed is None:
         return
     store.settle(conn, run.session_id)
@@ -160,6 +163,7 @@ def take_step(conn: Connection, run: Run, step: int, said: ModelAnswer, now: int
     row = conn.execute(_STEP, {**held, **used}).mappings().first()
     if row is None:
         current = get(conn, run.id)
+        # Ours, and further than before this step: the commit had come through.
         if current.fence == run.fence and current.steps > step:
             return None
         raise LeaseLost(f"Run {run.id} was stopped or taken over.")

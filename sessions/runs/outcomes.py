@@ -50,6 +50,7 @@ def standing(conn: Connection, run_id: str, *, after_ask: int = 0) -> Standing:
     if run.status is RunStatus.RUNNING:
         return Standing(run=run)
     said = _said(conn, run)
+    # A finished run with open calls has handed them to the caller; nobody else leaves any open.
     left = open_calls(conn, run) if said is not None and said.tool_calls else ()
     return Standing(run=run, said=said, handed_over=left)
 

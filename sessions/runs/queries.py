@@ -54,8 +54,6 @@ def in_flight(conn: Connection) -> list[str]:
 def in_flight_now(conn: Connection, now: int) -> list[str]:
     """Returns those of these keys that have something to do now: what a crash left, what came in meanwhile, what has slept enough. Of the
     runs that wait for a model, only the oldest tries it, and wakes the others.
-
-    Of the runs that wait for a model, only the oldest looks whether it is back, and wakes the others.
     """
     waiting, looked_for = set[str](), set[str | None]()
     for row in conn.execute(_RUNNING):
@@ -103,6 +101,7 @@ def answered_in(conn: Connection, session_key: str, address: Address) -> bool:
 
 def ended_since(conn: Connection, platform: str, since: int) -> list[Run]:
     """Returns the runs on this platform that ended or began to wait since then."""
+    # A route is stored as JSON text; its first element is the platform. LIKE would take _ and % in a name for wildcards.
     there = func.substr(runs.c.route, 1, len(platform) + 5) == f'["{platform}", '
     query = select(runs).where(there, runs.c.updated_at >= since, runs.c.status != RunStatus.RUNNING)
     return [Run.from_row(row) for row in conn.execute(query).mappings()]

@@ -32,11 +32,14 @@ def sleep(
     own(conn, run, now)
     current = get(conn, run.id)
     since = now if current.away_since is None else current.away_since
+    # Not for longer, whatever the endpoint asks for: `is_time` takes a later time for a clock that was set back.
     changed = {"wake_at": min(wake_at, now + LONGEST_SLEEP_MS), "away_since": since, "away_model": model}
     conn.execute(_SLEEP.values(**changed, lease_owner=None, lease_until=None), {"run": run.id})
+    # The person's next message must not wait for a model that is away.
     if run.kind is RunKind.FAREWELL:
         farewells.release(conn, run)
     if current.away_since is None and notice is not None and current.route is not None:
+        # One notice for each absence, also when this transaction is repeated.
         key = f"{run.id}:away:{since}"
         outbox.put(conn, current.route, notice, now, dedup_key=key, session_key=run.session_key, run_id=run.id)
 

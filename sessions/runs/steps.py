@@ -23,6 +23,7 @@ def take_in_new_messages(conn: Connection, run: Run, now: int) -> int:
 def answered(conn: Connection, run: Run, said: ModelAnswer, now: int, *, step: int) -> list[Message]:
     """Commits an answer that goes on with tools: the assistant's message, and a pending row for each call. `step` is the number of steps
     before this one. Returns the rows of the calls."""
+    # This step is committed already: the commit came through, and only its confirmation was lost.
     if take_step(conn, run, step, said, now) is None:
         return open_calls(conn, run)
     assistant = NewMessage(
@@ -39,6 +40,7 @@ def answered(conn: Connection, run: Run, said: ModelAnswer, now: int, *, step: i
             tool_call_id=str(call["id"]),
             tool_name=str(call["function"]["name"]),
             state=MessageState.PENDING,
+            # Not the id of the call: some models use the same ids in every answer.
             idem_key=f"{run.id}:{step}:{number}",
         )
         for number, call in enumerate(said.tool_calls)
@@ -64,5 +66,6 @@ def tool_done(
     """Commits the result: this call is never executed again."""
     own(conn, run, now)
     close_call(conn, run, message_id, content, now, state=state)
+    # Progress: interruptions are counted anew.
     conn.execute(update(runs).where(runs.c.id == run.id).values(attempts=0))
     touch(conn, Topic.STEP, run.id)

@@ -44,6 +44,7 @@ def park(
     """
     inbox.serialize(conn, run.session_key)
     own(conn, run, now)
+    # Parked now, the run would take the answer for something that came before the question.
     if new_messages(conn, run):
         return False
     ask = asks.put(
@@ -57,6 +58,7 @@ def park(
     if run.route is not None and card is not None:
         outbox.put(
             conn,
+            # Messages that were taken in may have moved it.
             get(conn, run.id).route or run.route,
             card.for_ask(ask.id),
             now,
@@ -135,6 +137,7 @@ def held_up(conn: Connection, run: Run) -> list[InboxRow]:
 def card_names(conn: Connection, run: Run, ask: Ask) -> list[str]:
     """Returns the platform's ids of the messages of this question's card, as far as they have arrived."""
     key, dedup = _card_key(run, ask), outbox_table.c.dedup_key
+    # The pieces of a card and its reminders; a range, since “;” follows “:”, uses the index where LIKE may not.
     under = or_(dedup == key, and_(dedup >= f"{key}:", dedup < f"{key};"))
     found = conn.scalars(select(outbox_table.c.platform_ids).where(under, outbox_table.c.platform_ids.is_not(None)))
     return [json.loads(names)[0] for names in found]
@@ -159,12 +162,14 @@ def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int, *
     if row is not None and ask.kind is AskKind.QUESTION:  # an approval only lets the call go on
         close_call(conn, run, row, answer, now)
         if not _is_option(ask, answer) and answer != FILES:  # whoever writes freely may answer, or say something new
+            # A sender on the result makes the prompt say “The person wrote: …” instead of showing it as an answer.
             conn.execute(update(messages).where(messages.c.id == row).values(sender=by or SOMEBODY))
     conn.execute(
         update(runs)
         .where(runs.c.id == run.id)
         .values(status=RunStatus.RUNNING, lease_owner=None, lease_until=None, updated_at=now)
     )
+    # An answer counts as speaking, so the idle reset begins anew.
     conn.execute(update(sessions).where(sessions.c.id == run.session_id).values(last_user_at=now))
     tell_status(conn, run, RunStatus.RUNNING, now)
     touch(conn, Topic.INBOX, run.session_key)

@@ -39,6 +39,7 @@ def mark_announced(conn: Connection, session_id: str) -> None:
 
 def reopen(conn: Connection, session: Session, now: int) -> Session:
     """Reopens this conversation: its newest part is active again, the key's current session ends, and it counts as activity."""
+    # A conversation that grew too long goes on in its child; only that one can be active.
     last = chain(conn, session)[-1]
     serialize(conn, last.session_key)
     current = active(conn, last.session_key)
