@@ -1,18 +1,19 @@
 """Memory through the whole worker, from a message to the request that the model gets. What folds find is scripted: these tests show that
 the plumbing holds, not that a model judges well."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, Engine, event
 
 from gateway.agent.memory.fold_worker import FoldWorker
 from gateway.agent.tools import memory as memory_tool
 from gateway.agent.tools import session_search
 from sessions import memory, store
-from sessions.db import open_database, search
+from sessions.db import open_database, search, search_sqlite
 from sessions.keys import Address, ChatKind, Platform
 from sessions.records import EndReason, Route
 from tests.fakes.model_replies import Failure, call, calls
@@ -252,7 +253,7 @@ async def test_a_model_that_cannot_fold_for_a_day_leaves_the_prompt_bounded_with
 ) -> None:
     async with at_desk(home, folds=lambda _: Failure(status=503)) as it:
         sizes: list[int] = []
-        for number in range(60):
+        for number in range(30):
             await it.say(f"message {number} {'word ' * 300}")
             sizes.append(len(str(it.server.bodies[-1]["messages"])))
             if number % 20 == 19:
@@ -359,3 +360,34 @@ async def test_in_a_small_window_nothing_overflows_and_the_person_is_told(home: 
         assert "I read " in (await it.sent())[-1]["text"]
         body = it.server.bodies[-1]
         assert len(str(body["messages"])) < window * 4
+
+
+async def test_a_turn_asks_the_database_as_often_however_long_the_conversation_is(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for recall: three statements, once something is no longer in the prompt."""
+    asked: list[str] = []
+    recalled = search_sqlite.fetched
+
+    def fetched(conn: Connection, statement: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        asked.append(statement)
+        return recalled(conn, statement, values)
+
+    def hear(conn: Connection, cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    monkeypatch.setattr(search_sqlite, "fetched", fetched)
+    event.listen(Engine, "before_cursor_execute", hear)
+    try:
+        async with at_desk(home) as it:
+            counts: list[int] = []
+            for number in range(30):
+                await it.say(f"question {number} about {'the garden and its trees ' * 60}")
+                await index(it)
+                asked.clear()
+                await it.say(f"answer {number} about gardens")
+                counts.append(len(asked))
+    finally:
+        event.remove(Engine, "before_cursor_execute", hear)
+    assert counts[-1] <= counts[2] + 3, counts
+    assert sum("messages_scoped" in statement for statement in asked) == 2
