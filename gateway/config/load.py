@@ -54,13 +54,7 @@ def read(sources: Sources) -> Loaded:
     problems += [one for one in references.lost if _is_used(config, one.at) and whole.place(one.at) == one.place]
     problems += _untold(wrong, [one for one in problems if one.said != TWICE])
     if not sources.problems:  # nothing is missing from what could not be read
-        refused = {problem.path for problem in problems}
-        broken = [
-            finding
-            for finding in rules.broken(config)
-            if not any(f"{finding.path}.{key}" in refused for key in finding.one_of)  # it is there, but wrong
-        ]
-        problems += _untold((_located(finding, whole) for finding in broken), problems)
+        problems += _broken_rules(config, whole, problems)
     warnings = [*(_located(finding, whole) for finding in rules.doubtful(config)), *misspelt(found, schema.names)]
     masking = Masking(sources.yaml.splitlines(), {place.line: path for path, place in file.keys.items()}, schema)
     shown = (*sources.warnings, *map(masking.shown, warnings))
@@ -98,6 +92,16 @@ def _untold(found: Iterable[Problem], known: list[Problem]) -> list[Problem]:
     """One word for each key: what is missing because it, or what it is in, is wrong, is not missing as well."""
     told = [problem.at for problem in known if problem.at]
     return [problem for problem in found if not any(problem.at[: len(at)] == at for at in told)]
+
+
+def _broken_rules(config: Config, whole: Document, known: list[Problem]) -> list[Problem]:
+    refused = {problem.path for problem in known}
+    broken = [
+        _located(finding, whole)
+        for finding in rules.broken(config)
+        if not any(f"{finding.path}.{key}" in refused for key in finding.one_of)  # it is there, but wrong
+    ]
+    return _untold(broken, known)
 
 
 def _located(finding: rules.Finding, document: Document) -> Problem:
