@@ -13,6 +13,7 @@ from gateway.config.problems import BadConfig, Path
 from gateway.config.yaml_nodes import Document, read_yaml
 
 _OLD_YAML = re.compile(r"(?i)y|n|yes|no|on|off|[-+]?\d[\d:]*(\.\d*)?")
+_NOT_IN_YAML = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _COMMENTS = re.compile(r"(?:[ \t]*(?:#.*)?\n)*")
 
 
@@ -92,5 +93,7 @@ def _as_yaml(value: Any, *, quoted: bool) -> str:
         return f"{{{', '.join(entries)}}}"
     if isinstance(value, list):
         return f"[{', '.join(_as_yaml(one, quoted=quoted) for one in cast(list[Any], value))}]"
-    plain = isinstance(value, str) and not quoted and not _OLD_YAML.fullmatch(value)
-    return value if plain else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and not quoted and not _OLD_YAML.fullmatch(value):
+        return value
+    # JSON is YAML, but for some characters that YAML wants escaped.
+    return _NOT_IN_YAML.sub(lambda char: f"\\u{ord(char[0]):04x}", json.dumps(value, ensure_ascii=False))

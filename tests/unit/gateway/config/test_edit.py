@@ -1,10 +1,15 @@
 """One key is changed and nothing else."""
 
 import os
+import re
+from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.config.edit import edit
+from gateway.config.files import example
 from gateway.config.load import load
 from gateway.config.problems import BadConfig
 from gateway.config.sources import Sources
@@ -62,6 +67,34 @@ def test_lists_keep_their_indentation():
 )  # fmt: skip
 def test_every_other_character_stays(yaml, key, value, after):
     assert edit(Sources(yaml=yaml), key, value).yaml == after
+
+
+COMMENTED = re.compile(r"^( *)# ((?:  )*[a-z_]+: .*)$", re.MULTILINE)
+KEYS = (
+    "model.name",
+    "api.host",
+    "log.level",
+    "agents.main.system_prompt",
+    "session_reset.at_hour",
+    "voice.base_url",
+    "database.url",
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from(KEYS),
+    st.one_of(st.sampled_from(["no", "7", "a: b", "# x", "gpt-5-mini", "x\ny"]), st.text(max_size=9)),
+    st.integers(0, 2**40),
+)
+def test_no_more_than_one_line_goes_whatever_is_set(key, value, uncommented):
+    """In an example of which some lines are switched on."""
+    numbers = iter(range(10_000))
+    text = COMMENTED.sub(lambda line: line[1] + line[2] if uncommented >> next(numbers) & 1 else line[0], example())
+    made = edit(Sources(yaml=text), key, value, check=False)
+    before, after = Counter(text.splitlines()), Counter(made.yaml.splitlines())
+    assert (before - after).total() <= 1
+    assert (after - before).total() <= 4
 
 
 def test_a_key_that_comes_by_a_merge_gets_a_line_of_its_own():
