@@ -20,11 +20,11 @@ _COMMENTS = re.compile(r"(?:[ \t]*(?:#.*)?\n)*")
 def with_value(text: str, path: Path, value: Any) -> str | None:
     """The text with this value; a new key stands below the comment that shows it, else behind the last key of its section.
 
-    Texts get quotes where YAML, or an older reader of it, would take them for something else. None: there is no
-    place for the value, or none that leaves everything else as it is. Raises BadConfig.
+    Texts get quotes where YAML, or an older reader of it, would take them for something else. None: there is no place
+    for the value, or none that leaves everything else as it is. Raises BadConfig.
     """
-    document = read_yaml(text)
-    if (type(value), value) == (type(found := document.value(path)), found):
+    found = read_yaml(text).value(path)
+    if type(found) is type(value) and found == value:
         return text
     text = text if text.endswith("\n") else f"{text}\n"
     document = read_yaml(text)
