@@ -232,6 +232,7 @@ def said(conn: Connection, parts: Sequence[Session]) -> list[Turn]:
     asked = select(asks, messages.c.id.label("place")).join(messages, _ASKED).where(_in(parts))
     turns = [(int(row["id"]), _written(row)) for row in conn.execute(written).mappings()]
     for row in conn.execute(asked).mappings():
+        # `sorted` keeps the order of equals, so the question stays before its answer.
         turns += [(int(row["place"]), turn) for turn in _exchange(Ask.from_row(row))]
     return [turn for _, turn in sorted(turns, key=itemgetter(0))]
 

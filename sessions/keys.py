@@ -74,10 +74,12 @@ def whatsapp_id(raw: str) -> str:
     if match is None:
         return raw
     digits = re.sub(r"[^0-9]", "", match[1])
+    # 00 and + both mean: with the country code.
     return digits.removeprefix("00") or digits
 
 
 def _encode(value: str) -> str:
+    # The percent sign first, or it would be encoded twice.
     return value.replace("%", "%25").replace(":", "%3A")
 
 
@@ -138,6 +140,7 @@ class SessionKey:
     def _dm_partner(sender: Sender, rules: KeyRules) -> str | None:
         if rules.dm_scope is DmScope.SHARED:
             return None
+        # The owner's key needs no id: agent:main:telegram:dm.
         if rules.dm_scope is DmScope.OWNER and rules.owner is not None and sender.id == rules.owner:
             return None
         return _part(sender.id, "user id")
@@ -169,6 +172,7 @@ class SessionKey:
     def parse(cls, text: str) -> Self:
         """Raises InvalidKey. `parse(str(key)) == key` for every key."""
         match text.split(":", 3):
+            # Split three times only: what follows the scope has a form of its own.
             case ["agent", agent, scope, rest] if _AGENT.fullmatch(agent):
                 pass
             case _:

@@ -46,6 +46,7 @@ def _new_code() -> str:
 
 def _hashed(code: str) -> str:
     plain = "".join(char for char in code.upper() if char.isalnum())
+    # Only the hash is stored: whoever reads the database cannot let anybody in. Eight random letters need no salt for an hour.
     return hashlib.sha256(f"hermes pairing {plain}".encode()).hexdigest()
 
 
@@ -58,6 +59,7 @@ def ask_in(conn: Connection, platform: str, user_id: str, name: str, address: Ad
         .scalars()
         .all()
     )
+    # Strangers could otherwise fill the owner's screen with codes.
     if user_id in waiting or len(waiting) >= MAX_PENDING:
         return None
     return _put(conn, platform, user_id, name, Route(address=address).to_json(), now, VALID_MS)
@@ -133,6 +135,7 @@ def redeem_owner_code(conn: Connection, platform: str, code: str, user_id: str, 
     """Makes the first person who presents the owner's code the owner. None for any other code."""
     _expire(conn, now)
     fitting = (pairings.c.code_hash == _hashed(code), pairings.c.platform == platform, pairings.c.user_id == _OWNER)
+    # Deleting and looking are one statement: of two people with the same code one becomes the owner.
     if conn.execute(delete(pairings).where(*fitting)).rowcount != 1:
         return None
     conn.execute(delete(pairings).where(pairings.c.platform == platform, pairings.c.user_id == _OWNER))

@@ -58,6 +58,7 @@ class Override:
         return replace(default, **changed)
 
     def matches(self, key: SessionKey) -> bool:
+        # Only * is a wildcard in a pattern; ids may hold the other special characters of fnmatch.
         if self.key is not None and not fnmatchcase(str(key), self.key.replace("[", "[[]").replace("?", "[?]")):
             return False
         if self.platform is not None and key.scope != self.platform:
@@ -85,6 +86,7 @@ def policy_for(
     """
     fitting = [override for override in overrides if override.matches(key)]
     best = max(fitting, key=lambda override: override.specificity, default=None)
+    # A session of the API or the terminal belongs to a program or a person at work: nobody resets it unasked.
     if key.platform is None and (best is None or (best.key is None and best.platform is None)):
         return replace(default, mode=ResetMode.NONE), None
     if best is None:
@@ -132,6 +134,7 @@ def next_reset(last_user_at: int, policy: ResetPolicy, now: int) -> int | None:
     """Returns when the session will be due if nobody writes before; None: never."""
     moments: list[int] = []
     if policy.mode in {ResetMode.IDLE, ResetMode.BOTH}:
+        # `due` asks for more than so many minutes, so it is due a millisecond later.
         moments.append(last_user_at + policy.idle_minutes * 60_000 + 1)
     if policy.mode in {ResetMode.DAILY, ResetMode.BOTH}:
         moments.append(_hour_after(policy, max(last_user_at, 0), now))

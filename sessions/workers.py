@@ -51,6 +51,7 @@ class WorkerRow:
 def report(conn: Connection, row: WorkerRow) -> None:
     """Replaces what the worker has reported before."""
     values = {name: getattr(row, name) for name in row.__slots__}
+    # An upsert that both databases understand; nobody else writes this name.
     conn.execute(delete(workers).where(workers.c.name == row.name))
     conn.execute(insert(workers), {**values, "report": json.dumps(row.report, ensure_ascii=False)})
 

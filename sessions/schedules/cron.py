@@ -67,6 +67,7 @@ def _term(text: str, name: str, least: int, most: int, names: tuple[str, ...]) -
     if whole == "*":
         return text
     values = [_value(each, text, name, allowed, least, names) for each in (first, last) if each is not None]
+    # Sunday is 0 and 7: fri-sun ends with 7.
     if name == "weekday" and len(values) == 2 and last == "sun":
         values[1] = 7
     if not all(least <= value <= most for value in values) or values != sorted(values):
@@ -94,6 +95,7 @@ class CronMoments:
             raise Invalid(f"{expr!r} never comes: no such month has such a day.") from None
         self._zone = ZoneInfo(timezone)
         minute, hour = expr.split()[:2]
+        # As in Debian's cron: a job of a fixed time runs once on a day of changing clocks, one of every hour runs by real time.
         self._fixed = not minute.startswith("*") and not hour.startswith("*")
         self._days: dict[date, list[int]] = {}
         self._times = [time(h, m) for h in sorted(self._cron.hours) for m in sorted(self._cron.minutes)]
@@ -104,6 +106,7 @@ class CronMoments:
 
     def after(self, moment: int) -> int | None:
         """The first one later than this. None: there is none in fifty years."""
+        # A day earlier: a time that the clocks skip may be made up on the next day.
         start = self._date(moment) - timedelta(days=1)
         for day in range(366 * _YEARS):
             found = [each for each in self._of_day(start + timedelta(days=day)) if each > moment]

@@ -37,6 +37,7 @@ _COUNT = (
         message_count=sessions.c.message_count + param("messages"),
         tool_call_count=sessions.c.tool_call_count + param("calls"),
         last_user_at=func.coalesce(param("spoken"), sessions.c.last_user_at),
+        # A result that is still to come will change its row, so nothing from there on may be copied or cached yet.
         settled_to=func.coalesce(_first_open(param("session")) - 1, param("settled")),
         input_tokens=sessions.c.input_tokens + param("read"),
         output_tokens=sessions.c.output_tokens + param("written"),
@@ -122,6 +123,7 @@ def append(
             "by": used.model,
         },
     )
+    # The insert has no foreign key to fail on, so a session that was deleted meanwhile is noticed here.
     if counted.rowcount == 0:
         raise NotFound(f"Session {session_id} is gone.")
     touch(conn, Topic.SESSION, session_id)

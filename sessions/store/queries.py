@@ -41,6 +41,7 @@ def resolve(conn: Connection, prefix: str) -> Session:
     rows = conn.execute(query).mappings().all()
     if not rows or not prefix:
         raise NotFound(f"No session begins with {prefix!r}. `hermes sessions list` shows the newest.")
+    # A whole id wins, although longer ones may begin with it.
     if len(rows) > 1 and rows[0]["id"] != prefix:
         found = ", ".join(row["id"] for row in rows[:5]) + (", …" if len(rows) > 5 else "")
         raise Ambiguous(f"{prefix!r} fits several sessions: {found}. Give more characters.")
@@ -70,6 +71,7 @@ def around(conn: Connection, session_id: str, numbers: Iterable[int], room: int)
     centres = [place[number] for number in numbers if number in place]
     kept: set[int] = set()
     for distance in range(len(rows)):
+        # One step further on both sides of each hit, until the room is used: all hits get the same share.
         new = {at + step for at in centres for step in (distance, -distance) if 0 <= at + step < len(rows)} - kept
         if not new:
             break
@@ -171,6 +173,7 @@ def matching(*, source: str | None = None, key: str | None = None) -> Iterable[C
 def chain(conn: Connection, session: Session) -> list[Session]:
     """Returns all sessions of the conversation that this one is a part of, oldest first."""
     found = [session]
+    # `not in found` ends the walk where an import has brought a circle.
     while (parent := one(conn, sessions.c.id == found[0].parent_session_id)) is not None and parent not in found:
         found.insert(0, parent)
     while (child := one(conn, sessions.c.parent_session_id == found[-1].id)) is not None and child not in found:
