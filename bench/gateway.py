@@ -41,9 +41,6 @@ import asyncio, sys
 from pathlib import Path
 from gateway.app import open_app, running
 from gateway.config.load import load
-from gateway.config.model import AgentSection
-from sessions.inbox_body import InboxMessage
-from sessions.inbox_body import InboxMessage
 async def ready():
     home = Path(sys.argv[1])
     async with open_app(home, load(home, {})) as app, running(app):
@@ -64,7 +61,7 @@ def model_server() -> Iterator[str]:
 
 
 @dataclass
-class SessionDesk:
+class MeasuredApp:
     """`say` returns when the run of the message is over, with the seconds that this took."""
 
     app: App
@@ -174,24 +171,24 @@ def seconds_of(*command: str) -> float:
     return min(once() for _ in range(3))
 
 
-async def cost_of_turns(desk: SessionDesk, last: int) -> tuple[float, float]:
+async def cost_of_turns(measured: MeasuredApp, last: int) -> tuple[float, float]:
     """Median CPU seconds of a turn around the 10th and around the last of one long conversation."""
     cost: list[float] = []
     for _ in range(last + 10):
         cpu = time.process_time()
-        await desk.say("long")
+        await measured.say("long")
         cost.append(time.process_time() - cpu)
     return statistics.median(cost[2:20]), statistics.median(cost[-20:])
 
 
-async def under_load(table: ResultTable, desk: SessionDesk, url: str, count: int) -> None:
+async def under_load(table: ResultTable, measured: MeasuredApp, url: str, count: int) -> None:
     idle = megabytes()
     lag = Lag()
     watch = asyncio.create_task(lag.watch())
-    wall, cpu = await spread(count, lambda number: desk.say(str(number)))
+    wall, cpu = await spread(count, lambda number: measured.say(str(number)))
     watch.cancel()
     grown = megabytes() - idle
-    bare = await bare_client(desk.app.settings.config.agents["main"], url, min(count, 2_000))
+    bare = await bare_client(measured.app.settings.config.agents["main"], url, min(count, 2_000))
     table.row("CPU for each message", f"{cpu * 1e3:.1f} ms", f"openai {bare * 1e3:.1f} ms", cpu / bare, "<= 5 ms")
     table.row(f"messages a second, {SESSIONS} sessions", f"{1 / wall:,.0f}", "", None, ">= 200")
     table.row("longest stall of the event loop", f"{lag.worst * 1e3:.0f} ms", "", None, "<= 20 ms")
@@ -209,25 +206,25 @@ def add_old_conversations(conn: Connection, first: int) -> None:
         store.end(conn, session.id, EndReason.IDLE, number)
 
 
-async def beside_a_gigabyte(table: ResultTable, desk: SessionDesk, count: int) -> None:
+async def beside_a_gigabyte(table: ResultTable, measured: MeasuredApp, count: int) -> None:
     """The same load in a house with a long past."""
     for first in range(0, 1_000, 10):
-        await desk.app.database.write(add_old_conversations, first)
-    while await desk.app.database.read(search.unindexed):  # noqa: ASYNC110  # a bench has the time
+        await measured.app.database.write(add_old_conversations, first)
+    while await measured.app.database.read(search.unindexed):  # noqa: ASYNC110  # a bench has the time
         await asyncio.sleep(1)
     await asyncio.to_thread(os.sync)  # or the load would share the disk with the making of the past
     lag = Lag()
     watch = asyncio.create_task(lag.watch())
-    wall, _ = await spread(count, lambda number: desk.say(str(number)))
+    wall, _ = await spread(count, lambda number: measured.say(str(number)))
     watch.cancel()
     table.row("messages a second on 1 GB", f"{1 / wall:,.0f}", "", None, ">= 200")
     table.row("longest stall of the event loop on 1 GB", f"{lag.worst * 1e3:.0f} ms", "", None, "<= 20 ms")
 
 
-async def one_by_one(table: ResultTable, desk: SessionDesk, turns: int) -> None:
-    took = [await desk.say(f"single-{number}") for number in range(200)]
+async def one_by_one(table: ResultTable, measured: MeasuredApp, turns: int) -> None:
+    took = [await measured.say(f"single-{number}") for number in range(200)]
     table.row("one message at a time, p50", f"{statistics.median(took) * 1e3:.1f} ms", "", None, "<= 10 ms")
-    tenth, late = await cost_of_turns(desk, turns)
+    tenth, late = await cost_of_turns(measured, turns)
     table.row(f"turn {turns}", f"{late * 1e3:.1f} ms", f"turn 10 {tenth * 1e3:.1f} ms", late / tenth, "<= 1.2")
 
 
@@ -240,15 +237,15 @@ async def measure(count: int, turns: int, home: Path, *, big: bool) -> ResultTab
         (home / "config.yaml").write_text(json.dumps({"model": model, "limits": {"parallel_runs": SESSIONS}}))
         start_once(home)
         async with open_app(home, load(home, {})) as app, running(app):
-            desk = SessionDesk(app)
-            async with desk.open():
+            measured = MeasuredApp(app)
+            async with measured.open():
                 await asyncio.sleep(2)  # the client library is loaded in the background
-                first = await desk.say("first")
+                first = await measured.say("first")
                 table.row("first message after the start", f"{first * 1e3:.0f} ms", "", None, "<= 50 ms")
-                await under_load(table, desk, url, count)
-                await one_by_one(table, desk, turns)
+                await under_load(table, measured, url, count)
+                await one_by_one(table, measured, turns)
                 if big:
-                    await beside_a_gigabyte(table, desk, count)
+                    await beside_a_gigabyte(table, measured, count)
         ready, imports = seconds_of("-c", READY, str(home)), seconds_of("-c", IMPORTS)
         table.row("ready", f"{ready:.2f} s", f"imports {imports:.2f} s", ready / imports, "<= 1.5")
     return table

@@ -16,7 +16,7 @@ ACTIVE = (RunStatus.RUNNING, RunStatus.WAITING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What became of a message at the door. `fresh`: it was not here before. `joined`: a run was at work already."""
+    """What became of a message that came in. `fresh`: it was not here before. `joined`: a run was at work already."""
 
     fresh: bool
     run_id: str | None
