@@ -60,7 +60,7 @@ class CurrentConfig:
 
 @dataclass(slots=True)
 class AttachmentHook:
-    """How attachments are fetched: nobody does it until a daemon with platforms is there."""
+    """How attachments are fetched. A daemon sets `settle` when its platforms are there; without one nothing is fetched."""
 
     settle: SettleFile | None = None
 
@@ -99,7 +99,7 @@ class App:
         return self.answering.chosen
 
     async def take_over(self, loaded: Loaded) -> None:
-        """From the next step of every run on, this configuration counts."""
+        """Puts this configuration into force, from the next step of every run on."""
         hide(secrets(loaded.config))
         chosen = self.answering.chosen
         if is_other := loaded.config.model != self.settings.config.model:
@@ -124,8 +124,9 @@ async def open_app(
     pause: float = 0.0,
     clock: Clock = now_ms,
 ) -> AsyncGenerator[App]:
-    """Everything, wired and repaired after a crash, but not yet running. `pause`: between the words of the practice model.
-    `clock`: what everything takes for the time."""
+    """Yields everything, wired and repaired after a crash, but not yet running. `pause`: between the words of the practice model. `clock`:
+    what everything takes for the time.
+    """
     settings = CurrentConfig(loaded=loaded)
     hide(secrets(loaded.config))
     chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
@@ -165,6 +166,7 @@ async def open_app(
             files=files,
             metrics=metrics,
         )
+        # Only after a good end; after an error the next start repairs what is not up to date.
         dispatch.close()
         await upkeep.close()
     finally:
@@ -175,7 +177,7 @@ async def open_app(
 
 @contextlib.asynccontextmanager
 async def running(app: App) -> AsyncGenerator[None]:
-    """Runs are worked on and the mirrors follow while the block lasts; then the work is drained."""
+    """Works on runs and keeps transcripts, index and memory up to date while the block lasts; then drains the worker."""
     work = asyncio.create_task(app.worker.run())
     beside = [
         asyncio.create_task(work) for work in (app.upkeep.run(), app.folding.run(), app.embeddings.run(), _warm_up(app))
@@ -183,6 +185,7 @@ async def running(app: App) -> AsyncGenerator[None]:
     try:
         yield
     finally:
+        # The worker first: what its last steps commit is still mirrored.
         await app.worker.drain()
         await work
         for task in beside:
@@ -191,7 +194,7 @@ async def running(app: App) -> AsyncGenerator[None]:
 
 
 async def _warm_up(app: App) -> None:
-    """Load what the first message would wait for, and return what loading it took."""
+    """Loads what the first message would wait for, and returns the memory that was needed only for loading it."""
     await app.answering.model.warm_up()
     await asyncio.to_thread(lambda: Toolbox.of(app.settings.config.agents["main"].tools).schemas)
     await asyncio.to_thread(heap.settle)

@@ -62,8 +62,9 @@ class Serving:
     reloads: ReloadStatus
 
     async def reload(self, loaded: Loaded) -> list[str]:
-        """Take over a configuration that is good. Nothing that is under way is dropped. Returns the lines of platforms that it started."""
+        """Takes over a configuration that is good. Nothing that is under way is dropped. Returns the lines of the platforms that it started."""
         changes = diff(self.app.settings.config, loaded.config)
+        # Counted before the change, while the old rules can still be compared.
         meaning = await self._resets_more(changes, loaded)
         await self.app.take_over(loaded)
         if any(change.path.startswith("model.") for change in changes):
@@ -78,7 +79,7 @@ class Serving:
         return [*again, *meaning, *await self.chats.lines(started)]
 
     async def _resets_more(self, changes: Sequence[Change], loaded: Loaded) -> list[str]:
-        """What a change of the reset policies means for conversations that are open, in one line for each changed key."""
+        """Returns what a change of the reset policies means for open conversations, in one line for each changed key."""
         about = [change for change in changes if change.path.startswith("session_reset.")]
         if not about:
             return []
@@ -89,14 +90,14 @@ class Serving:
         return [f"{change.path} {change.old} → {change.new}: {become}" for change in about]
 
     def refused(self, problems: Sequence[str]) -> None:
-        """A changed configuration could not be taken over; the last good one counts."""
+        """Notes that a changed configuration could not be taken over; the last good one stays in force."""
         self.app.metrics.config_reloaded(taken=False)
         self.reloads.refused(problems)
 
 
 @contextlib.asynccontextmanager
 async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[Serving]:
-    """Platforms and HTTP while the block lasts. `guard` may hold the platforms back for some minutes."""
+    """Runs platforms and HTTP while the block lasts. `guard` may hold the platforms back for some minutes."""
     watch, reloads = DatabaseWatch(app.database), ReloadStatus()
     async with contextlib.AsyncExitStack() as stack:
         chats = await _chats(app, stack)
@@ -134,7 +135,7 @@ def _run_until_closed(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any
 
 
 async def _chats(app: App, stack: contextlib.AsyncExitStack) -> PlatformSupervisor:
-    """The platforms, none of which runs yet, and what fetches the files that come from them."""
+    """Returns the platforms, none of which runs yet, and sets what fetches the files that come from them."""
     settings, services = app.settings, app.services
     intake = Intake(
         app.database,
@@ -160,12 +161,12 @@ async def _chats(app: App, stack: contextlib.AsyncExitStack) -> PlatformSupervis
     app.files.settle = AttachmentDownloader(
         chats.adapters, limit=lambda: settings.config.limits.attachment_bytes, transcriber=lambda: transcriber
     ).settle
-    stack.push_async_callback(chats.close)
+    stack.push_async_callback(chats.close)  # first of all: what is ready is sent while the rest is still there
     return chats
 
 
 async def _start_ticks(app: App, stack: contextlib.AsyncExitStack) -> tuple[Resets, Jobs]:
-    """What looks at the clock: sessions that are due for a reset, jobs whose time has come."""
+    """Starts what depends on the time: resets of sessions, and jobs."""
     resets = Resets(app.database, app.services.resets, clock=app.services.clock)
     jobs = Jobs(
         app.database,
@@ -207,6 +208,7 @@ async def _start_platforms(
         return
     stack.callback(guard.clear)
     stack.callback(app.database.listen(guard.on_commit))
+    # Held back as a task: HTTP, the terminal and jobs work meanwhile, and the operator can see why.
     if guard.held_until is not None:
         chats.hold(list(platform_sections(app.settings.config)), guard.why)
         _run_until_closed(stack, follow_later(guard))
@@ -217,7 +219,7 @@ async def _start_platforms(
 
 @contextlib.asynccontextmanager
 async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> AsyncGenerator[tuple[str, str]]:
-    """Gives the address of the API, and where its key is."""
+    """Serves the API while the block lasts. Yields its address, and where its key is."""
     section = app.settings.config.api
     own = None if section.keys else await asyncio.to_thread(local_key, app.home)
     if own is not None and len(own.secret) < LEAST_LENGTH:
@@ -226,6 +228,7 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
     api = ApiServices(
         home=app.home,
         services=app.services,
+        # Functions, not values: a reload counts from the next request on.
         keys=lambda: caller_keys(app.settings.config, own),
         models=lambda: model_names(app.settings.config, app.chosen),
         platforms=lambda: platform_sections(app.settings.config),
@@ -245,7 +248,9 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
 
 
 def _readiness(config: Config, chats: PlatformSupervisor, watch: DatabaseWatch) -> Readiness:
-    """A platform counts as up once it was connected; a later outage, also of the database, is told, and makes nobody restart us."""
+    """Returns the state for /readyz. A platform that was connected once counts as up: a later outage, also of the database, is reported in
+    the body, and must not make an orchestrator restart us, which would help nobody.
+    """
     up = {name for name, platform in chats.running.items() if platform.health.was_up}
     waiting = [name for name in platform_sections(config) if name not in up]
     parts = {"database": watch.part(), **chats.states()}
@@ -254,7 +259,7 @@ def _readiness(config: Config, chats: PlatformSupervisor, watch: DatabaseWatch) 
 
 
 class _VoiceMessages(Transcriber):
-    """The transcriber as attachments want it."""
+    """A transcriber that raises the error of the attachments, which know no models."""
 
     async def transcribe(self, audio: bytes, name: str, *, language: str | None = None) -> str:
         try:

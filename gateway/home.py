@@ -9,8 +9,7 @@ class BadHome(Exception):
 
 
 def resolve_home(option: str | None, environ: Mapping[str, str]) -> Path:
-    """`--home`, else HERMES_HOME, else ~/.hermes, as an absolute path. Creates nothing. Raises BadHome where there
-    is no home folder."""
+    """Returns `--home`, else HERMES_HOME, else ~/.hermes, as an absolute path. Creates nothing. Raises BadHome where there is no home folder."""
     try:
         return Path(option or environ.get("HERMES_HOME") or "~/.hermes").expanduser().absolute()
     except RuntimeError:
@@ -18,13 +17,13 @@ def resolve_home(option: str | None, environ: Mapping[str, str]) -> Path:
 
 
 def check_home(home: Path) -> None:
-    """For commands that only read: the home may be missing, but must not be a file. Raises BadHome."""
+    """Raises BadHome when the home is a file, or below one. It may be missing: this is for commands that only read."""
     if any(place.exists() and not place.is_dir() for place in (home, *home.parents)):
         raise BadHome(f"{home} is a file, or below one. Name a folder with --home DIR or HERMES_HOME.")
 
 
 def is_open(home: Path) -> bool:
-    """Whether other users of this machine can read it."""
+    """Returns whether other users of this machine can read the home."""
     return home.is_dir() and bool(home.stat().st_mode & 0o077)
 
 
@@ -32,6 +31,7 @@ def prepare_home(home: Path) -> None:
     """Creates the home with mode 0700. An existing one is not changed. Raises BadHome."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Tried, because permissions alone do not say it: the file system may be read-only or full.
         probe = home / ".hermes-can-write"
         probe.touch(mode=0o600)
         probe.unlink()

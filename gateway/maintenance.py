@@ -21,7 +21,7 @@ log = get_logger(__name__)
 
 MIRROR_SECONDS = 0.3
 CATCH_UP_SECONDS = 60
-"""How much of the mirrors a start after a crash has to look at: what was committed in so many seconds before it."""
+"""Seconds. After a crash a start has to check the mirrors of what was committed since the last round."""
 INDEX_SECONDS = 0.5
 PRUNE_SECONDS = 3600
 NOTES_MS = 7 * 24 * 3600 * 1000
@@ -57,10 +57,10 @@ class Maintenance:
         self._transcripts = Transcripts(home, database)
         self._loop = asyncio.get_running_loop()
         self._grown = asyncio.Event()
-        self._grown.set()
-        self._unlisten = database.listen(self._hear, Topic.SESSION)
+        self._grown.set()  # an earlier process may have left something unindexed
+        self._unlisten = database.listen(self._on_commit, Topic.SESSION)
 
-    def _hear(self, _: frozenset[Touch]) -> None:
+    def _on_commit(self, _: frozenset[Touch]) -> None:
         if not self._grown.is_set():
             self._loop.call_soon_threadsafe(self._grown.set)
 
@@ -158,6 +158,7 @@ class Maintenance:
 
     async def close(self) -> None:
         self._unlisten()
+        # Everything that is committed by now; `run` was cancelled before.
         while await self._database.write(search.index_some):
             pass
         await asyncio.to_thread(self._transcripts.close)
@@ -166,5 +167,6 @@ class Maintenance:
 def _prune_files(workspaces: Path, before: float) -> None:
     """Deletes received files of all namespaces that were saved before this time (epoch seconds)."""
     for path in workspaces.glob(f"*/{INBOX}/*"):
+        # A link was made by the agent and may lead anywhere; what it points to was not received.
         if not path.is_symlink() and path.is_file() and path.stat().st_mtime < before:
             path.unlink(missing_ok=True)

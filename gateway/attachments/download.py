@@ -20,8 +20,8 @@ from sessions.stored_files import StoredFile
 log = get_logger(__name__)
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)
-PATIENCE_SECONDS = 60.0
-"""For as long as this all files of a platform are waited for together, however long it asks us to wait."""
+RETRY_SECONDS = 60.0
+"""How long downloads from a platform that fails are repeated, all its files together, however long it asks us to wait."""
 
 
 class NotTranscribed(Exception):
@@ -55,7 +55,7 @@ class AttachmentDownloader:
         self._fetch_address = fetch or Fetcher().fetch
         self._clock = clock
         self._sleep = sleep
-        self._troubled: dict[str, float] = {}  # since when a platform has given nothing
+        self._failing_since: dict[str, float] = {}  # since when a platform has given nothing
 
     async def settle(self, file: StoredFile, inbox: Path) -> tuple[StoredFile, str]:
         """Returns the file with its path, or marked as gone, and a line for the model. Never raises."""
@@ -90,41 +90,41 @@ class AttachmentDownloader:
         adapter = self._adapters.get(file.platform)
         if not isinstance(adapter, FetchesMedia):
             raise DeliveryError("the platform is not connected")
-        return await self._patiently(str(adapter.platform), partial(adapter.fetch, file.as_attachment(), limit))
+        return await self._with_retries(str(adapter.platform), partial(adapter.fetch, file.as_attachment(), limit))
 
-    async def _patiently(self, platform: str, fetch: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def _with_retries(self, platform: str, fetch: Callable[[], Awaitable[bytes]]) -> bytes:
         """Repeats the download for a minute in all. In an outage the files of one message share that minute."""
         for pause in (*PAUSES, None):
             try:
                 data = await fetch()
             except TryLater as error:
                 wait = max(pause or 0, error.after or 0)
-                if pause is None or self._in_trouble(platform) + wait > PATIENCE_SECONDS:
+                if pause is None or self._failing_for(platform) + wait > RETRY_SECONDS:
                     raise
                 await self._sleep(wait)
             else:
-                self._troubled.pop(platform, None)
+                self._failing_since.pop(platform, None)
                 return data
         raise AssertionError("unreachable")
 
-    def _in_trouble(self, platform: str) -> float:
+    def _failing_for(self, platform: str) -> float:
         """Returns for how many seconds this platform has failed. An old failure that did not come back does not count."""
         now = self._clock()
-        since = self._troubled.get(platform, now)
-        self._troubled[platform] = since if now - since < 2 * PATIENCE_SECONDS else now
-        return now - self._troubled[platform]
+        since = self._failing_since.get(platform, now)
+        self._failing_since[platform] = since if now - since < 2 * RETRY_SECONDS else now
+        return now - self._failing_since[platform]
 
     async def _line(self, file: StoredFile, path: Path, data: bytes) -> str:
         transcriber = self._transcriber() if file.kind is AttachmentKind.VOICE else None
         if transcriber is not None:
             try:
-                return _heard(await transcriber.transcribe(data, path.name), file.of, path)
+                return _transcript_line(await transcriber.transcribe(data, path.name), file.of, path)
             except NotTranscribed as error:
                 log.warning("voice.not_understood", error=str(error))
         kind = {AttachmentKind.IMAGE: "picture", AttachmentKind.VOICE: "voice message"}.get(file.kind, "file")
         return describe_file(kind, path, file.mime, len(data))
 
 
-def _heard(said: str, whose: str, path: Path) -> str:
+def _transcript_line(said: str, whose: str, path: Path) -> str:
     """Returns the transcript as a line; that of a quoted message is quoted, because the sender did not say it."""
     return f"(what {whose} says in {path.name}:)\n{as_quoted(said)}" if whose else said

@@ -10,7 +10,7 @@ _NOT_MIME = re.compile(r"[^\w.+/-]+")
 _NAME_BYTES = 200
 INBOX = "inbox"
 """The folder of a workspace in which received files lie."""
-_LOOKS = (
+_SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"),
@@ -71,4 +71,4 @@ def detect_type(head: bytes) -> str | None:
         return "image/webp"
     if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "text/html"
-    return next((mime for start, mime in _LOOKS if head.startswith(start)), None)
+    return next((mime for start, mime in _SIGNATURES if head.startswith(start)), None)

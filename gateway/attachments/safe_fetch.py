@@ -1,8 +1,7 @@
 """Fetches addresses that strangers give, without access to private networks.
 
-This machine may stand beside databases, routers and the metadata services of clouds. So a name is resolved once, all
-its addresses must be
-public, and the connection goes to one of exactly these. Each redirect is checked the same way.
+This machine may stand beside databases, routers and the metadata services of clouds. So a name is resolved once, all its addresses must
+be public, and the connection goes to one of exactly these. Each redirect is checked the same way.
 """
 
 import asyncio

@@ -135,8 +135,8 @@ async def _talk(cli: Cli, app: App) -> None:
     from gateway.cli.terminal import Terminal
 
     key = SessionKey.cli(ids.session_id(now_ms()))
-    app.dispatch.also(str(key))
-    conversation, screen = TerminalConversation(app, key, moved=app.dispatch.also), Screen()
+    app.dispatch.add_key(str(key))
+    conversation, screen = TerminalConversation(app, key, moved=app.dispatch.add_key), Screen()
     if (waits := await conversation.waits()) is not None:
         screen.dim(waits)
     async with leaving(conversation):

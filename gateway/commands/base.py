@@ -18,7 +18,7 @@ _LABEL = 48
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandContext:
     """Where a command was given, and by whom. `of_source`: the terminal, where every session has a key of its own, so that all of them
-    are those of this place; `moved` hears the key of the one that is gone back to."""
+    are those of this place; `moved` is called with the key of the session that is resumed."""
 
     key: SessionKey
     now: int
@@ -88,3 +88,9 @@ def _words(conn: Connection, session: Session, *, newest: bool) -> str:
 
 def current(conn: Connection, chat: CommandContext) -> Session | None:
     return store.active(conn, chat.session_key)
+
+
+def namespace_of(conn: Connection, chat: CommandContext) -> str:
+    """Returns the namespace of this chat. Opens no session: looking at notes must not begin a conversation."""
+    session = current(conn, chat)
+    return session.ns if session else chat.opening.ns or chat.key.namespace

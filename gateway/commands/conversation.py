@@ -18,6 +18,7 @@ def new(conn: Connection, chat: CommandContext, _: str) -> str:
     session = current(conn, chat)
     if session is not None:
         store.end(conn, session.id, EndReason.USER, chat.now)
+        # The farewell works on the ended session beside the new one, so nobody waits for it.
         if chat.opening.farewell:
             farewells.begin(conn, session, chat.now)
     return say("session.new")
@@ -114,11 +115,11 @@ def retry(conn: Connection, chat: CommandContext, _: str) -> str:
     """Answers the last message again. The command itself says nothing: the answer follows."""
     active = runs.active(conn, chat.session_key)
     session = current(conn, chat)
-    if active and runs.wake(conn, active, chat.now):
+    if active and runs.wake(conn, active, chat.now):  # it sleeps while its model is away: try now
         return ""
     if (active and active.status is RunStatus.RUNNING) or session is None:
         return say("run.nothing_to_retry")
-    if active:
+    if active:  # it waits for a person
         runs.stop(conn, active.id, chat.now)
     if not store.take_back(conn, session.id, keep_question=True):
         return say("run.nothing_to_retry")

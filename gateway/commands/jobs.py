@@ -3,7 +3,7 @@
 from sqlalchemy import Connection
 
 from gateway.agent.tools.schedule import line_of
-from gateway.commands.base import CommandContext, current
+from gateway.commands.base import CommandContext, namespace_of
 from gateway.texts import say
 from sessions import jobs
 from sessions.errors import Invalid, NotFound
@@ -15,7 +15,7 @@ _ACTIONS = ("pause", "resume", "run", "delete")
 
 def show(conn: Connection, chat: CommandContext, argument: str) -> str:
     """Lists the jobs of this chat, or changes one (`pause ID` and the like)."""
-    found = jobs.listing(conn, ns=_origin(conn, chat))
+    found = jobs.listing(conn, ns=namespace_of(conn, chat))
     if argument:
         return _act(conn, chat, found, argument)
     if not found:
@@ -27,6 +27,7 @@ def _act(conn: Connection, chat: CommandContext, found: list[Job], argument: str
     action, _, wanted = argument.partition(" ")
     if action not in _ACTIONS or not wanted.strip():
         return say("command.usage", usage="/jobs pause|resume|run|delete ID")
+    # Among the jobs of this chat alone: the id of a job elsewhere is as unknown as one that does not exist.
     job = next((each for each in found if each.id.startswith(wanted.strip()) or each.name == wanted.strip()), None)
     if job is None:
         return say("job.no_such", wanted=wanted.strip())
@@ -43,8 +44,3 @@ def _act(conn: Connection, chat: CommandContext, found: list[Job], argument: str
     except (Invalid, NotFound) as error:
         return str(error)
     return say(f"job.did_{action}", name=job.name)
-
-
-def _origin(conn: Connection, chat: CommandContext) -> str:
-    session = current(conn, chat)
-    return session.ns if session else chat.opening.ns or chat.key.namespace

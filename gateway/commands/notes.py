@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Connection
 
 from gateway.agent.memory.checks import sentences_of
-from gateway.commands.base import CommandContext, current
+from gateway.commands.base import CommandContext, namespace_of
 from gateway.texts import say
 from sessions import memory, store
 from sessions.db.query import stems
@@ -59,6 +59,7 @@ def _origin(conn: Connection, chat: CommandContext, note: Observation) -> str:
 def _words(note: Observation, source: Message | None) -> str:
     sentences = sentences_of(source.content or "") if source else []
     best = max(sentences, key=lambda sentence: len(stems(sentence) & stems(note.text)), default="")
+    # A note in the very words of its source needs no quote.
     if best.strip(" .!") == note.text.strip(" .!"):
         return ""
     return best if len(best) <= LONGEST_QUOTE else best[: LONGEST_QUOTE - 1].rstrip() + "…"
@@ -85,7 +86,7 @@ def _day(moment: int, chat: CommandContext) -> str:
 
 def forget(conn: Connection, chat: CommandContext, number: str) -> str:
     """Removes the note with this number everywhere."""
-    digits = number.removeprefix("o")
+    digits = number.removeprefix("o")  # as notes are called in prompts and search results: o12
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > _DIGITS:
         return say("command.usage", usage="/forget N")
     try:
@@ -93,9 +94,3 @@ def forget(conn: Connection, chat: CommandContext, number: str) -> str:
     except NotFound:
         return say("memory.no_such", number=digits)
     return say("memory.forgotten", number=digits)
-
-
-def namespace_of(conn: Connection, chat: CommandContext) -> str:
-    """Returns the namespace of this chat. Opens no session."""
-    session = current(conn, chat)
-    return session.ns if session else chat.opening.ns or chat.key.namespace

@@ -1,4 +1,4 @@
-"""Commands about the work in progress: status, stop, approval, model, notes."""
+"""Commands about the work in progress and the model: status, stop, approve, deny, model, usage."""
 
 from collections.abc import Iterator
 
@@ -94,6 +94,7 @@ def model(conn: Connection, chat: CommandContext, name: str) -> str:
         session = current(conn, chat)
         return say("model.current", name=(session and session.chosen_model) or chat.default_model)
     session = runs.open_session(conn, chat.key, chat.opening, chat.now)
+    # The default is stored as none, so that the session follows the configuration when that is changed.
     chosen = None if name in {"default", chat.default_model} else name
     store.choose_model(conn, session.id, chosen)
     if chosen and chat.default_model == PRACTICE:

@@ -13,8 +13,8 @@ class Dispatch(Protocol):
         """Looks at this key soon, because it may have work. Cheap, and harmless when it has none."""
         ...
 
-    def also(self, session_key: str) -> None:
-        """Makes this process work on this key too, whatever it works on otherwise."""
+    def add_key(self, session_key: str) -> None:
+        """Makes this process work on this key too, whatever keys it works on otherwise."""
         ...
 
     async def poll(self) -> None:

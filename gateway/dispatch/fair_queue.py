@@ -1,5 +1,4 @@
-"""Shares a number of places between groups: no group takes all of them, and the group with the fewest places is
-next."""
+"""Shares a number of places between groups: no group takes all of them, and the group with the fewest places is next."""
 
 import asyncio
 from collections import Counter, OrderedDict, deque
@@ -42,10 +41,8 @@ class FairPlaces:
         return len(self._waiting.get(group, ()))
 
     def queue(self, group: str, granted: Granted) -> Callable[[], bool]:
-        """Calls `granted`, now or later, when the group has a place; `leave` gives it back. Returns a function that withdraws the
-        request, and returns False when it was granted already.
-
-        Returns how to withdraw, which gives False when it was granted already.
+        """Calls `granted`, now or later, when the group has a place; `leave` gives it back. Returns a function that withdraws the request;
+        it returns False when the place was granted already.
         """
         self._waiting.setdefault(group, deque()).append(granted)
         self._grant()
@@ -65,7 +62,7 @@ class FairPlaces:
         try:
             await place
         except asyncio.CancelledError:
-            if not withdraw():
+            if not withdraw():  # granted and cancelled at the same moment: the place would be lost
                 self.leave(group)
             raise
         try:
@@ -85,7 +82,7 @@ class FairPlaces:
     def _grant(self) -> None:
         while (group := self._next()) is not None:
             granted = self._waiting[group].popleft()
-            if self._waiting[group]:
+            if self._waiting[group]:  # to the end, so that groups with equally many places take turns
                 self._waiting.move_to_end(group)
             else:
                 del self._waiting[group]

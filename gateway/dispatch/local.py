@@ -21,13 +21,14 @@ from sessions.topics import FarewellBegun, Topic, Touch, ids_of
 LEASE_MS = 30_000
 PLACES = 32
 FAREWELLS = 64
-"""So many are looked at together; the next follow."""
+"""How many farewells one poll finds; the next poll finds more."""
 
 OwnsKey = Callable[[str], bool]
 
 
 def not_of_a_terminal(session_key: str) -> bool:
     """Returns True for keys that the daemon works on: `hermes chat` works on its own sessions itself."""
+    # The text is looked at first: parsing takes longer, and this is asked for each key of each commit.
     return ":cli:" not in session_key[: len("agent:") + 80] or SessionKey.parse(session_key).scope != "cli"
 
 
@@ -46,27 +47,27 @@ class LocalDispatch:
         places: FairPlaces | None = None,
     ) -> None:
         self._places = places or FairPlaces(PLACES)
-        self._placed: set[WorkItem] = set()
+        self._with_place: set[WorkItem] = set()
         self._database = database
         self._mine = mine
         self._opening = opening
         self._clock = clock
         self._owner = this_owner()
         self._ready: asyncio.Queue[WorkItem] = asyncio.Queue()
-        self._taken: set[WorkItem] = set()
-        self._again: set[WorkItem] = set()
-        self._extra: set[str] = set()
+        self._known: set[WorkItem] = set()
+        self._changed_meanwhile: set[WorkItem] = set()
+        self._added_keys: set[str] = set()
         self._loop = asyncio.get_running_loop()
-        self._stop = database.listen(self._hear, Topic.INBOX, Topic.FAREWELL)
+        self._stop = database.listen(self._on_commit, Topic.INBOX, Topic.FAREWELL)
 
     def close(self) -> None:
         self._stop()
 
-    def also(self, session_key: str) -> None:
+    def add_key(self, session_key: str) -> None:
         """Works on this key too, whatever `mine` says."""
-        self._extra.add(session_key)
+        self._added_keys.add(session_key)
 
-    def _hear(self, touched: frozenset[Touch]) -> None:
+    def _on_commit(self, touched: frozenset[Touch]) -> None:
         items = [WorkItem(session_key) for session_key in ids_of(Topic.INBOX, touched)]
         items += [WorkItem(each.session_key, each.id) for each in touched if isinstance(each, FarewellBegun)]
         self._loop.call_soon_threadsafe(self._notify_all, items)  # one wake-up of the loop for a commit of many
@@ -80,14 +81,14 @@ class LocalDispatch:
 
     def _notify(self, item: "WorkItem") -> None:
         # Whoever works on the key now may have read before this commit, so it is looked at once more after its release.
-        if item in self._taken:
-            self._again.add(item)
-        elif item.session_key in self._extra or self._mine(item.session_key):
-            self._taken.add(item)
-            self._places.queue(item.group, lambda: self._place_for(item))
+        if item in self._known:
+            self._changed_meanwhile.add(item)
+        elif item.session_key in self._added_keys or self._mine(item.session_key):
+            self._known.add(item)
+            self._places.queue(item.group, lambda: self._make_ready(item))
 
-    def _place_for(self, item: "WorkItem") -> None:
-        self._placed.add(item)
+    def _make_ready(self, item: "WorkItem") -> None:
+        self._with_place.add(item)
         self._ready.put_nowait(item)
 
     async def poll(self) -> None:
@@ -99,37 +100,37 @@ class LocalDispatch:
         while True:
             item = await self._ready.get()
             # Shielded: a transaction that is under way commits even when this task is cancelled, and its run must not be lost.
-            taking = asyncio.ensure_future(self._database.write(self._take, item))
+            taking = asyncio.ensure_future(self._database.write(self._claim_item, item))
             try:
                 run = await asyncio.shield(taking)
             except asyncio.CancelledError:
-                await self._take_back(taking, item)
+                await self._return_claim(taking, item)
                 raise
-            except BaseException:
-                self._let_go(item)
+            except BaseException:  # whatever it is: an item that stays known would never be worked on again
+                self._finish(item)
                 raise
             if run is not None:
                 return run
-            self._let_go(item)
+            self._finish(item)
 
-    async def _take_back(self, taking: "asyncio.Future[Run | None]", item: "WorkItem") -> None:
+    async def _return_claim(self, taking: "asyncio.Future[Run | None]", item: "WorkItem") -> None:
         """Returns a run that was claimed while the caller was cancelled; its lease would have to run out otherwise."""
         try:
             run = await taking
         except StateError:  # nothing was claimed; the caller must see its cancellation, not this
             run = None
         if run is None:
-            self._let_go(item)
+            self._finish(item)
         else:
             await self.give_back(run)
 
-    def _take(self, conn: Connection, item: "WorkItem") -> Run | None:
+    def _claim_item(self, conn: Connection, item: "WorkItem") -> Run | None:
         now = self._clock()
         if item.farewell is not None:
             return runs.claim_farewell(conn, item.farewell, self._owner, now, lease_ms=LEASE_MS)
         opening = self._opening(item.session_key)
         run = runs.claim(conn, item.session_key, self._owner, opening, now, lease_ms=LEASE_MS)
-        if run is not None:
+        if run is not None:  # in the same transaction, so that the run begins with all that is there
             runs.take_in_new_messages(conn, run, now)
         return run
 
@@ -138,21 +139,21 @@ class LocalDispatch:
             await self._database.write(runs.keep_alive, run_ids, self._owner, self._clock(), lease_ms=LEASE_MS)
 
     async def release(self, run: Run) -> None:
-        self._let_go(WorkItem.of(run))
+        self._finish(WorkItem.of(run))
 
     async def give_back(self, run: Run) -> None:
         """Returns an unfinished run, so that the next process continues at once."""
         await self._database.write(runs.release, run.id, run.fence)
-        self._let_go(WorkItem.of(run))
+        self._finish(WorkItem.of(run))
 
-    def _let_go(self, item: "WorkItem") -> None:
-        self._taken.discard(item)
+    def _finish(self, item: "WorkItem") -> None:
+        self._known.discard(item)
         # An item that waits for its place has none to give back.
-        if item in self._placed:
-            self._placed.discard(item)
+        if item in self._with_place:
+            self._with_place.discard(item)
             self._places.leave(item.group)
-        if item in self._again:
-            self._again.discard(item)
+        if item in self._changed_meanwhile:
+            self._changed_meanwhile.discard(item)
             self._notify(item)
 
 

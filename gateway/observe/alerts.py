@@ -58,7 +58,7 @@ class SystemReading:
 
 
 def alerts(reading: SystemReading) -> Iterator[Alert]:
-    """Returns the conditions that hold now."""
+    """Yields an alert for each condition that holds now."""
     for platform, since in reading.silent_since.items():
         if reading.now - since > SILENT_MS:
             minutes = str((reading.now - since) // MINUTE_MS)
@@ -101,11 +101,11 @@ class RecentCalls:
             self._calls.popleft()
 
     def clear(self) -> None:
-        """What an earlier model did says nothing about the one that was chosen now."""
+        """Forgets all calls: what an earlier model did says nothing about the one that was chosen now."""
         self._calls.clear()
 
     def counts(self, now: int) -> tuple[int, int]:
-        """Calls of the last ten minutes, and how many of them failed."""
+        """Returns the number of calls in the last ten minutes, and how many of them failed."""
         recent = [failed for at, failed, _ in self._calls if now - at <= CALLS_MS]
         return len(recent), sum(recent)
 

@@ -34,6 +34,7 @@ class DatabaseWatch:
                 await self._sleep(CHECK_SECONDS)
                 continue
             await self._sleep(PROBE_SECONDS)
+            # Only a write that succeeds ends the trouble, and without traffic nobody else would try one.
             try:
                 await self._database.write(probe)
             except StateError as error:

@@ -1,7 +1,6 @@
 """Returns memory to the system after a peak.
 
-glibc raises the size from which blocks get a mapping of their own with every large block that is freed, up to 32 MB,
-and keeps smaller
+glibc raises the size from which blocks get a mapping of their own with every large block that is freed, up to 32 MB, and keeps smaller
 freed blocks in up to eight heaps for each core. After a few uploads hundreds of megabytes were held for good.
 """
 
@@ -11,28 +10,27 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+_MMAP_THRESHOLD, _ARENA_MAX = -3, -8  # M_MMAP_THRESHOLD and M_ARENA_MAX of malloc.h
 _OWN_MAPPING_BYTES = 262_144
 _HEAPS = 2
 
 
 @lru_cache(maxsize=1)
 def _libc() -> ctypes.CDLL | None:
-    """None where the C library is not glibc: it has neither the problem nor the functions."""
+    """Returns the C library; None where it is not glibc, which alone has the problem and the functions."""
     libc = ctypes.CDLL(None)
     return libc if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim") else None
 
 
 def tune() -> None:
-    """Gives large blocks a mapping of their own, which is returned when they are freed. Call it once, before
-    threads start."""
+    """Gives large blocks a mapping of their own, which is returned when they are freed. Has to be called before threads start."""
     if (libc := _libc()) is not None:
         libc.mallopt(_MMAP_THRESHOLD, _OWN_MAPPING_BYTES)
         libc.mallopt(_ARENA_MAX, _HEAPS)
 
 
 def resident_bytes() -> int:
-    """The memory that this process holds; 0 where the system does not tell."""
+    """Returns the bytes of memory that this process holds; 0 where the system does not tell."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -40,8 +38,9 @@ def resident_bytes() -> int:
 
 
 def settle() -> None:
-    """Call it once all is loaded: what was only needed for that is freed, and the rest is left alone by the garbage collector, whose walk
-    through it would make everybody wait for 0.1 s now and then."""
+    """Frees what was only needed for loading, and exempts the rest from garbage collection, whose walk through it would make everybody wait
+    for 0.1 s now and then. Called once, when all is loaded.
+    """
     gc.collect()
     gc.freeze()  # before `trim`, whose own collection then has nothing to walk through
     trim()

@@ -40,12 +40,14 @@ class Heartbeat:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await self._quietly(workers.leave, _name())
+            await self._write(
+                workers.leave, _name()
+            )  # a daemon that was killed leaves its row, by which it is known as lost
 
     async def _run(self, started_at: int) -> None:
-        await self._quietly(workers.forget_lost, self.clock())
+        await self._write(workers.forget_lost, self.clock())
         while True:
-            await self._quietly(workers.report, self._row(started_at))
+            await self._write(workers.report, self._row(started_at))
             await self.sleep(EVERY_SECONDS)
 
     def _row(self, started_at: int) -> WorkerRow:
@@ -62,7 +64,7 @@ class Heartbeat:
             report=self.describe(),
         )
 
-    async def _quietly(self, work: Callable[..., object], *values: object) -> None:
+    async def _write(self, work: Callable[..., object], *values: object) -> None:
         try:
             await self.database.write(work, *values)
         except StateError as error:  # whoever watches the database tells of it

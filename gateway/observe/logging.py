@@ -67,7 +67,7 @@ def configure(
     colors: bool | None = None,
     form: Literal["console", "json"] = "console",
 ) -> None:
-    """To standard error (`shown`: only from this level on), and into `folder` when one is given: seven files of 10 MB.
+    """Writes logs to standard error (`shown`: only from this level on), and into `folder` when one is given: seven files of 10 MB.
 
     Libraries log from WARNING on. Where standard error is the journal, each line begins with its priority and has no time of its own.
     """
@@ -87,22 +87,25 @@ def configure(
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,
+        cache_logger_on_first_use=False,  # tests and commands configure it more than once
     )
     colored = sys.stderr.isatty() if colors is None else colors
-    look = "json" if form == "json" else "journal" if journal else "colored" if colored else "plain"
+    style = "json" if form == "json" else "journal" if journal else "colored" if colored else "plain"
     root = logging.getLogger()
-    root.handlers = [_handler(logging.StreamHandler(), shared, look, priorities=journal)]
+    root.handlers = [_handler(logging.StreamHandler(), shared, style, priorities=journal)]
     root.handlers[0].setLevel(shown.upper() or logging.NOTSET)
     if folder is not None:
         root.addHandler(_handler(_private_file(folder), shared, "json" if form == "json" else "plain"))
-    root.setLevel(logging.WARNING)
+    root.setLevel(
+        logging.WARNING
+    )  # of libraries: at info some of them write every address that they call, with the tokens in it
     for name in _OWN:
         logging.getLogger(name).setLevel(level.upper())
 
 
 def is_journal(stream: Any, environ: Mapping[str, str]) -> bool:
-    """Whether the stream is the one that systemd connected to its journal."""
+    """Returns whether the stream is the one that systemd connected to its journal."""
+    # As systemd.exec(5) says: the variable alone proves nothing, because children inherit it with their output redirected.
     try:
         stat = os.fstat(stream.fileno())
     except (AttributeError, OSError, ValueError):
@@ -141,7 +144,7 @@ class _Repeats(logging.Filter):
         now = time.monotonic()
         if now < self._said.get(key, 0.0):
             return False
-        if len(self._said) > _MOST_KNOWN:
+        if len(self._said) > _MOST_KNOWN:  # forgetting all only lets some lines through once more
             self._said.clear()
         self._said[key] = now + _REPEAT_SECONDS
         return True
@@ -150,9 +153,9 @@ class _Repeats(logging.Filter):
 class _Formatter(structlog.stdlib.ProcessorFormatter):
     """Renders a line once, for all handlers; one that rotates asks twice. `priorities`: for the journal, in front of every line."""
 
-    def __init__(self, processors: list[Any], shared: list[Any], look: str, *, priorities: bool) -> None:
+    def __init__(self, processors: list[Any], shared: list[Any], style: str, *, priorities: bool) -> None:
         super().__init__(processors=processors, foreign_pre_chain=shared)
-        self._slot = f"rendered_{look}"
+        self._slot = f"rendered_{style}"
         self._priorities = priorities
 
     def format(self, record: logging.LogRecord) -> str:
@@ -166,31 +169,31 @@ class _Formatter(structlog.stdlib.ProcessorFormatter):
 
 
 def _priority(level: int) -> int:
-    """syslog's number: 7 debug, 6 info, 4 warning, 3 error, 2 critical."""
+    """Returns syslog's number of a level: 7 debug, 6 info, 4 warning, 3 error, 2 critical."""
     return next(number for floor, number in ((50, 2), (40, 3), (30, 4), (20, 6), (0, 7)) if level >= floor)
 
 
-def _handler(handler: logging.Handler, shared: list[Any], look: str, *, priorities: bool = False) -> logging.Handler:
+def _handler(handler: logging.Handler, shared: list[Any], style: str, *, priorities: bool = False) -> logging.Handler:
     processors: list[Any] = [
         structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-        *_renderers(look),
+        *_renderers(style),
         _redact_line,
     ]
     handler.addFilter(_Repeats())
-    handler.setFormatter(_Formatter(processors, shared, look, priorities=priorities))
+    handler.setFormatter(_Formatter(processors, shared, style, priorities=priorities))
     return handler
 
 
-def _renderers(look: str) -> list[Any]:
-    if look == "json":
+def _renderers(style: str) -> list[Any]:
+    if style == "json":
         return [structlog.processors.JSONRenderer(ensure_ascii=False, default=str)]
     console = structlog.dev.ConsoleRenderer(
-        colors=look == "colored", exception_formatter=structlog.dev.plain_traceback, timestamp_key="timestamp"
+        colors=style == "colored", exception_formatter=structlog.dev.plain_traceback, timestamp_key="timestamp"
     )
-    return [_without_time, console] if look == "journal" else [console]
+    return [_without_time, console] if style == "journal" else [console]
 
 
 def _without_time(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The journal has its own."""
+    """Removes the time, as the journal has its own."""
     event.pop("timestamp", None)
     return event

@@ -113,7 +113,7 @@ class Metrics:
         self._fold_tokens.labels("output").inc(max(0, output_tokens))
 
     def embedded(self, outcome: str) -> None:
-        """answered, failed or slow."""
+        """Counts a call for embeddings: answered, failed or slow."""
         self._embeddings.labels(outcome).inc()
 
     def config_reloaded(self, *, taken: bool) -> None:
@@ -127,6 +127,7 @@ class Metrics:
 
     def expose(self, gauges: Gauges, now_ms: int) -> bytes:
         """Returns the text for the scraper, with these numbers from the database. Takes milliseconds: call it in a thread."""
+        # Cleared first: a series that the database has no number for any more would keep its last value.
         self._runs.clear()
         for status in ("running", "waiting_on_human"):
             self._runs.labels(status).set(gauges.runs.get(status, 0))

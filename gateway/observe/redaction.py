@@ -1,5 +1,4 @@
-"""Removes secrets from log lines, errors and events. Imports little, because every command may have to report an
-error."""
+"""Removes secrets from log lines, errors and events. Imports little, because every command may have to report an error."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +13,8 @@ _secrets: set[str] = set()
 
 
 def hide(secrets: Iterable[str]) -> None:
-    """From now on these values are replaced in every log line, error and event."""
+    """Replaces these values from now on in every log line, error and event."""
+    # A shorter one would black out ordinary words.
     _secrets.update(secret for secret in secrets if len(secret) >= 6)
 
 

@@ -31,7 +31,7 @@ class Standstills:
         self._seen = now
 
     def elapsed(self, since: int, now: int) -> int:
-        """Milliseconds between these moments, without the standstills. Never negative."""
+        """Returns the milliseconds between these moments, without the standstills. Never negative."""
         if self._seen is not None:  # whoever asks right after a standstill may come before the next look
             self.check()
         still = sum(length for began, length in self._found if since <= began < now)

@@ -53,7 +53,7 @@ class Jobs:
         clock: Clock = now_ms,
         fired: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`platforms`: those that run. `fired` counts slots: ran, made_up or missed."""
+        """`platforms` returns those that run. `fired` is called with the outcome of each slot: ran, made_up or missed."""
         self._database = database
         self._platforms = platforms
         self._clock = clock
@@ -61,6 +61,7 @@ class Jobs:
 
     async def tick(self) -> None:
         now = self._clock()
+        # Again while a batch is full. A job that was fired is due no more, so this ends.
         while found := await self._database.read(jobs.due, now, TOGETHER):
             await asyncio.gather(*(self._fire(_plan(job, now), now) for job in found))  # they share a commit
             if len(found) < TOGETHER:
@@ -84,6 +85,7 @@ def _plan(job: Job, now: int) -> _JobPlan:
     if job.run_soon_at is not None or job.next_run_at is None:
         return _JobPlan(job=job, slot=now, outcome=SlotOutcome.MANUAL, following=job.next_run_at, notice="")
     moments = job.moments
+    # The last one that is due: of the slots that were slept through only this one can be made up.
     slot = moments.last(now, job.next_run_at)
     if now - slot <= ON_TIME_MS:
         outcome = SlotOutcome.RAN
@@ -113,7 +115,7 @@ def _fire(conn: Connection, plan: _JobPlan, now: int) -> Fired | None:
 def _options(conn: Connection, job: Job) -> CallOptions:
     """Returns the options of the run: that it is a job, and the agent of its deployment."""
     layered = (load_prompt("job"),)
-    try:
+    try:  # it may be deleted since; then the job runs as the main agent
         found = deployments.get(conn, job.deployment) if job.deployment is not None else None
     except NotFound:
         found = None

@@ -70,6 +70,7 @@ def _held_off(conn: Connection, session_key: str) -> Iterator[str]:
 
 def due_now(conn: Connection, rules: ResetRules, now: int) -> Counter[str]:
     """Counts the open sessions that are due by these rules, by platform or other scope of their keys."""
+    # One query for all policies: the latest of their bounds; each session is then judged by its own.
     befores = [before for policy in rules.policies() if (before := due_before(policy, now)) is not None]
     found = Counter[str]()
     after = (-1, "")
@@ -105,10 +106,17 @@ def next_resets(conn: Connection, rules: ResetRules, now: int, *, limit: int) ->
         after = (page[-1].last_user_at, page[-1].id)
 
 
-def _next(session: resets.OpenSession, rules: ResetRules, now: int) -> NextReset | None:
+def _key_of(session: resets.OpenSession) -> SessionKey | None:
+    """Returns the key of the session; None for one that an older version or another program wrote. Such a session is never reset."""
     try:
-        key = SessionKey.parse(session.session_key)
+        return SessionKey.parse(session.session_key)
     except InvalidKey:
+        return None
+
+
+def _next(session: resets.OpenSession, rules: ResetRules, now: int) -> NextReset | None:
+    key = _key_of(session)
+    if key is None:
         return None
     policy, _ = policy_for(key, rules.default, rules.overrides)
     at = next_reset(session.last_user_at, policy, now)
@@ -116,9 +124,8 @@ def _next(session: resets.OpenSession, rules: ResetRules, now: int) -> NextReset
 
 
 def _scope_if_due(session: resets.OpenSession, rules: ResetRules, now: int) -> str | None:
-    try:
-        key = SessionKey.parse(session.session_key)
-    except InvalidKey:
+    key = _key_of(session)
+    if key is None:
         return None
     policy, _ = policy_for(key, rules.default, rules.overrides)
     return key.scope if due(session.last_user_at, policy, now) is not None else None

@@ -19,14 +19,14 @@ log = get_logger(__name__)
 EVERY_SECONDS = 5.0
 PAGE = 1_000
 TOGETHER = 100
-"""So many are reset in one transaction."""
-AFRESH_MS = 3_600_000
-"""Every hour all are looked at anew."""
+"""How many sessions are reset in one transaction: more would hold up other writers."""
+FULL_SCAN_MS = 3_600_000
+"""Every hour all sessions are read again."""
 OWED_MS = 20_000
 
 
 @dataclass(slots=True)
-class _Looked:
+class _LastScan:
     version: int = -1
     at: int = 0
     before: int = 0
@@ -42,37 +42,37 @@ class Resets:
         self._policies = policies
         self._clock = clock
         self._seen: dict[ResetPolicy, int] = {}
-        self._looked = _Looked()
-        self._held: dict[str, OpenSession] = {}
-        self._told: set[str] = set()
+        self._last_scan = _LastScan()
+        self._held_off: dict[str, OpenSession] = {}
+        self._logged: set[str] = set()
 
     async def tick(self) -> None:
         now = self._clock()
-        if self._looked.version < 0:  # the statements are compiled now, and not when many sessions are due
+        if self._last_scan.version < 0:  # the statements are compiled now, and not when many sessions are due
             await self._carry_out((), now)
         self._forget_if_changed(now)
-        found = {session.id: session for session in [*await self._held_before(), *await self._new(now)]}
+        found = {session.id: session for session in [*await self._held_off_before(), *await self._new(now)]}
         wanted = list(self._due(found.values(), now))
         for start in range(0, len(wanted), TOGETHER):
             await self._carry_out(wanted[start : start + TOGETHER], now)
-        await self._tell_owed(now)
+        await self._log_owed(now)
 
     def _forget_if_changed(self, now: int) -> None:
         """Makes the next tick read all sessions again: after a reload, now and then, and where the clock was set back."""
-        looked = self._looked
-        if looked.version != self._policies.version or not 0 <= now - looked.at < AFRESH_MS:
+        last_scan = self._last_scan
+        if last_scan.version != self._policies.version or not 0 <= now - last_scan.at < FULL_SCAN_MS:
             self._seen.clear()
-            looked.version, looked.at = self._policies.version, now
+            last_scan.version, last_scan.at = self._policies.version, now
 
-    async def _held_before(self) -> Sequence[OpenSession]:
-        held, self._held = list(self._held), {}
+    async def _held_off_before(self) -> Sequence[OpenSession]:
+        held, self._held_off = list(self._held_off), {}
         return await self._database.read(resets.still_open, held) if held else ()
 
     async def _new(self, now: int) -> list[OpenSession]:
         found: list[OpenSession] = []
         for policy in self._policies.rules.policies():
             before, since = due_before(policy, now), self._seen.get(policy, 0)
-            if before is None or before <= since:
+            if before is None or before <= since:  # no more became old enough since the last tick
                 continue
             found += await self._pages(since, before)
             self._seen[policy] = before
@@ -95,7 +95,7 @@ class Resets:
             if reason is None:
                 continue
             if self._policies.held_by(session.session_key) is not None:
-                self._held[session.id] = session
+                self._held_off[session.id] = session
                 continue
             yield DueSession(session=session, reason=reason, says_farewell=says_farewell)
 
@@ -105,11 +105,12 @@ class Resets:
             outcome = outcomes[each.session.id]
             if outcome in {ResetOutcome.ENDED, ResetOutcome.ENDED_OWING}:
                 log.info("session.reset", session_key=each.session.session_key, reason=each.reason.value)
+            # Whoever has written since is not due any more; what is only held off is tried again with the next tick.
             elif outcome is not ResetOutcome.CHANGED:
-                self._held[each.session.id] = each.session
+                self._held_off[each.session.id] = each.session
 
-    async def _tell_owed(self, now: int) -> None:
+    async def _log_owed(self, now: int) -> None:
         for run in await self._database.read(farewells.owed):
-            if run.id not in self._told and now - run.created_at > OWED_MS:
-                self._told.add(run.id)
+            if run.id not in self._logged and now - run.created_at > OWED_MS:
+                self._logged.add(run.id)
                 log.info("session.farewell_owed", session_key=run.session_key, run_id=run.id)

@@ -31,7 +31,7 @@ class _Ticking:
     async def once(self) -> None:
         if self.task is None or self.task.done():
             self.task = asyncio.create_task(self._quietly(), name=f"tick {self._name}")
-            await asyncio.shield(self.task)
+            await asyncio.shield(self.task)  # from APScheduler, which cancels what goes on when it is shut down
 
     async def _quietly(self) -> None:
         try:
@@ -64,7 +64,7 @@ async def ticking(ticks: Mapping[str, tuple[float, Tick]]) -> AsyncGenerator[Non
     try:
         yield
     finally:
-        scheduler.pause()
+        scheduler.pause()  # no new ticks while the last ones end
         under_way = [work.task for work in works.values() if work.task is not None and not work.task.done()]
         if under_way:
             _, late = await asyncio.wait(under_way, timeout=STOP_SECONDS)

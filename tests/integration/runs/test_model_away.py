@@ -256,7 +256,7 @@ async def test_two_hundred_chats_that_waited_are_answered_once_in_order_and_not_
                 await it.accept(f"m{number}", key=_key(number), route=_route(number))
                 clock.tick()
             await asleep(it, chats)
-            await until(lambda: not it.dispatch._taken)  # type: ignore[union-attr]  # nobody is at work on any of them
+            await until(lambda: not it.dispatch._known)  # type: ignore[union-attr]  # nobody is at work on any of them
             for _ in range(10):  # minutes
                 for _ in range(6):
                     clock.tick(10_000)

@@ -34,12 +34,12 @@ class Shelf:
 
 class Ear:
     def __init__(self, heard: str | Exception) -> None:
-        self._heard = heard
+        self._transcript_line = heard
 
     async def transcribe(self, _: bytes, __: str) -> str:
-        if isinstance(self._heard, Exception):
-            raise self._heard
-        return self._heard
+        if isinstance(self._transcript_line, Exception):
+            raise self._transcript_line
+        return self._transcript_line
 
 
 class DownloadTime:
