@@ -24,7 +24,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from bench.corpus import texts
-from bench.gateway import NAME, SessionDesk
+from bench.gateway import NAME, MeasuredApp
 from bench.recall import find
 from bench.table import ResultTable
 from gateway.app import App, open_app, running
@@ -177,10 +177,10 @@ class Grown:
     costs: dict[int, tuple[list[Cost], list[Cost]]] = field(default_factory=dict)
 
 
-async def talk(app: App, desk: SessionDesk, count: int, facts: Sequence[Planted], looks: Sequence[int]) -> Grown:
-    grown, size, young = Grown(), 0, _Young(desk)
+async def talk(app: App, measured: MeasuredApp, count: int, facts: Sequence[Planted], looks: Sequence[int]) -> Grown:
+    grown, size, young = Grown(), 0, _Young(measured)
     for number, (text, _) in enumerate(turns(count, facts), 1):
-        cost = await _timed(desk, CHAT, text)
+        cost = await _timed(measured, CHAT, text)
         grown.prompts.append(await app.database.read(_last_prompt))
         size += len(text.encode()) + 60
         grown.replay.append(size // 4 + grown.prompts[0])
@@ -194,9 +194,9 @@ async def talk(app: App, desk: SessionDesk, count: int, facts: Sequence[Planted]
     return grown
 
 
-async def _timed(desk: SessionDesk, chat: str, text: str) -> Cost:
+async def _timed(measured: MeasuredApp, chat: str, text: str) -> Cost:
     cpu, wall = time.process_time(), time.perf_counter()
-    await desk.say(chat, text)
+    await measured.say(chat, text)
     return time.process_time() - cpu, time.perf_counter() - wall
 
 
@@ -204,7 +204,7 @@ async def _timed(desk: SessionDesk, chat: str, text: str) -> Cost:
 class _Young:
     """Conversations that begin anew after ten turns."""
 
-    desk: SessionDesk
+    measured: MeasuredApp
     number: int = 0
     turns: int = YOUNG[1]
 
@@ -212,9 +212,9 @@ class _Young:
         if self.turns == YOUNG[1]:
             self.number, self.turns = self.number + 1, YOUNG[0] - 1
             for _ in range(self.turns):
-                await self.desk.say(f"young-{self.number}", text[:400])
+                await self.measured.say(f"young-{self.number}", text[:400])
         self.turns += 1
-        return await _timed(self.desk, f"young-{self.number}", text)
+        return await _timed(self.measured, f"young-{self.number}", text)
 
 
 def _last_prompt(conn: Connection) -> int:
@@ -259,11 +259,11 @@ async def measure(
         section = {"provider": "openai", "base_url": url, "name": NAME, "api_key": "none", "context_window": 128_000}
         (home / "config.yaml").write_text(json.dumps({"model": section}))
         async with open_app(home, load(home, {})) as app, running(app):
-            desk = SessionDesk(app)
-            async with desk.open():
+            measured = MeasuredApp(app)
+            async with measured.open():
                 for _ in range(5):
-                    await desk.say("warm")
-                grown = await talk(app, desk, count, facts, looks if times else ())
+                    await measured.say("warm")
+                grown = await talk(app, measured, count, facts, looks if times else ())
                 in_prompt, either = await lasting(app, facts)
                 found = await app.database.read(_facts_about, KEY)
     return _table(grown, [look for look in looks if look <= count], len(facts), in_prompt, either, found)
