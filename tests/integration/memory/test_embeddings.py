@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, func, select
 from structlog.testing import capture_logs
 
-from bench.gateway import SessionDesk
+from bench.gateway import MeasuredApp
 from gateway.agent.memory import embeddings as subject
 from gateway.agent.memory.embeddings import REST_MS, Embeddings
 from gateway.agent.models.endpoint import ModelSettings
@@ -177,7 +177,7 @@ async def test_what_was_meant_is_in_the_prompt(home: Path, *, configured: bool) 
         }
         (home / "config.yaml").write_text(json.dumps(config))
         async with open_app(home, load(home, {})) as app, running(app):
-            desk = SessionDesk(app)
+            desk = MeasuredApp(app)
             async with desk.open():
                 await desk.say("1", "We ripped out Redis because prices were stale.")
                 session = await app.database.read(store.active, "agent:main:telegram:dm:1")
