@@ -51,31 +51,32 @@ class Adapter(Protocol):
     pace: Pace
 
     async def run(self, deliver: Deliver) -> None:
-        """Receive until cancelled. Raises DeliveryError when the connection cannot go on; the supervisor starts it again, later for
-        a TryLater that says so."""
+        """Receives until cancelled. Raises DeliveryError when the connection cannot go on; the gateway calls it again after a pause, after
+        `after` seconds at the earliest where a TryLater says so.
+        """
         ...
 
     def render(self, outbound: Outbound) -> Sequence[Piece]:
-        """The calls that deliver this message, each within the platform's limits."""
+        """Returns the calls that deliver this message, each within the platform's limits."""
         ...
 
     async def send(self, address: Address, piece: Piece) -> Receipt: ...
 
     async def close(self) -> None:
-        """After the last send."""
+        """Closes all connections. Called after the last send."""
         ...
 
 
 @runtime_checkable
 class ReportsLiveness(Protocol):
-    """Such a platform counts as connected when it talks to us, not before. Others do as soon as `run` begins."""
+    """The adapter knows when the platform talks to it. It counts as connected only then; other platforms do as soon as `run` begins."""
 
     def last_success(self) -> float | None:
-        """Wall-clock seconds of the last proof that the platform talks to us; None before the first."""
+        """Returns the wall-clock seconds of the last proof that the platform talks to us; None before the first."""
         ...
 
     def on_success(self, tell: Callable[[], None]) -> None:
-        """`tell` is called at every such proof."""
+        """Sets the function that is to be called at every such proof."""
         ...
 
 
@@ -99,15 +100,17 @@ class ShowsDrafts(Protocol):
         reply_to: str | None = None,
         silent: bool = False,
     ) -> str | None:
-        """Show or change the preview. The first one of an answer is noticed as a message is, since what it grows into by edits is not;
-        `silent`: it only says that somebody works. Returns the id to pass next time; None where previews vanish by themselves when the message
-        comes, so that nobody has to finish or erase them. After an ambiguous TryLater from the first call no other preview is
-        begun: there may be one already, which nobody could erase."""
+        """Shows or changes the preview. Returns the id to pass next time; None where previews vanish by themselves when the message comes,
+        so that nobody has to finish or erase them. The first one of an answer notifies people as a message does, because the edits by
+        which it grows do not; `silent`: it only says that somebody works, and notifies nobody. After an ambiguous TryLater from the first
+        call no other preview is begun: there may be one already, which nobody could erase.
+        """
         ...
 
     async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:
-        """Turn the preview into the final message; None when it cannot become this one, which must be sent. Doing it again does
-        no harm."""
+        """Turns the preview into the final message. Returns None when it cannot become this one, which must be sent then. Doing it again
+        does no harm.
+        """
         ...
 
     async def erase_draft(self, address: Address, draft_id: str) -> None: ...
@@ -116,14 +119,14 @@ class ShowsDrafts(Protocol):
 @runtime_checkable
 class Reacts(Protocol):
     async def react(self, address: Address, message_id: str, emoji: str | None) -> None:
-        """Set our one reaction on a message; None takes it off."""
+        """Sets our one reaction on a message; None removes it."""
         ...
 
 
 @runtime_checkable
 class EditsMessages(Protocol):
     async def edit(self, address: Address, message_id: str, piece: Piece) -> None:
-        """Doing it again does no harm."""
+        """Replaces the message. Doing it again does no harm."""
         ...
 
 
@@ -135,7 +138,7 @@ class AnswersTaps(Protocol):
 @runtime_checkable
 class FetchesMedia(Protocol):
     async def fetch(self, attachment: Attachment, limit: int) -> bytes:
-        """Raises Undeliverable when it is gone or larger than `limit` bytes."""
+        """Returns the file. Raises Undeliverable when it is gone or larger than `limit` bytes."""
         ...
 
 
@@ -150,14 +153,14 @@ class WebhookReply:
 @runtime_checkable
 class ReceivesWebhooks(Protocol):
     async def receive(self, headers: Mapping[str, str], body: bytes, deliver: Deliver) -> WebhookReply | None:
-        """Check the signature over the raw bytes, deliver what is inside. None: the signature is wrong."""
+        """Checks the signature over the raw bytes and delivers what is inside. Returns the answer; None: the signature is wrong."""
         ...
 
 
 @runtime_checkable
 class AnswersHandshake(Protocol):
     def handshake(self, query: Mapping[str, str]) -> WebhookReply | None:
-        """The answer to the platform's question, by GET, whether this is the right address. None: it does not know our secret."""
+        """Returns the answer to the platform's question, by GET, whether this is the right address. None: it does not know our secret."""
         ...
 
 
@@ -168,14 +171,14 @@ class SendsOnce(Protocol):
     remembers_for: float
 
     async def send_once(self, address: Address, piece: Piece, key: str) -> Receipt:
-        """As `send`, with a key that stays the same whenever this message is sent again."""
+        """Sends as `send` does, with a key that stays the same whenever this message is sent again."""
         ...
 
 
 @runtime_checkable
 class ProbesChats(Protocol):
     async def probe(self, address: Address) -> None:
-        """A harmless call to this chat, which nobody in it sees. It shows whether a message would get through."""
+        """Makes a harmless call to this chat, which nobody in it sees. It shows whether a message would get through."""
         ...
 
 
@@ -194,7 +197,7 @@ class ShowsStatus(Protocol):
     status_lasts: float
 
     async def status(self, address: Address, activity: Activity, text: str = "") -> None:
-        """`text`: what it works on, in some words."""
+        """Shows the status beside this chat. `text`: what the agent works on, in some words."""
         ...
 
 
@@ -203,12 +206,13 @@ class CatchesUp(Protocol):
     """The platform keeps no events for a client that is away, but lets it read what was said meanwhile."""
 
     def catch_up(self, since: int, chats: Sequence[Address], users: Sequence[Sender]) -> None:
-        """Called before `run`: everything before `since` (epoch milliseconds) was delivered, or is not to be. `chats` were talked in,
-        `users` have access."""
+        """Says, before `run`, up to where everything was delivered or is not to be (`since`, epoch milliseconds). `chats`: where was
+        talked; `users`: who has access.
+        """
         ...
 
     def seen_until(self) -> int | None:
-        """Epoch milliseconds up to which everything was delivered; None: nothing is known."""
+        """Returns the epoch milliseconds up to which everything was delivered; None: nothing is known."""
         ...
 
 
@@ -232,21 +236,21 @@ class ShowsHome(Protocol):
 @runtime_checkable
 class OffersCommands(Protocol):
     async def offer_commands(self, commands: Sequence[tuple[str, str]], users: Sequence[Sender]) -> None:
-        """Put (name, description) into the platform's own command menu, for these users only where it can."""
+        """Puts (name, description) into the platform's own command menu, for these users only where the platform can."""
         ...
 
 
 @runtime_checkable
 class ChecksSetup(Protocol):
     async def check(self) -> str:
-        """Who we are on the platform, as a human would say it. Raises Unauthorized or TryLater."""
+        """Returns who we are on the platform, as a human would say it. Raises Unauthorized or TryLater."""
         ...
 
 
 @runtime_checkable
 class NotesSetup(Protocol):
     def setup_notes(self) -> Sequence[str]:
-        """What is left to do on the platform, or good to know of its settings, a sentence each. Called after `check`."""
+        """Returns what is left to do on the platform, or good to know of its settings, a sentence each. Called after `check`."""
         ...
 
 
@@ -255,13 +259,14 @@ class HearsWhatItIsGiven(Protocol):
     """A platform where a setting decides whether the bot is given all that is said in a group, or mentions and replies alone."""
 
     def hears_everything(self) -> bool:
-        """Called after `check`."""
+        """Returns whether it is given all that is said. Called after `check`."""
         ...
 
 
 @runtime_checkable
 class LinksToChat(Protocol):
     def chat_link(self, code: str) -> str:
-        """The address that opens a chat with the bot, in which the greeting and `code` are typed in already. Called after `check`;
-        empty before."""
+        """Returns the address that opens a chat with the bot, in which the greeting and `code` are typed in already. Called after `check`;
+        empty before.
+        """
         ...

@@ -63,11 +63,11 @@ class Manifest:
     setup_steps: tuple[str, ...] = ()
 
     def is_called(self, section: PlatformSection) -> bool:
-        """Whether the platform calls us, with this section."""
+        """Returns whether the platform calls us, with this section."""
         return self.webhook_mode == "*" or (self.webhook_mode != "" and self._mode(section) == self.webhook_mode)
 
     def missing(self, section: PlatformSection) -> Mapping[str, str]:
-        """The keys that an enabled platform lacks, with the reason why it needs them."""
+        """Returns the keys that an enabled platform lacks, with the reason why it needs them."""
         wanted = [need for need in self.needed if need.mode in {"", self._mode(section)}]
         return {need.key: need.why for need in wanted if not plain(getattr(section, need.key))}
 
@@ -76,8 +76,8 @@ class Manifest:
 
 
 def manifest(name: str) -> Manifest:
-    """Raises Unavailable."""
-    if name in OUR_OWN:
+    """Returns the manifest of a platform. Raises Unavailable when there is none of this name."""
+    if name in OUR_OWN:  # first, so that no other package can take the place of one
         return cast(Manifest, import_module(f"adapters.{name}").MANIFEST)
     for entry in entry_points(group=ENTRY_POINTS, name=name):
         return cast(Manifest, entry.load())
@@ -86,7 +86,7 @@ def manifest(name: str) -> Manifest:
 
 @cache
 def of_others() -> tuple[str, ...]:
-    """The names of platforms that other packages bring; nothing of them is imported."""
+    """Returns the names of platforms that other packages bring; nothing of them is imported."""
     return tuple(sorted({entry.name for entry in entry_points(group=ENTRY_POINTS)} - set(OUR_OWN)))
 
 
@@ -96,7 +96,7 @@ def is_built(name: str) -> bool:
 
 @cache
 def section_model(name: str) -> type[PlatformSection]:
-    """The model of `platforms.<name>`: the common keys and those of the adapter's configuration."""
+    """Returns the model of `platforms.<name>`: the common keys and those of the adapter's configuration."""
     found = manifest(name)
     own = _fields(_load(found.config))
     wanted = [key for key in found.config_keys if key not in (*PlatformSection.model_fields, *_FROM_THE_GATEWAY)]
@@ -105,7 +105,7 @@ def section_model(name: str) -> type[PlatformSection]:
 
 
 def _fields(config: Any) -> dict[str, tuple[Any, Any]]:
-    """Name → type and default, of a pydantic model or a dataclass."""
+    """Returns the fields of a pydantic model or a dataclass: name → type and default."""
     if issubclass(config, BaseModel):
         return {key: (field.annotation, field) for key, field in config.model_fields.items()}
     hints = typing.get_type_hints(config, include_extras=True)
@@ -114,19 +114,19 @@ def _fields(config: Any) -> dict[str, tuple[Any, Any]]:
 
 def _of_dataclass(field: "dataclasses.Field[Any]", hint: Any) -> tuple[Any, Any]:
     about = field.metadata.get("doc", f"See the documentation of the adapter: {field.name}.")
-    if hint is str and not field.repr:
+    if hint is str and not field.repr:  # how an adapter of another package marks a secret without importing pydantic
         return SecretStr, Field(default=NO_SECRET, description=about)
     default = "" if field.default is dataclasses.MISSING and hint is str else field.default
     return hint, Field(default=default, description=about)
 
 
 def build(name: str, section: PlatformSection, *, webhook_url: str = "") -> Adapter:
-    """An adapter that is not running yet. What is empty in the section has the default of the adapter's configuration."""
+    """Returns an adapter that is not running yet. What is empty in the section has the default of the adapter's configuration."""
     found = manifest(name)
     try:
         config, adapter = _load(found.config), _load(found.adapter)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != found.sdk:
+        if (error.name or "").partition(".")[0] != found.sdk:  # a fault of the adapter itself, not a missing extra
             raise
         raise Unavailable(
             f"{found.title} needs its client library. Run: pip install 'hermes-gateway[{found.extra}]'"
@@ -135,7 +135,7 @@ def build(name: str, section: PlatformSection, *, webhook_url: str = "") -> Adap
 
 
 def settings(name: str, section: PlatformSection, *, webhook_url: str = "") -> Mapping[str, Any]:
-    """What the adapter is made of, as plain values. Other changes of a section need no new adapter."""
+    """Returns what the adapter is made of, as plain values. Other changes of a section need no new adapter."""
     values = {key: plain(value) for key, value in section} | {"webhook_url": webhook_url}
     return {key: values[key] for key in manifest(name).config_keys if values.get(key)}
 

@@ -37,7 +37,7 @@ from adapters.discord.errors import NO_INTENT, DiscordRefusal, translated
 from adapters.discord.history import missed
 from adapters.discord.listener import Listener
 from adapters.discord.normalize import DiscordBot, interaction, message
-from adapters.discord.render import render, render_draft, reply
+from adapters.discord.render import NO_EMBEDS, render, render_draft, reply
 from adapters.discord.rest import Rest, point_at, without
 from adapters.payload import as_object, parts, text
 from adapters.text import off_the_loop
@@ -45,6 +45,7 @@ from sessions.keys import Address, Platform, Sender
 from sessions.messages import Attachment, Inbound, InboundKind, Outbound, Piece, Receipt
 
 _KEPT = 2_000
+# Nobody is pinged, whatever the model writes: by default Discord would notify @everyone.
 _NO_MENTIONS: dict[str, Any] = {"parse": [], "replied_user": False}
 _EPHEMERAL = 1 << 6
 _OURS = ("filename", "path", "text", "respond_to", "first")
@@ -98,8 +99,8 @@ class Discord(
         self._since = round(clock() * 1000)
         self._chats: Sequence[Address] = ()
         self._users: Sequence[Sender] = ()
-        self._open: OrderedDict[str, discord.Interaction[Any]] = OrderedDict()
-        self._said: OrderedDict[int, Inbound] = OrderedDict()
+        self._interactions: OrderedDict[str, discord.Interaction[Any]] = OrderedDict()
+        self._recent: OrderedDict[int, Inbound] = OrderedDict()
 
     # --- in ---
 
@@ -109,28 +110,29 @@ class Discord(
         user = (await self._rest.client()).user
         self._me = DiscordBot(id=user.id if user is not None else 0)
 
-        async def begun() -> None:  # what is said from here on waits until everything before it was delivered
+        async def on_connect() -> None:
+            # In the queue before all messages of this session: they wait here until the missed ones were delivered.
             await listener.ready.wait()
             await self._catch_up(listener.client, deliver)
 
-        async def said(what: discord.Message) -> None:
+        async def on_message(what: discord.Message) -> None:
             await self._take(what, deliver, InboundKind.MESSAGE)
 
-        async def edited(event: discord.RawMessageUpdateEvent) -> None:
+        async def on_edit(event: discord.RawMessageUpdateEvent) -> None:
             if event.message.edited_at is not None:  # else a link got its preview
                 await self._take(event.message, deliver, InboundKind.EDIT)
 
-        async def deleted(event: discord.RawMessageDeleteEvent) -> None:
-            await self._taken_back(event, deliver)
+        async def on_delete(event: discord.RawMessageDeleteEvent) -> None:
+            await self._report_deleted(event, deliver)
 
-        async def acted(event: discord.Interaction[Any]) -> None:
-            await self._act(event, deliver)
+        async def on_interaction(event: discord.Interaction[Any]) -> None:
+            await self._interact(event, deliver)
 
-        listener.on("connect", begun)
-        listener.on("message", said)
-        listener.on("raw_message_edit", edited)
-        listener.on("raw_message_delete", deleted)
-        listener.on("interaction", acted)
+        listener.on("connect", on_connect)
+        listener.on("message", on_message)
+        listener.on("raw_message_edit", on_edit)
+        listener.on("raw_message_delete", on_delete)
+        listener.on("interaction", on_interaction)
         await listener.run()
 
     async def _catch_up(self, client: discord.Client, deliver: Deliver) -> None:
@@ -144,6 +146,7 @@ class Discord(
         if inbound is not None:
             self._remember(said.id, inbound)
             await deliver(inbound)
+        # After the delivery: `seen_until` promises that everything before it is stored.
         if kind is InboundKind.MESSAGE:
             self._seen = max(self._seen or 0, round(said.created_at.timestamp() * 1000))
 
@@ -158,12 +161,12 @@ class Discord(
 
     def _remember(self, message_id: int, inbound: Inbound) -> None:
         """Remembers the author of a message, which Discord does not name when it is deleted."""
-        self._said[message_id] = inbound
-        if len(self._said) > _KEPT:
-            self._said.popitem(last=False)
+        self._recent[message_id] = inbound
+        if len(self._recent) > _KEPT:
+            self._recent.popitem(last=False)
 
-    async def _taken_back(self, event: discord.RawMessageDeleteEvent, deliver: Deliver) -> None:
-        before = self._said.pop(event.message_id, None)
+    async def _report_deleted(self, event: discord.RawMessageDeleteEvent, deliver: Deliver) -> None:
+        before = self._recent.pop(event.message_id, None)
         if before is not None:
             await deliver(
                 Inbound(
@@ -175,14 +178,15 @@ class Discord(
                 )
             )
 
-    async def _act(self, event: discord.Interaction[Any], deliver: Deliver) -> None:
+    async def _interact(self, event: discord.Interaction[Any], deliver: Deliver) -> None:
         inbound = interaction(event, dict(as_object(event.data)))
         if inbound is None:
             return
-        self._open[str(event.id)] = event
-        if len(self._open) > _KEPT:
-            self._open.popitem(last=False)
+        self._interactions[str(event.id)] = event
+        if len(self._interactions) > _KEPT:
+            self._interactions.popitem(last=False)
         await deliver(inbound)
+        # Acknowledged after the commit, and within the three seconds that Discord allows; else it shows that the command failed.
         if inbound.respond_to:
             with suppress(discord.DiscordException):  # best effort; the answer goes into the channel then
                 await event.response.defer(ephemeral=True)
@@ -207,6 +211,7 @@ class Discord(
         client = await self._rest.client()
         about = as_object(await self._rest.call("GET", "/applications/@me"))
         self._application = int(text(about, "id") or 0)
+        # Said here, by setup and doctor, before Discord closes the connection for it (4014).
         flags = discord.ApplicationFlags._from_value(int(text(about, "flags") or 0))  # pyright: ignore[reportPrivateUsage]
         if not (flags.gateway_message_content or flags.gateway_message_content_limited):
             raise Unauthorized(NO_INTENT)
@@ -230,6 +235,7 @@ class Discord(
         return await self._send(address, piece, None)
 
     async def send_once(self, address: Address, piece: Piece, key: str) -> Receipt:
+        # A nonce has 25 characters at most; 12 bytes are 24.
         return await self._send(address, piece, hashlib.blake2b(key.encode(), digest_size=12).hexdigest())
 
     async def _send(self, address: Address, piece: Piece, nonce: str | None) -> Receipt:
@@ -238,6 +244,7 @@ class Discord(
         if "respond_to" in piece and file is None:
             with suppress(DiscordRefusal):  # it was too long ago, so that everybody hears it
                 return await self._respond(piece, body)
+        # With `enforce_nonce` Discord returns the first message instead of posting a second one with this nonce.
         once = {"nonce": nonce, "enforce_nonce": True} if nonce else {}
         ids = {"channel_id": address.chat_id}
         sent = await self._rest.call("POST", _MESSAGES, ids, {**body, **once}, file=file)
@@ -247,6 +254,7 @@ class Discord(
         """Sends to the person who gave the command, alone."""
         application, _, token = piece["respond_to"].partition(":")
         ids = {"webhook_id": application, "webhook_token": token}
+        # The first piece fills in the deferred answer, which has its flags already; the others are follow-ups with flags of their own.
         if piece.get("first"):
             body = without(body, "flags")
             path = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
@@ -261,7 +269,7 @@ class Discord(
             "content": piece.get("content", ""),
             "components": piece.get("components", []),
             "allowed_mentions": _NO_MENTIONS,
-            "flags": 4,
+            "flags": NO_EMBEDS,
         }
         await self._rest.call("PATCH", _MESSAGE, _ids(address, message_id), changed)
 
@@ -302,7 +310,7 @@ class Discord(
         await self._rest.call("PUT" if emoji else "DELETE", _REACTION, ids)
 
     async def answer_tap(self, tap_id: str, text: str = "") -> None:  # noqa: ARG002  # the edited card says it
-        event = self._open.pop(tap_id, None)
+        event = self._interactions.pop(tap_id, None)
         if event is not None:
             with translated():
                 await event.response.defer()

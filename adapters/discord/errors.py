@@ -71,7 +71,7 @@ def _answered(error: discord.HTTPException) -> DeliveryError:
 
 
 def _closed(code: int | None) -> DeliveryError:
-    if code == 4014:
+    if code == 4014:  # disallowed intents; 4004 below: authentication failed
         return Unauthorized(NO_INTENT)
     return Unauthorized(BAD_TOKEN) if code == 4004 else TryLater(f"Discord has closed the connection ({code}).")
 

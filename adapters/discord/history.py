@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 async def missed(
     client: discord.Client, since: int, now: int, chats: Sequence[Address], users: Sequence[Sender]
 ) -> AsyncIterator[discord.Message]:
-    """The messages after `since` (epoch milliseconds), chat by chat, oldest first in each."""
+    """Yields the messages after `since` (epoch milliseconds), chat by chat, oldest first in each."""
     after = discord.Object(time_snowflake(datetime.fromtimestamp(max(since, now - _LONGEST_MS) / 1000, UTC)))
     seen: set[int] = set()
     for channel in _news(client, after.id):
@@ -45,6 +45,7 @@ def _news(client: discord.Client, after: int) -> Iterable[Any]:
 
 
 async def _direct(client: discord.Client, chats: Sequence[Address], users: Sequence[Sender]) -> AsyncIterator[Any]:
+    # Of direct messages a new connection tells nothing: the chats have to be asked one by one.
     for user in users:
         if user.id.isdecimal():
             try:

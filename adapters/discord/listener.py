@@ -36,7 +36,7 @@ def skip_unreadable(client: discord.Client) -> None:
 
 
 def stop_waiting_for_guilds(client: discord.Client) -> None:
-    """By itself the library goes on waiting for up to two seconds, and then tells a client that is closed that it is ready."""
+    """Cancels the library's wait for guilds, which goes on for up to two seconds and then tells a client that is closed that it is ready."""
     waiting = cast("asyncio.Task[None] | None", client._connection._ready_task)  # pyright: ignore[reportPrivateUsage]
     if waiting is not None:
         waiting.cancel()
@@ -59,6 +59,7 @@ class Listener:
         async def event(*what: Any) -> None:
             if name == "connect":  # a new session, whose guilds are still to come
                 self.ready.clear()
+            # The library starts a task for each event; only a queue keeps their order.
             self.queue.put_nowait(lambda: handle(*what))
 
         self._listen(name, event)

@@ -1,7 +1,6 @@
 """Turns Discord's messages and interactions into neutral messages."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +35,7 @@ def message(said: discord.Message, me: DiscordBot, kind: InboundKind = InboundKi
     files = tuple(attachments(said))
     text = _text(said, me)
     words = "\n".join(filter(None, (text, describe_contents(said))))
+    # An edit has the id of its message, so its time makes the key another one for each edit.
     edited = f":{said.edited_at.timestamp():.3f}" if kind is InboundKind.EDIT and said.edited_at else ""
     return Inbound(
         dedup_key=f"dc:{said.id}{edited}",
@@ -50,7 +50,7 @@ def message(said: discord.Message, me: DiscordBot, kind: InboundKind = InboundKi
         quote=quote,
         forwarded_from="somebody" if said.message_snapshots else "",
         attachments=files,
-        cut_off=len(said.content) >= 2000,
+        cut_off=len(said.content) >= 2000,  # the limit of a message: clients offer to send the rest as the next one
         chat_title=getattr(said.channel, "name", "") or "",
         parent_chat=_parent(said.channel),
         sent_at=int(said.created_at.timestamp() * 1000),
@@ -130,7 +130,7 @@ def _quote(said: discord.Message, me: DiscordBot) -> Quote | None:
     reference = said.reference
     if reference is None or reference.message_id is None or said.type is not discord.MessageType.reply:
         return None
-    resolved = reference.resolved
+    resolved = reference.resolved  # no message where that is deleted
     if not isinstance(resolved, discord.Message):
         return Quote(message_id=str(reference.message_id))
     from_us = resolved.author.id == me.id
@@ -144,8 +144,4 @@ def _quote(said: discord.Message, me: DiscordBot) -> Quote | None:
 
 
 def _named(said: discord.Message) -> str:
-    return next((f"[{file.kind}]" for file in _files(said)), "")
-
-
-def _files(said: discord.Message) -> Iterator[Any]:
-    yield from attachments(said)
+    return next((f"[{file.kind}]" for file in attachments(said)), "")

@@ -14,7 +14,7 @@ from sessions.messages import Attachment, Button, Outbound, Piece
 MESSAGE = Size(2_000)
 LABEL = 80
 _IN_A_ROW = 5
-_NO_EMBEDS, _NO_NOTIFICATION = 1 << 2, 1 << 12
+NO_EMBEDS, _NO_NOTIFICATION = 1 << 2, 1 << 12  # the flags SUPPRESS_EMBEDS and SUPPRESS_NOTIFICATIONS
 
 
 def _link(words: str, url: str) -> str:
@@ -44,7 +44,7 @@ def render(outbound: Outbound) -> list[Piece]:
         calls[-1]["components"] = _rows(outbound.buttons)
     calls = _with_files(calls, outbound.attachments)
     for number, call in enumerate(calls):
-        call["flags"] = _NO_EMBEDS | (_NO_NOTIFICATION if number or outbound.silent else 0)
+        call["flags"] = NO_EMBEDS | (_NO_NOTIFICATION if number or outbound.silent else 0)
         if outbound.respond_to:
             call["respond_to"] = outbound.respond_to
             call["first"] = not number
@@ -63,7 +63,7 @@ def render_draft(markdown: str, *, silent: bool) -> dict[str, Any]:
     layout = LineLayout(NOTATION)
     *_, last = split(parse(markdown), MESSAGE, layout.measure) if markdown.strip() else [()]
     words = layout.compose(last)
-    return {"content": f"-# {words.strip('*')}" if silent else words, "flags": _NO_EMBEDS}
+    return {"content": f"-# {words.strip('*')}" if silent else words, "flags": NO_EMBEDS}
 
 
 def _with_files(calls: list[dict[str, Any]], attachments: Sequence[Attachment]) -> list[dict[str, Any]]:

@@ -53,7 +53,9 @@ class Rest:
 
     async def client(self) -> discord.Client:
         async with self._opening:
-            if self._client is None:
+            if (
+                self._client is None
+            ):  # a client without intents: it never opens the gateway connection, which is the listener's
                 client = new_client(discord.Intents.none())
                 try:
                     with translated():
@@ -89,6 +91,7 @@ class Rest:
     async def download(self, url: str, limit: int, *, base: str) -> bytes | None:
         """Returns the file; None: the address has run out. Raises Undeliverable where the file is larger or lies elsewhere."""
         given, own = urlsplit(url), urlsplit(base)
+        # No redirects and no other host: the address comes in a message, which others may shape.
         is_discords = given.scheme == "https" and (given.hostname or "").endswith(
             (".discordapp.com", ".discordapp.net")
         )
@@ -100,7 +103,7 @@ class Rest:
                 aiohttp.ClientSession(timeout=timeout) as session,
                 session.get(url, allow_redirects=False) as answer,
             ):
-                if answer.status in {401, 403, 404}:
+                if answer.status in {401, 403, 404}:  # the signature in the address is valid for a day
                     return None
                 if answer.status != 200:
                     raise TryLater(f"Discord has an outage ({answer.status}).", after=5.0)

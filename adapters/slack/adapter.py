@@ -39,7 +39,7 @@ from adapters.base import (
 from adapters.payload import Json, part, text
 from adapters.slack.askers import Askers, mention
 from adapters.slack.config import SlackConfig
-from adapters.slack.errors import REJECTED, SlackRefusal, scope_words
+from adapters.slack.errors import REJECTED, SlackRefusal, scope_advice
 from adapters.slack.home import view
 from adapters.slack.live import LiveAnswers
 from adapters.slack.normalize import SlackBot, normalize
@@ -56,7 +56,7 @@ from sessions.messages import Attachment, Inbound, InboundKind, Outbound, Piece,
 _EMOJI = {"👀": "eyes"}
 _BLOCKS_REFUSED = {"invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "markdown_text_conflict"}
 _ALREADY = {"already_reacted", "no_reaction", "message_not_found", "not_reactable"}
-_LOOK_SECONDS = 60.0
+_CHECK_SECONDS = 60.0
 _FAILURE = "hermes_failure"
 
 log = structlog.get_logger(__name__)
@@ -97,9 +97,9 @@ class Slack(
         self._sleep = sleep
         self._token = config.bot_token.get_secret_value()
         self._web = SlackWeb(config.api_base, self._token)
-        self._opens = SlackWeb(config.api_base, config.app_token.get_secret_value())
+        self._app_web = SlackWeb(config.api_base, config.app_token.get_secret_value())
         self._app = self._bolt()
-        self._socket = Socket(self._app, self._opens, config.app_token.get_secret_value())
+        self._socket = Socket(self._app, self._app_web, config.app_token.get_secret_value())
         secret = config.signing_secret.get_secret_value()
         self._verifier = SignatureVerifier(secret) if secret else None
         self._askers = Askers(clock)
@@ -125,8 +125,9 @@ class Slack(
             authorize=authorize,
             signing_secret="unused",  # noqa: S106  # the signature is checked before the body is parsed
             request_verification_enabled=False,
-            ignoring_self_events_enabled=False,
+            ignoring_self_events_enabled=False,  # the normalizer leaves them out, and they have to be acknowledged as well
         )
+        # A middleware, not a listener: bolt acknowledges before it calls listeners, and answers 404 where there is none for an event.
         app.middleware(take)
         return app
 
@@ -139,8 +140,8 @@ class Slack(
     async def run(self, deliver: Deliver) -> None:
         self._deliver = deliver
         self._revoked.clear()
-        await self._identify()
-        receiving = self._socket.run(self._note_success) if self._config.mode == "socket" else self._keep_looking()
+        await self._identify()  # a wrong token is said before a connection is tried
+        receiving = self._socket.run(self._note_success) if self._config.mode == "socket" else self._keep_checking()
         async with asyncio.TaskGroup() as group:
             over = group.create_task(self._until_revoked())
             receives = group.create_task(_without_group(receiving))
@@ -155,15 +156,15 @@ class Slack(
         await self._revoked.wait()
         return Unauthorized(REJECTED)
 
-    async def _keep_looking(self) -> None:
+    async def _keep_checking(self) -> None:
         while True:
             await self._identify()
             self._note_success()
-            await self._sleep(_LOOK_SECONDS)
+            await self._sleep(_CHECK_SECONDS)
 
     async def close(self) -> None:
         await self._web.close()
-        await self._opens.close()
+        await self._app_web.close()
 
     def last_success(self) -> float | None:
         return max(filter(None, (self._last_success, self._socket.last_pong())), default=None)
@@ -184,10 +185,11 @@ class Slack(
         return (f"In a channel where it should answer, type: /invite @{name}",)
 
     async def _identify(self) -> SlackBot:
-        data, headers = await self._web.ask_with_headers("auth.test")
+        data, headers = await self._web.query_with_headers("auth.test")
         granted = {scope.strip() for scope in headers.get("x-oauth-scopes", "").split(",")} - {""}
+        # Slack names the granted scopes in a header. Where it is missing nothing is known, and each call says what it lacks.
         if granted and (missing := sorted(NEEDED - granted)):
-            raise Unauthorized(scope_words(missing))
+            raise Unauthorized(scope_advice(missing))
         self._workspace = text(data, "team") or "Slack"
         self._me = SlackBot(team=text(data, "team_id"), user=text(data, "user_id"), bot=text(data, "bot_id"))
         self._names.learn(self._me.user, text(data, "user"))
@@ -207,6 +209,7 @@ class Slack(
             return WebhookReply()
         self._note_success()
         answer = await self._app.async_dispatch(request)
+        # Set by `_take`. Raised here, so that the event is not acknowledged and Slack sends it again.
         failure = cast(dict[str, Any], request.context).get(_FAILURE)
         if isinstance(failure, Exception):
             raise failure
@@ -241,6 +244,7 @@ class Slack(
     async def _pass_on(self, inbound: Inbound) -> None:
         if self._deliver is None:
             raise TryLater("The gateway is not ready yet.")
+        # The home page is in no chat; what is tapped there is answered in the direct chat with the person.
         from_page = inbound.address.chat_id == inbound.sender.id and inbound.kind is not InboundKind.HOME
         if from_page:
             inbound = await self._names.moved_to_dm(inbound)
@@ -261,6 +265,7 @@ class Slack(
         if "respond_to" in piece and await self._respond(piece):
             return Receipt(message_id="")
         words, blocks = piece["text"], piece["blocks"]
+        # Who has waited long looks elsewhere by now; a mention notifies them wherever they are.
         if (user := self._askers.long_waiting_asker(address)) is not None:
             words, blocks = f"<@{user}> {words}", [mention(user), *blocks]
         try:
@@ -271,6 +276,7 @@ class Slack(
             if refusal.error not in _BLOCKS_REFUSED:
                 raise
             log.warning("slack.sent_plain", reason=refusal.error)
+            # Without its formatting, but with its buttons: a question must stay answerable.
             actions = [block for block in piece["blocks"] if block["type"] == "actions"]
             section = {"type": "section", "text": {"type": "plain_text", "text": piece["text"][:3000]}}
             return Receipt(
@@ -319,7 +325,7 @@ class Slack(
     async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:
         if "filename" in piece or self._askers.long_waiting_asker(address) is not None:  # an edit would notify nobody
             return None
-        await self._live.settle(address, draft_id)
+        await self._live.settle(address, draft_id)  # a stream cannot be edited before it is stopped
         try:
             await self.edit(address, draft_id, piece)
         except Undeliverable:
@@ -338,13 +344,13 @@ class Slack(
         await self._statuses.show(address, activity, text)
 
     async def probe(self, address: Address) -> None:
-        await self._web.ask("conversations.info", channel=address.chat_id)
+        await self._web.query("conversations.info", channel=address.chat_id)
 
     async def react(self, address: Address, message_id: str, emoji: str | None) -> None:
         name = _EMOJI.get(emoji or "👀", "eyes")
         method = "reactions.add" if emoji else "reactions.remove"
         try:
-            await self._web.ask(method, channel=address.chat_id, timestamp=message_id, name=name)
+            await self._web.query(method, channel=address.chat_id, timestamp=message_id, name=name)
         except SlackRefusal as refusal:
             if refusal.error not in _ALREADY:
                 raise

@@ -34,6 +34,7 @@ def _shown(found: "re.Match[str]") -> str:
 def attachments(message: Json) -> Iterator[Attachment]:
     for file in parts(message, "files"):
         address = text(file, "url_private_download") or text(file, "url_private")
+        # A tombstone is a deleted file; one without an address is asked for by its id (Slack Connect).
         if file.get("mode") == "tombstone" or not (address or file.get("id")):
             continue
         mime = text(file, "mimetype") or "application/octet-stream"

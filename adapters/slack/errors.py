@@ -80,10 +80,10 @@ class MissingScope(SlackRefusal):
 
     def __init__(self, needed: str) -> None:
         super().__init__("missing_scope")
-        self.args = (scope_words([needed]),)
+        self.args = (scope_advice([needed]),)
 
 
-def scope_words(missing: list[str]) -> str:
+def scope_advice(missing: list[str]) -> str:
     listed = ", ".join(missing)
     return (
         f"The Slack app lacks the permission {listed}. Add it at api.slack.com/apps → OAuth & Permissions → Scopes, "

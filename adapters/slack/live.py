@@ -47,7 +47,7 @@ class LiveAnswers:
         if draft_id is None:
             return await self._begin(address, text, shown)
         stream = self._streams.get(draft_id)
-        if stream is not None and shown.startswith(stream.written):
+        if stream is not None and shown.startswith(stream.written):  # a stream only grows; other changes need edits
             await self._append(draft_id, stream, shown)
         else:
             await self.settle(address, draft_id)
@@ -80,7 +80,7 @@ class LiveAnswers:
                     recipient_team_id=self.team or None,
                 )
             except SlackRefusal as refusal:
-                self._has_streams = refusal.error not in _NOT_HERE
+                self._has_streams = refusal.error not in _NOT_HERE  # once for the workspace, not for each answer
             else:
                 ts = str(started["ts"])
                 self._streams[ts] = _Stream(address=address, written=shown)

@@ -49,12 +49,13 @@ def _event(event: Json, team: str, me: SlackBot) -> Iterator[Inbound]:
         case "app_home_opened" if event.get("tab", "home") == "home":
             user = text(event, "user")
             yield Inbound(
-                dedup_key="",
+                dedup_key="",  # the page is shown again each time; nothing is stored
                 address=_address("im", user, None),
                 sender=Sender(id=user),
                 message_id="",
                 kind=InboundKind.HOME,
             )
+        # Without an inviter the bot joined by itself, and nobody waits for a greeting.
         case "member_joined_channel" if event.get("user") == me.user and event.get("inviter"):
             yield _membership(event, text(event, "inviter"), InboundKind.JOINED)
         case "channel_left" | "group_left":
@@ -89,6 +90,7 @@ def _said(message: Json, event: Json, team: str, me: SlackBot) -> Inbound | None
     files = tuple(attachments(message))
     thread = text(message, "thread_ts")
     return Inbound(
+        # By channel and time: a mention arrives as two events, `message` and `app_mention`, with two event ids.
         dedup_key=f"sl:{team}:{channel}:{ts}",
         address=_address(event.get("channel_type"), channel, _thread(kind, thread, ts)),
         sender=Sender(id=user, name=_name(message)),

@@ -39,8 +39,8 @@ class Names:
     async def _ask(self, user: str) -> None:
         try:
             async with asyncio.timeout(_SECONDS):
-                found = await self._web.ask("users.info", user=user)
-        except (TimeoutError, DeliveryError):
+                found = await self._web.query("users.info", user=user)
+        except (TimeoutError, DeliveryError):  # a message without a name is better than none
             return
         person = part(found, "user")
         profile = part(person, "profile")
@@ -50,6 +50,6 @@ class Names:
         """Moves what was tapped on the bot's own page into the direct chat."""
         user = inbound.sender.id
         if user not in self._chats:
-            opened = await self._web.ask("conversations.open", users=user)
+            opened = await self._web.query("conversations.open", users=user)
             self._chats[user] = text(part(opened, "channel"), "id")
         return replace(inbound, address=replace(inbound.address, chat_id=self._chats[user]))

@@ -49,15 +49,15 @@ class Socket:
         return None if self._client is None else self._client.last_ping_pong_time
 
     async def run(self, alive: Callable[[], None]) -> None:
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._failures = 0
 
         def failed(error: DeliveryError) -> None:
             self._failures += 1
-            if not over.done() and (isinstance(error, Unauthorized | SlackRefusal) or self._failures >= _TRIES):
-                over.set_exception(_in_words(error))
+            if not ended.done() and (isinstance(error, Unauthorized | SlackRefusal) or self._failures >= _TRIES):
+                ended.set_exception(_in_words(error))
 
-        async def heard(_: Any) -> None:
+        async def on_message(_: Any) -> None:
             self._failures = 0
             alive()
 
@@ -70,12 +70,13 @@ class Socket:
             trace_enabled=False,
         )
         client.failed, client.asks = failed, self._web
-        client.on_message_listeners.append(heard)
+        client.on_message_listeners.append(on_message)
         client.socket_mode_request_listeners.append(self._dispatch)  # pyright: ignore[reportArgumentType]
         self._client = client
         connecting = asyncio.ensure_future(client.connect())
+        # The library reconnects by itself for ever; `failed` ends this when that makes no sense.
         try:
-            await over
+            await ended
         finally:
             connecting.cancel()
             await _closed(client.close)

@@ -18,6 +18,7 @@ class Statuses:
 
     async def show(self, address: Address, activity: Activity, text: str) -> None:
         """Shows the status in a way that the workspace knows; ways that it refuses are not tried again."""
+        # Both ways: agent sessions have no text, and workspaces without them know only the status of the assistant.
         is_session = self._has_sessions and await self._session(address, activity)
         shows_text = activity is Activity.WORKING or not is_session
         if self._has_status and address.thread_id is not None and shows_text:

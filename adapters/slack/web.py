@@ -25,9 +25,10 @@ class SlackWeb:
     def client(self) -> AsyncWebClient:
         """The library's client."""
         session = self._open()
+        # The library's client keeps its session for good, so a new session needs a new client.
         if self._client is None or self._client.session is not session:
             self._client = AsyncWebClient(token=self._token, base_url=self.base, session=session)
-            self._client.retry_handlers.clear()
+            self._client.retry_handlers.clear()  # by default it repeats a call whose connection broke, and so may send twice
         return self._client
 
     def _open(self) -> aiohttp.ClientSession:
@@ -46,11 +47,11 @@ class SlackWeb:
         """Calls a method that changes something. Arguments that are None are left out."""
         return (await self._call(method, json=_given(arguments)))[0]
 
-    async def ask(self, method: str, **arguments: Any) -> Json:
-        """Calls a method that takes no JSON."""
+    async def query(self, method: str, **arguments: Any) -> Json:
+        """Calls a method with its arguments in the address: many that read take no JSON."""
         return (await self._call(method, params=_given(arguments)))[0]
 
-    async def ask_with_headers(self, method: str) -> tuple[Json, Mapping[str, str]]:
+    async def query_with_headers(self, method: str) -> tuple[Json, Mapping[str, str]]:
         return await self._call(method)
 
     async def _call(self, method: str, **how: Any) -> tuple[Json, Mapping[str, str]]:

@@ -109,6 +109,7 @@ class Telegram(
         self._sleep = sleep
         self._translation = Translation(config.token.get_secret_value())
         base = config.api_base.rstrip("/")
+        # The poll has a connection of its own: it is open all the time, and is thrown away whenever it fails.
         self._calls, self._polls = Connections(base, 16), Connections(base, 1)
         with self._translation():
             self._bot = Bot(
@@ -168,6 +169,7 @@ class Telegram(
     async def receive(self, headers: Mapping[str, str], body: bytes, deliver: Deliver) -> WebhookReply | None:
         given = next((value for name, value in headers.items() if name.lower() == SECRET_HEADER), "")
         secret = self._config.webhook_secret.get_secret_value()
+        # Without a secret everything is refused: anybody could write as Telegram.
         if not secret or not hmac.compare_digest(given.encode(), secret.encode()):
             return None
         self._note_success()
@@ -244,7 +246,9 @@ class Telegram(
     async def fetch(self, attachment: Attachment, limit: int) -> bytes:
         with self._translation():
             file = await self._bot.get_file(attachment.ref)
-            if (file.file_size or 0) > limit:
+            if (
+                file.file_size or 0
+            ) > limit:  # before the download; the size is a promise, so it is checked again after it
                 raise Undeliverable(f"{attachment.name} is larger than {limit} bytes.")
             data = bytes(await file.download_as_bytearray())
         if len(data) > limit:
@@ -256,7 +260,7 @@ class Telegram(
         menu = [BotCommand(name, description) for name, description in commands]
         ids = {user.id for user in users}
         with self._translation():
-            await self._bot.delete_my_commands()
+            await self._bot.delete_my_commands()  # the menu for everybody, which people without access would see
         for user_id in sorted(self._offered - ids):
             with suppress(TelegramRefusal), self._translation():
                 await self._bot.delete_my_commands(scope=_scope(user_id))
@@ -269,7 +273,7 @@ class Telegram(
         try:
             with self._translation():
                 self._me = await self._bot.get_me()
-        except TelegramRefusal:
+        except TelegramRefusal:  # 404; a token that is merely out of date gets a 401
             raise Unauthorized(
                 "Telegram does not know this bot (404). Check platforms.telegram.token and api_base."
             ) from None

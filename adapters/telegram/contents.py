@@ -52,7 +52,7 @@ def attachments(message: Message | ExternalReplyInfo) -> Iterator[Attachment]:
 
 
 def _files(message: Message | ExternalReplyInfo) -> Iterator[tuple[AttachmentKind, Any, tuple[str, str], str]]:
-    """Kind, file, and how it is called and what it is where nobody says."""
+    """Yields kind, file, and the name and media type for where the message does not say them."""
     yield AttachmentKind.VIDEO, message.video or message.animation, ("video", ".mp4"), "video/mp4"
     yield AttachmentKind.VIDEO, message.video_note, ("video", ".mp4"), "video/mp4"
     yield AttachmentKind.AUDIO, message.audio, ("audio", ".mp3"), "audio/mpeg"

@@ -54,7 +54,7 @@ class Translation:
             yield
         except TelegramError as error:
             raise self._translate(error) from None  # the cause's text and frames hold the URL
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError):  # the library parses answers without checking them
             raise TryLater("Telegram gave an answer of an unknown shape.", ambiguous=True) from None
 
     def _translate(self, error: TelegramError) -> DeliveryError:
@@ -65,6 +65,7 @@ class Translation:
                 return TryLater(f"Telegram asks to wait {seconds:.0f} seconds.", after=seconds)
             case ChatMigrated():
                 return Moved(error.new_chat_id)
+            # The library raises it for every 404 too, also of a method that this server does not know.
             case InvalidToken() if "not found" not in said.lower():
                 return Unauthorized(
                     "Telegram does not accept the token. Get the present one from @BotFather and set platforms.telegram.token."
@@ -83,9 +84,8 @@ class Translation:
                 return TryLater(f"Telegram gave an answer that cannot be read: {said}", ambiguous=True)
 
     def _unreachable(self, error: NetworkError, said: str) -> TryLater:
-        if error.__cause__ is None or isinstance(
-            error.__cause__, TelegramError
-        ):  # an answer with a 5xx status, readable or not
+        # Without a cause of the transport it is an answer with a 5xx status, readable or not.
+        if error.__cause__ is None or isinstance(error.__cause__, TelegramError):
             return TryLater(f"Telegram has an outage: {said}")
         what = "did not answer in time" if isinstance(error, TimedOut) else "cannot be reached"
         ambiguous = not isinstance(error, NeverSent)

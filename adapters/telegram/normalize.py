@@ -33,7 +33,7 @@ _KINDS = {
 
 
 def normalize(update: Update, me: User) -> list[Inbound]:
-    """Empty for everything that no user said: service messages, automatic forwards, other bots, ourselves.
+    """Returns nothing for what no user said: service messages, automatic forwards, other bots, ourselves.
 
     A message of a kind that cannot be read (a story, an invoice) comes with neither text nor attachments, and no other message
     does: a bare mention of the bot keeps it as its text.
@@ -44,6 +44,7 @@ def normalize(update: Update, me: User) -> list[Inbound]:
     if update.callback_query is not None:
         return list(_tap(update.callback_query, key))
     message = update.effective_message
+    # Business messages are said between others, in the name of the account's owner.
     if message is None or update.business_message or update.edited_business_message:
         return []
     if message.migrate_to_chat_id or message.migrate_from_chat_id:
@@ -142,6 +143,7 @@ def _is_in(member: ChatMember) -> bool:
 
 
 def _address(chat: Chat, message: Message | None) -> Address:
+    # Replies in ordinary groups have a thread id, too; only those of a forum are topics.
     topic = message.message_thread_id if message is not None and message.is_topic_message else None
     return Address(
         platform=Platform.TELEGRAM,
@@ -164,6 +166,7 @@ def _sender(message: Message) -> Sender | None:
 def _quote(message: Message, me: User) -> Quote | None:
     part = message.quote.text if message.quote else ""
     replied = message.reply_to_message
+    # Clients make every message of a topic a reply to the service message that began the topic.
     if replied is not None and replied.forum_topic_created is None:
         author = _sender(replied)
         from_us = replied.from_user is not None and replied.from_user.id == me.id

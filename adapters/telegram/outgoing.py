@@ -14,11 +14,8 @@ from adapters.telegram.errors import Moved, TelegramRefusal, Translation
 from sessions.keys import Address
 from sessions.messages import Piece, Receipt
 
-_FORMATTING = (
-    "parse entities",
-    "entity_",
-    "entities_too",
-)  # in Telegram's words about text whose formatting it refuses
+# What Telegram's descriptions contain when it refuses the formatting of a text; there are no codes.
+_FORMATTING = ("parse entities", "entity_", "entities_too")
 _NO_PICTURE = ("photo_", "image_", "voice_")  # about what it does not take as a picture or a voice message
 _EDITABLE = {"entities", "reply_markup", "link_preview_options"}
 _NOT_FOR_TELEGRAM = {"method", "text", "path", "content", "filename"}
@@ -50,7 +47,7 @@ class OutgoingCalls:
         try:
             await self._edit(address, message_id, piece)
         except TelegramRefusal as refusal:
-            if "not modified" in refusal.reason:
+            if "not modified" in refusal.reason:  # it shows this text already: an earlier try has arrived
                 return
             if not _is_formatting(refusal):
                 raise
@@ -63,7 +60,11 @@ class OutgoingCalls:
         try:
             with self.calling(address):
                 await self._bot.send_message_draft(
-                    **self.to(address), draft_id=1, text=piece["text"], api_kwargs={"entities": piece["entities"]}
+                    # One id for all: a DM shows one draft, and the next message takes its place.
+                    **self.to(address),
+                    draft_id=1,
+                    text=piece["text"],
+                    api_kwargs={"entities": piece["entities"]},
                 )
         except TryLater as error:
             raise TryLater(str(error), after=error.after) from None
@@ -97,7 +98,7 @@ class OutgoingCalls:
         try:
             with self._translation():
                 yield
-        except Moved as moved:
+        except Moved as moved:  # the caller tries again, and then goes to the new id
             self._supergroups[address.chat_id] = moved.chat_id
             raise
 

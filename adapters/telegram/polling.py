@@ -45,12 +45,12 @@ class Poll:
         try:
             while True:
                 try:
-                    items = await self._ask(offset, seconds)
+                    items = await self._get_updates(offset, seconds)
                     failures, seconds = 0, self._seconds
                     alive()
                     for item in items:
                         await take(item)
-                    offset = _behind(items, offset)
+                    offset = _behind(items, offset)  # only now: the next call with it makes Telegram forget this batch
                 except Contested:  # waiting does not help, a human does
                     raise
                 except TryLater as error:
@@ -59,9 +59,10 @@ class Poll:
         finally:
             await self._connection.shutdown()
 
-    async def _ask(self, offset: int, seconds: int) -> list[Any]:
+    async def _get_updates(self, offset: int, seconds: int) -> list[Any]:
         query = urlencode({"offset": offset, "timeout": seconds, "allowed_updates": self._allowed})
         with self._translation():
+            # Ten seconds more than Telegram holds the call open; after that the connection is dead.
             answer = await self._connection.post(f"{self._url}?{query}", read_timeout=seconds + 10)
         return answer if isinstance(answer, list) else []
 

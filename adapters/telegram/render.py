@@ -70,19 +70,21 @@ class Layout:
     """Renders each block once, however often it is measured."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Block, Marked, Size]] = {}  # the block beside it keeps its number its own
+        self._known: dict[
+            int, tuple[Block, Marked, Size]
+        ] = {}  # by id(); the block is kept beside, or its id could go to another one
 
-    def _look(self, block: Block) -> tuple[Block, Marked, Size]:
+    def _rendered(self, block: Block) -> tuple[Block, Marked, Size]:
         text, marks = _lay(block)
         size = Size(utf16_length(text) + 2, len(marks) + (block.quote > 0))
         found = self._known[id(block)] = (block, (text, marks), size)
         return found
 
     def of(self, block: Block) -> Marked:
-        return (self._known.get(id(block)) or self._look(block))[1]
+        return (self._known.get(id(block)) or self._rendered(block))[1]
 
     def measure(self, block: Block) -> Size:
-        return (self._known.get(id(block)) or self._look(block))[2]
+        return (self._known.get(id(block)) or self._rendered(block))[2]
 
 
 def _texts(blocks: Sequence[Block], markdown: str) -> Iterator[dict[str, Any]]:

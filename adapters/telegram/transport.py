@@ -13,6 +13,7 @@ READ_SECONDS = 20.0
 TRANSFER_SECONDS = 300.0
 """For files, which may be long; and the longest that anything can hang."""
 
+# Failures before the first byte was written. All others may have reached Telegram, so the send is doubtful.
 _NEVER_WRITTEN = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
 
 _URL_ENCODED = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -72,7 +73,7 @@ class Connections(BaseRequest):
             connector=aiohttp.TCPConnector(limit=self._size),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": self.USER_AGENT},
-            proxy=_proxy(self._address),
+            proxy=_proxy(self._address),  # aiohttp ignores the environment by default
         )
         return self._session
 

@@ -39,9 +39,11 @@ class LineLayout:
     def __init__(self, notation: Notation, length: Callable[[str], int] = utf16_length) -> None:
         self._notation = notation
         self._length = length
-        self._known: dict[int, tuple[Block, str, Size]] = {}  # the block beside it keeps its number its own
+        self._known: dict[
+            int, tuple[Block, str, Size]
+        ] = {}  # by id(); the block is kept beside, or its id could go to another one
 
-    def _look(self, block: Block) -> tuple[Block, str, Size]:
+    def _rendered(self, block: Block) -> tuple[Block, str, Size]:
         found = self._known.get(id(block))
         if found is None:
             text = lay(block, self._notation)
@@ -49,7 +51,7 @@ class LineLayout:
         return found
 
     def measure(self, block: Block) -> Size:
-        return self._look(block)[2]
+        return self._rendered(block)[2]
 
     def compose(self, blocks: Sequence[Block]) -> str:
         parts: list[str] = []
@@ -58,7 +60,7 @@ class LineLayout:
             if before is not None:
                 quoted = ">" if before.quote and block.quote else ""
                 parts.append("\n" if block.tight else f"\n{quoted}\n")
-            parts.append(self._look(block)[1])
+            parts.append(self._rendered(block)[1])
             before = block
         return "".join(parts)
 
@@ -120,7 +122,7 @@ def inline(text: str, spans: Sequence[Span], notation: Notation) -> str:
 
 
 def _within(text: str, spans: list[Span], start: int, end: int, notation: Notation) -> tuple[str, int]:
-    """What stands from `start` on, with those of the `spans` that begin before `end`, which are taken out."""
+    """Returns the text from `start` on with the `spans` that begin before `end`, and where it ends. Removes these spans from the list."""
     parts: list[str] = []
     at = start
     while spans and spans[0].start < end:

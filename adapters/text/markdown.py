@@ -1,4 +1,4 @@
-"""One parse of Markdown into neutral blocks. Plain text that means nothing in Markdown comes through as it is; nothing a model writes
+"""Parses Markdown once into neutral blocks. Plain text that means nothing in Markdown comes through as it is; nothing that a model writes
 is dropped."""
 
 import re
@@ -19,10 +19,11 @@ _STYLES = {"strong": Style.BOLD, "em": Style.ITALIC, "s": Style.STRIKE}
 
 
 def parse(markdown: str) -> tuple[Block, ...]:
-    """Takes some milliseconds for a long answer: call it in a thread."""
+    """Returns the blocks of a text. Takes some milliseconds for a long answer: call it in a thread."""
     head, tail = markdown[:PARSED_CHARS], markdown[PARSED_CHARS:]
     environment: dict[str, Any] = {}
     tokens = _parser().parse(head, environment)
+    # At its limit the parser leaves out what is nested deeper, without a word.
     if any(token.level >= _NESTING - 1 for token in tokens):
         return _plain(markdown)
     blocks = list(_TokenReader(tokens).blocks())
@@ -55,9 +56,8 @@ class _TokenReader:
     tokens: Sequence[Token]
     at: int = 0
     quote: int = 0
-    lists: list[int | None] = field(
-        default_factory=list[int | None]
-    )  # the next number; None where there are only bullets
+    # For each open list its next number; None where it has bullets.
+    lists: list[int | None] = field(default_factory=list[int | None])
     marker: str = ""
     list_begins: bool = False
 

@@ -1,5 +1,4 @@
-"""Cuts neutral blocks into pieces that fit a platform's limits: between blocks where possible, inside one where
-necessary."""
+"""Cuts neutral blocks into pieces that fit a platform's limits: between blocks where possible, inside one where necessary."""
 
 import re
 import unicodedata
@@ -45,8 +44,8 @@ Pieces = list[tuple[Block, ...]]
 
 
 def split_or_file(blocks: Sequence[Block], limit: Size, measure: Measure) -> tuple[Pieces, bool]:
-    """The pieces to send. True: there would be more than five, so they are only the first one, and the whole text
-    goes as a file."""
+    """Returns the pieces to send. True: there would be more than five, so they are only the first one, and the whole text goes as a file."""
+    # An estimate first: a text that is far too long is not cut into all its pieces only to count them.
     far_more = limit.times(PIECES_AT_MOST + 1)
     at_most = PIECES_AT_MOST + 1 if far_more.holds(_sum(blocks, measure)) else 1
     pieces = list(islice(split(blocks, limit, measure), at_most))
@@ -71,6 +70,7 @@ def split(blocks: Sequence[Block], limit: Size, measure: Measure) -> Iterator[tu
         elif len(group) > 1 and not limit.holds(size):
             waiting.extendleft([block] for block in reversed(group))
         else:
+            # A block is cut only where a good part of the piece is still free; else it begins the next piece.
             worth_a_cut = not piece or room.units >= limit.units // 4
             parts = _cut(group[0], room, measure, whole=not piece) if worth_a_cut and not limit.holds(size) else ()
             if parts:
@@ -91,7 +91,7 @@ def _sum(blocks: Sequence[Block], measure: Measure) -> Size:
 
 
 def _groups(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Yields blocks that should stay together: a list, or a heading and what follows it."""
+    """Returns groups of blocks that should stay together: a list, or a heading and what follows it."""
     groups: list[list[Block]] = []
     last: Block | None = None
     for block in blocks:
@@ -125,7 +125,7 @@ def _cut(block: Block, room: Size, measure: Measure, *, whole: bool) -> tuple[Bl
 
 
 def _cut_bare(block: Block, room: Size, measure: Measure) -> tuple[Block, ...]:
-    """Where marker, indent or a table's row already take all the room, the text goes on without them."""
+    """Cuts a block whose marker, indent or table row already takes all the room: its text goes on without them."""
     text = f"{block.marker} {plain_text(block)}".strip()
     bare = Paragraph(text=text, continued=block.continued)
     if room.holds(measure(bare)):
@@ -213,7 +213,7 @@ _JOINERS = "\u200d\ufe0e\ufe0f"
 
 
 def _between_graphemes(text: str, most: int) -> int:
-    """The last position up to `most` that does not split an accent, a flag or a joined emoji."""
+    """Returns the last position up to `most` that does not split an accent, a flag or a joined emoji."""
     for at in range(most, max(0, most - _LONGEST_GRAPHEME), -1):
         if at == len(text) or not _belongs(text[at - 1], text[at]):
             return at

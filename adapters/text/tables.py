@@ -7,8 +7,9 @@ GRID_COLUMNS = 44
 
 
 def as_grid(table: Table) -> str | None:
-    """The rows with their columns aligned, for a font of equal widths. None: too wide."""
+    """Returns the rows with their columns aligned, for a font of equal widths. None: too wide."""
     rows = table.rows if table.continued else (table.header, *table.rows)
+    # Measured with the header also where this is the rest of a table that was cut: its columns stay as wide as before.
     widths = [max(len(row[column]) for row in (table.header, *table.rows)) for column in range(len(table.header))]
     if sum(widths) + 2 * len(widths) > GRID_COLUMNS:
         return None
@@ -18,7 +19,7 @@ def as_grid(table: Table) -> str | None:
 
 
 def as_records(table: Table) -> str:
-    """Every row as lines `column: cell`, with an empty line between two rows."""
+    """Returns every row as lines `column: cell`, with an empty line between two rows."""
     return "\n\n".join(
         "\n".join(f"{name}: {cell}" for name, cell in zip(table.header, row, strict=True) if cell) for row in table.rows
     )

@@ -44,7 +44,7 @@ from sessions.keys import Address, ChatKind, Platform, Sender, whatsapp_id
 from sessions.messages import Attachment, InboundKind, Outbound, Piece, Receipt
 
 SIGNATURE = "x-hub-signature-256"
-_LOOK_SECONDS = 300.0
+_CHECK_SECONDS = 300.0
 _LAST_KEPT = 10_000
 _NOT_FOR_META = {"content", "filename", "path", "mime", "caption"}
 _TEXT_REFUSED = {100, 131009}
@@ -85,7 +85,7 @@ class WhatsApp(
         self._sleep = sleep
         self._api = CloudApi(config.api_base, config.access_token.get_secret_value())
         self._number = config.phone_number_id
-        self._last_heard: dict[str, str] = {}
+        self._last_messages: dict[str, str] = {}
         self._last_success: float | None = None
         self._tell_success: Callable[[], None] = lambda: None
         self._offered: Sequence[tuple[str, str]] = ()
@@ -95,7 +95,7 @@ class WhatsApp(
         while True:
             await self.check()
             self._note_success()
-            await self._sleep(_LOOK_SECONDS)
+            await self._sleep(_CHECK_SECONDS)
 
     async def close(self) -> None:
         await self._api.close()
@@ -151,7 +151,9 @@ class WhatsApp(
             return WebhookReply()
         for event, value in events(payload, self._number):
             await self._take(event, value, deliver)
-        return WebhookReply()
+        return (
+            WebhookReply()
+        )  # 200 only now that everything is stored; Meta repeats what is answered otherwise, for days
 
     async def _take(self, event: Mapping[str, Any], value: Mapping[str, Any], deliver: Deliver) -> None:
         try:
@@ -161,14 +163,15 @@ class WhatsApp(
             return
         for inbound in found:
             if inbound.kind in {InboundKind.MESSAGE, InboundKind.TAP}:
-                self._hear(inbound.address.chat_id, inbound.dedup_key.removeprefix("wa:"))
+                self._remember_last(inbound.address.chat_id, inbound.dedup_key.removeprefix("wa:"))
             await deliver(inbound)
 
-    def _hear(self, chat: str, message_id: str) -> None:
-        self._last_heard.pop(chat, None)
-        self._last_heard[chat] = message_id
-        if len(self._last_heard) > _LAST_KEPT:
-            del self._last_heard[next(iter(self._last_heard))]
+    def _remember_last(self, chat: str, message_id: str) -> None:
+        # Taken out and put in again, so that the chat that was silent longest is in front.
+        self._last_messages.pop(chat, None)
+        self._last_messages[chat] = message_id
+        if len(self._last_messages) > _LAST_KEPT:
+            del self._last_messages[next(iter(self._last_messages))]
 
     def render(self, outbound: Outbound) -> Sequence[Piece]:
         return render(outbound)
@@ -203,15 +206,16 @@ class WhatsApp(
 
     async def typing(self, address: Address) -> None:
         """Shows typing below the last message, and marks that as read. Does nothing where nobody has written since the start."""
-        if heard := self._last_heard.get(address.chat_id):
+        if last := self._last_messages.get(address.chat_id):
+            # Groups have no typing indicator.
             typing = {"typing_indicator": {"type": "text"}} if address.kind is ChatKind.DM else {}
-            read = {"messaging_product": "whatsapp", "status": "read", "message_id": heard, **typing}
+            read = {"messaging_product": "whatsapp", "status": "read", "message_id": last, **typing}
             await self._api.post(f"{self._number}/messages", read)
 
     async def probe(self, address: Address) -> None:
         """Marks the last message of the chat as read; asks for our own number where none is known."""
-        if heard := self._last_heard.get(address.chat_id):
-            read = {"messaging_product": "whatsapp", "status": "read", "message_id": heard}
+        if last := self._last_messages.get(address.chat_id):
+            read = {"messaging_product": "whatsapp", "status": "read", "message_id": last}
             await self._api.post(f"{self._number}/messages", read)
         else:
             await self._api.get(self._number, fields="id")
@@ -244,7 +248,7 @@ class WhatsApp(
             await self._api.post(f"{self._number}/conversational_automation", {"commands": menu})
         except (WhatsAppRefusal, Unauthorized) as error:  # the menu needs a permission that messages do not need
             log.info("whatsapp.no_menu", reason=str(error))
-        self._offered = commands
+        self._offered = commands  # also after a refusal, which would be the same every hour
 
     def _note_success(self) -> None:
         self._last_success = self._clock()

@@ -52,6 +52,7 @@ class CloudApi:
             ) as answer:
                 if answer.status != 200:
                     raise _download_refusal(answer.status)
+                # `read(n)` returns what is there, so it is called until the file ends, or is larger than the limit.
                 data = await answer.content.read(limit + 1)
                 while len(data) <= limit and (more := await answer.content.read(limit + 1 - len(data))):
                     data += more

@@ -15,13 +15,14 @@ _FILES = {
 
 
 def attachment(message: Json) -> Attachment | None:
-    """The file of the message. `ref` is its id, under which its address is asked for."""
+    """Returns the file of the message; None: it has none. `ref` is its id, under which its address is asked for."""
     kind = str(message.get("type"))
     media = part(message, kind)
     if kind not in _FILES or not media.get("id"):
         return None
     voice = kind == "audio" and bool(media.get("voice"))
     mime = str(media.get("mime_type") or "application/octet-stream").partition(";")[0].strip()
+    # `mimetypes` calls it .oga or nothing, as the system wants.
     ending = ".ogg" if mime == "audio/ogg" else mimetypes.guess_extension(mime) or ""
     name = media.get("filename") or f"{'voice' if voice else kind}-{str(media['id'])[-8:]}{ending}"
     return Attachment(
@@ -30,7 +31,7 @@ def attachment(message: Json) -> Attachment | None:
 
 
 def describe_contents(message: Json) -> str:
-    """The text of the message, or what it is. Empty for kinds that cannot be read."""
+    """Returns the text of the message, or what it is. Empty for kinds that cannot be read."""
     kind = str(message.get("type"))
     inside = part(message, kind)
     match kind:

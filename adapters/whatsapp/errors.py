@@ -41,6 +41,7 @@ def refusal(status: int, body: Any, retry_after: str | None) -> DeliveryError:
 
 
 def _known(status: int, code: int, error: Json, retry_after: str | None) -> DeliveryError:
+    # 190: the access token; 102: the session. 3, 10 and 200 to 299: permissions.
     if code in {190, 102} or (code == 0 and status == 401):
         return Unauthorized(
             "WhatsApp does not accept the access token. Make one for a system user in Meta's Business settings, which does not "
@@ -58,7 +59,7 @@ def _known(status: int, code: int, error: Json, retry_after: str | None) -> Deli
     return WhatsAppRefusal(_LATER_KNOWN.get(code) or f"WhatsApp refuses this: {_said(error)} ({code})", code)
 
 
-def failed_words(error: Json) -> str:
+def failure_reason(error: Json) -> str:
     """Returns why a message that was accepted did not arrive."""
     code = error.get("code")
     known = _LATER_KNOWN.get(code) if isinstance(code, int) else None

@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.payload import Json, part, parts
 from adapters.whatsapp.contents import attachment, describe_contents
-from adapters.whatsapp.errors import failed_words
+from adapters.whatsapp.errors import failure_reason
 from sessions.keys import Address, ChatKind, Platform, Sender, whatsapp_id
 from sessions.messages import Inbound, InboundKind, Quote
 
@@ -53,6 +53,7 @@ class _Place:
         self.own_number = whatsapp_id(str(part(value, "metadata").get("display_phone_number") or ""))
         name = str(part(contact, "profile").get("name") or "")
         self.sender = Sender(id=number or scoped, name=name)
+        # A person may come with a number, a business-scoped id, or both; both together say that they are one person.
         self.same_as = scoped if number and scoped else ""
         group = str(event.get("group_id") or "")
         self.address = Address(
@@ -67,7 +68,7 @@ def _contact(event: Json, value: Json) -> Json:
     nobody: Json = {}
     contacts = parts(value, "contacts")
     number, scoped = event.get("from"), event.get("from_user_id")
-    if number is None and scoped is None:
+    if number is None and scoped is None:  # then the one person whom Meta lists has sent it
         return contacts[0] if len(contacts) == 1 else nobody
     mine = (
         one for one in contacts if (number and one.get("wa_id") == number) or (scoped and one.get("user_id") == scoped)
@@ -105,7 +106,7 @@ def _said(event: Json, place: _Place) -> Inbound:
 
 
 def _changed(event: Json) -> tuple[InboundKind, Json, str]:
-    """What kind of event it is, the contents that count, and which message it is about."""
+    """Returns the kind of the event, the contents that count, and the id of the message that it is about."""
     match event.get("type"):
         case "edit":
             edit = part(event, "edit")
@@ -124,7 +125,7 @@ def _meant(text: str) -> str:
 def _tapped(event: Json) -> str:
     """Returns the data of the button under one of our messages."""
     data = str(part(part(event, "interactive"), "button_reply").get("id") or "")
-    return data if data.startswith("a:") else ""
+    return data if data.startswith("a:") else ""  # as the data of our buttons begins
 
 
 def _quote(event: Json, place: _Place) -> Quote | None:
@@ -152,7 +153,7 @@ def _status(event: Json) -> Iterator[Inbound]:
         address=Address(platform=Platform.WHATSAPP, kind=kind, chat_id=chat),
         sender=Sender(id=chat),
         message_id=str(event["id"]),
-        text=failed_words(errors[0] if errors else {}),
+        text=failure_reason(errors[0] if errors else {}),
         kind=InboundKind.FAILED,
     )
 

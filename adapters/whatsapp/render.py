@@ -57,7 +57,7 @@ def render(outbound: Outbound) -> list[Piece]:
 
 
 def _with_options(outbound: Outbound) -> str:
-    """What has no room on a button, or no button, is written out."""
+    """Returns the text, with those labels written out that have no room on a button, or no button."""
     labels = [button.label for button in outbound.buttons]
     if len(labels) <= BUTTONS and all(len(label) <= LABEL for label in labels):
         return outbound.text
@@ -70,6 +70,7 @@ def _card(text: str, buttons: Sequence[Button]) -> dict[str, Any]:
     titles: list[str] = []
     for number, button in enumerate(buttons, 1):
         title = button.label if len(button.label) <= LABEL else f"{button.label[: LABEL - 1].rstrip()}…"
+        # WhatsApp refuses two buttons with one title.
         titles.append(title if title not in titles else f"{title[: LABEL - 4].rstrip('…')}… {number}")
     keys = [
         {"type": "reply", "reply": {"id": button.data, "title": title}}
@@ -82,7 +83,7 @@ def _card(text: str, buttons: Sequence[Button]) -> dict[str, Any]:
 
 
 def _file(attachment: Attachment) -> dict[str, Any]:
-    """Where it is; the adapter uploads it, and sends its id."""
+    """Returns the call for a file, with the path; the adapter uploads the file and sends its id instead."""
     size, mime = attachment.size or 0, attachment.mime
     match attachment.kind:
         case AttachmentKind.IMAGE if mime in {"image/jpeg", "image/png"} and size <= _IMAGE_BYTES:
