@@ -151,9 +151,8 @@ class WhatsApp(
             return WebhookReply()
         for event, value in events(payload, self._number):
             await self._take(event, value, deliver)
-        return (
-            WebhookReply()
-        )  # 200 only now that everything is stored; Meta repeats what is answered otherwise, for days
+        # 200 only now that everything is stored; Meta repeats what is answered otherwise, for days.
+        return WebhookReply()
 
     async def _take(self, event: Mapping[str, Any], value: Mapping[str, Any], deliver: Deliver) -> None:
         try:

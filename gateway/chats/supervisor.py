@@ -102,9 +102,8 @@ class PlatformSupervisor:
         self.adapters.pop(name, None)
         task = self._tasks.pop(name)
         task.cancel()
-        await asyncio.gather(
-            task, return_exceptions=True
-        )  # until it has closed its connections: a new one may use the same token
+        # Until it has closed its connections: a new one may use the same token.
+        await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
         """Sends what is ready, then stops every platform."""

@@ -108,9 +108,8 @@ class Worker:
         try:
             unfinished = await self._advance(run, work) is LoopEnd.DRAINED
         except LeaseLost:
-            log.debug(
-                "run.lost", run_id=run.id
-            )  # /stop, or another worker: in either case nothing more may be written but this
+            # By /stop, or by another worker. In either case nothing more may be written but the text so far.
+            log.debug("run.lost", run_id=run.id)
             await self._logged("run.words_not_kept", work.keep_stopped)
         except asyncio.CancelledError:  # by /stop, by the end of `drain`, or by that of the daemon
             unfinished = self._draining
