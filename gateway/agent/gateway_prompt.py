@@ -1,5 +1,7 @@
-"""The part of the system prompt that tells the model about the gateway: platform, person, time, conduct; blocks are chosen by the tools
-that the agent has. The text is in `prompts/gateway.md`; its last block, about safety, is sent in every window.
+"""The part of the system prompt that tells the model about the gateway: platform, person, time, conduct.
+
+The text is in `prompts/gateway.md`. Lines about tools that the agent does not have are left out; the last block, about safety, is
+always sent.
 """
 
 import re
@@ -30,11 +32,12 @@ def gateway_blocks(session: Session, person: str, tools: Collection[str]) -> tup
     """
     place, formatting = _PLACES.get(session.source, (f"a chat on {session.source.title()}", _MARKDOWN))
     is_group = ":group:" in session.session_key or ":channel:" in session.session_key
+    # People choose their names themselves: on one line, a name cannot add lines of its own to the system prompt.
     who = " ".join(person.split())[:80] or ("several people" if is_group else "one person")
-    words = {"{who}": who, "{place}": f"{place}, in a group" if is_group else place, "{formatting}": formatting}
+    values = {"{who}": who, "{place}": f"{place}, in a group" if is_group else place, "{formatting}": formatting}
     blocks = load_prompt("gateway").split("\n\n")
-    for mark, said in words.items():
-        blocks[0] = blocks[0].replace(mark, said)
+    for placeholder, value in values.items():
+        blocks[0] = blocks[0].replace(placeholder, value)
     return tuple(kept for block in blocks if (kept := _without_missing(block, tools)))
 
 

@@ -88,11 +88,13 @@ async def advance(work: Steps) -> LoopEnd:
     """Drives a run until it ends, waits for a human, or the process stops. Every return is at a step's end."""
     while not work.draining:
         situation = await work.situation()
+        # Calls come first: endpoints refuse a transcript in which a call has no result. A new message comes before the limit: what a
+        # person has sent is in the journal even when the budget lets nothing answer it.
         if situation.calls:
             if all(work.is_callers(call) for call in situation.calls):
                 await work.hand_over_calls()
                 return LoopEnd.HANDED_OVER
-            await _do([call for call in situation.calls if not work.is_callers(call)], work)
+            await _run_calls([call for call in situation.calls if not work.is_callers(call)], work)
             if work.is_parked:
                 return LoopEnd.PARKED
         elif situation.unread:
@@ -119,31 +121,32 @@ async def _ask(work: Steps) -> Answer:
     return await work.ask_model()
 
 
-async def _do(calls: Sequence[Message], work: Steps) -> None:
+async def _run_calls(calls: Sequence[Message], work: Steps) -> None:
     """Runs calls that only read side by side, and the others one after the other, in the model's order."""
     beside: list[Message] = []
     for call in calls:
         if work.may_run_beside_others(call):
             beside.append(call)
             continue
-        await _together(beside, work)
+        await _run_together(beside, work)
         beside = []
-        await _one(call, work)
+        await _run_call(call, work)
         if work.is_parked or work.draining:
             return
-    await _together(beside, work)
+    await _run_together(beside, work)
 
 
-async def _together(calls: Sequence[Message], work: Steps) -> None:
+async def _run_together(calls: Sequence[Message], work: Steps) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             for call in calls:
-                group.create_task(_one(call, work))
-    except ExceptionGroup as errors:
+                group.create_task(_run_call(call, work))
+    except ExceptionGroup as errors:  # callers catch LeaseLost and the like, which a group would hide
         raise errors.exceptions[0] from None
 
 
-async def _one(call: Message, work: Steps) -> None:
+async def _run_call(call: Message, work: Steps) -> None:
+    # It was started before a crash or a takeover, and nobody knows whether it did its work.
     if call.state is MessageState.STARTED and not work.may_repeat(call):
         await work.done(call, Result(content=UNKNOWN, state=MessageState.UNKNOWN))
         return

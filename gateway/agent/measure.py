@@ -33,8 +33,9 @@ class Measure:
 
     def tool(self, tool: JSON) -> int:
         """Returns the tokens of one schema. Those of the gateway are the same objects each time, so they are counted once."""
+        # The entry keeps the schema alive, so no other object can get its id.
         known = _SCHEMAS.get(id(tool))
-        if known is None or known[0] is not tool:
+        if known is None:
             known = _SCHEMAS[id(tool)] = (tool, json.dumps(tool, ensure_ascii=False))
             if len(_SCHEMAS) > _MOST_SCHEMAS:
                 _SCHEMAS.pop(next(iter(_SCHEMAS)))
@@ -56,6 +57,7 @@ class Measure:
 
     def together(self, messages: Sequence[Message]) -> int:
         """Returns the tokens of all these messages. Neighbours of users become one message."""
+        # Of two that are joined the second has no overhead and no time; the line break between them is the 1.
         joined = sum(one.role is other.role is Role.USER for one, other in pairwise(messages))
         return sum(map(self.message, messages)) - joined * (MESSAGE_OVERHEAD + TIME_LINE - 1)
 

@@ -21,6 +21,7 @@ def core(agent: str, layered: Sequence[str], gateway: Sequence[str], budget: int
     agent, (*others, safety) = agent.strip(), gateway
     while others and cost(_joined([agent, *layered, *others, safety])) > budget:
         others.pop()
+    # The agent's own text is cut last: it says who it is, the others only what the gateway offers.
     left = budget - cost(_joined([*layered, *others, safety]))
     return _joined([whole_sentences(agent, left, cost), *layered, *others, safety])
 
@@ -37,7 +38,7 @@ def newest_lines(lines: Sequence[str], budget: int, cost: Cost) -> list[str]:
     """Returns the newest lines that fit, in their order. A line is never cut."""
     kept: list[str] = []
     for line in reversed(lines):
-        budget -= cost(line) + 1
+        budget -= cost(line) + 1  # the line break
         if budget < 0:
             break
         kept.insert(0, line)

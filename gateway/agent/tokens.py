@@ -18,7 +18,7 @@ Message = Mapping[str, Any]
 
 
 class Tokens:
-    """Estimates for every model that has been heard of. A model that has not been counts as bytes / 4."""
+    """Estimates for every model. Until an endpoint has counted for a model, its tokens are bytes / 4."""
 
     def __init__(self) -> None:
         self._factors: dict[str, float] = {}
@@ -28,12 +28,10 @@ class Tokens:
         self._size_of_messages = 0
 
     def learn(self, model: str, estimated: int, counted: int) -> None:
-        """The endpoint counted `counted` for what `text()` and its like, without a model, estimate as `estimated`.
-
-        Rounded, so that budgets (and with them the cached start of a prompt) do not shift with every answer.
-        """
+        """Corrects estimates for this model. `estimated`: what the methods gave without a model; `counted`: what the endpoint counted."""
         if estimated >= TOO_SMALL_TO_LEARN and counted > 0:
             factor = min(max(counted / estimated, LEAST_FACTOR), GREATEST_FACTOR)
+            # Rounded, so that budgets, and with them the cached start of a prompt, do not shift with every answer.
             self._factors[model] = round(factor, 1)
 
     def factor(self, model: str) -> float:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 SYSTEM_BUDGET, LEAST_SYSTEM = 2_500, 740
-"""System prompt and tool schemas; in small windows less, but not less than a few tools need."""
+"""System prompt and tool schemas together. Small windows have less, but not less than a few tools need."""
 NOTES_BUDGET = 4_000
 DIGEST_BUDGET = 800
 RECALL_BUDGET = 800
@@ -20,7 +20,7 @@ _STEPS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What the model takes in at once, in tokens. `most`: no prompt may be larger, because a larger one was refused."""
+    """What the model takes in at once, in tokens. `most`: the largest prompt allowed, after a larger one was refused."""
 
     size: int = 128_000
     output: int = 4_096
@@ -60,8 +60,9 @@ class Window:
         return self.room < WHOLE_BUDGET
 
     def own_prompt(self, left: int, tools: int) -> int:
-        """The most of the agent's and the house's own words in the system prompt, of what is `left` beside callers' words and tools of
-        this size. Where there is room, a long prompt of an agent is not cut."""
+        """Returns the budget of the agent's prompt and the gateway's blocks in the system prompt. `left`: what callers' system messages
+        and the tools, which cost `tools`, leave."""
+        # A window with room gives a long prompt of an agent up to a quarter of what is left; a small one keeps to its share.
         return (
             max(self.fixed - tools, min(self.fixed // 3, left))
             if self.is_small
@@ -97,9 +98,10 @@ class Shares:
 
 
 def shares(left: int, window: Window) -> Shares:
-    """History gives way in coarse steps, so that the length of a message does not move the cut of the one before."""
+    """Divides what is left beside the system prompt, the tools and the new message."""
     full = NOTES_BUDGET + DIGEST_BUDGET + SKILLS_BUDGET + window.recent + RECALL_BUDGET
     history = min(full, max(0, left - RUN_BUDGET, left // 2))
+    # In coarse steps: else the length of each new message would move every cut, and no endpoint could cache the start of the prompt.
     scale = int(history / full * _STEPS) / _STEPS
     return Shares(
         run=max(0, min(RUN_BUDGET, left - int(full * scale))),

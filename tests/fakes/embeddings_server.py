@@ -17,7 +17,7 @@ MOST_INPUTS = 2_048
 
 class EmbeddingsServer:
     """`embeds`: the vector of a text. `asked`: the texts of each call. While `refuses` is a status, every call fails with it; while
-    `hangs`, none is answered."""
+    `hangs`, none is answered. `index`: how the place of a text is written."""
 
     def __init__(self, embeds: Callable[[str], Sequence[float]], *, api_key: str = "") -> None:
         self._embeds = embeds
@@ -26,6 +26,7 @@ class EmbeddingsServer:
         self.asked: list[list[str]] = []
         self.refuses = 0
         self.hangs = False
+        self.index: Callable[[int], object] = int
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -58,7 +59,7 @@ class EmbeddingsServer:
         if not body.get("model"):
             return _error(400, "you must provide a model parameter")
         rows = [
-            {"object": "embedding", "index": place, "embedding": list(self._embeds(text))}
+            {"object": "embedding", "index": self.index(place), "embedding": list(self._embeds(text))}
             for place, text in enumerate(texts)
         ]
         usage = {"prompt_tokens": 1, "total_tokens": 1}

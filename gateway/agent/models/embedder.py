@@ -1,6 +1,5 @@
-"""Texts to vectors over an endpoint that speaks `/embeddings`."""
+"""Asks an endpoint for the vectors of texts, over `/embeddings`."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -10,12 +9,13 @@ from gateway.agent.models.interface import JSON
 from gateway.agent.models.refusals import RefusalKind
 
 MOST_DIMENSIONS = 8_192
+LARGEST = 1e30  # the square of a larger number may overflow when the vector is scaled to length one
 
 Vector = Sequence[float]
 
 
 class Embedder:
-    """Never repeats a call: what it is needed for goes on without it."""
+    """Never repeats a failed call: search goes on with words alone."""
 
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
@@ -25,7 +25,7 @@ class Embedder:
         await self._endpoint.aclose()
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """One vector for each text, in their order. Raises ModelError."""
+        """Returns one vector for each text, in their order. Raises ModelError."""
         client, model = await self._endpoint.client(), self.settings.name
         body = {"model": model, "input": list(texts), "encoding_format": "float"}
         try:
@@ -48,9 +48,10 @@ def _vectors(answer: object, count: int) -> list[Vector]:
     found: dict[int, Vector] = {}
     for place, row in enumerate(rows):
         fields = cast(JSON, row) if isinstance(row, dict) else {}
-        if not _is_vector(fields.get("embedding")):
+        index = fields.get("index", place)  # without one, the order counts
+        if not isinstance(index, int) or not _is_vector(fields.get("embedding")):
             raise _NotVectors
-        found[fields.get("index", place)] = fields["embedding"]
+        found[index] = fields["embedding"]
     if sorted(found) != list(range(count)) or len({len(vector) for vector in found.values()}) > 1:
         raise _NotVectors
     return [found[place] for place in range(count)]
@@ -58,6 +59,7 @@ def _vectors(answer: object, count: int) -> list[Vector]:
 
 def _is_vector(found: object) -> bool:
     numbers = cast(list[object], found) if isinstance(found, list) else []
+    # The comparison is false for infinity and NaN too, and takes whole numbers of any length.
     return 0 < len(numbers) <= MOST_DIMENSIONS and all(
-        isinstance(number, int | float) and math.isfinite(number) for number in numbers
+        isinstance(number, int | float) and abs(number) < LARGEST for number in numbers
     )

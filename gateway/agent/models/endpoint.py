@@ -30,8 +30,8 @@ ASK_WINDOW_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """`timeout_seconds`: the longest silence of an endpoint, and the time after which nothing is retried. `answer_bytes`: where a longer
-    answer is cut.
+    """`timeout_seconds`: the longest silence of an endpoint, and the time after which nothing is retried. `answer_bytes`: where a
+    longer answer is cut.
 
     `context_window` counts as it is when `window_is_known`, else only until the endpoint names its own.
     """
@@ -63,7 +63,7 @@ class ModelEndpoint:
     async def client(self) -> "openai.AsyncOpenAI":
         if self._client is None:
             await asyncio.to_thread(_import_library)  # the loop goes on meanwhile
-        if self._client is None:
+        if self._client is None:  # another call may have made it meanwhile
             self._client = _new_client(self._settings)
         return self._client
 
@@ -91,14 +91,15 @@ class ModelEndpoint:
             raise self._no_connection(error) from error
         except openai.APIError as error:  # an error in the middle of a stream
             raise self.error_in_answer(model, error.body) from error
-        except UnicodeEncodeError as error:
+        except UnicodeEncodeError as error:  # a ValueError too, so it stands before it
             message = "The conversation holds characters that cannot be sent as UTF-8."
             raise CallFailed(message, RefusalKind.TRANSCRIPT) from error
-        except ValueError as error:
+        except ValueError as error:  # what came is no JSON
             raise self.not_an_answer() from error
 
     def error_in_answer(self, model: str, body: object) -> CallFailed:
         """Returns the error of an answer whose status was 200."""
+        # Without a code it counts as passing trouble: an endpoint that refuses does so with its status.
         return self._refusal(model, code_in(body) or 503, body, {})
 
     def not_an_answer(self) -> CallFailed:
@@ -110,9 +111,8 @@ class ModelEndpoint:
         return CallFailed(f"{self._settings.host} was silent for {seconds:g} s.", RefusalKind.AGAIN, silent=True)
 
     def _no_connection(self, error: BaseException) -> CallFailed:
-        """Returns the error of a call that reached nobody. The transport calls a refused connection a timeout too; only the first cause
-        tells.
-        """
+        """Returns the error of a call that reached nobody."""
+        # The transport calls a refused connection a timeout too; only the first cause tells them apart.
         while error.__cause__ is not None:
             error = error.__cause__
         if isinstance(error, TimeoutError):

@@ -70,8 +70,7 @@ class ModelRequest:
 
 class Model(Protocol):
     async def ask(self, request: ModelRequest, on_token: OnToken | None = None) -> Answer:
-        """Returns one answer. Calls `on_token` with visible text as it arrives. Cancelling stops the call. Raises ModelUnreachable,
-        ModelRefused or ContextOverflow, and nothing else.
+        """Returns one answer. Calls `on_token` with visible text as it arrives. Cancelling stops the call.
 
         Raises ModelUnreachable, ModelRefused or ContextOverflow, and nothing else.
         """

@@ -36,7 +36,7 @@ def calls_in(text: str, offered: Offered) -> list[JSON]:
 def first_object(text: str) -> tuple[Any, int]:
     """Returns the JSON that the text begins with, and where it ends; (None, 0) when it is none, or not yet. `{{…}}` is `{…}`."""
     try:
-        return json.JSONDecoder(strict=False).raw_decode(text)
+        return json.JSONDecoder(strict=False).raw_decode(text)  # models write line breaks into strings as they are
     except ValueError:
         pass
     if not text.startswith("{{"):
@@ -44,6 +44,7 @@ def first_object(text: str) -> tuple[Any, int]:
     end = text.find("}}", 2)
     while end >= 0:
         doubled = text[: end + 2]
+        # Small models copy the braces of a template: the outer pair alone is doubled, or every pair.
         halved = doubled.replace("{{", "{").replace("}}", "}") if doubled.count("{{") == doubled.count("}}") else ""
         for inside in (text[1 : end + 1], halved):
             try:

@@ -18,7 +18,6 @@ from gateway.agent.models.interface import (
     AFRESH,
     JSON,
     Answer,
-    ContextOverflow,
     ModelError,
     ModelRefused,
     ModelRequest,
@@ -79,18 +78,18 @@ class OpenAIModel:
         settings: ModelSettings,
         *,
         tokens: Tokens | None = None,
-        patience: RetryPolicy | None = None,
+        retry_policy: RetryPolicy | None = None,
         observe: Observe = ignore,
     ) -> None:
         self.settings = settings
         self.tokens = tokens or Tokens()
-        self._patience = patience or RetryPolicy()
+        self._retry_policy = retry_policy or RetryPolicy()
         self._observe = observe
         self._endpoint = ModelEndpoint(settings)
         self._quirks: dict[str, Quirks] = {}
         self._resting: dict[str, float] = {}
         self._starts: dict[str, SlowStart] = {}
-        self._named_windows: dict[str, int] = {}  # 0: it does not tell
+        self._named_windows: dict[str, int] = {}  # 0: the endpoint does not name it
 
     def describe(self) -> str:
         return f"{self.settings.name} at {self.settings.host}"
@@ -123,18 +122,17 @@ class OpenAIModel:
         failures: list[ModelError] = []
         candidates = self._candidates(request.model)
         for model in candidates:
-            retries = self._patience.begin(self.settings.timeout_seconds, is_last=model == candidates[-1])
+            retries = self._retry_policy.begin(self.settings.timeout_seconds, is_last=model == candidates[-1])
             try:
                 return await self._ask(model, request, shown, retries)
-            except ContextOverflow:
-                raise
             except ModelRefused as error:
+                # A fallback would be sent the same messages, so the caller has to change them. For the same reason ContextOverflow passes.
                 if error.about_transcript:
                     raise
                 failures.append(error)
             except ModelUnreachable as error:
                 failures.append(error)
-            self._resting[model] = self._patience.clock() + REST_SECONDS
+            self._resting[model] = self._retry_policy.clock() + REST_SECONDS
             shown.start_afresh()
         raise combined_error(failures)
 
@@ -143,7 +141,8 @@ class OpenAIModel:
         first = wanted or settings.name
         spare = [settings.name] if first == settings.fast else []
         names = dict.fromkeys([first, *spare, *settings.fallbacks])
-        now = self._patience.clock()
+        now = self._retry_policy.clock()
+        # The sort is stable, and models that rest come last instead of being left out: when all of them rest, the first is asked.
         return sorted(names, key=lambda name: self._resting.get(name, now) > now)
 
     async def _ask(self, model: str, request: ModelRequest, shown: _Shown, retries: Retries) -> Answer:
@@ -153,25 +152,27 @@ class OpenAIModel:
             if request.exact and Gap.PICTURES in quirks.gaps and has_new_pictures(request.messages):
                 raise pictures_refused(self.settings.host, model)
             body = quirks.shape(request, model, self.settings.max_output_tokens)
-            started = self._patience.clock()
+            started = self._retry_policy.clock()
             try:
                 answer = await self._call(body, request, shown)
             except CallFailed as trouble:
                 if trouble.verdict is RefusalKind.AGAIN:
                     self._start_of(model).failed()
+                # Learnt before anything is raised: the next request is then refused without a call.
                 adapted = quirks.learn(body, trouble.status, trouble.words)
                 if request.exact and is_refused(body, trouble.words) and has_new_pictures(request.messages):
                     raise trouble.final() from trouble
+                # Not a gap of the model: it refuses these pictures only, so later requests are sent with theirs.
                 if not adapted and trouble.verdict is RefusalKind.TRANSCRIPT and is_refused(body, trouble.words):
                     request, adapted = without_refused_pictures(request), True
                 outcome = CallOutcome.ADAPTED if adapted else trouble.outcome
-                self._observe(model, outcome, self._patience.clock() - started, None)
+                self._observe(model, outcome, self._retry_policy.clock() - started, None)
                 if not adapted:
                     await self._wait_or_give_up(trouble, retries, body)
                 shown.start_afresh()
             else:
                 self._resting.pop(model, None)
-                self._observe(model, CallOutcome.ANSWERED, self._patience.clock() - started, answer.usage)
+                self._observe(model, CallOutcome.ANSWERED, self._retry_policy.clock() - started, answer.usage)
                 return answer
 
     async def _wait_or_give_up(self, trouble: CallFailed, retries: Retries, body: JSON) -> None:
@@ -181,7 +182,7 @@ class OpenAIModel:
         wait = retries.next_wait(trouble.wait, silent=trouble.silent) if may_pass else None
         if wait is None:
             raise trouble.final() from trouble
-        await self._patience.sleep(wait)
+        await self._retry_policy.sleep(wait)
 
     async def _call(self, body: JSON, request: ModelRequest, shown: _Shown) -> Answer:
         model: str = body["model"]
@@ -190,11 +191,12 @@ class OpenAIModel:
             {tool["function"]["name"]: tool["function"] for tool in request.tools}, anywhere=not real_tools
         )
         assembly = AnswerBuilder(self.settings.answer_bytes)
+        # `break` leaves a generator suspended; aclosing ends it at once, and with it the connection.
         async with self._place(model), aclosing(self._chunks(body)) as chunks:
             async for chunk in chunks:
                 self._start_of(model).answered()
                 text = self._read(assembly, chunk)
-                if assembly.visible.restarted:
+                if assembly.visible.restarted:  # a closing tag has shown that the text before it was reasoning
                     fences.restart()
                     shown.start_afresh()
                 shown.show(fences.feed(text))
@@ -204,6 +206,7 @@ class OpenAIModel:
             return self._cut(body, request, assembly, fences, shown)
         if not assembly.started:
             raise self._endpoint.not_an_answer()
+        # OpenRouter ends an answer that its provider broke off with the finish reason `error`.
         if not assembly.complete or assembly.finish_reason == "error":
             raise CallFailed(f"{self.settings.host} broke off its answer.", RefusalKind.AGAIN)
         shown.show(fences.feed(assembly.visible.finish()) + fences.finish())
@@ -221,11 +224,12 @@ class OpenAIModel:
 
     def start_slowly(self, model: str | None = None) -> None:
         start = self._start_of(model or self.settings.name)
+        # The failure may have been seen by another process or before a restart; here it is noted as if it had just ended.
         start.failed()
         start.answered()
 
     def _start_of(self, model: str) -> SlowStart:
-        return self._starts.setdefault(model, SlowStart(self._patience.clock))
+        return self._starts.setdefault(model, SlowStart(self._retry_policy.clock))
 
     def _cut(
         self, body: JSON, request: ModelRequest, assembly: AnswerBuilder, fences: TextToolCallFilter, shown: _Shown
@@ -255,15 +259,16 @@ class OpenAIModel:
                 )
                 return
             async with await self._stream(client, body) as stream:
+                # Some endpoints ignore `stream` and send the whole answer; the library would find no event in it.
                 if "json" in stream.response.headers.get("content-type", ""):
                     await stream.response.aread()
                     yield self._checked(body, stream.response.json())
                     return
                 async for chunk in stream:
-                    self._heard(limit)
+                    self._postpone(limit)
                     yield self._checked(body, chunk)
 
-    def _heard(self, limit: asyncio.Timeout) -> None:
+    def _postpone(self, limit: asyncio.Timeout) -> None:
         """Moves the timeout on, at every tenth of it only: timers cost more than reading a chunk."""
         now, seconds = asyncio.get_running_loop().time(), self.settings.timeout_seconds
         if (limit.when() or now) < now + 0.9 * seconds:
@@ -289,6 +294,7 @@ class OpenAIModel:
         text = fences.text.rstrip() if fences.calls else fences.text
         text = unfenced_json(text) if request.response_format else text
         reason = assembly.finish_reason or "stop"
+        # Endpoints say `stop` beside calls too, so it is the calls that were found that decide.
         if reason in ("stop", "tool_calls", "function_call"):
             reason = "tool_calls" if tool_calls else "stop"
         answer = Answer(text=text, tool_calls=tool_calls, finish_reason=reason, model=body["model"])
@@ -297,6 +303,7 @@ class OpenAIModel:
     def _usage(self, body: JSON, answer: Answer, counted: Usage | None) -> Usage:
         model: str = body["model"]
         if counted is not None:
+            # Without the model's name: compared with a corrected estimate, the correction would undo itself.
             self.tokens.learn(model, self._estimate(body), counted.input_tokens)
             return counted
         written = self.tokens.text(answer.text, model)
@@ -307,9 +314,10 @@ class OpenAIModel:
         return self.tokens.messages(body["messages"], model) + self.tokens.tools(body.get("tools") or (), model)
 
     def _learn_window(self, body: JSON, limit: int | None) -> None:
-        """Lowers the window after a refusal that names none: it is smaller than what was just refused."""
+        """Lowers the window after a refusal: to the limit that it names, else to the size of what was refused."""
         model: str = body["model"]
         learnt = limit or self._estimate(body, model)
+        # Never larger than before, and never too small to work with: what an endpoint names may be another figure.
         self._quirks_of(model).window = max(min(learnt, self.window(model)), LEAST_WINDOW)
 
     def _quirks_of(self, model: str) -> Quirks:

@@ -102,6 +102,7 @@ def _answer_to(request: ModelRequest) -> tuple[str, tuple[ToolCall, ...]]:
     if request.messages and request.messages[-1]["role"] == "tool":
         return _told(request.messages), ()
     said = last_words(request.messages)
+    # Before the tricks: `what do you know` is also the pattern of one that calls the memory tool, which the prompt makes unnecessary.
     if _KNOW.match(said) and _remembered(request.messages):
         return _known(request.messages), ()
     offered: dict[str, JSON] = {tool["function"]["name"]: tool["function"] for tool in request.tools}

@@ -66,6 +66,7 @@ class Quirks:
             self._add_tools(body, request.tools)
         if request.response_format:
             self._add_format(body, request.response_format)
+        # After the others: they may have added a system prompt.
         if Gap.SYSTEM in self.gaps:
             body["messages"] = _without_system(body["messages"])
         if Gap.STREAM not in self.gaps:
@@ -100,10 +101,11 @@ class Quirks:
         """Returns True when this refusal of `body` taught something new, so that asking again, shaped anew, makes sense."""
         if status not in _TELLING or is_overflow(status, words):
             return False
+        # Pictures first: such a refusal speaks of content and types, and would be taken for one of something else.
         if is_refused(body, words):
             return is_blind(words) and self._add(Gap.PICTURES)
         unsupported = bool(_UNSUPPORTED.search(words))
-        if status >= 500 and not unsupported:
+        if status >= 500 and not unsupported:  # trouble of its own, that happens to name a field
             return False
         return (
             self._learn_fields(body, words, unsupported)
@@ -119,6 +121,7 @@ class Quirks:
         if "response_format" in body and _FORMAT.search(words):
             kind = body["response_format"].get("type")
             return self._add(Gap.JSON_SCHEMA if kind == "json_schema" else Gap.JSON_OBJECT)
+        # A complaint about calls in the transcript or about one schema is no gap: without tools the run could not go on.
         if "tools" in body and unsupported and _TOOLS.search(words) and not _TRANSCRIPT_TOOLS.search(words):
             return self._add(Gap.TOOLS)
         if unsupported and _SYSTEM.search(words) and _has_system(body["messages"]):
@@ -135,7 +138,7 @@ class Quirks:
         most = int(named.group(1).replace(",", "")) if named else 0
         if 0 < most < body[name]:
             self.most_output = most
-        else:
+        else:  # no smaller number to try, so the next request goes without the field
             self.dropped.add(name)
         return True
 

@@ -52,7 +52,7 @@ def classify(status: int, words: str) -> RefusalKind:
         return RefusalKind.OVERFLOW
     if status in (408, 409, 425) or status >= 500:
         return RefusalKind.AGAIN
-    if status == 429:
+    if status == 429:  # waiting does not bring back a used-up quota
         return RefusalKind.REFUSED if _QUOTA.search(words) else RefusalKind.AGAIN
     if status in (400, 422) and _is_about_transcript(words):
         return RefusalKind.TRANSCRIPT
@@ -64,6 +64,7 @@ def is_overflow(status: int, words: str) -> bool:
 
 
 def _is_about_transcript(words: str) -> bool:
+    # These speak of messages, prompts and content as well, and are no fault of the conversation.
     if _KEY.search(words) or _MODEL.search(words) or _SCHEMA.search(words):
         return False
     return bool(_TRANSCRIPT.search(words))

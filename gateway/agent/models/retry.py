@@ -53,10 +53,12 @@ class Retries:
         if asked is not None and asked > policy.longest_wait:
             return None
         backoff = min(FIRST_WAIT * 2 ** (self._failed - 1), LONGEST_BACKOFF) * (1 + policy.jitter()) / 2
+        # Never earlier than the endpoint asked for, and not all callers at the same moment.
         seconds = backoff if asked is None else asked + backoff * policy.jitter()
         return None if self._is_over(seconds, silent=silent) else seconds
 
     def _is_over(self, seconds: float, *, silent: bool) -> bool:
+        # A silent call alone has used up the time until the deadline, so here the calls are counted.
         if silent and self._is_last:
             return self._silent >= SILENT_ATTEMPTS
         return self._policy.clock() + seconds > self._deadline

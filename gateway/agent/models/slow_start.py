@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 FIRST = 8
 ALL = 128
-"""Where the limit reaches this, there is none any more."""
+"""When the limit has grown to this, it ends."""
 STEP_SECONDS = 1.0
 WAIT_SECONDS = 15.0
 
@@ -46,7 +46,7 @@ class SlowStart:
         if self._back_at is None:
             return None
         steps = max(0, int((self._clock() - self._back_at) / STEP_SECONDS))
-        limit = FIRST << min(steps, 16)
+        limit = FIRST << min(steps, 16)  # after an idle night the steps are many, and the number would be huge
         if limit >= ALL:
             self._back_at = None
             return None
@@ -55,7 +55,7 @@ class SlowStart:
     @asynccontextmanager
     async def place(self) -> AsyncGenerator[None]:
         """Waits for a place, first come first served, and holds it while the block lasts. Raises NoPlace."""
-        if self._waiting or not self._is_free():
+        if self._waiting or not self._is_free():  # nobody overtakes those who wait
             await self._queue()
         else:
             self._busy += 1
@@ -77,6 +77,7 @@ class SlowStart:
             async with asyncio.timeout(self._wait):
                 await place
         except BaseException as error:
+            # The place may be granted in the same turn of the loop in which the wait ends: it is given back, or it would be lost.
             if place.done() and not place.cancelled():
                 self._busy -= 1
             elif place in self._waiting:
@@ -92,6 +93,7 @@ class SlowStart:
             if not place.done():
                 self._busy += 1
                 place.set_result(None)
+        # While the model is away nothing grows, so no timer is needed: a call that ends wakes the next.
         if self._waiting and self._back_at is not None and self._growing is None:
             self._growing = asyncio.get_running_loop().call_later(STEP_SECONDS, self._grow)
 

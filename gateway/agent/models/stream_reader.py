@@ -54,7 +54,7 @@ class ThinkFilter:
 
     def _show(self, piece: str) -> None:
         if not self._hidden:
-            self.text += piece if self.text else piece.lstrip()
+            self.text += piece if self.text else piece.lstrip()  # without the empty lines that follow reasoning
 
     def _literal(self) -> bool:
         return not self._hidden and (self.text.endswith("`") or self.text.count("```") % 2 == 1)
@@ -104,7 +104,7 @@ class AnswerBuilder:
         self.usage = _usage(chunk.get("usage")) or self.usage
         text = ""
         choices: list[JSON] = chunk.get("choices") or []
-        for choice in choices[:1]:
+        for choice in choices[:1]:  # usage may come in a chunk without choices
             self.started = True
             reason = choice.get("finish_reason")
             if reason is not None:
@@ -115,7 +115,7 @@ class AnswerBuilder:
     def _feed_message(self, message: JSON) -> str:
         deltas: list[JSON] = message.get("tool_calls") or []
         for delta in deltas:
-            self._fitting(json.dumps(delta, default=str))
+            self._fitting(json.dumps(delta, default=str))  # only counted: half of a call is of no use
             if not self.is_full:
                 _merge(self._call_of(delta), delta)
         if reasoning := "".join(str(message.get(name) or "") for name in _REASONING):
@@ -128,6 +128,7 @@ class AnswerBuilder:
     def _call_of(self, delta: JSON) -> JSON:
         index, key = delta.get("index"), delta.get("id")
         known = self._indexes.get(index) if index is not None else None
+        # Without an index the id names the call; without either the delta goes on with the last one.
         if known is None and index is None:
             known = self._by_id(key) if key else (self._calls[-1] if self._calls else None)
         if known is None or _is_another(known, delta):
@@ -180,7 +181,7 @@ def _merge_function(function: JSON, delta: JSON) -> None:
             continue
         if name == "arguments":
             function[name] += value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        elif name == "name":
+        elif name == "name":  # streamed in pieces by some, repeated whole in every delta by others
             function[name] += "" if value == function[name] else value
         else:
             function[name] = value

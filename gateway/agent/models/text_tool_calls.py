@@ -57,6 +57,7 @@ class TextToolCallFilter:
 
     def feed(self, piece: str, *, last: bool = False) -> str:
         start = len(self.text)
+        # The line break behind a call would be left over as an empty answer.
         self._rest += piece.lstrip("\n") if self._ends_with_call and not self._rest else piece
         while self._rest and self._step(last):
             pass
@@ -68,6 +69,7 @@ class TextToolCallFilter:
             return self._let_through(len(self._rest))
         if self._in_code:
             return self._code(last)
+        # A list of calls is recognised only as a whole, so an answer that begins with one is held back to its end.
         if not self._begun and not self.calls and self._rest.lstrip().startswith("["):
             return last and self._decide(self._rest, len(self._rest))
         opening, written = _OPENING.search(self._rest), MAY_OPEN.search(self._rest)
@@ -83,6 +85,7 @@ class TextToolCallFilter:
     def _object(self, written: re.Match[str], last: bool) -> bool:
         """Reads text that begins with a brace, which may open a call."""
         open_end = written.end() == len(self._rest) and not last
+        # Behind a comma, bracket or key the object is a part of JSON that is already being shown.
         if _INSIDE_JSON.search(self.text) or not self._is_candidate(written, open_end):
             return self._let_through(written.end("brace"))
         if open_end and not written["end"]:
@@ -120,6 +123,7 @@ class TextToolCallFilter:
 
     def _decide(self, inside: str, end: int) -> bool:
         found = calls_in(inside, self._offered)
+        # JSON that is whole and no call is an example; broken JSON with a tool's name was meant as a call.
         if not found and (broken := broken_call(inside, self._offered)) is not None and not _is_json(inside):
             found = [broken]
         if not found or not self._counts(found):

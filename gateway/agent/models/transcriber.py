@@ -1,4 +1,4 @@
-"""Speech to text over an endpoint that speaks `/audio/transcriptions`."""
+"""Asks an endpoint for the text of speech, over `/audio/transcriptions`."""
 
 from typing import cast
 
@@ -11,13 +11,13 @@ from gateway.agent.models.retry import RetryPolicy
 
 
 class Transcriber:
-    """Speech to text over `/audio/transcriptions` of the same endpoint."""
+    """Transcribes recordings with the endpoint that also answers."""
 
     def __init__(
-        self, settings: ModelSettings, *, patience: RetryPolicy | None = None, observe: Observe = ignore
+        self, settings: ModelSettings, *, retry_policy: RetryPolicy | None = None, observe: Observe = ignore
     ) -> None:
         self.settings = settings
-        self._patience = patience or RetryPolicy(last_attempts=3)
+        self._retry_policy = retry_policy or RetryPolicy(last_attempts=3)
         self._observe = observe
         self._endpoint = ModelEndpoint(settings)
 
@@ -25,21 +25,23 @@ class Transcriber:
         await self._endpoint.aclose()
 
     async def transcribe(self, audio: bytes, name: str, *, language: str | None = None) -> str:
-        """The spoken words. `name` tells the format by its ending. Raises ModelUnreachable or ModelRefused."""
-        retries = self._patience.begin(self.settings.timeout_seconds)
+        """Returns the spoken words. `name` tells the format by its ending. Raises ModelUnreachable or ModelRefused."""
+        retries = self._retry_policy.begin(self.settings.timeout_seconds)
         while True:
-            started = self._patience.clock()
+            started = self._retry_policy.clock()
             try:
                 text = await self._call(audio, name, language)
             except CallFailed as trouble:
-                self._observe(self.settings.transcription, trouble.outcome, self._patience.clock() - started, None)
+                self._observe(self.settings.transcription, trouble.outcome, self._retry_policy.clock() - started, None)
                 may_pass = trouble.verdict is RefusalKind.AGAIN
                 wait = retries.next_wait(trouble.wait, silent=trouble.silent) if may_pass else None
                 if wait is None:
                     raise trouble.about_audio() from trouble
-                await self._patience.sleep(wait)
+                await self._retry_policy.sleep(wait)
             else:
-                self._observe(self.settings.transcription, CallOutcome.ANSWERED, self._patience.clock() - started, None)
+                self._observe(
+                    self.settings.transcription, CallOutcome.ANSWERED, self._retry_policy.clock() - started, None
+                )
                 return text
 
     async def _call(self, audio: bytes, name: str, language: str | None) -> str:
@@ -52,7 +54,9 @@ class Transcriber:
                 cast_to=object,
                 body={"model": model, **spoken},
                 files=files,
-                options={"headers": {"Content-Type": "multipart/form-data"}},
+                options={
+                    "headers": {"Content-Type": "multipart/form-data"}
+                },  # else the library sends the fields as JSON
             )
         text = cast(JSON, answer).get("text") if isinstance(answer, dict) else None
         if not isinstance(text, str):

@@ -1,6 +1,7 @@
-"""Pictures and files in a request, and endpoints that do not take them: the conversation goes on without, and the model is told so.
+"""Pictures and files in a request, for endpoints that do not take them: the conversation goes on without, and the model is told so.
 
-Where a program has just sent them, its call is refused instead."""
+When a program has just sent them, its call is refused instead.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,24 +30,25 @@ _ONE = re.compile(
 
 
 def is_refused(body: Mapping[str, Any], words: str) -> bool:
-    """The endpoint does not take the pictures of this request, for whatever reason."""
+    """Returns whether the endpoint refuses the pictures of this request, for whatever reason."""
     return bool(_PICTURES.search(words)) and any(map(_has_picture, body["messages"]))
 
 
 def is_blind(words: str) -> bool:
-    """Said of pictures: it takes none at all, not just these."""
+    """Returns whether a refusal of pictures means all of them, not just these."""
+    # `this image type is not supported` matches both patterns, and is about one picture.
     return bool(_NEVER.search(words)) and not _ONE.search(words)
 
 
 def without_pictures(messages: Sequence[JSON], why: str = BLIND) -> list[JSON]:
-    """Without the pictures, and told so. The same where there are none."""
+    """Returns the messages without their pictures, and tells the model so. Messages without pictures stay as they are."""
     if not any(map(_has_picture, messages)):
         return list(messages)
     return with_instructions([_in_words(each) if _has_picture(each) else each for each in messages], why)
 
 
 def has_new_pictures(messages: Sequence[JSON]) -> bool:
-    """Whether the newest user message has pictures or files."""
+    """Returns whether the newest user message has pictures or files."""
     last = next((message for message in reversed(messages) if message["role"] == "user"), None)
     return last is not None and _has_picture(last)
 
@@ -65,7 +67,8 @@ def _has_picture(message: Mapping[str, Any]) -> bool:
 
 
 def _in_words(message: JSON) -> JSON:
-    """As text alone where nothing else is left: those that take no pictures often take no parts."""
+    """Returns the message without pictures. When only text is left, its content is one text: endpoints that take no pictures often take
+    no parts either."""
     left = [part for part in message["content"] if part.get("type") not in _MEDIA]
     if all(part.get("type") == "text" for part in left):
         return {**message, "content": "\n".join(part["text"] for part in left)}

@@ -30,7 +30,7 @@ def call_model(loaded: Loaded) -> str:
     if chosen.provider == "practice":
         return str(chosen)
     try:
-        asyncio.run(_call(OpenAIModel(model_settings(loaded.config, chosen), patience=_SOMEBODY_WAITS)))
+        asyncio.run(_call(OpenAIModel(model_settings(loaded.config, chosen), retry_policy=_SOMEBODY_WAITS)))
     except (ModelError, TimeoutError) as error:
         raise NotWorking(str(error) or "no answer within a minute") from error
     return str(chosen)

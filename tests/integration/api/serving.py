@@ -98,7 +98,7 @@ async def gateway(
         metrics = Metrics()
         client = OpenAIModel(
             ModelSettings(**fields),
-            patience=RetryPolicy(sleep=lambda _: asyncio.sleep(0)),
+            retry_policy=RetryPolicy(sleep=lambda _: asyncio.sleep(0)),
             observe=metrics.model_called,
         )
         stack.push_async_callback(client.aclose)

@@ -131,7 +131,7 @@ async def folding(
         settings = ModelSettings(
             base_url=server.url, name="fake-model", api_key="sk-fake-key-1234567890", fast=fast or ""
         )
-        model = OpenAIModel(settings, patience=RetryPolicy(sleep=_at_once, jitter=lambda: 0.0))
+        model = OpenAIModel(settings, retry_policy=RetryPolicy(sleep=_at_once, jitter=lambda: 0.0))
         clock, seen, chosen = clock or HandClock(), [], {"enabled": True, "fast": fast}
         worker = FoldWorker(
             database,

@@ -1,7 +1,7 @@
 """Search by meaning: vectors made behind the conversations, merged by rank, and never needed."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,9 @@ from structlog.testing import capture_logs
 from bench.gateway import MeasuredApp
 from gateway.agent.memory import embeddings as subject
 from gateway.agent.memory.embeddings import REST_MS, Embeddings
+from gateway.agent.models.embedder import Embedder
 from gateway.agent.models.endpoint import ModelSettings
+from gateway.agent.models.interface import ModelError
 from gateway.app import open_app, running
 from gateway.config.load import load
 from sessions import memory, store
@@ -135,6 +137,21 @@ async def test_a_slow_endpoint_keeps_nobody_waiting(sqlite: Database, monkeypatc
         it.server.hangs = True
         assert await it.near("the cache?") == []
         assert it.outcomes == ["answered", "slow"]
+
+
+@pytest.mark.parametrize(
+    ("vector", "index"),
+    [([], int), ([10**400, 1], int), ([1e200, 1.0], int), ([1.0], str), ([1.0], lambda place: [place]), ([1.0], bool)],
+)
+async def test_an_answer_without_usable_vectors_is_a_failure(
+    vector: list[float], index: Callable[[int], object]
+) -> None:
+    async with EmbeddingsServer(lambda _: vector) as server:
+        server.index = index
+        embedder = Embedder(ModelSettings(base_url=server.url, name="small"))
+        with pytest.raises(ModelError, match="a vector for each text"):
+            await embedder.embed(["one", "two", "three"])
+        await embedder.aclose()
 
 
 async def test_nothing_is_called_where_nothing_is_configured(sqlite: Database) -> None:

@@ -165,7 +165,7 @@ async def desk(
         database = open_database(home, url)
         stack.callback(database.close)
         chosen = {"base_url": fake.url, "name": "fake-model", "api_key": "sk-fake-key-1234567890", **(settings or {})}
-        model = OpenAIModel(ModelSettings(**chosen), patience=RetryPolicy(sleep=_patient, jitter=lambda: 0.0))
+        model = OpenAIModel(ModelSettings(**chosen), retry_policy=RetryPolicy(sleep=_patient, jitter=lambda: 0.0))
         stack.push_async_callback(model.aclose)
         chosen_limits = dict(limits or {})
         known = {each.name: each for each in (*tools, ask_human.TOOL)}

@@ -36,7 +36,7 @@ class ModelTime:
         self.now += seconds
         await asyncio.sleep(0)
 
-    def patience(self, **changes: Any) -> RetryPolicy:
+    def retry_policy(self, **changes: Any) -> RetryPolicy:
         return RetryPolicy(**{"sleep": self.sleep, "clock": lambda: self.now, "jitter": lambda: 1.0, **changes})
 
 
@@ -65,7 +65,7 @@ async def talking(script: Script = (), *, settings: dict | None = None, **server
         }
         observed: list[tuple] = []
         observe = lambda *seen: observed.append(seen)  # noqa: E731
-        model = OpenAIModel(ModelSettings(**chosen), patience=time.patience(), observe=observe)
+        model = OpenAIModel(ModelSettings(**chosen), retry_policy=time.retry_policy(), observe=observe)
         talk = Talk(fake, model, time, observed=observed)
         try:
             yield talk

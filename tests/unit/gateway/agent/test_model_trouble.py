@@ -113,7 +113,7 @@ async def test_an_endpoint_that_stays_silent_is_given_up():
 
 def test_a_silent_endpoint_with_a_fallback_left_is_not_waited_for_again():
     time = ModelTime()
-    retries = time.patience().begin(20, is_last=False)
+    retries = time.retry_policy().begin(20, is_last=False)
     time.now += 20
     assert retries.next_wait(silent=True) is None
 
@@ -146,7 +146,7 @@ async def test_a_slow_but_steady_answer_is_not_cut():
 
 async def test_nobody_listens():
     time = ModelTime()
-    model = OpenAIModel(ModelSettings(base_url="http://127.0.0.1:9/v1", name="m"), patience=time.patience())
+    model = OpenAIModel(ModelSettings(base_url="http://127.0.0.1:9/v1", name="m"), retry_policy=time.retry_policy())
     with pytest.raises(ModelUnreachable, match=r"127\.0\.0\.1:9 cannot be reached: connection refused"):
         await model.ask(ModelRequest(messages=HELLO))
     assert len(time.slept) == 6
@@ -179,11 +179,11 @@ def test_a_date_to_wait_for_counts_from_the_answers_own_date():
 
 
 def test_waits_grow_and_end_and_respect_the_deadline():
-    patience = RetryPolicy(last_attempts=9, clock=lambda: 100.0, jitter=lambda: 0.0)
-    retries = patience.begin(900)
+    policy = RetryPolicy(last_attempts=9, clock=lambda: 100.0, jitter=lambda: 0.0)
+    retries = policy.begin(900)
     assert [retries.next_wait() for _ in range(9)] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, None]
-    assert patience.begin(0.1).next_wait() is None
-    assert patience.begin(900).next_wait(61) is None
+    assert policy.begin(0.1).next_wait() is None
+    assert policy.begin(900).next_wait(61) is None
 
 
 async def test_an_answer_that_breaks_off_begins_afresh():
@@ -357,7 +357,7 @@ async def test_every_call_is_observed():
 
 async def _transcriber(server: ModelServer, time: ModelTime) -> Transcriber:
     settings = ModelSettings(base_url=server.url, name="m", api_key="sk-1")
-    return Transcriber(settings, patience=time.patience(last_attempts=3))
+    return Transcriber(settings, retry_policy=time.retry_policy(last_attempts=3))
 
 
 async def test_speech_becomes_text():
