@@ -62,16 +62,18 @@ def checked(
 def _checked(note: FoldedNote, by_id: dict[int, Message], candidates: set[int]) -> NewObservation | None:
     sources = _sources(note, by_id)
     text = " ".join(note.text.split())
-    if not sources or text.endswith("?"):
+    if not sources or text.endswith(("?", "？")):
         return None
+    # With date and speaker: a note may name both, though nobody has said them.
     said = "\n".join(map(_as_shown, sources))
     best = _sentence(text, sources)
+    # A small model makes a fact of what was only asked.
     if best.endswith(("?", "？")) and _nobody_answered(best, sources):
         return None
     if not _is_in(said, text, first_word=True):
         text = best[:LONGEST_SENTENCE]
     cause = " ".join((note.cause or "").split())[:LONGEST_CAUSE]
-    text = without_secrets(text)
+    text = without_secrets(text)  # after the comparison, for which it has to be in the words of the messages
     if not text.strip():
         return None
     return NewObservation(
@@ -104,7 +106,7 @@ def _as_shown(message: Message) -> str:
 def _sentence(text: str, sources: Sequence[Message]) -> str:
     """Returns the sentence of the messages that shares most words with the text; of equal ones one of a person, not of the assistant."""
     wanted = stems(text)
-    order = sorted(sources, key=lambda message: message.role is Role.ASSISTANT)
+    order = sorted(sources, key=lambda message: message.role is Role.ASSISTANT)  # `max` takes the first of equal ones
     sentences = [sentence for message in order for sentence in sentences_of(message.content or "")]
     return max(sentences, key=lambda sentence: len(wanted & stems(sentence)), default="")
 
@@ -145,6 +147,7 @@ def _names(text: str, *, first_word: bool) -> Iterable[str]:
         word = match.group()
         if not word[0].isupper() or word.casefold() in _SPEAKER_WORDS:
             continue
+        # Notes begin with a verb, as in `Removed Redis`, which is a capitalised word and no name.
         if match.start() in begins and (not first_word or _may_begin(word)):
             continue
         yield word
@@ -155,6 +158,7 @@ def _may_begin(word: str) -> bool:
 
 
 def _was_said(name: str, words: set[str]) -> bool:
+    # The plural and the possessive of a name that was said are said too.
     plain = name.casefold()
     bare = re.sub(r"['’]s?$", "", plain)
     return bool({plain, bare, f"{bare}s", bare.removesuffix("s")} & words) or bool(
@@ -173,6 +177,7 @@ def _happened(said: str | None, sources: Sequence[Message], heard: str) -> str |
         return None
     said_on = [datetime.fromtimestamp(message.created_at / 1000, UTC).date() for message in sources]
     near = any(abs((day - other).days) <= _FAR for other in said_on)
+    # Or the message says it in words: `in March 2026`.
     named = match[0] in heard or (match[1] in heard and (f"{day:%B}" in heard or f"{day:%b}" in heard))
     return match[0] if near or named else None
 

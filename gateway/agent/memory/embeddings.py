@@ -68,7 +68,8 @@ class Embeddings:
         return None if settings is None else settings.name
 
     async def of_query(self, text: str) -> QueryVector | None:
-        """Returns the vector of a text that is searched for; None when no endpoint is configured, it failed lately, or it does not answer in time."""
+        """Returns the vector of a text that is searched for; None when no endpoint is configured, it has failed lately, or it does not
+        answer in time."""
         model = self.model
         if model is None or not text.strip() or self._clock() < self._rests_until:
             return None
@@ -77,13 +78,13 @@ class Embeddings:
 
     async def run(self) -> None:
         """Makes the missing vectors of notes, at the start and after every change of the memory, until cancelled."""
-        unlisten = self._database.listen(self._hear, Topic.MEMORY)
+        unlisten = self._database.listen(self._on_commit, Topic.MEMORY)
         try:
             while True:
                 again = await self.make_some() if self.model else None
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), again)
-                await asyncio.sleep(GROUP_SECONDS)
+                await asyncio.sleep(GROUP_SECONDS)  # notes that come one after the other share a call
                 self._wake.clear()
         finally:
             unlisten()
@@ -109,6 +110,7 @@ class Embeddings:
         found = await self._embed([embedded_text(note) for note in waiting], BATCH_SECONDS)
         if found is None:
             return False
+        # Packed before the transaction, which the only writer would spend on arithmetic.
         packed = await asyncio.to_thread(lambda: list(map(memory.vectors.packed, found)))
         by_ns: dict[str, dict[int, bytes]] = {}
         for note, vector in zip(waiting, packed, strict=True):
@@ -144,7 +146,7 @@ class Embeddings:
         settings = self._settings()
         if self._embedder is not None and self._embedder.settings != settings:
             self._former.append(self._embedder)  # somebody may be in the middle of a call
-            self._embedder, self._rests_until = None, 0
+            self._embedder, self._rests_until = None, 0  # the pause was that of the former endpoint
         if self._embedder is None and settings is not None:
             self._embedder = Embedder(settings)
         return self._embedder
@@ -153,7 +155,7 @@ class Embeddings:
         for embedder in (*self._former, *([self._embedder] if self._embedder else [])):
             await embedder.aclose()
 
-    def _hear(self, _: frozenset[Touch]) -> None:
+    def _on_commit(self, _: frozenset[Touch]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._wake.set)
 

@@ -1,6 +1,4 @@
-"""Builds the request of a fold and parses its answer; no I/O. A fold is a background model call that turns messages into notes and a new
-digest.
-"""
+"""Builds the request of a fold and parses its answer. No I/O."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -40,7 +38,7 @@ def _closed(properties: JSON) -> JSON:
     return {
         "type": "object",
         "properties": properties,
-        "required": list(properties),
+        "required": list(properties),  # OpenAI's strict mode refuses a schema with optional properties
         "additionalProperties": False,
     }
 
@@ -59,6 +57,7 @@ def _number(said: object) -> object:
     """Returns the number in `57`, `"57"` or `"o57"`; None for any other text. Values that are no text are left for pydantic to check."""
     if isinstance(said, str):
         digits = said.strip().removeprefix("o")
+        # Fewer than 19 digits fit into a column of 64 bits, whatever they are.
         return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 19 else None
     return said
 
@@ -76,6 +75,7 @@ def _numbers(said: object) -> object:
 class FoldedNote(BaseModel):
     """A note as the model proposed it. Its format is checked here; `checks.py` compares its content with the messages."""
 
+    # Small models add fields, write numbers as texts and one value in place of a list: what can be understood is taken.
     model_config = ConfigDict(extra="ignore", str_strip_whitespace=True)
     kind: Literal["fact", "preference", "decision", "event"]
     text: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
@@ -101,8 +101,8 @@ class BadFold(Exception):
 def fold_request(
     material: FoldMaterial, tokens: Tokens, *, model: str | None, most: int, error: str = "", last: str = ""
 ) -> ModelRequest:
-    """Returns the request of a fold. `most`: tokens of the messages. `error` and `last`: for a second request, what was wrong with the first
-    answer, and that answer."""
+    """Returns the request of a fold. `most`: tokens of the messages. `error` and `last`: for a second request, what was wrong with the
+    first answer, and that answer."""
     lines = [message_line(message, tokens, most // 2) for message in material.messages]
     candidates = [render(note, None) for note in material.candidates]
     parts = [
@@ -131,7 +131,7 @@ def message_line(message: Message, tokens: Tokens, most: int) -> str:
     """Returns `<id> <date> <who>: <text>` without line breaks, so that no text can look like another message."""
     text = " ".join((message.content or "").split())
     if tokens.text(text) > most:
-        end = text[-most:]
+        end = text[-most:]  # characters: about a quarter of the tokens
         text = f"{tokens.clip(text, most * 2 // 3)} {end}"
     return f"{message.id} {iso(message.created_at)[:10]} {speaker(message)}: {text}"
 

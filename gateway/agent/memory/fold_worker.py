@@ -1,4 +1,4 @@
-"""Runs folds in the background. A fold is a background model call that turns messages into notes and a new digest.
+"""Runs folds: background model calls that turn messages into notes and a new digest.
 
 A session is folded when it has many unfolded messages, when nobody has written for some minutes, and when it has ended. At most one fold
 at a time works on a namespace, also with several processes.
@@ -6,7 +6,7 @@ at a time works on a namespace, also with several processes.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -77,8 +77,10 @@ class _Read:
 
 
 class FoldWorker:
-    """Folds sessions that are due. `run` may be cancelled at any time: a fold that was not committed is repeated later. `may_spend`: returns
-    whether the budget of the day allows a call."""
+    """Folds sessions that are due. `run` may be cancelled at any time: a fold that was not committed is repeated later.
+
+    `may_spend`: returns whether the budget of the day allows a call.
+    """
 
     def __init__(
         self,
@@ -102,7 +104,6 @@ class FoldWorker:
         self._clock = clock
         self._owner = this_owner()
         self._watched: dict[str, int] = {}  # session → when to look at it
-        self._heard: set[str] = set()
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._places = asyncio.Semaphore(AT_ONCE)
@@ -111,25 +112,28 @@ class FoldWorker:
 
     async def run(self) -> None:
         """Folds sessions that are due, until cancelled."""
-        unlisten = self._database.listen(self._hear, Topic.SESSION)
+        unlisten = self._database.listen(self._on_commit, Topic.SESSION)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scan())
                 while True:
                     await self._wait()
-                    for due, keep in await self._look():
+                    for due, keep in await self._due():
+                        # Other sessions of a namespace at work are found again by the scan.
                         if due.ns not in self._folding:
                             self._folding.add(due.ns)
                             group.create_task(self._fold_in_turn(due, keep), name=f"fold {due.session_id}")
         finally:
             unlisten()
 
-    def _hear(self, touched: frozenset[Touch]) -> None:
-        was_empty = not self._heard
-        self._heard.update(ids_of(Topic.SESSION, touched))
-        if was_empty:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._wake.set)
+    def _on_commit(self, touched: frozenset[Touch]) -> None:
+        # Called in the thread that writes, and `_watched` belongs to the loop.
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._watch_now, ids_of(Topic.SESSION, touched))
+
+    def _watch_now(self, session_ids: Iterable[str]) -> None:
+        self._watched.update(dict.fromkeys(session_ids, 0))
+        self._wake.set()
 
     async def _wait(self) -> None:
         next_look = min(self._watched.values(), default=None)
@@ -137,9 +141,7 @@ class FoldWorker:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
         await asyncio.sleep(GROUP_SECONDS)
-        self._wake.clear()
-        heard, self._heard = self._heard, set()
-        self._watched.update(dict.fromkeys(heard, 0))
+        self._wake.clear()  # nothing is lost: what was noted until now is looked at next
 
     async def _scan(self) -> None:
         await asyncio.sleep(FIRST_SCAN_SECONDS)
@@ -147,11 +149,12 @@ class FoldWorker:
             if self._settings().enabled:
                 with contextlib.suppress(StateError):  # whoever watches the database tells of it; this is done again
                     for each in await self._database.read(memory.unfolded):
+                        # Not over a later time: that may be the end of a pause after a failure.
                         self._watched.setdefault(each.session_id, 0)
                     self._wake.set()
             await asyncio.sleep(SCAN_SECONDS)
 
-    async def _look(self) -> list[tuple[Unfolded, int]]:
+    async def _due(self) -> list[tuple[Unfolded, int]]:
         """Returns the sessions that are due, each with the number of its newest tokens that stay unfolded."""
         now = self._clock()
         asked = [session_id for session_id, at in self._watched.items() if at <= now]
@@ -166,17 +169,17 @@ class FoldWorker:
             return []
         due: list[tuple[Unfolded, int]] = []
         for each in found:
-            keep = self._keep(each, now)
+            keep = self._tokens_to_keep(each, now)
             if keep is None:
                 if _is_worth_it(each):
                     self._watched[each.session_id] = each.last_at + IDLE_MS
-            elif now < self._rests_until:
+            elif now < self._rests_until:  # the model is away, for sessions of all namespaces
                 self._watched[each.session_id] = self._rests_until
             else:
                 due.append((each, keep))
         return due
 
-    def _keep(self, each: Unfolded, now: int) -> int | None:
+    def _tokens_to_keep(self, each: Unfolded, now: int) -> int | None:
         """Returns how many of its newest tokens stay unfolded; None: it is not due."""
         if each.ended:
             return 0
@@ -206,13 +209,14 @@ class FoldWorker:
             self._wake.set()
 
     async def fold(self, session_id: str, *, keep: int = 0) -> int | None:
-        """Folds the oldest messages of this session but the newest `keep` tokens. Returns when to look at the session again; None: only after
-        a new message."""
+        """Folds the oldest messages of this session but the newest `keep` tokens. Returns when to look at the session again; None: only
+        after a new message."""
         try:
             ns = (await self._database.read(store.get, session_id)).ns
         except StateError:
             return None
         now = self._clock()
+        # A row, because another process may fold this namespace at the same moment.
         if not await self._database.write(memory.begin, ns, self._owner, now, lease_ms=LEASE_MS):
             until = (await self._database.read(memory.state, ns)).retry_at
             return max(until, now + FIRST_PAUSE_MS)
@@ -228,7 +232,7 @@ class FoldWorker:
             material = await self._database.read(memory.material, session_id, keep=keep, most=most)
             if material is None:
                 return None
-            if not material.messages:
+            if not material.messages:  # none that a person took part in: they are marked, and no call is spent
                 await self._database.write(memory.commit, material, (), None, self._clock())
                 return None
             if not await self._may_spend():
@@ -239,11 +243,11 @@ class FoldWorker:
                 most //= 2
                 continue
             except ModelError as error:
-                return await self._not_now(ns, material, error)
+                return await self._put_off(ns, material, error)
             if read is None:
                 break
             return await self._commit(material, read, began, usage)
-        else:
+        else:  # too long each time; the failure counts for the smallest part that was tried, and not for all that is unfolded
             material = await self._database.read(memory.material, session_id, keep=keep, most=most)
         return None if material is None else await self._failed(ns, material, began, usage)
 
@@ -285,6 +289,7 @@ class FoldWorker:
         spending.add(conn, iso(self._clock())[:10], usage.input_tokens, usage.output_tokens)
 
     async def _commit(self, material: FoldMaterial, read: _Read, began: int, usage: tuple[int, int]) -> int | None:
+        # In a thread: the checks compare every word of the notes with every message, and would block the loop.
         found = await asyncio.to_thread(checked, read.notes, material.messages, material.candidates)
         digest = None if read.digest is None else self._short(read.digest)
         now = self._clock()
@@ -296,17 +301,17 @@ class FoldWorker:
             "fold.done", session_id=material.session.id, messages=len(material.messages), new=new or 0, outcome=outcome
         )
         await self._database.write(memory.continue_if_long, material.session.id, now)
-        return 0
+        return 0  # at once: a long conversation is folded in several parts
 
     def _short(self, digest: str) -> str:
         digest = without_secrets(" ".join(digest.split()))
         return whole_sentences(digest, DIGEST_TOKENS, self._tokens.text) or self._tokens.clip(digest, DIGEST_TOKENS)
 
-    async def _not_now(self, ns: str, material: FoldMaterial, error: ModelError) -> int:
-        """Handles an error of the model. When the model refuses these messages, the failure is counted; else folds of all namespaces rest.
-        Returns when to try again."""
-        its_fault = isinstance(error, ModelRefused) and error.about_transcript
-        if its_fault:
+    async def _put_off(self, ns: str, material: FoldMaterial, error: ModelError) -> int:
+        """Handles an error of the model. When the model refuses these messages, the failure is counted; else folds of all namespaces
+        rest. Returns when to try again."""
+        # An outage must not count: after ATTEMPTS of them messages would be given up that nothing is wrong with.
+        if isinstance(error, ModelRefused) and error.about_transcript:
             return await self._failed(ns, material, self._clock(), (0, 0))
         self._rests_until = until = self._clock() + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE_MS)

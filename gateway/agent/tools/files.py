@@ -19,7 +19,7 @@ MAX_FILES = 5_000
 
 
 class FilesArguments(Arguments):
-    keeps_empty = frozenset({"content"})
+    keeps_empty = frozenset({"content"})  # an empty file can be written
     action: Literal["read", "write", "list", "delete", "send"]
     path: Annotated[str, Field(max_length=500, description="e.g. notes/plan.md")] = "."
     content: Annotated[str | None, Field(max_length=MAX_FILE, description="to write, or to say with a sent file")] = (
@@ -58,7 +58,7 @@ def _act(workspace: Path, arguments: FilesArguments) -> str:
                 return f"Deleted {arguments.path}."
     except FileNotFoundError as error:
         raise ToolError(f"there is no {arguments.path}; the action list shows what there is") from error
-    except (IsADirectoryError, PermissionError) as error:
+    except (IsADirectoryError, PermissionError) as error:  # unlink of a folder: the first on Linux, the second on macOS
         raise ToolError(f"{arguments.path} is a folder; name a file in it") from error
     except OSError as error:
         raise ToolError(f"{arguments.path}: {error.strerror}") from error
@@ -70,7 +70,7 @@ def inside(workspace: Path, path: str) -> Path:
         raise ToolError("a path holds no zero bytes")
     try:
         root = workspace.resolve()
-        target = (root / path.lstrip("/")).resolve()
+        target = (root / path.lstrip("/")).resolve()  # models take the workspace for the root
     except (RuntimeError, OSError):
         raise ToolError(f"{path} leads through links that never end") from None
     if target != root and root not in target.parents:
@@ -90,9 +90,8 @@ def _listing(folder: Path, workspace: Path) -> Iterator[str]:
 
 
 def _read(target: Path) -> str:
-    with os.fdopen(
-        os.open(target, os.O_RDONLY | os.O_NONBLOCK), "rb"
-    ) as file:  # without waiting for the writer of a pipe
+    # O_NONBLOCK: to open a pipe waits for its writer otherwise, for ever.
+    with os.fdopen(os.open(target, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         seen = os.fstat(file.fileno())
         if not stat.S_ISREG(seen.st_mode):
             raise ToolError(f"{target.name} is no ordinary file")
@@ -112,6 +111,7 @@ def _write(workspace: Path, target: Path, content: str | None) -> str:
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if sum(1 for _ in workspace.rglob("*")) > MAX_FILES:
         raise ToolError(f"there are more than {MAX_FILES} files already; delete some first")
+    # A crash leaves the old file or the new one. O_NOFOLLOW: a link of this name could lead out of the workspace.
     temporary = target.with_name(f".{target.name}.part")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
         file.write(content)

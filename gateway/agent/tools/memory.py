@@ -12,7 +12,7 @@ from sessions.errors import NotFound, StateError
 from sessions.records import Observation
 
 SHOWN = 100
-LONGEST_NUMBER = 18
+LONGEST_NUMBER = 18  # more digits may not fit into a column of 64 bits
 
 
 def _kind(said: object) -> object:
@@ -21,6 +21,7 @@ def _kind(said: object) -> object:
 
 
 def _as_text(said: object) -> object:
+    """Returns the number of a note as text: models write `57` as well as `"o57"`."""
     return str(said) if isinstance(said, int) else said
 
 
@@ -60,7 +61,7 @@ async def _save(place: ToolContext, arguments: MemoryArguments) -> str:
     remark = ""
     try:
         number = await _note(place, arguments, _number(arguments.replaces) if arguments.replaces else None)
-    except (NotFound, ToolError) as error:
+    except (NotFound, ToolError) as error:  # a small model invents numbers; the note itself is good
         number, remark = await _note(place, arguments, None), f" {error} Nothing was replaced."
     return f"Noted (no. {number}).{remark}"
 

@@ -36,7 +36,7 @@ def _copied(file: Path, folder: Path) -> Path:
     """Copies the file, because the agent may change it before it is sent, and returns the copy. A repeated call finds the first copy."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     copy, part = folder / file.name, folder / ".part"
-    if not copy.exists():
+    if not copy.exists():  # a part is never sent: it gets its name when it is whole
         shutil.copyfile(file, part)
         part.chmod(0o600)
         part.replace(copy)
@@ -67,6 +67,7 @@ def send(conn: Connection, place: ToolContext, body: OutboxBody) -> bool:
 def prune(outgoing: Path, unsent: Collection[str], before: float) -> None:
     """Deletes copies older than `before` (in seconds) that no message waits for. Blocks."""
     waiting = {_name_of(key) for key in unsent}
+    # The age spares copies whose message is not in the outbox yet.
     for folder in outgoing.iterdir() if outgoing.is_dir() else ():
         if folder.name not in waiting and folder.stat().st_mtime < before:
             shutil.rmtree(folder, ignore_errors=True)

@@ -24,8 +24,8 @@ from sessions.records import Session
 
 
 class Arguments(BaseModel):
-    """Small models fill every field: an empty text or null where a field may be missing is as if it were. `keeps_empty`: fields in
-    which an empty text says something."""
+    """Arguments of a tool. Small models fill every field, so an empty text, an empty list or null counts as missing where a field may be
+    missing. `keeps_empty`: fields in which an empty text says something."""
 
     model_config = ConfigDict(extra="ignore", str_strip_whitespace=True)
     keeps_empty: ClassVar[frozenset[str]] = frozenset()
@@ -99,7 +99,8 @@ class Tool:
         return _schema(self)
 
     async def run(self, place: ToolContext, arguments: str) -> str | HumanQuestion:
-        """Runs the tool and returns its result. For a mistake of the model returns a text that explains it, so that the model can try again."""
+        """Runs the tool and returns its result. For a mistake of the model returns a text that explains it, so that the model can try
+        again."""
         try:
             parsed = self.arguments.model_validate(parse_arguments(arguments))
         except (ValidationError, ToolError) as error:
@@ -116,7 +117,7 @@ class Tool:
         return outcome
 
 
-@lru_cache
+@lru_cache  # the same object each time: what is counted or encoded of it elsewhere is found by its identity
 def _schema(tool: Tool) -> JSON:
     function = {
         "name": tool.name,
@@ -129,15 +130,14 @@ def _schema(tool: Tool) -> JSON:
 def parse_arguments(text: str) -> dict[str, Any]:
     """Returns the arguments that a model wrote. Raises ToolError when they are no JSON object."""
     try:
-        value = json.loads(text or "{}", strict=False)
+        value = json.loads(text or "{}", strict=False)  # not strict: models write line breaks into strings as they are
     except json.JSONDecodeError as error:
         raise ToolError(f"they are no JSON ({error.msg} at character {error.pos})") from error
     if not isinstance(value, dict):
         raise ToolError("they are no JSON object")
     match cast(dict[str, Any], value):
-        case {"not_json": str(sent), **others} if (
-            not others
-        ):  # how the journal keeps what a model wrote and nobody could read
+        # As the journal keeps what a model wrote and nobody could read: see `stream_reader.py`.
+        case {"not_json": str(sent), **others} if not others:
             return parse_arguments(sent)
         case _:
             pass
@@ -159,8 +159,8 @@ def _explain(error: Exception) -> str:
 
 
 def _lean(schema: Any) -> Any:
-    """Returns the schema without titles, nulls, defaults and limits, which cost tokens and do not help the model. Arguments are still checked
-    against the full schema."""
+    """Returns the schema without titles, nulls, defaults and limits, which cost tokens and do not help the model. Arguments are still
+    checked against the full schema."""
     if isinstance(schema, list):
         return [_lean(item) for item in cast(list[Any], schema)]
     if not isinstance(schema, dict):
@@ -173,6 +173,7 @@ def _lean(schema: Any) -> Any:
             **{k: v for k, v in typed.items() if k not in {"anyOf", "default"}},
             **(rest[0] if len(rest) == 1 else {"anyOf": rest}),
         }
+    # The keys of `properties` are names of arguments, and one of them may be `title`.
     return {
         name: {k: _lean(v) for k, v in cast(dict[str, Any], value).items()} if name == "properties" else _lean(value)
         for name, value in typed.items()
@@ -205,6 +206,7 @@ class Toolbox:
         """Returns the tools that may be offered together with the caller's own ones."""
         if not options.tools:
             return self
+        # A caller's tool hides ours of the same name. When the caller demands one of its own, none of ours is offered.
         return Toolbox({}) if options.forces_tool else self.only(self.tools.keys() - options.tool_names)
 
     def get(self, name: str) -> Tool | None:
@@ -224,6 +226,7 @@ def _of_another_package(name: str) -> Tool | None:
 
 @lru_cache
 def _all() -> Mapping[str, Tool]:
+    # Here, because each of them imports this module.
     from gateway.agent.tools import ask_human, files, memory, schedule, session_search, skill
 
     tools = (memory.TOOL, session_search.TOOL, skill.TOOL, files.TOOL, schedule.TOOL, ask_human.TOOL)

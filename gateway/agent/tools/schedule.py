@@ -1,4 +1,4 @@
-"""Jobs that the agent makes for the person: it runs a prompt when its time has come."""
+"""Jobs that the agent creates for the person: prompts that run when their time has come."""
 
 from typing import Annotated, Any, Literal
 
@@ -75,13 +75,14 @@ def _where(conn: Connection, place: ToolContext) -> dict[str, Any]:
         deployment = deployments.MAIN if key.agent == "main" else key.agent
         return {"session_key": str(key), "deployment": deployment, "thread_id": key.chat_id}
     route = runs.get(conn, place.run_id).route
-    if route is None:
+    if route is None:  # in no chat: the answers stay in the job's own session
         return {}
     deliver, to = deliver_to(route)
     return {"deliver": deliver, "route": to}
 
 
 def _act(conn: Connection, place: ToolContext, action: str, job_id: str) -> str:
+    # A job of another namespace is as unknown as one that does not exist.
     mine = {job.id for job in jobs.listing(conn, ns=place.session.ns)}
     if job_id not in mine:
         raise NotFound(f"There is no job {job_id!r} here. The action list shows them.")
@@ -96,7 +97,8 @@ def _act(conn: Connection, place: ToolContext, action: str, job_id: str) -> str:
         case "delete":
             job, said = jobs.remove(conn, job_id), "Deleted."
         case _:
-            job, said = jobs.get(conn, job_id), f"Prompt: {jobs.get(conn, job_id).prompt}"
+            job = jobs.get(conn, job_id)
+            said = f"Prompt: {job.prompt}"
     return f"{said} {line_of(job, job.timezone)}"
 
 

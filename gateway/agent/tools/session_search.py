@@ -32,6 +32,7 @@ PAGE = 12_000
 BEST = 4
 LONGEST_LINE = 1_200
 SUMMARY_SECONDS = 45
+"""Less than the timeout of the tool, so that without a summary there is time to show the messages."""
 
 
 class SessionSearchArguments(Arguments):
@@ -57,6 +58,7 @@ async def session_search(place: ToolContext, arguments: SessionSearchArguments) 
         return await _page(place, arguments.message, arguments.offset)
     if arguments.query is None:
         raise ToolError("give a query, or the number of a message")
+    # The index trails the journal, because a message is indexed with the one after it.
     while await place.database.write(search.index_some):
         pass
     meaning = None if place.embed is None else await place.embed(arguments.query)
@@ -93,9 +95,8 @@ def _find(
     hits: Sequence[Hit] = search.search(
         conn, query, ns=place.session.ns, limit=limit, without_run=place.run_id, also=near
     )
-    if (
-        not hits and (plain := any_of_its_words(query, limit)) is not None
-    ):  # a phrase that nobody used, or too many conditions
+    # A phrase that nobody used, or too many conditions: any of its words will do.
+    if not hits and (plain := any_of_its_words(query, limit)) is not None:
         scope = search.SearchScope(ns=place.session.ns, without_run=place.run_id)
         hits = search.best(conn, plain, scope, limit=limit, also=near)
     by_session: dict[str, list[Hit]] = {}
@@ -107,6 +108,7 @@ def _find(
 def _found(conn: Connection, place: ToolContext, hits: Sequence[Hit]) -> _SessionHits:
     session = hits[0].session
     numbers = store.around(conn, session.id, [hit.message.id for hit in hits], WINDOW)
+    # Without this run: what the model has just said and searched for would come back to it as a find.
     around = [each for each in store.messages_of(conn, numbers) if each.run_id != place.run_id]
     notes = memory.about(conn, session.ns, {hit.message.id: session.id for hit in hits[:BEST]})
     return _SessionHits(

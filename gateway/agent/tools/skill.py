@@ -1,5 +1,7 @@
-"""Skills: ways of doing something, each a folder with a SKILL.md. What the agent has saved belongs to the namespace in which it did;
-what an administrator puts there is for all."""
+"""Skills: ways of doing something, each a folder with a SKILL.md.
+
+What the agent has saved belongs to the namespace in which it was saved; what an administrator puts there is for all.
+"""
 
 import asyncio
 import hashlib
@@ -76,6 +78,7 @@ def _save(folder: Path, own: Path, ns: str, name: str, content: str | None) -> s
     if not own.exists() and len(listing(folder, ns)) >= MAX_SKILLS:
         raise ToolError(f"there are {MAX_SKILLS} skills already; delete one first")
     own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The owner first: a skill without one is for all namespaces, and a crash may come between the two.
     _write(own / _OWNER, ns)
     _write(own / _FILE, (content or "").strip() + "\n")
     return f"Saved the skill {name}."
@@ -89,17 +92,18 @@ def _write(file: Path, text: str) -> None:
 
 
 def listing(folder: Path, ns: str | None = None) -> list[str]:
-    """`name: first line` of every skill of this namespace and of those for all; without a namespace, of whatever there is. Only what has changed is read again."""
+    """Returns `name: first line` for each skill of this namespace and for those for all; without a namespace, for all there are."""
     found: dict[str, str] = {}
     for file in sorted(folder.glob(f"*/{_FILE}")):
         owner, name = _whose(file.parent), file.parent.name.partition("@")[0]
+        # Its own skill hides one for all of the same name.
         if owner == ns or ((owner is None or ns is None) and name not in found):
             seen = file.stat()
             found[name] = f"{name}: {_about(file, seen.st_mtime_ns, seen.st_size)}"
     return [found[name] for name in sorted(found)]
 
 
-@lru_cache(maxsize=MAX_SKILLS)
+@lru_cache(maxsize=MAX_SKILLS)  # by time and size too, so that only what has changed is read again
 def _about(file: Path, _changed: int, _size: int) -> str:
     with file.open(encoding="utf-8", errors="replace") as lines:
         said = (line.strip().lstrip("#").strip() for line in lines)

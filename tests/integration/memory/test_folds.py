@@ -403,7 +403,7 @@ async def test_a_deleted_session_takes_its_notes_and_the_digest_along(database: 
 
 async def due(it: Any, *sessions: Any) -> dict[str, int]:
     it.worker._watched = {session.id: 0 for session in sessions}
-    return {each.session_id: keep for each, keep in await it.worker._look()}
+    return {each.session_id: keep for each, keep in await it.worker._due()}
 
 
 async def test_it_is_due_when_much_is_unfolded_after_a_silence_and_at_the_end(database: Database) -> None:

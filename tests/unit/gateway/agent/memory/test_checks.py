@@ -110,6 +110,7 @@ def test_sources_are_messages_of_the_fold_or_the_one_that_shares_most_words() ->
     ("text", "said"),
     [
         ("Should we use Redis?", "Should we use Redis?"),
+        ("要用Redis吗？", "Redis. 要用Redis吗？ 是的。"),
         ("The team uses Redis", "Should we use Redis?"),
         ("The team uses Redis", "Morning all. Should the team use Redis?"),
     ],
