@@ -40,7 +40,8 @@ def _connect(path: Path, *, writes: bool = True) -> sqlite3.Connection:
     conn.execute("PRAGMA secure_delete = ON")
     # `_Checkpoints` does it in a thread: SQLite itself would do it inside of some commit.
     conn.execute("PRAGMA wal_autocheckpoint = 0")
-    conn.execute("PRAGMA cache_size = -4000")
+    # A reader throws its pages away whenever somebody else has committed, so a large cache would only cost memory.
+    conn.execute(f"PRAGMA cache_size = {-4_000 if writes else -1_000}")
     # A temporary file would hold texts outside of the home.
     conn.execute("PRAGMA temp_store = MEMORY")
     if not writes:
