@@ -125,7 +125,7 @@ def test_what_cannot_be_asked_and_what_only_looks(configured: Path):
 
 
 def test_what_failed_is_said_once(configured: Path):
-    assert piped(configured, "chat", "-q", "refuse this").stderr.count("401") == 1
+    assert piped(configured, "chat", "-q", "refuse this").stderr.count("(401)") == 1
 
 
 def test_a_number_chooses_an_option(configured: Path):

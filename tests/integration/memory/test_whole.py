@@ -253,7 +253,7 @@ async def test_a_model_that_cannot_fold_for_a_day_leaves_the_prompt_bounded_with
 ) -> None:
     async with at_desk(home, folds=lambda _: Failure(status=503)) as it:
         sizes: list[int] = []
-        for number in range(30):
+        for number in range(60):
             await it.say(f"message {number} {'word ' * 300}")
             sizes.append(len(str(it.server.bodies[-1]["messages"])))
             if number % 20 == 19:
