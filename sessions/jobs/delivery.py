@@ -32,6 +32,7 @@ def target_of(conn: Connection, job: Job) -> Route | None:
     if job.deliver == LOCAL:
         return None
     platform, _, rest = job.deliver.partition(":")
+    # The route in which it was made counts as long as nobody has changed the target.
     if job.route is not None and _written(job.route) == job.deliver:
         return job.route
     if not rest:
@@ -43,7 +44,7 @@ def target_of(conn: Connection, job: Job) -> Route | None:
 
 def deliver_to(route: Route) -> tuple[str, Route]:
     """Returns the target of a job that was made in a chat: as text, and as a route."""
-    return _written(route), replace(route, reply_to=None)
+    return _written(route), replace(route, reply_to=None)  # weeks later nobody knows the message any more
 
 
 def owner_key(platform: str) -> str:
@@ -74,4 +75,4 @@ def _kind(conn: Connection, platform: str, chat: str) -> ChatKind:
     for kind in ChatKind:
         if store.recent(conn, key=str(SessionKey(agent="main", scope=platform, kind=kind, chat_id=chat)), limit=1):
             return kind
-    return ChatKind.GROUP if chat.startswith("-") else ChatKind.DM
+    return ChatKind.GROUP if chat.startswith("-") else ChatKind.DM  # Telegram's groups have negative ids

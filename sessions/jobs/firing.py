@@ -1,6 +1,4 @@
-"""The transaction that fires a job: one slot becomes one inbox row. Unique rows decide: when several processes fire the same slot, one of
-them succeeds. The tick that calls it is `gateway/scheduler/jobs.py`.
-"""
+"""The transaction that fires a job: one slot becomes one inbox row. The tick that calls it is `gateway/scheduler/jobs.py`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +21,9 @@ from sessions.topics import Topic
 BACKOFF_MS = (60_000, 5 * 60_000, 15 * 60_000, 3_600_000)
 """How long a job rests after its first, second … failure in a row."""
 STILL_AT_WORK = "the run before was still at work"
+
+
+_LOCK = select(jobs.c.id).where(jobs.c.id == param("job")).with_for_update()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +49,14 @@ def fire(
     """Takes this slot of a job that was read before, and moves the job to the `following` one. Returns None when somebody else has taken
     it.
     """
-    if not _take(conn, job, outcome, following):
+    # Locked before it is read whether a run is pending: another process may fire the same job by hand at this moment.
+    conn.execute(_LOCK, {"job": job.id})
+    is_busy = outcome is not SlotOutcome.MISSED and is_pending(conn, job.id)
+    runs_now = outcome is not SlotOutcome.MISSED and not is_busy
+    if not _take(conn, job, following, by_hand=outcome is SlotOutcome.MANUAL, runs_now=runs_now):
         return None
-    error = None
-    if outcome is not SlotOutcome.MISSED and is_pending(conn, job.id):
-        outcome, error = SlotOutcome.MISSED, STILL_AT_WORK
-    runs_now = outcome is not SlotOutcome.MISSED
+    error = STILL_AT_WORK if is_busy else None
+    outcome = SlotOutcome.MISSED if is_busy else outcome
     values = {
         "job_id": job.id,
         "slot": slot,
@@ -63,7 +66,7 @@ def fire(
         "created_at": now,
         "error": error,
     }
-    if insert_once(conn, job_slots, values) is None:
+    if insert_once(conn, job_slots, values) is None:  # fired before: the clock was set back
         return None
     if runs_now:
         _queue(conn, job, slot, now, route=route, options=options)
@@ -73,13 +76,12 @@ def fire(
     return Fired(slot=slot, outcome=outcome, error=error)
 
 
-def _take(conn: Connection, job: Job, outcome: SlotOutcome, following: int | None) -> bool:
+def _take(conn: Connection, job: Job, following: int | None, *, by_hand: bool, runs_now: bool) -> bool:
     """Moves the job on if it is still at the slot at which it was read (compare and set). Returns whether it was."""
-    if outcome is SlotOutcome.MANUAL:
+    if by_hand:  # beside the schedule, which stays as it is
         wanted = jobs.c.id == job.id, jobs.c.run_soon_at == job.run_soon_at
         return conn.execute(update(jobs).where(*wanted).values(run_soon_at=None)).rowcount == 1
-    counts = outcome is not SlotOutcome.MISSED
-    done = job.completed + counts
+    done = job.completed + runs_now  # a slot without a run is none of the repeats that were asked for
     is_over = following is None or (job.repeat_times is not None and done >= job.repeat_times)
     changed: dict[str, Any] = {"completed": done, "next_run_at": None if is_over else following}
     if is_over:
@@ -103,8 +105,9 @@ def _queue(conn: Connection, job: Job, slot: int, now: int, *, route: Route | No
 
 
 def is_pending(conn: Connection, job_id: str) -> bool:
-    """Returns whether a slot of this job waits for its run, or its run is not over. A slot whose session was deleted does not count."""
+    """Returns whether a slot of this job waits for its run, or its run is not over."""
     waits = exists().where(inbox_table.c.dedup_key == job_slots.c.dedup_key, inbox_table.c.outcome.is_(None))
+    # The run is read and not the slot alone: a slot whose session was deleted would stay open for ever.
     works = exists().where(runs.c.id == job_slots.c.run_id, runs.c.status.in_((RunStatus.RUNNING, RunStatus.WAITING)))
     mine = job_slots.c.job_id == job_id, job_slots.c.status.in_(OPEN), or_(waits, works)
     return conn.scalar(select(job_slots.c.id).where(*mine).limit(1)) is not None
@@ -127,6 +130,7 @@ def mark_started(conn: Connection, dedup_key: str, run_id: str, now: int) -> Non
 
 def mark_owner_told(conn: Connection, job_id: str) -> bool:
     """Notes that the owner is told of the failures. Returns False when that was done before."""
+    # Compare and set: of several processes one tells the owner.
     return conn.execute(update(jobs).where(jobs.c.id == job_id, ~jobs.c.told).values(told=True)).rowcount == 1
 
 
@@ -134,6 +138,7 @@ def mark_ended(
     conn: Connection, run: Run, status: RunStatus, now: int, *, reason: StopReason | None, error: str | None
 ) -> None:
     """Notes that the slot's run is over. After failures in a row the job rests, longer each time."""
+    # A cancelled run says nothing about the job: it neither counts as a failure nor ends a row of them.
     is_cancelled = reason is StopReason.CANCELLED
     became = SlotStatus.CANCELLED if is_cancelled else SlotStatus.OK
     became = SlotStatus.ERROR if status is RunStatus.ERROR else became

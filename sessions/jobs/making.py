@@ -102,7 +102,7 @@ def create(conn: Connection, new: NewJob, *, made_by: str | None = None) -> Job:
         "deliver": new.deliver,
         "route": new.route.to_json() if new.route else None,
         "session_key": new.session_key or own_key,
-        "ns": None if new.session_key else new.origin,
+        "ns": None if new.session_key else new.origin,  # somebody's session has its own memory already
         "origin": new.origin,
         "deployment": new.deployment,
         "thread_id": new.thread_id,
@@ -121,7 +121,7 @@ def change(conn: Connection, job_id: str, values: Mapping[str, Any], now: int) -
         schedule = changed.get("schedule", job.schedule)
         moments = Moments(schedule=schedule, timezone=changed.get("timezone", job.timezone), since=job.created_at)
         following = moments.after(now)
-        if job.state is not JobState.PAUSED:
+        if job.state is not JobState.PAUSED:  # only `resume` ends a pause
             state = JobState.SCHEDULED if following is not None else JobState.COMPLETED
             changed |= {"next_run_at": following, "state": state, "enabled": following is not None}
         changed["schedule"] = schedule.to_json()
@@ -147,6 +147,7 @@ def resume(conn: Connection, job_id: str, now: int) -> Job:
     is_used_up = job.repeat_times is not None and job.completed >= job.repeat_times
     if following is None or is_used_up:
         raise Invalid(f"“{job.name}” has no run to come. Give it another schedule, or run it now.")
+    # Whoever resumes a job has mended it: it starts without its failures.
     changed = {
         "enabled": True,
         "state": JobState.SCHEDULED,

@@ -1,6 +1,6 @@
 """Queries for jobs: by id, due, failing, listed."""
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, and_, or_, select
 
 from sessions.db.schema import JOB_DUE, JOB_FAILING, job_slots, jobs
 from sessions.db.sql import param
@@ -11,7 +11,7 @@ _GET = select(jobs).where(jobs.c.id == param("job"))
 
 
 def get(conn: Connection, job_id: str) -> Job:
-    """Raises NotFound."""
+    """Returns the job. Raises NotFound."""
     row = conn.execute(_GET, {"job": job_id}).mappings().first()
     if row is None:
         raise NotFound(f"There is no job {job_id}. `hermes jobs list` shows them.")
@@ -33,9 +33,11 @@ def listing(conn: Connection, *, include_disabled: bool = True, ns: str | None =
     return [Job.from_row(row) for row in conn.execute(query).mappings()]
 
 
+# Jobs that rest are left out here and not after reading: their slots are the oldest, and would fill the limit.
+_RESTED = or_(jobs.c.not_before.is_(None), jobs.c.not_before <= param("now"))
 _DUE = (
     select(jobs)
-    .where(JOB_DUE, or_(jobs.c.next_run_at <= param("now"), jobs.c.run_soon_at.is_not(None)))
+    .where(JOB_DUE, or_(and_(jobs.c.next_run_at <= param("now"), _RESTED), jobs.c.run_soon_at.is_not(None)))
     .order_by(jobs.c.next_run_at)
     .limit(param("most"))
 )
@@ -43,12 +45,11 @@ _DUE = (
 
 def due(conn: Connection, now: int, limit: int) -> list[Job]:
     """Returns jobs whose slot has come, or that somebody wants to run now; not those that rest after a failure."""
-    found = [Job.from_row(row) for row in conn.execute(_DUE, {"now": now, "most": limit}).mappings()]
-    return [job for job in found if job.run_soon_at is not None or (job.not_before or 0) <= now]
+    return [Job.from_row(row) for row in conn.execute(_DUE, {"now": now, "most": limit}).mappings()]
 
 
 def upcoming(conn: Connection, *, limit: int) -> list[Job]:
-    """Jobs with a run to come, the next first."""
+    """Returns jobs with a run to come, the next first."""
     query = select(jobs).where(JOB_DUE, jobs.c.next_run_at.is_not(None)).order_by(jobs.c.next_run_at).limit(limit)
     return [Job.from_row(row) for row in conn.execute(query).mappings()]
 
@@ -59,6 +60,6 @@ def to_tell(conn: Connection) -> list[Job]:
 
 
 def slots(conn: Connection, job_id: str, *, limit: int = 100) -> list[Slot]:
-    """Newest first."""
+    """Returns the slots of this job, the newest first."""
     query = select(job_slots).where(job_slots.c.job_id == job_id).order_by(job_slots.c.id.desc()).limit(limit)
     return [Slot.from_row(row) for row in conn.execute(query).mappings()]

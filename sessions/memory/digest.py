@@ -41,8 +41,8 @@ def state(conn: Connection, ns: str) -> MemoryState:
 
 
 def ensure(conn: Connection, ns: str) -> None:
-    """Inserts the row of the namespace when there is none. `changes` starts at the current time, so that a reader can tell a new row from
-    one that was deleted."""
+    """Inserts the row of the namespace when there is none."""
+    # `changes` starts at the current time: a reader who knows the deleted row of this namespace must not take the new one for it.
     insert_or_ignore(conn, memory_state, {"ns": ns, "changes": now_ms()})
 
 

@@ -1,7 +1,7 @@
-"""The transactions of a fold. A fold is a background model call that turns messages into notes and a new digest.
+"""The transactions of a fold. A fold takes messages of one session, under a lease on its namespace.
 
-A fold takes messages of one session, under a lease on its namespace. It is committed only if nothing that it was made from has changed
-since. After a crash the model call is repeated when it was not committed, and nothing is repeated when it was.
+It is committed only if nothing that it was made from has changed since. After a crash the model call is repeated when it was not
+committed, and nothing is repeated when it was.
 """
 
 import json
@@ -45,6 +45,7 @@ class Unfolded:
 
 def unfolded(conn: Connection, session_ids: Collection[str] | None = None) -> list[Unfolded]:
     """Returns what is not folded yet of these sessions; None: of all. Sessions without such messages are left out."""
+    # Bytes, as `cost` counts them: `length` of a text counts characters.
     size = (
         func.length(cast(messages.c.content, LargeBinary))
         if conn.dialect.name == "sqlite"
@@ -64,6 +65,7 @@ def unfolded(conn: Connection, session_ids: Collection[str] | None = None) -> li
         .select_from(sessions)
         .join(folds, folds.c.session_id == sessions.c.id, isouter=True)
         .join(messages, messages.c.session_id == sessions.c.id)
+        # The first condition rules out sessions before any message of them is read.
         .where(sessions.c.settled_to > past, messages.c.id > past, messages.c.id <= sessions.c.settled_to, SAID)
         .group_by(sessions.c.id, sessions.c.ns, sessions.c.source, sessions.c.ended_at)
     )
@@ -76,7 +78,7 @@ def unfolded(conn: Connection, session_ids: Collection[str] | None = None) -> li
             source=row.source,
             ended=row.ended_at is not None,
             tokens=row.tokens,
-            count=row[5],
+            count=row[5],  # `row.count` is a method of every row
             last_at=row.last_at,
         )
         for row in conn.execute(query)
@@ -110,6 +112,7 @@ def begin(conn: Connection, ns: str, owner: str, now: int, *, lease_ms: int) -> 
     lock(conn, ns)
     current = state(conn, ns)
     held = current.lease_owner is not None and (current.lease_until or 0) > now and current.lease_owner != owner
+    # The lease of a killed process is free at once: it would hold up all folds here for minutes.
     if current.retry_at > now or (held and not leases.is_dead(current.lease_owner or "")):
         return False
     ensure(conn, ns)
@@ -164,6 +167,7 @@ def material(conn: Connection, session_id: str, *, keep: int, most: int) -> Fold
     taken = _oldest(said, keep, most)
     if not taken and said:
         return None
+    # With all that was said the mark also passes what was left out, which nobody has to read again.
     now = state(conn, session.ns)
     return FoldMaterial(
         session=session,
@@ -183,6 +187,7 @@ def _oldest(said: Sequence[Message], keep: int, most: int) -> list[Message]:
     used = 0
     for message in said:
         size = min(cost(message), most)
+        # The first one is always taken: a message larger than `most` would hold up all after it.
         if left <= keep or (taken and used + size > most):
             break
         taken.append(message)
@@ -198,18 +203,18 @@ def cost(message: Message) -> int:
 
 def _candidates(conn: Connection, ns: str, said: Sequence[Message]) -> list[Observation]:
     """Returns the open notes that the model may replace, in the order of their numbers, at most CANDIDATES: for each message of a person
-    the three that share most words with it, then the newest. The newest are there because a change may be told in other words: `merged
-    into a monolith` shares none with `committed to microservices`."""
+    the three that share most words with it, then the newest."""
     chosen: dict[int, Observation] = {}
     for message in said:
         query = any_of_its_words(message.content or "", 12) if message.role is not Role.ASSISTANT else None
         if query is not None and len(chosen) < CANDIDATES:
-            numbers = search.notes(conn, query, ns, limit=4 * FOR_EACH)
+            numbers = search.notes(conn, query, ns, limit=4 * FOR_EACH)  # some of them are closed
             still = {
                 each.id: each for each in of(conn, observations.c.id.in_(numbers), observations.c.closed_at.is_(None))
             }
             chosen |= {number: still[number] for number in [n for n in numbers if n in still][:FOR_EACH]}
     alike = dict(list(chosen.items())[:CANDIDATES])
+    # A change may be told in other words: `merged into a monolith` shares none with `committed to microservices`.
     newest = {each.id: each for each in open_notes(conn, ns, limit=CANDIDATES)}
     fill = [number for number in sorted(newest, reverse=True) if number not in alike][: CANDIDATES - len(alike)]
     return [(alike | newest)[number] for number in sorted([*alike, *fill])]
@@ -258,6 +263,7 @@ def commit(
 def _take_in(conn: Connection, folded: FoldMaterial, each: NewObservation, said_at: int) -> bool:
     """Adds the note. Returns False when it is known already; then the known note gets more weight instead."""
     ns = folded.session.ns
+    # The same text, or the same stems in another order.
     known = find_open(conn, ns, each.text) or next(
         (old for old in folded.candidates if stems(old.text) == stems(each.text) and old.id != each.replaces), None
     )
@@ -273,6 +279,7 @@ def _take_in(conn: Connection, folded: FoldMaterial, each: NewObservation, said_
         "said_at": said_at,
         "src": json.dumps(list(each.src)),
         "session_id": folded.session.id,
+        # The tool, or an earlier note of this fold, may have closed the replaced one meanwhile.
         "supersedes": each.replaces if _is_open(conn, ns, each.replaces) else None,
         "fold": folded.rev + 1,
         "weight": 1,

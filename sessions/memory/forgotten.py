@@ -1,5 +1,6 @@
-"""Stores marks of notes that people had removed, so that no fold brings them back. A mark is a keyed hash of one stem of the note, and so
-short that many words share it: the words of the note cannot be read from it.
+"""Stores marks of notes that people had removed, so that no fold brings them back.
+
+A mark is a keyed hash of one stem of the note, and so short that many words share it: the words of the note cannot be read from it.
 """
 
 import hashlib
@@ -34,6 +35,7 @@ class Forgotten:
         """Returns whether a note with this text, from these messages, was removed by a person."""
         found = _marks(self.key, text)
         newest = max(said_in, default=0)
+        # From one message fewer words have to agree: another fold of it says the same fact in other words.
         return any(
             newest <= up_to and _share(found, marks) >= (_ALIKE_FROM_THE_SAME if src & set(said_in) else _ALIKE)
             for up_to, src, marks in self.marks
@@ -68,7 +70,7 @@ def of_namespace(conn: Connection, ns: str) -> Forgotten:
     columns = (forgotten.c.up_to, forgotten.c.src, forgotten.c.marks)
     rows = conn.execute(select(*columns).where(forgotten.c.ns == ns)).all()
     if not rows:
-        return Forgotten(key=b"")
+        return Forgotten(key=b"")  # without marks nothing is hashed, so no key has to be made yet
     marks = [(row[0], frozenset(json.loads(row[1])), frozenset(json.loads(row[2]))) for row in rows]
     return Forgotten(key=_key(conn), marks=tuple(marks))
 

@@ -42,14 +42,14 @@ def note(
     if kind not in KINDS:
         raise Invalid(f"kind is one of {', '.join(KINDS)}, not {kind!r}.")
     lock(conn, ns)
-    lifted = forgotten.lift(conn, ns, text)
+    lifted = forgotten.lift(conn, ns, text)  # saved on purpose counts more than forgotten before
     same = find_open(conn, ns, text)
     if same is not None:
         if lifted:
             changed(conn, ns)
         return same
     if replaces is not None:
-        get_open(conn, ns, replaces)
+        get_open(conn, ns, replaces)  # raises NotFound before anything is saved
     values = {
         "kind": kind,
         "text": text,
@@ -59,7 +59,7 @@ def note(
         "src": json.dumps(list(src)),
         "session_id": session_id,
         "supersedes": replaces,
-        "fold": now,
+        "fold": now,  # a part of the unique key: the same text can be saved again after it was closed
         "weight": PINNED,
     }
     added = add(conn, ns, values, now)
@@ -118,6 +118,7 @@ def forget(conn: Connection, ns: str, number: int) -> None:
     lock(conn, ns)
     gone = get_open(conn, ns, number)
     doomed = [gone]
+    # What it had replaced goes too: closed notes are still found by search.
     while (before := _find(conn, observations.c.closed_by == doomed[-1].id, observations.c.ns == ns)) is not None:
         doomed.append(before)
     for each in doomed:

@@ -31,6 +31,7 @@ class PromptNote:
     chosen: bool
 
 
+# Replaced notes count too: else each replacement would move the moment of the next selection.
 _THERE = (
     observations.c.ns == param("of"),
     or_(observations.c.closed_at.is_(None), observations.c.closed_by.is_not(None)),
@@ -52,6 +53,7 @@ def lines(conn: Connection, ns: str) -> list[PromptNote]:
     if not newest:
         return []
     older = _read(conn, _WEIGHTIEST, ns, before=newest[0].id) if len(newest) == READ else []
+    # The number of notes decides and nothing is stored: each process makes the same selection, also after a restart.
     fresh = (conn.scalar(_COUNT, {"of": ns}) or 0) % STEP
     base = newest[-fresh - 1].id if fresh < len(newest) else 0
     kept = [note for note in (*older, *newest) if note.closed_by is None or note.closed_by > base]
@@ -77,7 +79,7 @@ def choose(found: Sequence[PromptNote], budget: int, cost: Mapping[int, int]) ->
     if sum(cost.values()) <= budget:
         return list(found)
     older, newer = ([line for line in found if line.chosen is wanted] for wanted in (True, False))
-    kept = _weightiest(older, budget * 3 // 4, cost)
+    kept = _weightiest(older, budget * 3 // 4, cost)  # a quarter is for what is noted until the next selection
     kept |= _newest(newer, budget - sum(cost[number] for number in kept), cost)
     return [line for line in found if line.id in kept]
 

@@ -57,21 +57,23 @@ def missing(conn: Connection, model: str, most: int) -> list[Observation]:
 
 
 def put(conn: Connection, ns: str, model: str, vectors: Mapping[int, bytes]) -> None:
-    """Stores the packed vectors of notes of this namespace and replaces those of another model. Notes that were removed meanwhile are left
-    out."""
+    """Stores the packed vectors of notes of this namespace and replaces those of another model."""
     serialize(conn, f"memory of {ns}")
     for number, vector in vectors.items():
         conn.execute(delete(note_vectors).where(note_vectors.c.id == number))
+        # The note may have been removed while its vector was made.
         if conn.scalar(_THERE, {"number": number, "of": ns}) is not None:
             values = {"id": number, "ns": ns, "model": model, "vector": vector}
             conn.execute(insert(note_vectors), values)
 
 
 def nearest(conn: Connection, ns: str, asked: QueryVector | None) -> list[int]:
-    """Returns the ids of the messages that the most similar notes of this namespace are from, most similar first; empty when `asked` is None."""
+    """Returns the ids of the messages that the most similar notes of this namespace are from, most similar first; empty when `asked` is
+    None."""
     if asked is None:
         return []
-    wanted = unpacked(packed(asked.vector))
+    wanted = unpacked(packed(asked.vector))  # scaled and rounded as the stored ones
+    # An endpoint may answer under the same name with a model of another length.
     rows = [row for row in conn.execute(_NEWEST, {"of": ns, "of_model": asked.model}) if len(row[1]) == 4 * len(wanted)]
     products = ((sum(map(mul, wanted, unpacked(row[1]))), row[0]) for row in rows)
     best = [number for _, number in heapq.nlargest(NEAREST, products)]

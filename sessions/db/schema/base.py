@@ -4,11 +4,12 @@ from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, TextClause,
 
 metadata = MetaData()
 
+# SQLite numbers rows by itself only in a column whose type is exactly INTEGER.
 _Id = BigInteger().with_variant(Integer, "sqlite")
 
 
 def row_id() -> Column[int]:
-    """With `sqlite_autoincrement` a deleted row's id is never given again: mirrors rely on it."""
+    """Returns a growing id. With `sqlite_autoincrement` a deleted row's id is never given again: mirrors rely on it."""
     return Column("id", _Id, primary_key=True, autoincrement=True)
 
 

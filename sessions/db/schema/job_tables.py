@@ -5,6 +5,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Index, Table, Text, text
 from sessions.db.schema.base import count, metadata, partial_index, row_id
 from sessions.db.sql import Prose
 
+# Not `enabled`: a job that is paused or finished can be wanted now all the same.
 JOB_DUE = text("(next_run_at IS NOT NULL OR run_soon_at IS NOT NULL)")
 JOB_FAILING = text("failures >= 3 AND NOT told")
 
@@ -28,7 +29,7 @@ jobs = Table(
     count("failures"),
     Column("not_before", BigInteger),
     Column("run_soon_at", BigInteger),
-    Column("told", Boolean, nullable=False),
+    Column("told", Boolean, nullable=False),  # whether the owner knows of the failures
     Column("deliver", Text, nullable=False),
     Column("route", Prose),
     Column("session_key", Text, nullable=False),

@@ -5,6 +5,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Index, Table, Text, UniqueCo
 from sessions.db.schema.base import count, metadata, partial_index, row_id
 from sessions.db.sql import Prose
 
+# A farewell works on an ended session, so the next conversation of its key need not wait for it.
 RUN_ACTIVE = text("status IN ('running', 'waiting_on_human') AND kind <> 'farewell'")
 RUN_RUNNING = text("status = 'running'")
 RUN_FAREWELL = text("status = 'running' AND kind = 'farewell'")
@@ -38,7 +39,7 @@ runs = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("preview", Text),
-    Column("noted", Text),
+    Column("noted", Text),  # ids of messages that were marked as read in the chat
     partial_index("runs_active", "session_key", unique=True, where=RUN_ACTIVE),
     partial_index("runs_running", "status", where=RUN_RUNNING),
     partial_index("runs_farewell", "session_id", unique=True, where=RUN_FAREWELL),
@@ -81,10 +82,10 @@ outbox = Table(
     Column("body", Prose, nullable=False),
     Column("rendered", Boolean, nullable=False, server_default=text("false")),
     Column("state", Text, nullable=False),
-    Column("root", BigInteger),
+    Column("root", BigInteger),  # the first piece of a message that was split
     count("part"),
     count("attempts"),
-    count("doubts"),
+    count("doubts"),  # how often it may have arrived
     Column("due_at", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("sent_at", BigInteger),

@@ -31,10 +31,10 @@ sessions = Table(
     count("input_tokens"),
     count("output_tokens"),
     Column("ns", Text, nullable=False),
-    count("settled_to"),
+    count("settled_to"),  # messages up to this id do not change any more
     count("indexed_to"),
-    Column("announces", Text),
-    count("rewrites"),
+    Column("announces", Text),  # the session before, until the chat was told that it was reset
+    count("rewrites"),  # how often settled messages were changed or removed all the same
     partial_index(
         "sessions_active",
         "session_key",

@@ -182,6 +182,30 @@ async def test_while_one_slot_is_at_work_the_next_is_left_out(house: JobHouse):
     assert len(house.queued()) == 2
 
 
+async def test_a_slot_that_was_left_out_is_none_of_the_repeats(house: JobHouse):
+    job = house.make("every 30m", repeat=2)
+    for _ in range(3):
+        await house.pass_to(job)
+    assert (house.job(job).completed, house.job(job).state) == (1, JobState.SCHEDULED)
+    house.work(job.session_key)
+    await house.pass_to(job)
+    assert (house.job(job).completed, house.job(job).state) == (2, JobState.COMPLETED)
+
+
+async def test_jobs_that_rest_leave_room_for_others(house: JobHouse):
+    resting = house.make("every 30m")
+    for _ in range(4):
+        house.clock.now = max(house.clock.now, house.job(resting).not_before or 0)
+        await house.pass_to(resting)
+        house.work(resting.session_key, answer=None)
+    house.clock.tick(MINUTE)
+    other = house.make("every 30m")
+    house.clock.tick(30 * MINUTE)
+    now = house.clock()
+    assert (house.job(resting).next_run_at or 0) < now < (house.job(resting).not_before or 0)
+    assert [job.id for job in house.database.read_now(jobs.due, now, 1)] == [other.id]
+
+
 async def test_failures_rest_longer_each_time_and_the_owner_hears_of_the_third(house: JobHouse):
     await asyncio.sleep(0)
     house.database.write_now(_talked, house.clock())
