@@ -17,8 +17,9 @@ _LABEL = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandContext:
-    """Where a command was given, and by whom. `of_source`: the terminal, where every session has a key of its own, so that all of them
-    are those of this place; `moved` is called with the key of the session that is resumed."""
+    """Where a command was given, and by whom. `of_source`: the terminal, where every session has a key of its own: its sessions are listed
+    by their source. `moved`: is called with the key of the session that is resumed.
+    """
 
     key: SessionKey
     now: int
@@ -41,9 +42,10 @@ Function = Callable[[Connection, CommandContext, str], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """`usage` is what follows the name. `for_allowed`: not for everybody present in an open group, and with `shows_alone` only when
-    something follows the name, with `ends` only when that would end what is at work. `begins`: what follows the name is said in the
-    conversation that the command opens."""
+    """`usage`: what follows the name. `for_allowed`: not for everybody present in an open group. `shows_alone`: without an argument it only
+    shows something, which everybody may see. `ends`: it ends the run at work; when there is none, everybody may use it. `begins`: what
+    follows the name is said in the conversation that the command opens.
+    """
 
     name: str
     about: str

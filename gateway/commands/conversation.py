@@ -96,7 +96,7 @@ def undo(conn: Connection, chat: CommandContext, number: str) -> str:
     """Takes back the last exchange, or the last so many as there are."""
     if number and not (number.isdecimal() and 0 < int(number) <= MOST_UNDONE):
         return say("command.usage", usage="/undo or /undo 3")
-    _end_run(conn, chat)
+    _end_run(conn, chat)  # it works on the exchange that is taken back
     session = current(conn, chat)
     wanted = int(number or 1)
     taken = 0

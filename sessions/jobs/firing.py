@@ -116,7 +116,7 @@ def is_pending(conn: Connection, job_id: str) -> bool:
 _OF_ROW = select(job_slots.c.job_id).where(job_slots.c.dedup_key == param("dedup"))
 
 
-def opening_of(conn: Connection, dedup_key: str) -> Job | None:
+def job_of_row(conn: Connection, dedup_key: str) -> Job | None:
     """Returns the job that an inbox row belongs to; None: it was deleted."""
     job_id = conn.scalar(_OF_ROW, {"dedup": dedup_key})
     return None if job_id is None else find(conn, job_id)

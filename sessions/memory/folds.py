@@ -21,7 +21,7 @@ from sessions.errors import NotFound
 from sessions.inbox import serialize
 from sessions.memory import forgotten
 from sessions.memory.digest import changed, ensure, state
-from sessions.memory.observations import add, find_open, get_open, lock, of, open_notes
+from sessions.memory.observations import add, find_open, get_open, lock, matching, open_notes
 from sessions.records import Message, Observation, Role, RunKind, Session
 
 OVERHEAD = 8
@@ -210,7 +210,8 @@ def _candidates(conn: Connection, ns: str, said: Sequence[Message]) -> list[Obse
         if query is not None and len(chosen) < CANDIDATES:
             numbers = search.notes(conn, query, ns, limit=4 * FOR_EACH)  # some of them are closed
             still = {
-                each.id: each for each in of(conn, observations.c.id.in_(numbers), observations.c.closed_at.is_(None))
+                each.id: each
+                for each in matching(conn, observations.c.id.in_(numbers), observations.c.closed_at.is_(None))
             }
             chosen |= {number: still[number] for number in [n for n in numbers if n in still][:FOR_EACH]}
     alike = dict(list(chosen.items())[:CANDIDATES])

@@ -136,7 +136,7 @@ def delete_rows(conn: Connection, gone: Iterable[Observation]) -> None:
         conn.execute(delete(observations).where(observations.c.id == each.id))
 
 
-def of(conn: Connection, *conditions: object) -> list[Observation]:
+def matching(conn: Connection, *conditions: object) -> list[Observation]:
     """Returns the notes that fulfil these SQL conditions, by id."""
     query = select(observations).where(*conditions).order_by(observations.c.id)  # pyright: ignore[reportArgumentType]
     return [Observation.from_row(row) for row in conn.execute(query).mappings()]
@@ -184,7 +184,7 @@ def render(note: Observation, before: Observation | None) -> str:
 def about(conn: Connection, ns: str, said_in: Mapping[int, str]) -> dict[int, list[Observation]]:
     """Returns message id → notes from this message, closed ones too. `said_in`: message id → session id."""
     found: dict[int, list[Observation]] = {}
-    for each in of(conn, observations.c.ns == ns, observations.c.session_id.in_(set(said_in.values()))):
+    for each in matching(conn, observations.c.ns == ns, observations.c.session_id.in_(set(said_in.values()))):
         for number in said_in.keys() & set(each.src):
             found.setdefault(number, []).append(each)
     return found

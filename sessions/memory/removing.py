@@ -4,14 +4,14 @@ from sqlalchemy import Connection, delete, select, update
 
 from sessions.db.schema import folds, forgotten, observations, sessions
 from sessions.memory.digest import changed, drop
-from sessions.memory.observations import delete_rows, lock, of
+from sessions.memory.observations import delete_rows, lock, matching
 from sessions.records import Session
 
 
 def remove_session(conn: Connection, session: Session) -> None:
     """Deletes the notes of this session and the digest, which may contain words of it; the next fold makes a new one. When the namespace has no other session or note, deletes its memory state too."""
     lock(conn, session.ns)
-    delete_rows(conn, of(conn, observations.c.session_id == session.id))
+    delete_rows(conn, matching(conn, observations.c.session_id == session.id))
     conn.execute(delete(folds).where(folds.c.session_id == session.id))
     changed(conn, session.ns, revises=True, digest=None)
     others = select(sessions.c.id).where(sessions.c.ns == session.ns, sessions.c.id != session.id).limit(1)
@@ -24,7 +24,7 @@ def remove_session(conn: Connection, session: Session) -> None:
 def take_back(conn: Connection, session: Session, first: int) -> None:
     """Deletes the notes that are only from messages of this session from `first` on, and marks these messages as not folded."""
     lock(conn, session.ns)
-    learned = of(conn, observations.c.session_id == session.id)
+    learned = matching(conn, observations.c.session_id == session.id)
     # A note that an earlier message says too is kept.
     gone = [each for each in learned if each.src and min(each.src) >= first]
     past = conn.scalar(select(folds.c.folded_to).where(folds.c.session_id == session.id)) or 0
@@ -40,7 +40,7 @@ def take_back(conn: Connection, session: Session, first: int) -> None:
 def remove_namespace(conn: Connection, ns: str) -> None:
     """Deletes all memory of this namespace."""
     lock(conn, ns)
-    delete_rows(conn, of(conn, observations.c.ns == ns))
+    delete_rows(conn, matching(conn, observations.c.ns == ns))
     for table in (folds, forgotten):
         conn.execute(delete(table).where(table.c.ns == ns))
     drop(conn, ns)

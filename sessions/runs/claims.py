@@ -91,7 +91,7 @@ def _start_for_oldest(conn: Connection, session_key: str, opening: Opening, now:
     kind = _kind_of_run(first, opening)
     wait = 0 if kind is RunKind.JOB else resets.before_message(conn, session_key, opening, first.created_at, now)
     # A job keeps the namespace in which it was made, whatever its chat uses now.
-    if kind is RunKind.JOB and (job := jobs.opening_of(conn, first.dedup_key)) is not None:
+    if kind is RunKind.JOB and (job := jobs.job_of_row(conn, first.dedup_key)) is not None:
         opening = replace(opening, ns=job.ns, deployment=job.deployment, thread_id=job.thread_id)
     session = open_session(conn, SessionKey.parse(session_key), opening, now)
     opening = replace(opening, kind=kind, wait_ms=wait)

@@ -35,8 +35,8 @@ class Embedder:
         except _NotVectors:
             said = f"{self.settings.host} did not answer with a vector for each text. Check memory.embeddings."
             raise CallFailed(said, RefusalKind.AGAIN).final() from None
-        except CallFailed as trouble:
-            raise trouble.final() from trouble
+        except CallFailed as failure:
+            raise failure.final() from failure
 
 
 class _NotVectors(Exception):

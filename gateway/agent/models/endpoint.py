@@ -99,7 +99,7 @@ class ModelEndpoint:
 
     def error_in_answer(self, model: str, body: object) -> CallFailed:
         """Returns the error of an answer whose status was 200."""
-        # Without a code it counts as passing trouble: an endpoint that refuses does so with its status.
+        # Without a code it counts as 503 and is tried again.
         return self._refusal(model, code_in(body) or 503, body, {})
 
     def not_an_answer(self) -> CallFailed:

@@ -26,7 +26,7 @@ class CallFailed(Exception):
     def __init__(
         self,
         message: str,
-        verdict: RefusalKind,
+        kind: RefusalKind,
         *,
         status: int = 0,
         words: str = "",
@@ -34,7 +34,7 @@ class CallFailed(Exception):
         silent: bool = False,
     ) -> None:
         super().__init__(message)
-        self.verdict = verdict
+        self.kind = kind
         self.status = status
         self.words = words
         self.wait = wait
@@ -42,7 +42,7 @@ class CallFailed(Exception):
 
     @property
     def outcome(self) -> CallOutcome:
-        match self.verdict:
+        match self.kind:
             case RefusalKind.AGAIN:
                 return CallOutcome.LIMITED if self.status == 429 else CallOutcome.UNREACHABLE
             case RefusalKind.OVERFLOW:
@@ -51,18 +51,18 @@ class CallFailed(Exception):
                 return CallOutcome.REFUSED
 
     def final(self) -> ModelError:
-        match self.verdict:
+        match self.kind:
             case RefusalKind.AGAIN:
                 return ModelUnreachable(str(self))
             case RefusalKind.OVERFLOW:
                 return ContextOverflow(str(self), limit=named_limit(self.words))
             case _:
-                about = self.verdict is RefusalKind.TRANSCRIPT
+                about = self.kind is RefusalKind.TRANSCRIPT
                 return ModelRefused(str(self), status=self.status or None, about_transcript=about)
 
     def about_audio(self) -> ModelError:
         """Returns the same failure for a call that had a recording and no transcript."""
-        if self.verdict is RefusalKind.AGAIN:
+        if self.kind is RefusalKind.AGAIN:
             return ModelUnreachable(str(self))
         return ModelRefused(str(self), status=self.status or None)
 

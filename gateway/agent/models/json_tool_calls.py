@@ -60,7 +60,7 @@ def broken_call(text: str, offered: Offered) -> JSON | None:
     found = _LIKE_CALL.search(text)
     if found is None or found["name"] not in offered:
         return None
-    return _made(found["name"], text.strip())
+    return _new_call(found["name"], text.strip())
 
 
 def may_be_call(key: str, offered: Offered, *, whole: bool) -> bool:
@@ -83,30 +83,32 @@ def _call(item: Any, offered: Offered) -> JSON | None:
         return _call(inner, offered)
     for key in _NAMES:
         if isinstance(name := fields.get(key), str) and name in offered:
-            return _of(name, {field: value for field, value in fields.items() if field != key}, offered[name])
-    return _nameless(fields, offered)
+            return _named_call(name, {field: value for field, value in fields.items() if field != key}, offered[name])
+    return _nameless_call(fields, offered)
 
 
-def _of(name: str, fields: JSON, function: JSON) -> JSON | None:
+def _named_call(name: str, fields: JSON, function: JSON) -> JSON | None:
     """Returns the call of an object with the tool's name: its arguments are an object of their own, or stand beside the name."""
     for key in _ARGUMENTS:
         if isinstance(arguments := fields.get(key), (dict, str)):
-            return _made(name, arguments)
+            return _new_call(name, arguments)
     flat = {field: value for field, value in fields.items() if field not in {"type", "id"}}
-    return _made(name, flat) if flat.keys() <= _properties(function) else None
+    return _new_call(name, flat) if flat.keys() <= _properties(function) else None
 
 
-def _nameless(fields: JSON, offered: Offered) -> JSON | None:
+def _nameless_call(fields: JSON, offered: Offered) -> JSON | None:
     """Returns the call of an object of arguments alone, when only one tool takes them."""
     fitting = [
         name
         for name, function in offered.items()
-        if _said(fields, function) and fields.keys() <= _properties(function) and _required(function) <= fields.keys()
+        if _has_known_action(fields, function)
+        and fields.keys() <= _properties(function)
+        and _required(function) <= fields.keys()
     ]
-    return _made(fitting[0], fields) if len(fitting) == 1 else None
+    return _new_call(fitting[0], fields) if len(fitting) == 1 else None
 
 
-def _said(fields: JSON, function: JSON) -> bool:
+def _has_known_action(fields: JSON, function: JSON) -> bool:
     properties: dict[str, JSON] = _schema(function).get("properties") or {}
     allowed: Sequence[Any] = properties.get("action", {}).get("enum") or ()
     return fields.get("action") in allowed and len(fields) > 1
@@ -124,6 +126,6 @@ def _required(function: JSON) -> set[str]:
     return set(_schema(function).get("required") or ())
 
 
-def _made(name: str, arguments: Any) -> JSON:
+def _new_call(name: str, arguments: Any) -> JSON:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return {"id": "", "type": "function", "function": {"name": name, "arguments": text}}

@@ -155,33 +155,33 @@ class OpenAIModel:
             started = self._retry_policy.clock()
             try:
                 answer = await self._call(body, request, shown)
-            except CallFailed as trouble:
-                if trouble.verdict is RefusalKind.AGAIN:
+            except CallFailed as failure:
+                if failure.kind is RefusalKind.AGAIN:
                     self._start_of(model).failed()
                 # Learnt before anything is raised: the next request is then refused without a call.
-                adapted = quirks.learn(body, trouble.status, trouble.words)
-                if request.exact and is_refused(body, trouble.words) and has_new_pictures(request.messages):
-                    raise trouble.final() from trouble
+                adapted = quirks.learn(body, failure.status, failure.words)
+                if request.exact and is_refused(body, failure.words) and has_new_pictures(request.messages):
+                    raise failure.final() from failure
                 # Not a gap of the model: it refuses these pictures only, so later requests are sent with theirs.
-                if not adapted and trouble.verdict is RefusalKind.TRANSCRIPT and is_refused(body, trouble.words):
+                if not adapted and failure.kind is RefusalKind.TRANSCRIPT and is_refused(body, failure.words):
                     request, adapted = without_refused_pictures(request), True
-                outcome = CallOutcome.ADAPTED if adapted else trouble.outcome
+                outcome = CallOutcome.ADAPTED if adapted else failure.outcome
                 self._observe(model, outcome, self._retry_policy.clock() - started, None)
                 if not adapted:
-                    await self._wait_or_give_up(trouble, retries, body)
+                    await self._wait_or_give_up(failure, retries, body)
                 shown.start_afresh()
             else:
                 self._resting.pop(model, None)
                 self._observe(model, CallOutcome.ANSWERED, self._retry_policy.clock() - started, answer.usage)
                 return answer
 
-    async def _wait_or_give_up(self, trouble: CallFailed, retries: Retries, body: JSON) -> None:
-        if trouble.verdict is RefusalKind.OVERFLOW:
-            self._learn_window(body, named_limit(trouble.words))
-        may_pass = trouble.verdict is RefusalKind.AGAIN
-        wait = retries.next_wait(trouble.wait, silent=trouble.silent) if may_pass else None
+    async def _wait_or_give_up(self, failure: CallFailed, retries: Retries, body: JSON) -> None:
+        if failure.kind is RefusalKind.OVERFLOW:
+            self._learn_window(body, named_limit(failure.words))
+        may_pass = failure.kind is RefusalKind.AGAIN
+        wait = retries.next_wait(failure.wait, silent=failure.silent) if may_pass else None
         if wait is None:
-            raise trouble.final() from trouble
+            raise failure.final() from failure
         await self._retry_policy.sleep(wait)
 
     async def _call(self, body: JSON, request: ModelRequest, shown: _Shown) -> Answer:

@@ -100,7 +100,7 @@ def _answer_to(request: ModelRequest) -> tuple[str, tuple[ToolCall, ...]]:
     if request.response_format:
         return _as_asked(request), ()
     if request.messages and request.messages[-1]["role"] == "tool":
-        return _told(request.messages), ()
+        return _results_in_words(request.messages), ()
     said = last_words(request.messages)
     # Before the tricks: `what do you know` is also the pattern of one that calls the memory tool, which the prompt makes unnecessary.
     if _KNOW.match(said) and _remembered(request.messages):
@@ -131,7 +131,7 @@ def _in_words(said: str, messages: Sequence[JSON], offered: dict[str, JSON]) -> 
 
 
 def _remembered(messages: Sequence[JSON]) -> list[str]:
-    """The observations that the system prompt holds."""
+    """Returns the observations that the system prompt contains."""
     system = "\n".join(str(message.get("content")) for message in messages if message["role"] == "system")
     return _OBSERVATION.findall(system)
 
@@ -172,7 +172,7 @@ def _free_id(number: int, taken: set[Any]) -> str:
     return key
 
 
-def _told(messages: Sequence[JSON]) -> str:
+def _results_in_words(messages: Sequence[JSON]) -> str:
     """Returns the results of the last calls in plain words."""
     names = {call["id"]: call["function"]["name"] for message in messages for call in message.get("tool_calls") or ()}
     start = len(messages)
@@ -219,6 +219,7 @@ def _smallest(schema: JSON) -> Any:
 
 
 def _observations(folded: str) -> list[JSON]:
+    """Returns notes of the sentences in which somebody tells about himself."""
     found: list[JSON] = []
     for number, line in _NUMBERED_LINE.findall(folded):
         if "remember" in line.casefold():  # the tool has noted it already

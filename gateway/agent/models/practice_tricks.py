@@ -54,7 +54,7 @@ def _remind(match: re.Match[str], tool: JSON) -> JSON:
 
 
 def _known_action(tool: JSON, *names: str) -> str:
-    """The first of the names that the tool's own schema knows."""
+    """Returns the first of the names that the tool's own schema knows."""
     parameters: JSON = tool.get("parameters") or {}
     properties: JSON = parameters.get("properties") or {}
     action: JSON = properties.get("action") or {}

@@ -13,7 +13,8 @@ SILENT_ATTEMPTS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """`attempts`: calls before a fallback is tried. `last_attempts`: calls where there is none left, half a minute of pauses in all.
+    """`attempts`: calls before a fallback is tried. `last_attempts`: calls where there is none left; their pauses take half a minute in all,
+    as long as an endpoint may need to restart.
 
     The pauses double, with jitter. An endpoint that asks for more than `longest_wait` is not waited for.
     """

@@ -31,12 +31,12 @@ class Transcriber:
             started = self._retry_policy.clock()
             try:
                 text = await self._call(audio, name, language)
-            except CallFailed as trouble:
-                self._observe(self.settings.transcription, trouble.outcome, self._retry_policy.clock() - started, None)
-                may_pass = trouble.verdict is RefusalKind.AGAIN
-                wait = retries.next_wait(trouble.wait, silent=trouble.silent) if may_pass else None
+            except CallFailed as failure:
+                self._observe(self.settings.transcription, failure.outcome, self._retry_policy.clock() - started, None)
+                may_pass = failure.kind is RefusalKind.AGAIN
+                wait = retries.next_wait(failure.wait, silent=failure.silent) if may_pass else None
                 if wait is None:
-                    raise trouble.about_audio() from trouble
+                    raise failure.about_audio() from failure
                 await self._retry_policy.sleep(wait)
             else:
                 self._observe(
