@@ -177,20 +177,30 @@ async def open_app(
 
 @contextlib.asynccontextmanager
 async def running(app: App) -> AsyncGenerator[None]:
-    """Works on runs and keeps transcripts, index and memory up to date while the block lasts; then drains the worker."""
-    work = asyncio.create_task(app.worker.run())
+    """Works on runs and keeps transcripts, index and memory up to date while the block lasts; then drains the worker. When the worker fails,
+    ends the block with that error: a process that takes messages and answers none is worse than a restart."""
+    work, block = asyncio.create_task(app.worker.run()), asyncio.current_task()
+
+    def end_block(ended: asyncio.Task[None]) -> None:
+        if not ended.cancelled() and ended.exception() is not None and block is not None:
+            block.cancel()  # `await work` below raises the error itself
+
+    work.add_done_callback(end_block)
     beside = [
         asyncio.create_task(work) for work in (app.upkeep.run(), app.folding.run(), app.embeddings.run(), _warm_up(app))
     ]
     try:
         yield
     finally:
+        work.remove_done_callback(end_block)
         # The worker first: what its last steps commit is still mirrored.
         await app.worker.drain()
-        await work
-        for task in beside:
-            task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
+        try:
+            await work
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
 
 async def _warm_up(app: App) -> None:
