@@ -108,6 +108,7 @@ class FoldWorker:
         self._loop = asyncio.get_running_loop()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._folding: set[str] = set()  # namespaces
+        self._behind: dict[str, set[str]] = {}  # namespace → sessions that wait for the fold of another one
         self._rests_until, self._pause = 0, FIRST_PAUSE_MS
 
     async def run(self) -> None:
@@ -119,8 +120,9 @@ class FoldWorker:
                 while True:
                     await self._wait()
                     for due, keep in await self._due():
-                        # Other sessions of a namespace at work are found again by the scan.
-                        if due.ns not in self._folding:
+                        if due.ns in self._folding:
+                            self._behind.setdefault(due.ns, set()).add(due.session_id)
+                        else:
                             self._folding.add(due.ns)
                             group.create_task(self._fold_in_turn(due, keep), name=f"fold {due.session_id}")
         finally:
@@ -206,7 +208,8 @@ class FoldWorker:
             self._folding.discard(due.ns)
         if again_at is not None:
             self._watched[due.session_id] = again_at
-            self._wake.set()
+        # At the hour of the daily reset all sessions of a person end at once.
+        self._watch_now(self._behind.pop(due.ns, ()))
 
     async def fold(self, session_id: str, *, keep: int = 0) -> int | None:
         """Folds the oldest messages of this session but the newest `keep` tokens. Returns when to look at the session again; None: only

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from gateway.agent.memory.fold_worker import ATTEMPTS
+from gateway.agent.memory.fold_worker import ATTEMPTS, FIRST_SCAN_SECONDS
 from gateway.runs.history import JournalTails
 from sessions import memory, store
 from sessions.db import Database, search
@@ -434,6 +434,29 @@ async def test_the_worker_hears_by_itself(sqlite: Database) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert len(it.server.folded) == 1
+
+
+async def test_sessions_of_one_person_that_end_together_are_folded_one_after_the_other(
+    sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.agent.memory.fold_worker.GROUP_SECONDS", 0.02)
+    notes = extractor(tea={"text": "Likes tea"}, piano={"text": "Plays the piano"}, oslo={"text": "Lives in Oslo"})
+    async with folding(sqlite, notes) as it:
+        task = asyncio.create_task(it.worker.run())
+        await asyncio.sleep(0)
+        said = {
+            KEY: "I like tea",
+            "agent:main:discord:dm": "I play the piano",
+            "agent:main:cli:20250305_091523_a1b2c3d4": "I live in oslo",
+        }
+        for session in [it.say(text, "ok", key=key) for key, text in said.items()]:
+            sqlite.write_now(store.end, session.id, EndReason.DAILY, it.clock())
+        async with asyncio.timeout(FIRST_SCAN_SECONDS - 2):
+            while len(it.texts()) < 3:
+                await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert len(it.server.folded) == 3
 
 
 async def test_a_very_long_session_continues_in_a_child(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
