@@ -44,6 +44,7 @@ def _for_the_owner(conn: Connection, chat: CommandContext) -> Iterator[str]:
     if chat.key.namespace != OWNER_NAMESPACE:
         return
     for row in workers.everyone(conn):
+        # A worker that is gone cannot take its alerts back.
         if row.state_at(chat.now) is WorkerState.READY:
             yield from row.report.get("alerts", ())
 
