@@ -68,7 +68,7 @@ class ApiLimits:
     arriving_bytes: int = 536_870_912
     large_bytes: int = 134_217_728
     large_arriving: int = 8
-    large_per_second: int = 33_554_432
+    large_per_second: int = 25_165_824
     waiting_event_bytes: int = 1_048_576
     calls_per_second: float = 500
     calls_at_once: float = 1_000
