@@ -6,9 +6,8 @@ request fits into the window whatever the history is. What a program sends over 
 not fit.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 from math import ceil
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from gateway.agent.measure import MESSAGE_OVERHEAD, TIME_LINE, Measure
 from gateway.agent.memory import recall
 from gateway.agent.models.encoding import EncodedMessage
 from gateway.agent.models.interface import JSON, InputTooLong, ModelRequest
+from gateway.agent.shortening import cut_marker, without_result, without_text
 from gateway.agent.system_prompt import core, newest_lines, whole_sentences
 from gateway.agent.tokens import Tokens, size_of
 from gateway.agent.transcript import as_turn, timed, valid, with_its_time
@@ -224,8 +224,9 @@ def _notes(material: Material, budget: int, measure: Measure) -> str:
 
 
 class _Earlier(NamedTuple):
-    """An earlier message, cut to the budget of a turn, in tokens `cost`. `made_for`: the settings that it depends on; `turn`: None when it says nothing;
-    `sent`: what the endpoint gets unless it is joined with another message or gets a note."""
+    """An earlier message, shortened to the budget of one turn. `made_for`: the settings that it was computed with. `cost`: its tokens.
+    `turn`: its message of the request; None when it says nothing. `sent`: the encoded form of that, used unless it is joined with another
+    message or gets a note."""
 
     made_for: tuple[int, float, str]
     message: Message
@@ -239,6 +240,7 @@ class _Cutter:
         self._measure = measure
         self._plan = plan
         self._shares = plan.shares
+        self._timezone = timezone
         self._made_for = (plan.shares.turn, measure.factor, timezone)
 
     # --- earlier turns ---
@@ -249,9 +251,7 @@ class _Cutter:
         left = self._shares.recent
         fitting = list[_Earlier]()
         for message in reversed(messages):
-            earlier: _Earlier | None = message.derived.get("earlier")
-            if earlier is None or earlier.made_for != self._made_for:
-                earlier = self._earlier(message)
+            earlier = self._earlier(message)
             left -= earlier.cost
             if left < 0:
                 break
@@ -277,7 +277,7 @@ class _Cutter:
     def _as_earlier(self, message: Message) -> _Earlier:
         short = self._with_short_arguments(message)
         turn = as_turn(short, self._clip_turn(short), self._parts_of_turn(short))
-        sent = None if turn is None else with_its_time(turn, ZoneInfo(self._made_for[-1]))
+        sent = None if turn is None else with_its_time(turn, ZoneInfo(self._timezone))
         sent = None if sent is None else EncodedMessage(sent, size_of(sent))
         return _Earlier(self._made_for, short, self._turn_cost(short), turn, sent)
 
@@ -292,7 +292,7 @@ class _Cutter:
         for message in reversed(messages[asked + 1 :]):
             kept = self._earlier(message)
             if kept.cost > left // 4:
-                kept = self._as_earlier(_without_result(message))
+                kept = self._as_earlier(without_result(message))
             left -= kept.cost
             if left < 0:
                 break
@@ -304,7 +304,7 @@ class _Cutter:
     def _clip_turn(self, message: Message) -> str:
         text = message.content or ""
         whole = self._measure.text(text) <= self._shares.turn
-        return text if whole else self._measure.clip(text, self._shares.turn, _marker(message))
+        return text if whole else self._measure.clip(text, self._shares.turn, cut_marker(message))
 
     def _parts_of_turn(self, message: Message) -> Sequence[JSON]:
         """Pictures of earlier turns are looked at again as long as they cost no more than a turn may."""
@@ -321,7 +321,7 @@ class _Cutter:
     def _with_short_arguments(self, message: Message) -> Message:
         """Replaces long arguments of an earlier call, such as the content of a written file, by a short note."""
         too_long = message.tool_calls and self._measure.beside(message) > self._shares.turn // 2
-        return _without_result(message) if too_long else message
+        return without_result(message) if too_long else message
 
     # --- this run ---
 
@@ -330,7 +330,7 @@ class _Cutter:
         texts, then whole messages are left out. Messages in `kept_whole` stay as they are."""
         kept, whole = list(messages), self._plan.kept_whole
         over = self._over(kept)
-        for shorten in (_without_result, _without_text):
+        for shorten in (without_result, without_text):
             for i, message in enumerate(kept[:-1]):
                 if over <= 0:
                     return kept
@@ -356,7 +356,7 @@ class _Cutter:
 
     def clip_own(self, message: Message) -> str:
         text, limit = message.content or "", self._text_limit(message)
-        return text if limit is None else self._measure.clip(text, limit, _marker(message))
+        return text if limit is None else self._measure.clip(text, limit, cut_marker(message))
 
     def parts_of_own(self, message: Message) -> Sequence[JSON]:
         limit = self._plan.limits.get(message.id)
@@ -368,7 +368,7 @@ class _Cutter:
         for message in own:
             text = message.content or ""
             if message.id in self._plan.limits and (shown := self.clip_own(message)) != text:
-                cuts.append((max(0, len(shown.removesuffix(_marker(message)))), len(text)))
+                cuts.append((max(0, len(shown.removesuffix(cut_marker(message)))), len(text)))
         return cuts
 
     def _text_limit(self, message: Message) -> int | None:
@@ -386,28 +386,3 @@ class _Cutter:
     def _own_cost(self, message: Message) -> int:
         text, limit = self._measure.text(message.content or ""), self._text_limit(message)
         return (text if limit is None else min(text, limit)) + self._beside_of_own(message)
-
-
-def _marker(message: Message) -> str:
-    return f"\n[cut; the whole is message {message.id}: session_search with message={message.id} reads it]"
-
-
-def _without_result(message: Message) -> Message:
-    where = f"[cleared, message {message.id}]"
-    if message.role is Role.TOOL and len(message.content or "") > len(where):
-        return replace(message, content=where)
-    if message.tool_calls:
-        return replace(message, tool_calls=[_without_arguments(call, where) for call in message.tool_calls])
-    return message
-
-
-def _without_arguments(call: JSON, where: str) -> JSON:
-    arguments = json.dumps({"cleared": where})
-    if len(call["function"]["arguments"]) <= len(arguments):
-        return call
-    return {**call, "function": {**call["function"], "arguments": arguments}}
-
-
-def _without_text(message: Message) -> Message:
-    where = f"[cleared, message {message.id}]"
-    return replace(message, content=where) if len(message.content or "") > len(where) else message

@@ -1,1 +1,1 @@
-"""The calls around memory: folds turn messages into notes and a digest, recall finds old messages for a new one, embeddings search by meaning."""
+"""Memory: folds turn messages into notes and a digest, recall finds old messages for a new one, embeddings search by meaning."""

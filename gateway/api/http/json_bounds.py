@@ -1,5 +1,5 @@
-"""Checks a JSON text before it is parsed: the number of its values, and that its numbers are finite. Parsed, a million empty objects (3 MB)
-would need gigabytes.
+"""Checks a JSON text before it is parsed: the number of its values, and that its numbers are finite. A million empty objects (3 MB) would
+need gigabytes once they are parsed.
 """
 
 import contextlib

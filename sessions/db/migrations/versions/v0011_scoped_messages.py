@@ -1,4 +1,4 @@
-"""Words of the index of messages are made one with their namespace on SQLite; the indexes are filled anew. Small segments are merged early."""
+"""On SQLite the index of messages stores each word joined with its namespace. The indexes are filled anew. Small segments are merged early."""
 
 import json
 
