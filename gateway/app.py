@@ -36,7 +36,7 @@ from gateway.observe import heap
 from gateway.observe.metrics import Metrics
 from gateway.observe.redaction import hide
 from gateway.observe.standstill import Standstills
-from gateway.runs.budget import BudgetUse, day_of
+from gateway.runs.budget import BudgetUse
 from gateway.runs.reset_policies import ResetPolicies
 from gateway.runs.services import Services, SettleFile
 from gateway.runs.worker import Worker
@@ -223,7 +223,7 @@ def _folding(services: Services, settings: CurrentConfig, metrics: Metrics) -> F
         limits = services.limits()
         if not limits.per_day:
             return True
-        today = await services.database.read(spending.of_day, day_of(services.clock()))
+        today = await services.database.read(spending.of_day, services.today())
         return limits.reached(BudgetUse(steps=0, tokens=0, seconds=0, today=today)) is None
 
     return FoldWorker(

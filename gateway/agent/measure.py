@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from gateway.agent.models.interface import JSON
-from gateway.agent.tokens import Tokens, estimate
+from gateway.agent.tokens import MESSAGE_OVERHEAD, Tokens, estimate
 from sessions.records import Message, Role
 
-MESSAGE_OVERHEAD = 4
 TIME_LINE = 16
 
 

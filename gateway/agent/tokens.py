@@ -38,19 +38,19 @@ class Tokens:
         return self._factors.get(model, 1.0)
 
     def text(self, text: str, model: str = "") -> int:
-        return self._tokens(_size(text), model)
+        return estimate(text, self.factor(model))
 
     def messages(self, messages: Sequence[Message], model: str = "") -> int:
         if not _are_same(messages, self._messages):  # an answer is measured against the request that was just made
             self._messages = tuple(messages)
             self._size_of_messages = sum(map(size_of, messages))
-        return self._tokens(self._size_of_messages, model)
+        return _rounded_up(self._size_of_messages * self.factor(model))
 
     def tools(self, tools: Sequence[Message], model: str = "") -> int:
         if not _are_same(tools, self._tools):  # nearly always they are the last ones
             self._tools = tuple(tools)
             self._size_of_tools = sum(_size(json.dumps(tool, ensure_ascii=False)) for tool in tools)
-        return self._tokens(self._size_of_tools, model)
+        return _rounded_up(self._size_of_tools * self.factor(model))
 
     def clip(self, text: str, budget: int, model: str = "", *, marker: str = " […]") -> str:
         """The start of `text`, of at most `budget` tokens, `marker` included where something was cut."""
@@ -63,9 +63,6 @@ class Tokens:
             marker = ""
         start = _encode(text)[: room - _size(marker)].decode("utf-8", "ignore")
         return start.rstrip() + marker
-
-    def _tokens(self, size: int, model: str) -> int:
-        return _rounded_up(size * self.factor(model))
 
 
 def estimate(text: str, factor: float) -> int:
@@ -105,8 +102,6 @@ def size_of(message: Message) -> int:
 
 
 def _content_size(content: object) -> int:
-    if isinstance(content, str):
-        return _size(content)
     if not isinstance(content, list):
         return 0
     return sum(_part_size(part) for part in cast(list[Any], content))

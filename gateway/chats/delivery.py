@@ -107,20 +107,15 @@ class Delivery:
             async with asyncio.TaskGroup() as group:
                 while True:
                     self._wake.clear()
-                    due = await self._next_due()
+                    # Rows that this process has just written need no query.
+                    is_new, self._has_new_row = self._has_new_row, False
+                    due = 0 if is_new else await self._database.read(outbox.next_due, self._platform)
                     if due is not None and due <= self._clock():
                         await self._start_due_rows(group)
                         due = self._clock() + 1_000
                     await self._wait_for_work(due)
         finally:
             unlisten()
-
-    async def _next_due(self) -> int | None:
-        """Returns when the next row is due, 0 for now. Rows that this process has just written need no query."""
-        if self._has_new_row:
-            self._has_new_row = False
-            return 0
-        return await self._database.read(outbox.next_due, self._platform)
 
     async def _start_due_rows(self, group: asyncio.TaskGroup) -> None:
         """Claims one row of every free chat and starts sending. With more than `IN_HAND` chats at work it waits a little, to claim many
@@ -147,12 +142,11 @@ class Delivery:
 
     async def finish(self) -> None:
         """Returns when everything that is due was sent."""
-        while self._busy or await self._is_due():  # noqa: ASYNC110  # once, before the end, for some seconds at most
+        while True:
+            due = await self._database.read(outbox.next_due, self._platform)
+            if not self._busy and (due is None or due > self._clock()):
+                return
             await asyncio.sleep(POLL_SECONDS / 20)
-
-    async def _is_due(self) -> bool:
-        due = await self._database.read(outbox.next_due, self._platform)
-        return due is not None and due <= self._clock()
 
     # --- transactions ---
 
@@ -222,7 +216,11 @@ class Delivery:
             await self._give_up(row, row.last_error or "it may have arrived")
             return None
         # The preview is closed before the turn is taken, so that no edit of it is planned behind its own answer.
-        draft = await self._preview(row)
+        draft = None
+        if row.run_id and not row.part:
+            draft = await self._previews.take_preview(row.run_id, row.address.reply_to)
+        if self._probes.edits_keep_failing(row):
+            draft = None
         await self._pacer.wait_for_turn(row.address.address)
         if self._probes.needs_probe(row, waited):  # it may have arrived: see reachability.py
             if not await self._probe_succeeds(row):
@@ -255,13 +253,6 @@ class Delivery:
             # None: the preview cannot become this message; nothing was sent, so it goes out as a new one.
             return await (self._attempt(row, None) if sent is None else self._succeeded(row, sent))
         return None
-
-    async def _preview(self, row: OutRow) -> str | None:
-        """Returns the id of the preview that this message may replace, or None."""
-        draft = (
-            await self._previews.take_preview(row.run_id, row.address.reply_to) if row.run_id and not row.part else None
-        )
-        return None if self._probes.edits_keep_failing(row) else draft
 
     async def _probe_succeeds(self, row: OutRow) -> bool:
         """Probes the chat. Puts the row off and returns False when that fails, so that the message itself is not risked."""

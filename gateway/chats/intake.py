@@ -334,15 +334,10 @@ def _messages(conn: Connection, inbound: Inbound, chat: CommandContext, answered
         return [replace(inbox_message(replace(inbound, quote=None)), content=inbound.text)]
     if answered is not None:
         return [inbox_message(replace(inbound, quote=None))]
-    return [*_overheard_before(conn, inbound, chat), inbox_message(inbound)]
-
-
-def _overheard_before(conn: Connection, inbound: Inbound, chat: CommandContext) -> list[InboxMessage]:
-    """Returns what was overheard since the last message. Nothing for a repeated event, which would consume it."""
-    if inbound.address.kind is ChatKind.DM or inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
-        return []
-    heard = overheard.take(conn, chat.session_key)
-    return [InboxMessage(content=f"[{name}] {text}", sender=name) for name, text in heard]
+    # What was overheard since the last message comes before it; not for a repeated event, which would consume it.
+    is_first = inbound.address.kind is not ChatKind.DM and inbox.by_dedup_key(conn, inbound.dedup_key) is None
+    before = overheard.take(conn, chat.session_key) if is_first else ()
+    return [*(InboxMessage(content=f"[{name}] {text}", sender=name) for name, text in before), inbox_message(inbound)]
 
 
 def _accept(

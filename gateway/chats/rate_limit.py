@@ -65,9 +65,6 @@ class RateLimiter:
         else:
             self._free_at[address.chat_id] = max(self._free_at.get(address.chat_id, 0), until)
 
-    def _gap(self, address: Address) -> float:
-        return self._pace.dm if address.kind is ChatKind.DM else self._pace.group
-
     def _earliest(self, address: Address, now: float) -> float:
         earliest = max(now, self._free_at.get(address.chat_id, 0), self._platform_free_at)
         limit = self._pace.group_per_minute
@@ -86,7 +83,7 @@ class RateLimiter:
         at = self._earliest(address, now)
         if len(self._free_at) > _MANY:
             self._forget_past(at)
-        self._free_at[address.chat_id] = at + self._gap(address)
+        self._free_at[address.chat_id] = at + (self._pace.dm if address.kind is ChatKind.DM else self._pace.group)
         self._platform_free_at = at + MARGIN / self._pace.per_second
         if self._pace.group_per_minute is not None and address.kind is not ChatKind.DM:
             self._minute.setdefault(address.chat_id, deque(maxlen=self._pace.group_per_minute)).append(at)

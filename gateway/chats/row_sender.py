@@ -59,13 +59,12 @@ class RowSender:
         body = row.body
         if not isinstance(body, OutboxBody) or body.closes is not None:
             return ()
-        reply_to = row.address.reply_to if await self._quotes(row) else None
+        # In groups it always quotes the message that it answers; in a DM only if something came in between.
+        in_dm = row.address.address.kind is ChatKind.DM
+        quotes = not in_dm or await self._database.read(outbox.came_between, row)
+        reply_to = row.address.reply_to if quotes else None
         wanted = body.outbound(row.address.address, reply_to=reply_to, respond_to=row.address.respond_to)
         return await off_the_loop(body.text, self._render, wanted)
-
-    async def _quotes(self, row: OutRow) -> bool:
-        """Returns whether the message quotes the one that it answers: always in groups; in a DM only if something came in between."""
-        return row.address.address.kind is not ChatKind.DM or await self._database.read(outbox.came_between, row)
 
     def _render(self, wanted: Outbound) -> Sequence[Piece]:
         """Returns the pieces of a message. Markdown that shows nothing, such as a link definition, is sent as it stands. Raises

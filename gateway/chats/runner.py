@@ -25,7 +25,7 @@ from gateway.chats.catch_up import let_catch_up, store_positions
 from gateway.chats.delivery import Delivery
 from gateway.chats.home_page import home_page
 from gateway.chats.intake import Intake
-from gateway.chats.intake_result import IntakeOutcome, IntakeResult
+from gateway.chats.intake_result import IntakeOutcome
 from gateway.chats.presence import Presence
 from gateway.chats.rate_limit import RateLimiter
 from gateway.commands import MENU
@@ -232,7 +232,11 @@ class PlatformRunner:
         event that raises any other error is left out: the platform would send it again and again, before all others.
         """
         try:
-            self._count_and_mark_read(inbound, await self._intake.deliver(inbound))
+            result = await self._intake.deliver(inbound)
+            if result.outcome in {IntakeOutcome.TAKEN, IntakeOutcome.JOINED}:
+                self._metrics.message(self.name, "in")
+            if result.run_id is not None:
+                self.presence.mark_read(inbound, result.run_id)
         except StateError:
             raise
         except Exception:  # one event that cannot be taken must not come back for ever and hold up the others
@@ -242,12 +246,6 @@ class PlatformRunner:
             self._run_beside(self._answer_tap(inbound.tap_id))
         if inbound.kind is InboundKind.HOME and isinstance(self.adapter, ShowsHome):
             self._run_beside(self._show_home(self.adapter, inbound.sender))
-
-    def _count_and_mark_read(self, inbound: Inbound, result: IntakeResult) -> None:
-        if result.outcome in {IntakeOutcome.TAKEN, IntakeOutcome.JOINED}:
-            self._metrics.message(self.name, "in")
-        if result.run_id is not None:
-            self.presence.mark_read(inbound, result.run_id)
 
     def _run_beside(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

@@ -80,7 +80,10 @@ class FairPlaces:
         return True
 
     def _grant(self) -> None:
-        while (group := self._next()) is not None:
+        # Next is the group with the fewest places; of several, the one that has waited longest.
+        while (group := min(self._waiting, key=lambda name: self._occupied[name], default=None)) is not None:
+            if self._occupied[group] >= _SHARE * self.free:
+                return
             granted = self._waiting[group].popleft()
             if self._waiting[group]:  # to the end, so that groups with equally many places take turns
                 self._waiting.move_to_end(group)
@@ -88,8 +91,3 @@ class FairPlaces:
                 del self._waiting[group]
             self._occupied[group] += 1
             granted()
-
-    def _next(self) -> str | None:
-        """Returns the group that is next: of those with equally few places, the one that has waited longest."""
-        group = min(self._waiting, key=lambda name: self._occupied[name], default=None)
-        return group if group is not None and self._occupied[group] < _SHARE * self.free else None

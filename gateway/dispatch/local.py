@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from sqlalchemy import Connection
@@ -70,22 +71,19 @@ class LocalDispatch:
     def _on_commit(self, touched: frozenset[Touch]) -> None:
         items = [WorkItem(session_key) for session_key in ids_of(Topic.INBOX, touched)]
         items += [WorkItem(each.session_key, each.id) for each in touched if isinstance(each, FarewellBegun)]
-        self._loop.call_soon_threadsafe(self._notify_all, items)  # one wake-up of the loop for a commit of many
-
-    def _notify_all(self, items: Sequence["WorkItem"]) -> None:
-        for item in items:
-            self._notify(item)
+        self._loop.call_soon_threadsafe(self._notify, *items)  # one wake-up of the loop for a commit of many
 
     def notify(self, session_key: str) -> None:
         self._notify(WorkItem(session_key))
 
-    def _notify(self, item: "WorkItem") -> None:
-        # Whoever works on the key now may have read before this commit, so it is looked at once more after its release.
-        if item in self._known:
-            self._changed_meanwhile.add(item)
-        elif item.session_key in self._added_keys or self._mine(item.session_key):
-            self._known.add(item)
-            self._places.queue(item.group, lambda: self._make_ready(item))
+    def _notify(self, *items: "WorkItem") -> None:
+        for item in items:
+            # Whoever works on the key now may have read before this commit, so it is looked at once more after its release.
+            if item in self._known:
+                self._changed_meanwhile.add(item)
+            elif item.session_key in self._added_keys or self._mine(item.session_key):
+                self._known.add(item)
+                self._places.queue(item.group, partial(self._make_ready, item))
 
     def _make_ready(self, item: "WorkItem") -> None:
         self._with_place.add(item)
@@ -93,8 +91,11 @@ class LocalDispatch:
 
     async def poll(self) -> None:
         """Finds runs that a crash left behind, and what other processes added."""
-        keys, due = await self._database.read(_work, self._clock())
-        self._notify_all([*(WorkItem(session_key) for session_key in keys), *(WorkItem(key, run) for run, key in due)])
+        now = self._clock()
+        keys, due = await self._database.read(
+            lambda conn: (runs.in_flight_now(conn, now), farewells.due(conn, now, FAREWELLS))
+        )
+        self._notify(*map(WorkItem, keys), *(WorkItem(key, run) for run, key in due))
 
     async def claim(self) -> Run:
         while True:
@@ -172,7 +173,3 @@ class WorkItem:
     def group(self) -> str:
         """Returns the group of the key. Farewells have one of their own, so that they never take the places of people who wait."""
         return group_of(self.session_key) if self.farewell is None else "farewell"
-
-
-def _work(conn: Connection, now: int) -> tuple[list[str], list[tuple[str, str]]]:
-    return runs.in_flight_now(conn, now), farewells.due(conn, now, FAREWELLS)

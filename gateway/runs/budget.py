@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from sessions.clock import iso
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetUse:
@@ -46,8 +44,3 @@ class RunLimits:
         if used.seconds >= self.seconds:
             return f"{self.seconds // 60} minutes"
         return None
-
-
-def day_of(moment: int) -> str:
-    """Returns the UTC day under which usage of this time is counted."""
-    return iso(moment)[:10]

@@ -8,17 +8,13 @@ from dataclasses import replace
 from gateway.agent.prompts import load_prompt
 from gateway.runs.budget import RunLimits
 from gateway.runs.services import AgentProfile
-from sessions.records import Message, MessageState, Role, Run, RunKind
+from sessions.records import Message, MessageState, Role, Run
 
 TOOLS = ("memory", "skill")
 STEPS = 8
 SECONDS = 120
 """How long one try may take; then it is tried again later."""
 _SHORTEST_PAUSE_MS, _LONGEST_PAUSE_MS = 30_000, 15 * 60_000
-
-
-def is_farewell(run: Run) -> bool:
-    return run.kind is RunKind.FAREWELL
 
 
 def as_farewell(profile: AgentProfile) -> AgentProfile:

@@ -1,7 +1,6 @@
 """Caches the end of a session's journal, and reads only new messages with every step."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -69,7 +68,10 @@ class JournalTails:
         return store.last_messages(conn, session_id, wanted)
 
     def _keep(self, session_id: str, mark: store.JournalMark, rows: list[Message], before: _Kept | None) -> None:
-        settled = rows[: _count_settled(rows, session_id, mark.settled_to)]
+        count = len(rows)  # of those that will not change; rows of the session that this one continues come first
+        while count and rows[count - 1].id > mark.settled_to and rows[count - 1].session_id == session_id:
+            count -= 1
+        settled = rows[:count]
         if before is not None and len(settled) == len(before.rows) and before.rewrites == mark.rewrites:
             return
         settled = settled[-EARLIER - 40 :]
@@ -79,11 +81,3 @@ class JournalTails:
             self._kept[session_id] = _Kept(mark.rewrites, settled, size)
         while sum(kept.size for kept in list(self._kept.values())) > _KEPT_BYTES:
             self._kept.popitem(last=False)
-
-
-def _count_settled(rows: Sequence[Message], session_id: str, settled_to: int) -> int:
-    """Returns how many of these rows, the first ones, will not change. Rows of the session that this one continues come first."""
-    count = len(rows)
-    while count and rows[count - 1].id > settled_to and rows[count - 1].session_id == session_id:
-        count -= 1
-    return count

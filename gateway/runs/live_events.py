@@ -89,11 +89,6 @@ class LiveEvents:
 
     def publish(self, moment: LiveEvent) -> None:
         """Passes the event to its listeners."""
-        self._note(moment)
-        for listener in (*self._listeners.get(moment.run_id, ()), *self._listeners.get("*", ())):
-            listener(moment)
-
-    def _note(self, moment: LiveEvent) -> None:
         match moment.kind:
             case "begun":
                 self._words[moment.run_id] = _TextSoFar(0 if moment.run is None else moment.run.steps)
@@ -103,3 +98,5 @@ class LiveEvents:
                 words.note(moment)
             case _:
                 pass
+        for listener in (*self._listeners.get(moment.run_id, ()), *self._listeners.get("*", ())):
+            listener(moment)

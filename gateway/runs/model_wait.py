@@ -40,10 +40,6 @@ class ModelWait:
         woken = self._claimed.fence > 1 and run.away_since is None
         return None if woken or not self.may_sleep else self._services.outages.known(model, self._services.clock())
 
-    def away(self, model: str | None, why: str) -> None:
-        """Notes that the model could not be reached."""
-        self._services.outages.mark_away(model, why, self._services.clock())
-
     async def mark_back(self, model: str | None, run: Run) -> None:
         """Wakes the runs that sleep because the model was away, also where another process found it away."""
         slept = run.away_since is not None and run.wake_at is not None

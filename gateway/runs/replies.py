@@ -1,4 +1,4 @@
-"""The outbox bodies of a run: its answer, its questions, their closed cards."""
+"""What a run sends to its chat: its answer, its questions, their closed cards, the notice of an interruption."""
 
 from collections.abc import Sequence
 
@@ -12,6 +12,8 @@ NO_REPLY = "NO_REPLY"
 _CARD_LINES, _CARD_CHARACTERS = 12, 800
 _LABEL = 40
 _ANSWER = 200
+UNNOTICED_MS = 60_000
+_SHOWN = 200
 
 
 def reply_body(text: str, route: Route, *, asked: bool = True) -> OutboxBody | None:
@@ -24,6 +26,16 @@ def reply_body(text: str, route: Route, *, asked: bool = True) -> OutboxBody | N
     if not text.strip():
         return OutboxBody(text=say("run.failed")) if in_dm else None
     return OutboxBody(text=text)
+
+
+def interruption_notice(away_ms: int, unsure: Sequence[str]) -> str | None:
+    """Returns the line that tells a chat of an interruption; None where nobody can have noticed it. `unsure`: the calls of which nobody
+    knows whether they were executed.
+    """
+    if unsure:
+        shown = ", ".join(unsure)
+        return say("run.continued_unsure", what=shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…")
+    return say("run.continued") if away_ms > UNNOTICED_MS else None
 
 
 def question_card(question: str, options: Sequence[str]) -> OutboxBody:

@@ -9,12 +9,12 @@ from sqlalchemy import Connection
 from gateway.agent import prompt
 from gateway.agent.gateway_prompt import gateway_blocks
 from gateway.agent.memory import recall
+from gateway.agent.memory.embeddings import Embeddings
 from gateway.agent.models.interface import Answer, ContextOverflow, ModelRequest
 from gateway.agent.prompt import Built, Material
 from gateway.agent.tools import skill
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
-from gateway.runs.farewell import is_farewell
 from gateway.runs.memory_views import Remembered
 from gateway.runs.message_parts import parts_to_show
 from gateway.runs.replies import NO_REPLY
@@ -24,7 +24,7 @@ from gateway.texts import say
 from sessions.db.search import FoundMessage
 from sessions.keys import ChatKind
 from sessions.memory.vectors import QueryVector
-from sessions.records import Role, Source
+from sessions.records import Role, RunKind, Source
 
 _EXACT = frozenset({Source.API, Source.THREAD})
 """Sessions of programs: what they send is never cut."""
@@ -89,7 +89,7 @@ class Requests:
 
     def search_past(self, conn: Connection, seen: Snapshot, profile: AgentProfile) -> None:
         """Searches for the new message's words in the read that the step begins with anyway, unless its meaning has to be asked for first."""
-        if not (seen.calls or seen.unread or self._asks_meaning(profile)) and self._wants_recall(seen, profile):
+        if not (seen.calls or seen.unread or self._embeddings(profile)) and self._wants_recall(seen, profile):
             self._recalled = (_asked(seen), _search_past(conn, seen, only_here=not profile.remembers, meaning=None))
 
     async def _recall(self, seen: Snapshot, profile: AgentProfile) -> Sequence[FoundMessage]:
@@ -99,7 +99,8 @@ class Requests:
         if self._most is not None:
             return ()
         if self._wants_recall(seen, profile):
-            meaning = await self._meaning(seen) if self._asks_meaning(profile) else None
+            embeddings, words = self._embeddings(profile), recall.words_of(seen.history, self._run_id)
+            meaning = None if embeddings is None else await embeddings.of_query(words)
             found = await self._services.database.read(
                 _search_past, seen, only_here=not profile.remembers, meaning=meaning
             )
@@ -108,7 +109,7 @@ class Requests:
 
     def _wants_recall(self, seen: Snapshot, profile: AgentProfile) -> bool:
         """Returns whether this message has not been searched for yet, and something may be found that is not in the prompt anyway."""
-        if self._most is not None or is_farewell(seen.run):
+        if self._most is not None or seen.run.kind is RunKind.FAREWELL:
             return False
         if self._recalled is not None and self._recalled[0] == _asked(seen):
             return False
@@ -117,15 +118,10 @@ class Requests:
         window = self._services.window(wanted_model(seen, profile))
         return seen.session.message_count > SHOWN_ANYWAY and not _is_all_above(seen, window)
 
-    def _asks_meaning(self, profile: AgentProfile) -> bool:
-        embeddings = self._services.embeddings
-        return profile.remembers and embeddings is not None and embeddings.model is not None
-
-    async def _meaning(self, seen: Snapshot) -> QueryVector | None:
-        embeddings = self._services.embeddings
-        if embeddings is None or embeddings.model is None:
-            return None
-        return await embeddings.of_query(recall.words_of(seen.history, self._run_id))
+    def _embeddings(self, profile: AgentProfile) -> Embeddings | None:
+        """Returns what searches by meaning; None where this agent is given nothing from elsewhere, or no endpoint is configured."""
+        found = self._services.embeddings
+        return found if profile.remembers and found is not None and found.model is not None else None
 
     def _note(self, built: Built) -> None:
         if self._refused is not None and built.size >= self.size:  # nothing more can be left out, so no try will fit

@@ -15,13 +15,12 @@ from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext
 from gateway.attachments.inbox_files import INBOX
 from gateway.observe.logging import get_logger
 from gateway.runs.announcements import Announcement
-from gateway.runs.budget import BudgetUse, day_of
-from gateway.runs.farewell import as_farewell, is_farewell, limits_of
-from gateway.runs.interruptions import interruption_notice
+from gateway.runs.budget import BudgetUse
+from gateway.runs.farewell import as_farewell, limits_of
 from gateway.runs.live_events import LiveEvent
 from gateway.runs.model_wait import ModelWait
 from gateway.runs.questions import APPROVED, Questions
-from gateway.runs.replies import NO_REPLY, reply_body
+from gateway.runs.replies import NO_REPLY, interruption_notice, reply_body
 from gateway.runs.requests import Requests, wanted_model
 from gateway.runs.services import AgentProfile, Services
 from gateway.runs.snapshot import Snapshot, take_snapshot
@@ -31,7 +30,7 @@ from sessions import outbox, runs, spending, store
 from sessions.db.waiting_database import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.outbox_body import OutboxBody
-from sessions.records import Message, MessageState, Route, Run, RunKind, StopReason
+from sessions.records import Message, MessageState, Run, RunKind, StopReason
 from sessions.runs import ModelAnswer
 
 log = get_logger(__name__)
@@ -88,7 +87,7 @@ class RunSteps:
     # --- looking ---
 
     async def situation(self) -> Situation:
-        day = self._day() if self._services.limits().per_day else ""
+        day = self._services.today() if self._services.limits().per_day else ""
         seen, self._profile = await self._database.read(self._read, day)
         self._seen, self._toolbox = seen, self._profile.toolbox.beside(self._claimed.options)
         if seen.run.route != self._route:
@@ -105,7 +104,7 @@ class RunSteps:
     def _read(self, conn: Connection, day: str) -> tuple[Snapshot, AgentProfile]:
         seen = take_snapshot(conn, self._claimed.id, day, self._services.tails, self._services.views)
         profile = self._services.profile(self._claimed, seen.session)
-        profile = as_farewell(profile) if is_farewell(self._claimed) else profile
+        profile = as_farewell(profile) if self._claimed.kind is RunKind.FAREWELL else profile
         self._requests.search_past(conn, seen, profile)
         return seen, profile
 
@@ -129,12 +128,9 @@ class RunSteps:
         run = seen.run
         tokens = run.input_tokens + run.output_tokens
         limits = self._services.limits()
-        return (limits_of(limits) if is_farewell(run) else limits).reached(
+        return (limits_of(limits) if run.kind is RunKind.FAREWELL else limits).reached(
             BudgetUse(steps=run.steps, tokens=tokens, seconds=self._run.worked_ms / 1000, today=seen.spent)
         )
-
-    def _day(self) -> str:
-        return day_of(self._services.clock())
 
     # --- the model ---
 
@@ -153,7 +149,7 @@ class RunSteps:
             self._requests.refused(error)
             raise
         except ModelUnreachable as error:
-            self._model_wait.away(wanted, str(error))
+            self._services.outages.mark_away(wanted, str(error), self._services.clock())
             raise
         self._model_works = False
         await self._model_wait.mark_back(wanted, seen.run)
@@ -225,12 +221,12 @@ class RunSteps:
         history = self._snapshot.history if answer.tool_calls else ()
         taken = {made["id"] for message in history for made in message.tool_calls or ()}
         return ModelAnswer(
-            text="" if is_farewell(self._claimed) else answer.text,  # nobody reads it, now or later
+            text="" if self._claimed.kind is RunKind.FAREWELL else answer.text,  # nobody reads it, now or later
             tool_calls=[call.as_sent(new_call_id() if call.id in taken else None) for call in answer.tool_calls],
             input_tokens=answer.usage.input_tokens,
             output_tokens=answer.usage.output_tokens,
             model=answer.model,
-            day=self._day(),
+            day=self._services.today(),
             cut_off=answer.finish_reason == "length",
             withheld=answer.finish_reason == "content_filter",
         )
@@ -240,8 +236,8 @@ class RunSteps:
         if note := self._requests.left_out(answer):
             self._on_token(note)  # a stream and a preview must end with the text that is stored
             answer = replace(answer, text=answer.text.rstrip() + note)
-        route = self._snapshot.run.route
-        reply = self._announcement.above(self._reply(answer.text, route))
+        route, asked = self._snapshot.run.route, self._claimed.kind is not RunKind.JOB
+        reply = None if route is None else self._announcement.above(reply_body(answer.text, route, asked=asked))
         is_over = await self._database.write(
             self._announcement.sends(runs.finish, reply),
             self._run,
@@ -254,9 +250,6 @@ class RunSteps:
             self._services.live.publish(LiveEvent(self._claimed.id, "answered"))
         return is_over
 
-    def _reply(self, text: str, route: Route | None) -> OutboxBody | None:
-        return None if route is None else reply_body(text, route, asked=self._claimed.kind is not RunKind.JOB)
-
     async def keep_stopped(self) -> None:
         """Stores the part of an answer that was written when the run was stopped."""
         if not self._model_works:  # stopped during a tool: every answer so far is in the journal
@@ -267,7 +260,7 @@ class RunSteps:
             text=text,
             input_tokens=self._requests.size,  # estimated: the endpoint counts only at the end of a stream
             output_tokens=tokens.text(text),
-            day=self._day(),
+            day=self._services.today(),
         )
         reply = OutboxBody(text=f"{text}\n\n{say('run.stopped_here')}") if text and route else None
         await self._database.write(runs.keep_stopped, self._run, said, self._services.clock(), reply=reply)
@@ -367,7 +360,7 @@ class RunSteps:
         most = max(2_000, (services.window(fast).room - 1_000) * 3)
         kept = middle_of(lines, most)
         answer = await services.model().ask(summary_request(query, kept, model=fast))
-        await self._database.write(_count_summary, self._claimed.session_id, answer, self._day())
+        await self._database.write(_count_summary, self._claimed.session_id, answer, services.today())
         return answer.text
 
     # --- where it stands ---

@@ -17,7 +17,7 @@ from gateway.runs.live_events import LiveEvents
 from gateway.runs.memory_views import MemoryViews
 from gateway.runs.outages import ModelOutages
 from gateway.runs.reset_policies import NEVER, ResetPolicies
-from sessions.clock import Clock, now_ms
+from sessions.clock import Clock, iso, now_ms
 from sessions.db import Database
 from sessions.policy import ResetRules
 from sessions.records import Run, Session
@@ -65,6 +65,10 @@ class Services:
     resets: ResetPolicies = field(default_factory=lambda: ResetPolicies(ResetRules(default=NEVER)))
     run_ended: Callable[[str], None] = lambda _: None
     tool_ran: Callable[[str, str, float], None] = lambda _, __, ___: None
+
+    def today(self) -> str:
+        """Returns the UTC day under which usage is counted now."""
+        return iso(self.clock())[:10]
 
     def workspace(self, ns: str) -> Path:
         return self.home / "workspace" / folder_name(ns)

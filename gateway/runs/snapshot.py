@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from gateway.runs.farewell import is_farewell, with_request
+from gateway.runs.farewell import with_request
 from gateway.runs.history import JournalTails
 from gateway.runs.memory_views import MemoryViews, Remembered
 from sessions import memory, runs, spending, store
@@ -51,7 +51,7 @@ def take_snapshot(conn: Connection, run_id: str, day: str, tails: JournalTails, 
         session=session,
         calls=runs.open_calls(conn, run),
         unread=runs.has_unread(conn, run),
-        history=with_request(history, run) if is_farewell(run) else history,
+        history=with_request(history, run) if run.kind is RunKind.FAREWELL else history,
         folded_to=folded_to,
         older=older,
         remembered=views.of(conn, session.ns),

@@ -18,7 +18,7 @@ from gateway.agent.models.interface import (
 )
 from gateway.agent.tools.registry import ToolContext
 from gateway.agent.transcript import well_formed, with_time
-from gateway.runs.budget import BudgetUse, day_of
+from gateway.runs.budget import BudgetUse
 from gateway.runs.live_events import LiveEvent
 from gateway.runs.services import Services
 from gateway.texts import say
@@ -77,13 +77,11 @@ class StatelessSteps:
 
     async def _limit_reached(self) -> str | None:
         limits, used = self._services.limits(), self._used
-        today = await self._services.database.read(spending.of_day, self._day()) if limits.per_day else (0, 0)
+        database, day = self._services.database, self._services.today()
+        today = await database.read(spending.of_day, day) if limits.per_day else (0, 0)
         tokens = used.input_tokens + used.output_tokens
         seconds = time.monotonic() - self._began
         return limits.reached(BudgetUse(steps=self._steps, tokens=tokens, seconds=seconds, today=today))
-
-    def _day(self) -> str:
-        return day_of(self._services.clock())
 
     async def take_in_new_messages(self) -> None:
         """Nothing ever comes in."""
@@ -132,7 +130,8 @@ class StatelessSteps:
             output_tokens=self._used.output_tokens + usage.output_tokens,
             cached_tokens=self._used.cached_tokens + usage.cached_tokens,
         )
-        await self._services.database.write(spending.add, self._day(), usage.input_tokens, usage.output_tokens)
+        day = self._services.today()
+        await self._services.database.write(spending.add, day, usage.input_tokens, usage.output_tokens)
 
     async def commit_answer(self, answer: Answer) -> None:
         calls = [call.as_sent() for call in answer.tool_calls]

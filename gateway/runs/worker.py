@@ -16,7 +16,7 @@ from gateway.agent.models.interface import (
 )
 from gateway.dispatch.base import Dispatch
 from gateway.observe.logging import get_logger
-from gateway.runs.farewell import SECONDS, is_farewell
+from gateway.runs.farewell import SECONDS
 from gateway.runs.live_events import LiveEvent
 from gateway.runs.outages import GIVE_UP_MINUTES
 from gateway.runs.run_steps import RunSteps
@@ -152,7 +152,7 @@ class Worker:
             return await self._fail(
                 run, work, f"given up after {run.attempts} interruptions without progress", say("run.failed")
             )
-        if is_farewell(run):
+        if run.kind is RunKind.FAREWELL:
             return await self._say_farewell(run, work)
         try:
             ended = await advance(work)

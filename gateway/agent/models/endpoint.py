@@ -67,9 +67,6 @@ class ModelEndpoint:
             self._client = _new_client(self._settings)
         return self._client
 
-    async def warm_up(self) -> None:
-        await self.client()
-
     async def aclose(self) -> None:
         if self._client is not None:
             await self._client.close()

@@ -6,10 +6,11 @@ to go back.
 
 import asyncio
 import sys
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from gateway.agent.models.encoding import encoded_body
 from gateway.agent.models.endpoint import ModelEndpoint, ModelSettings
@@ -36,11 +37,9 @@ from gateway.agent.tokens import Tokens
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 
-if TYPE_CHECKING:
-    import openai
-
 log = get_logger(__name__)
 
+PATH = "/chat/completions"
 REST_SECONDS = 60.0  # a model that failed for good is asked after its fallbacks for so long
 LEAST_WINDOW = 1_024
 
@@ -86,9 +85,9 @@ class OpenAIModel:
         self._retry_policy = retry_policy or RetryPolicy()
         self._observe = observe
         self._endpoint = ModelEndpoint(settings)
-        self._quirks: dict[str, Quirks] = {}
+        self._quirks = defaultdict[str, Quirks](Quirks)
         self._resting: dict[str, float] = {}
-        self._starts: dict[str, SlowStart] = {}
+        self._starts = defaultdict[str, SlowStart](lambda: SlowStart(self._retry_policy.clock))
         self._named_windows: dict[str, int] = {}  # 0: the endpoint does not name it
 
     def describe(self) -> str:
@@ -98,7 +97,7 @@ class OpenAIModel:
         """The context window in tokens: as configured or as the endpoint names it, whichever is smaller, and smaller still once it has
         refused a request for its length. Where none is configured, what the endpoint names counts."""
         name = model or self.settings.name
-        named, learnt = self._named_windows.get(name), self._quirks_of(name).window
+        named, learnt = self._named_windows.get(name), self._quirks[name].window
         configured = self.settings.context_window
         size = min(configured, named or configured) if self.settings.window_is_known else named or configured
         return min(size, learnt or sys.maxsize)
@@ -111,7 +110,7 @@ class OpenAIModel:
 
     async def warm_up(self) -> None:
         """Loads the client library, which takes half a second, before somebody waits for it."""
-        await self._endpoint.warm_up()
+        await self._endpoint.client()
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()
@@ -147,7 +146,7 @@ class OpenAIModel:
 
     async def _ask(self, model: str, request: ModelRequest, shown: _Shown, retries: Retries) -> Answer:
         """Asks one model, with retries. Ends, because every refusal that is adapted to closes a gap for good."""
-        quirks = self._quirks_of(model)
+        quirks = self._quirks[model]
         while True:
             if request.exact and Gap.PICTURES in quirks.gaps and has_new_pictures(request.messages):
                 raise pictures_refused(self.settings.host, model)
@@ -157,7 +156,7 @@ class OpenAIModel:
                 answer = await self._call(body, request, shown)
             except CallFailed as failure:
                 if failure.kind is RefusalKind.AGAIN:
-                    self._start_of(model).failed()
+                    self._starts[model].failed()
                 # Learnt before anything is raised: the next request is then refused without a call.
                 adapted = quirks.learn(body, failure.status, failure.words)
                 if request.exact and is_refused(body, failure.words) and has_new_pictures(request.messages):
@@ -186,7 +185,7 @@ class OpenAIModel:
 
     async def _call(self, body: JSON, request: ModelRequest, shown: _Shown) -> Answer:
         model: str = body["model"]
-        real_tools = Gap.TOOLS not in self._quirks_of(model).gaps
+        real_tools = Gap.TOOLS not in self._quirks[model].gaps
         fences = TextToolCallFilter(
             {tool["function"]["name"]: tool["function"] for tool in request.tools}, anywhere=not real_tools
         )
@@ -194,7 +193,7 @@ class OpenAIModel:
         # `break` leaves a generator suspended; aclosing ends it at once, and with it the connection.
         async with self._place(model), aclosing(self._chunks(body)) as chunks:
             async for chunk in chunks:
-                self._start_of(model).answered()
+                self._starts[model].answered()
                 text = self._read(assembly, chunk)
                 if assembly.visible.restarted:  # a closing tag has shown that the text before it was reasoning
                     fences.restart()
@@ -216,20 +215,17 @@ class OpenAIModel:
     async def _place(self, model: str) -> AsyncGenerator[None]:
         """Waits for one of the calls that this model is given now. Raises CallFailed where too many wait for it."""
         try:
-            async with self._start_of(model).place():
+            async with self._starts[model].place():
                 yield
         except NoPlace:
             message = f"{self.settings.host} fails, and others wait for it already."
             raise CallFailed(message, RefusalKind.AGAIN) from None
 
     def start_slowly(self, model: str | None = None) -> None:
-        start = self._start_of(model or self.settings.name)
+        start = self._starts[model or self.settings.name]
         # The failure may have been seen by another process or before a restart; here it is noted as if it had just ended.
         start.failed()
         start.answered()
-
-    def _start_of(self, model: str) -> SlowStart:
-        return self._starts.setdefault(model, SlowStart(self._retry_policy.clock))
 
     def _cut(
         self, body: JSON, request: ModelRequest, assembly: AnswerBuilder, fences: TextToolCallFilter, shown: _Shown
@@ -252,13 +248,16 @@ class OpenAIModel:
     async def _chunks(self, body: JSON) -> AsyncGenerator[JSON]:
         """Yields the answer's chunks, or the whole of it as the only one."""
         client = await self._endpoint.client()
+        from openai import AsyncStream
+
         async with self._endpoint.speaking(body["model"]) as limit:
             if not body.get("stream"):
-                yield self._checked(
-                    body, await client.post("/chat/completions", cast_to=object, content=encoded_body(body))
-                )
+                whole = await client.post(PATH, cast_to=object, content=encoded_body(body))
+                yield self._checked(body, whole)
                 return
-            async with await self._stream(client, body) as stream:
+            async with await client.post(
+                PATH, cast_to=object, content=encoded_body(body), stream=True, stream_cls=AsyncStream[object]
+            ) as stream:
                 # Some endpoints ignore `stream` and send the whole answer; the library would find no event in it.
                 if "json" in stream.response.headers.get("content-type", ""):
                     await stream.response.aread()
@@ -273,13 +272,6 @@ class OpenAIModel:
         now, seconds = asyncio.get_running_loop().time(), self.settings.timeout_seconds
         if (limit.when() or now) < now + 0.9 * seconds:
             limit.reschedule(now + seconds)
-
-    async def _stream(self, client: "openai.AsyncOpenAI", body: JSON) -> "openai.AsyncStream[object]":
-        from openai import AsyncStream
-
-        return await client.post(
-            "/chat/completions", cast_to=object, content=encoded_body(body), stream=True, stream_cls=AsyncStream[object]
-        )
 
     def _checked(self, body: JSON, found: object) -> JSON:
         if not isinstance(found, dict):
@@ -318,7 +310,4 @@ class OpenAIModel:
         model: str = body["model"]
         learnt = limit or self._estimate(body, model)
         # Never larger than before, and never too small to work with: what an endpoint names may be another figure.
-        self._quirks_of(model).window = max(min(learnt, self.window(model)), LEAST_WINDOW)
-
-    def _quirks_of(self, model: str) -> Quirks:
-        return self._quirks.setdefault(model, Quirks())
+        self._quirks[model].window = max(min(learnt, self.window(model)), LEAST_WINDOW)

@@ -32,6 +32,7 @@ _OUTPUT = re.compile(r"max_(?:completion_|output_)?tokens", re.IGNORECASE)
 _OUTPUT_LIMIT = re.compile(
     r"(?:at most|<=|less than or equal to|limit of|maximum (?:is|of|value is))\s*([\d,]+)", re.IGNORECASE
 )
+_LIMITS = ("max_tokens", "max_completion_tokens")
 _TOOL_OPTIONS = ("tool_choice", "parallel_tool_calls")
 
 
@@ -61,7 +62,9 @@ class Quirks:
         body |= {"model": model, "messages": list(request.messages)}
         if Gap.PICTURES in self.gaps:
             body["messages"] = without_pictures(body["messages"])
-        self._add_output_limit(body, request.max_output_tokens or max_output_tokens)
+        limit, wanted = _LIMITS[Gap.MAX_TOKENS in self.gaps], request.max_output_tokens or max_output_tokens
+        if limit not in self.dropped:
+            body[limit] = min(wanted, self.most_output or wanted)
         if request.tools:
             self._add_tools(body, request.tools)
         if request.response_format:
@@ -74,11 +77,6 @@ class Quirks:
             if Gap.STREAM_OPTIONS not in self.gaps:
                 body["stream_options"] = {"include_usage": True}
         return body
-
-    def _add_output_limit(self, body: JSON, wanted: int) -> None:
-        name = "max_completion_tokens" if Gap.MAX_TOKENS in self.gaps else "max_tokens"
-        if name not in self.dropped:
-            body[name] = min(wanted, self.most_output or wanted)
 
     def _add_tools(self, body: JSON, tools: Sequence[JSON]) -> None:
         if Gap.TOOLS not in self.gaps:
@@ -131,7 +129,7 @@ class Quirks:
         return False
 
     def _learn_output(self, body: Mapping[str, Any], words: str) -> bool:
-        name = next((name for name in ("max_tokens", "max_completion_tokens") if name in body), None)
+        name = next((name for name in _LIMITS if name in body), None)
         if name is None or not _OUTPUT.search(words):
             return False
         named = _OUTPUT_LIMIT.search(words)

@@ -47,9 +47,10 @@ class ThinkFilter:
                 self.text, start, self.restarted = "", 0, True
             else:
                 self._hidden = not match.group(1)
-        keep = 0 if last else _undecided(rest)
-        self._show(rest[: len(rest) - keep])
-        self._waiting = rest[len(rest) - keep :]
+        maybe = None if last else _MAYBE_TAG.search(rest[-_LONGEST_TAG:])  # more characters may make it a tag
+        end = len(rest) - len(maybe.group()) if maybe else len(rest)
+        self._show(rest[:end])
+        self._waiting = rest[end:]
         return self.text[start:]
 
     def _show(self, piece: str) -> None:
@@ -58,12 +59,6 @@ class ThinkFilter:
 
     def _literal(self) -> bool:
         return not self._hidden and (self.text.endswith("`") or self.text.count("```") % 2 == 1)
-
-
-def _undecided(text: str) -> int:
-    """Returns how many characters at the end may still become a tag."""
-    match = _MAYBE_TAG.search(text[-_LONGEST_TAG:])
-    return len(match.group()) if match else 0
 
 
 class AnswerBuilder:

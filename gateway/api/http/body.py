@@ -12,7 +12,6 @@ from aiohttp import ClientError, hdrs, web
 
 from gateway.api.http.byte_budget import ByteBudget
 from gateway.api.http.errors import ApiError, invalid, too_large, unavailable
-from gateway.api.http.reading_rate import ReadingRate
 from gateway.dispatch.fair_queue import FairPlaces
 
 _PIECE = 65_536
@@ -21,6 +20,21 @@ _IN_MEMORY = 65_536
 _BATCH = 1_048_576
 _SLOWEST = 65_536
 """Bytes a second that a caller has to send at least. The deadline of a body whose length is known grows by it."""
+
+
+class ReadingRate:
+    """Limits how many bytes of all large bodies are read in a second, so that they leave the event loop and the processor to other calls."""
+
+    def __init__(self, per_second: float) -> None:
+        self._per_second = per_second
+        self._next = 0.0
+
+    async def wait(self, size: int) -> None:
+        """Returns when these bytes had their time."""
+        # The time is taken before the sleep, so that bodies that wait at once follow one another.
+        now = asyncio.get_running_loop().time()
+        self._next = max(self._next, now) + size / self._per_second
+        await asyncio.sleep(self._next - now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

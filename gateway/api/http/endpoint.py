@@ -150,39 +150,27 @@ async def _body(
     endpoint: Endpoint, server: ServerState, request: web.Request, key: CallerKey
 ) -> AsyncGenerator[ReadBody]:
     """Yields the body, parsed and validated. Only a few calls may hold a large one at the same time."""
-    model = endpoint.body
-    if model is None:
-        yield ReadBody(body=NoFields())
-    elif not (request.body_exists or needs_body(model)):
+    model, limits = endpoint.body or NoFields, server.api.limits
+    if endpoint.body is None or not (request.body_exists or needs_body(model)):
         yield ReadBody(body=model())
-    else:
-        require_json(request)
-        async with AsyncExitStack() as call:
-            yield await _received(endpoint, model, server, request, key, call)
-
-
-async def _received(
-    endpoint: Endpoint,
-    model: type[BaseModel],
-    server: ServerState,
-    request: web.Request,
-    key: CallerKey,
-    call: AsyncExitStack,
-) -> ReadBody:
-    limits = server.api.limits
-    limit = limits.large_body_bytes if endpoint.large else limits.body_bytes
-    if request.content_length is None or request.content_length > _LARGE:
-        call.callback(server.give_back_memory)  # also for a body that is refused halfway: its pieces were in memory
-    async with read_body(request, body_rules(server, key.name, limit)) as body:
-        if body.size <= _LARGE:
-            return parse_body(model, body)
-        try:
-            await call.enter_async_context(server.large_bytes.acquire(key.name, body.size, server.api.intervals.body))
-        except TimeoutError:
-            raise unavailable("Too many large bodies are worked on.", code="too_much_at_once") from None
-        files = DetachedFiles(server.api.home)
-        call.callback(files.close)
-        return await server.parse(parse_large_body, model, body, files)  # the loop goes on meanwhile
+        return
+    require_json(request)
+    limit, seconds = limits.large_body_bytes if endpoint.large else limits.body_bytes, server.api.intervals.body
+    async with AsyncExitStack() as call:
+        if request.content_length is None or request.content_length > _LARGE:
+            call.callback(server.give_back_memory)  # also for a body that is refused halfway: its pieces were in memory
+        async with read_body(request, body_rules(server, key.name, limit)) as body:
+            if body.size <= _LARGE:
+                read = parse_body(model, body)
+            else:
+                try:
+                    await call.enter_async_context(server.large_bytes.acquire(key.name, body.size, seconds))
+                except TimeoutError:
+                    raise unavailable("Too many large bodies are worked on.", code="too_much_at_once") from None
+                files = DetachedFiles(server.api.home)
+                call.callback(files.close)
+                read = await server.parse(parse_large_body, model, body, files)  # the loop goes on meanwhile
+        yield read
 
 
 def body_rules(server: ServerState, caller: str, limit: int) -> BodyRules:

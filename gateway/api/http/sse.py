@@ -20,7 +20,7 @@ class EventStream:
     ) -> None:
         self._request = request
         self._permit = permit
-        self._response = web.StreamResponse(
+        self.response = web.StreamResponse(
             headers={
                 "Content-Type": "text/event-stream; charset=utf-8",
                 "Cache-Control": "no-cache, no-transform",  # a proxy that compresses would hold events back
@@ -31,27 +31,23 @@ class EventStream:
 
     @property
     def started(self) -> bool:
-        return self._response.prepared
-
-    @property
-    def response(self) -> web.StreamResponse:
-        return self._response
+        return self.response.prepared
 
     async def write(self, data: bytes, headers: Mapping[str, str] | None = None) -> None:
         """Writes the data, and before the first of it the headers of the response. `headers` count only then."""
         self._permit()
         if not self.started:
-            self._response.headers.update(headers or {})
-            await self._response.prepare(self._request)
-        await self._response.write(data)
+            self.response.headers.update(headers or {})
+            await self.response.prepare(self._request)
+        await self.response.write(data)
 
     async def keep_alive(self) -> None:
         await self.write(KEEP_ALIVE)
 
     async def fail(self, data: bytes) -> None:
         """Writes the error as the last event, whatever the reader may still read."""
-        await self._response.write(data)
-        await self._response.write_eof()
+        await self.response.write(data)
+        await self.response.write_eof()
 
     def abort(self) -> None:
         """Closes the connection now. A write that is under way raises ConnectionError."""
@@ -59,7 +55,7 @@ class EventStream:
             self._request.transport.abort()
 
     async def end(self) -> None:
-        await self._response.write_eof()
+        await self.response.write_eof()
 
 
 def as_data(value: Mapping[str, Any], event: str | None = None) -> bytes:

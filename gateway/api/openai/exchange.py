@@ -83,7 +83,9 @@ class TextFeed:
     def on_event(self, moment: LiveEvent) -> None:
         match moment.kind:
             case "token":
-                self._add(self._deduplicator.new_in(moment.text))
+                if text := self._deduplicator.new_in(moment.text):
+                    self._pieces.append(f"\n\n{text}" if self._gap else text)
+                    self._gap, self.has_text = False, True
             case "afresh":
                 self._deduplicator.restart()
             case "said":
@@ -92,14 +94,6 @@ class TextFeed:
             case _:
                 return
         self._news.set()
-
-    def _add(self, text: str) -> None:
-        if not text:
-            return
-        if self._gap:
-            text, self._gap = f"\n\n{text}", False
-        self.has_text = True
-        self._pieces.append(text)
 
     def wake(self) -> None:
         self._news.set()

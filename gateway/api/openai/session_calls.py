@@ -84,7 +84,7 @@ class SessionExchange:
         self._server = server
         self._dedup_key = dedup_key
         self._changed = asyncio.Event()
-        self._run_id: str | None = None
+        self.run_id: str | None = None
         self._after_ask = 0
         self.repeated = False
         self.answered = False
@@ -96,18 +96,14 @@ class SessionExchange:
             self._follow(touch.run_id, touch.ask_id or 0)
 
     def _follow(self, run_id: str, after_ask: int) -> None:
-        if self._run_id is None:
-            self._run_id, self._after_ask = run_id, after_ask
+        if self.run_id is None:
+            self.run_id, self._after_ask = run_id, after_ask
             self._stops.append(self._server.api.services.live.listen(run_id, self.feed.on_event))
             self._stops.append(self._server.changes.on(Topic.RUN, run_id, lambda _: self._changed.set()))
 
     def close(self) -> None:
         for stop in self._stops:
             stop()
-
-    @property
-    def run_id(self) -> str | None:
-        return self._run_id
 
     def leave(self) -> None:
         """Ends the wait for the outcome, because the caller has left. The run goes on; a repeated call gets its answer."""
@@ -120,20 +116,17 @@ class SessionExchange:
             await self._server.api.database.write(inbox.note_left, self._dedup_key, self._server.api.services.clock())
 
     async def outcome(self) -> ExchangeOutcome:
-        found = await self._outcome()
-        self.answered = True
-        return found
-
-    async def _outcome(self) -> ExchangeOutcome:
         while True:
             if self._left:
                 raise ConnectionResetError("the caller has left")
             if not await self._wait_for_change():  # a repeated call, or another process does the work
                 await self._catch_up()
-            if self._run_id is not None:
-                found = await self._standing(self._run_id)
+            if self.run_id is not None:
+                found = await self._standing(self.run_id)
                 if not found.working:
-                    return outcome_of(found)
+                    outcome = outcome_of(found)
+                    self.answered = True
+                    return outcome
 
     async def _wait_for_change(self) -> bool:
         """Waits until the run has changed. Returns False when the database has to be asked instead: at the first look of a repeated
@@ -155,7 +148,7 @@ class SessionExchange:
         repeated in the middle of an answer gets all of it.
         """
         run_id, after_ask = await self._server.api.database.read(of_call, self._dedup_key)
-        if run_id is None or self._run_id is not None:
+        if run_id is None or self.run_id is not None:
             return
         live, self._after_ask = self._server.api.services.live, after_ask
         while (await self._standing(run_id)).working:
