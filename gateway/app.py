@@ -94,10 +94,6 @@ class App:
     files: AttachmentHook
     metrics: Metrics
 
-    @property
-    def chosen(self) -> ChosenModel:
-        return self.answering.chosen
-
     async def take_over(self, loaded: Loaded) -> None:
         """Puts this configuration into force, from the next step of every run on."""
         hide(secrets(loaded.config))

@@ -119,7 +119,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
             return {
                 "home": str(app.home),
                 "url": url,
-                "model": str(app.chosen),
+                "model": str(app.answering.chosen),
                 "memory_bytes": resident_bytes(),
                 "parts": {"database": watch.part(), **chats.states()},
                 "config": reloads.part(),
@@ -142,7 +142,7 @@ async def _chats(app: App, stack: contextlib.AsyncExitStack) -> PlatformSupervis
         lambda name: access_rules(settings.config, name),
         limits=lambda: intake_limits(settings.config),
         timezone=services.timezone,
-        default_model=lambda: app.chosen.name,
+        default_model=lambda: app.answering.chosen.name,
         clock=services.clock,
         opening=services.resets.opening,
     )
@@ -230,7 +230,7 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
         services=app.services,
         # Functions, not values: a reload counts from the next request on.
         keys=lambda: caller_keys(app.settings.config, own),
-        models=lambda: model_names(app.settings.config, app.chosen),
+        models=lambda: model_names(app.settings.config, app.answering.chosen),
         platforms=lambda: platform_sections(app.settings.config),
         readiness=lambda: _readiness(app.settings.config, chats, watch),
         webhooks=Webhooks(chats),

@@ -8,6 +8,7 @@ from sessions import inbox
 from sessions.db.schema import aliases
 from sessions.db.sql import param
 from sessions.keys import Address
+from sessions.records import Route
 
 _EARLIER = select(aliases.c.id).where(aliases.c.platform == param("on"), aliases.c.alias == param("later"))
 
@@ -31,3 +32,14 @@ def join(conn: Connection, platform: str, alias: str, id: str) -> None:  # noqa:
 def first_address(conn: Connection, address: Address) -> Address:
     """The address with the id from which the chat's key was made."""
     return replace(address, chat_id=resolve(conn, address.platform, address.chat_id))
+
+
+def same_place(conn: Connection, one: Route | None, other: Route | None) -> bool:
+    """Returns whether two routes are the same chat and thread, under whichever ids. Two routes without a chat are the same place."""
+    if one is None or other is None:
+        return one is other
+    if one.address == other.address:
+        return True
+    if one.address.thread_id != other.address.thread_id:
+        return False
+    return first_address(conn, one.address) == first_address(conn, other.address)

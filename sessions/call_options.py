@@ -35,10 +35,10 @@ class CallOptions:
 
     def over(self, other: Self) -> Self:
         """Returns these options, completed by those of `other`."""
-        return replace(other, **_set(self))
+        return replace(other, **self.to_stored())
 
     def to_stored(self) -> JSON:
-        return _set(self)
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name))}
 
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any]) -> Self:
@@ -47,7 +47,3 @@ class CallOptions:
         for name in _LISTS & known.keys():
             known[name] = tuple(known[name])
         return cls(**known)
-
-
-def _set(options: CallOptions) -> JSON:
-    return {each.name: value for each in fields(options) if (value := getattr(options, each.name))}

@@ -298,7 +298,12 @@ class Telegram(
 
     async def _take(self, deliver: Deliver, item: Any) -> None:
         me = self._me or await self._identify()
-        for inbound in self._normalize(item, me):
+        try:
+            found = normalize(Update.de_json(item, self._bot), me)
+        except Exception as error:  # noqa: BLE001  # one item that cannot be read must not stop those behind it
+            log.warning("telegram.update_skipped", update_id=update_id(item), reason=type(error).__name__)
+            return
+        for inbound in found:
             await deliver(self._with_its_album(inbound))
 
     def _with_its_album(self, inbound: Inbound) -> Inbound:
@@ -308,13 +313,6 @@ class Telegram(
         elif inbound.album in self._albums:
             return replace(inbound, mentioned=True, mentions_other=False)
         return inbound
-
-    def _normalize(self, item: Any, me: User) -> list[Inbound]:
-        try:
-            return normalize(Update.de_json(item, self._bot), me)
-        except Exception as error:  # noqa: BLE001  # one item that cannot be read must not stop those behind it
-            log.warning("telegram.update_skipped", update_id=update_id(item), reason=type(error).__name__)
-            return []
 
     def _note_success(self) -> None:
         self._last_success = self._clock()

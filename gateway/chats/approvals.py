@@ -55,7 +55,7 @@ def _replies_to_another(conn: Connection, inbound: Inbound, run: Run, ask: Ask) 
 def notify_held_up(conn: Connection, inbound: Inbound, chat: CommandContext, waiting: WaitingQuestion) -> None:
     """Tells the sender that the message is kept until the question is answered. Repeats the question where it was asked."""
     run, ask = waiting.run, waiting.ask
-    if runs.same_place(conn, run.route, chat.route) and _replies_to_another(conn, inbound, run, ask):
+    if aliases.same_place(conn, run.route, chat.route) and _replies_to_another(conn, inbound, run, ask):
         body = OutboxBody(text=say("ask.waiting", question=as_asked(ask)))
         runs.remind(conn, run, ask, body, chat.now, route=chat.route, why=inbound.dedup_key)
     elif chat.route is not None:

@@ -6,11 +6,13 @@ from sqlalchemy import Connection
 
 from adapters.base import CatchesUp
 from gateway.chats.access import ANYBODY, ChatAccess
-from sessions import outbox, positions
+from sessions import meta, outbox
 from sessions.clock import now_ms
 from sessions.db import Database
 from sessions.keys import Address, Sender
 
+_POSITION = "seen:{}"
+"""The key of a platform's position among the values about the database: epoch milliseconds."""
 NOTE_SECONDS = 1.0
 SKEW_MS = 10_000
 """So much the clocks of the platform and of this machine may differ."""
@@ -27,11 +29,12 @@ async def let_catch_up(database: Database, platform: str, adapter: CatchesUp, ac
 
 def _last_position(conn: Connection, platform: str) -> tuple[int, list[Address]]:
     """Returns the stored position; at the very first start the present one, so that nothing older is answered and nothing newer missed."""
-    since = positions.get(conn, platform)
-    if since is None:
-        since = now_ms() - SKEW_MS  # the real time, as it is compared with the platform's
-        positions.put(conn, platform, since)
-    return since, outbox.chats_since(conn, platform, now_ms() - REMEMBERED_MS)
+    now = now_ms()  # the real time, as it is compared with the platform's
+    stored = meta.get(conn, _POSITION.format(platform))
+    if stored is None:
+        stored = str(now - SKEW_MS)
+        meta.put(conn, _POSITION.format(platform), stored)
+    return int(stored), outbox.chats_since(conn, platform, now - REMEMBERED_MS)
 
 
 async def store_positions(database: Database, platform: str, adapter: CatchesUp) -> None:
@@ -49,5 +52,5 @@ async def _note(database: Database, platform: str, adapter: CatchesUp, noted: in
     seen = adapter.seen_until()
     if seen is None or seen <= noted:
         return noted
-    await database.write(positions.put, platform, seen)
+    await database.write(meta.put, _POSITION.format(platform), str(seen))
     return seen

@@ -12,7 +12,7 @@ from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
 from gateway.chats.edit_filter import EditFilter
 from gateway.chats.intake_result import IntakeOutcome, IntakeResult
 from gateway.chats.message_text import escape_speaker_marks, inbox_message, message_text, printable, shortened
-from gateway.commands import Command, CommandContext, Parsed, execute, find, parse
+from gateway.commands import CommandContext, Parsed, execute, find, parse
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from sessions import aliases, inbox, outbox, overheard, people, runs
@@ -213,17 +213,17 @@ class Intake:
         command = find(parsed.name)
         if parsed.name == pairing.START:
             self._start(conn, inbound, chat, parsed.argument)
-        elif not allowed and command is not None and self._is_for_allowed(conn, chat, command, parsed.argument):
+        elif (
+            command is not None
+            and not allowed
+            and command.is_for_allowed(parsed.argument, at_work=runs.active(conn, chat.session_key) is not None)
+        ):
             self._reply(conn, inbound, chat, say("people.not_allowed"))
         else:
             self._reply(conn, inbound, chat, execute(conn, chat, parsed))
             if command is not None and command.begins and parsed.argument:
                 key = f"{inbound.dedup_key}:words"  # the event's own key is that of the command
                 self._message(conn, replace(inbound, text=parsed.argument, dedup_key=key), chat)
-
-    def _is_for_allowed(self, conn: Connection, chat: CommandContext, command: Command, argument: str) -> bool:
-        at_work = runs.active(conn, chat.session_key) is not None
-        return command.is_for_allowed(argument, at_work=at_work)
 
     def _start(self, conn: Connection, inbound: Inbound, chat: CommandContext, code: str) -> None:
         """Answers /start, which clients send by themselves: a greeting in a DM, one line once in a group."""
@@ -234,10 +234,6 @@ class Intake:
         else:
             first = aliases.first_address(conn, inbound.address)
             self._put(conn, chat, OutboxBody(text=say("people.group_hello")), _hello_key(first))
-
-    def _reply_once(self, conn: Connection, inbound: Inbound, chat: CommandContext, answer: str) -> None:
-        if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
-            self._reply(conn, inbound, chat, answer)
 
     def _reply(self, conn: Connection, inbound: Inbound, chat: CommandContext, answer: str) -> None:
         if answer:
@@ -273,8 +269,12 @@ class Intake:
             note = "(this replaces an earlier message of mine, which I edited)"
             edited = replace(message, content=f"{message.content}\n{note}")
             _accept(conn, chat, inbound.dedup_key, [edited], answers=False)
-        elif active is None and inbound.address.kind is ChatKind.DM:
-            self._reply_once(conn, inbound, chat, say("limits.edited_late"))
+        elif (
+            active is None
+            and inbound.address.kind is ChatKind.DM
+            and inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now)
+        ):
+            self._reply(conn, inbound, chat, say("limits.edited_late"))
 
     def _stranger(self, conn: Connection, inbound: Inbound, pair: bool) -> None:
         if answer := pairing.answer_stranger(conn, inbound, _parsed(inbound), self._clock(), pair=pair):

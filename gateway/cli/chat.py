@@ -174,7 +174,7 @@ async def _talk(
     from gateway.cli.terminal import Terminal
 
     screen = Screen()
-    screen.dim(f"{app.chosen}. /help shows the commands, Ctrl-D leaves.")
+    screen.dim(f"{app.answering.chosen}. /help shows the commands, Ctrl-D leaves.")
     if resumed is not None:
         screen.dim(await app.database.read(_recap, resumed, app.services.timezone))
     elif (waits := await conversation.waits()) is not None:

@@ -103,7 +103,7 @@ class TerminalConversation:
             user="you",
             opening=self._opening,
             timezone=self.app.services.timezone,
-            default_model=self.app.chosen.name,
+            default_model=self.app.answering.chosen.name,
             of_source=Source.CLI,
             moved=went.append,
         )

@@ -86,7 +86,7 @@ async def _serve(cli: Cli, loaded: Loaded, seen: _Stamps, guard: CrashGuard, *, 
         click.echo(_screen(app, served, lines, tunnel=_tunnel(cli, served), new=new, on_terminal=on_terminal))
         # Only now: systemd starts what depends on us, and what it starts may call at once.
         process.tell_systemd("READY=1")
-        log.info("daemon.started", home=str(cli.home), model=app.chosen.name, api=served.url)
+        log.info("daemon.started", home=str(cli.home), model=app.answering.chosen.name, api=served.url)
         async with _beside(process.feed_watchdog()), _beside(_reload(cli, served, signals, seen)):
             if on_terminal:
                 await _until_first(_console(cli, app), signals.end.wait())
@@ -198,7 +198,7 @@ def _screen(app: App, served: Serving, chats: Sequence[str], *, tunnel: str, new
         f"  hermes {version('hermes-gateway')}  is running",
         "",
         f"  Home     {home}",
-        f"  Model    {app.chosen}",
+        f"  Model    {app.answering.chosen}",
         f"  API      {served.url}  {served.key_hint}",
         *[f"  {'Chats' if i == 0 else '     '}    {line}" for i, line in enumerate(chats or ["none yet"])],
         "",
@@ -213,7 +213,7 @@ def _what_to_try(app: App, served: Serving, *, with_chats: bool, tunnel: str, on
     return [
         "  Try now",
         *(["    say something       just type below; /help shows the commands"] if on_terminal else []),
-        *([f"    a real model        {program()} setup"] if app.chosen.provider == "practice" else []),
+        *([f"    a real model        {program()} setup"] if app.answering.chosen.provider == "practice" else []),
         *([f"    Telegram, Slack, …  {program()} setup"] if not with_chats else []),
         f'    from code           curl -H "Authorization: Bearer {key}" {served.url}/v1/models',
         *([f"    from your computer  {tunnel}"] if tunnel else []),

@@ -1,13 +1,13 @@
-"""Creates and changes jobs. What people write is checked before the transaction."""
+"""Creates, changes and deletes jobs. What people write is checked before the transaction."""
 
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, delete, insert, select, update
 
-from sessions.db.schema import jobs
+from sessions.db.schema import inbox, job_slots, jobs
 from sessions.errors import Invalid
 from sessions.jobs.queries import get
 from sessions.jobs.records import ID_LENGTH, LOCAL, Job, JobState
@@ -164,3 +164,13 @@ def run_soon(conn: Connection, job_id: str, now: int) -> Job:
     get(conn, job_id)
     conn.execute(update(jobs).where(jobs.c.id == job_id).values(run_soon_at=now))
     return replace(get(conn, job_id), run_soon_at=now)
+
+
+def remove(conn: Connection, job_id: str) -> Job:
+    """Deletes the job; its conversation stays. What waits for its run is withdrawn; a run at work ends as it would. Raises NotFound."""
+    job = get(conn, job_id)
+    keys = select(job_slots.c.dedup_key).where(job_slots.c.job_id == job_id)
+    conn.execute(delete(inbox).where(inbox.c.dedup_key.in_(keys), inbox.c.outcome.is_(None), inbox.c.run_id.is_(None)))
+    conn.execute(delete(job_slots).where(job_slots.c.job_id == job_id))
+    conn.execute(delete(jobs).where(jobs.c.id == job_id))
+    return job

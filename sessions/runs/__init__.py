@@ -7,7 +7,7 @@ tail and doing the next thing.
 from sessions.runs.admission import accept, open_session, source_of, start_again
 from sessions.runs.claims import claim, claim_farewell, keep_alive, release
 from sessions.runs.endings import fail, finish, hand_over, keep_stopped, stop
-from sessions.runs.journal import GONE_ON, handed_over, has_unread, open_calls
+from sessions.runs.journal import GONE_ON, handed_over, new_messages, open_calls
 from sessions.runs.outcomes import last_call
 from sessions.runs.previews import keep_preview, keep_shown, still_shown
 from sessions.runs.queries import (
@@ -21,7 +21,6 @@ from sessions.runs.queries import (
     is_waiting,
     last_route,
 )
-from sessions.runs.routes import same_place
 from sessions.runs.sleeping import is_asleep, sleep, wake, wake_all
 from sessions.runs.steps import answered, take_in_new_messages, tool_done, tool_started
 from sessions.runs.types import MAX_TAKEOVERS, Accepted, ModelAnswer, Opening
@@ -48,7 +47,6 @@ __all__ = [
     "get",
     "hand_over",
     "handed_over",
-    "has_unread",
     "held_up",
     "in_flight",
     "in_flight_now",
@@ -61,12 +59,12 @@ __all__ = [
     "last_call",
     "last_route",
     "may_answer",
+    "new_messages",
     "open_calls",
     "open_session",
     "park",
     "release",
     "remind",
-    "same_place",
     "sleep",
     "source_of",
     "start_again",

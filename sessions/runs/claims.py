@@ -9,7 +9,7 @@ from sessions import inbox, jobs, leases, resets
 from sessions.db.engine import record_touch
 from sessions.db.schema import RUN_RUNNING, runs
 from sessions.db.sql import param
-from sessions.inbox import InboxKind, InboxMode, InboxRow
+from sessions.inbox import InboxKind, InboxMode
 from sessions.keys import SessionKey
 from sessions.records import Run, RunKind, RunStatus
 from sessions.runs.admission import open_session, start
@@ -88,7 +88,8 @@ def _start_for_oldest(conn: Connection, session_key: str, opening: Opening, now:
     if not waiting:
         return None
     first = waiting[0]
-    kind = _kind_of_run(first, opening)
+    kind = RunKind.CALL if first.mode is InboxMode.QUEUE else opening.kind
+    kind = RunKind.JOB if first.kind is InboxKind.JOB else kind
     wait = 0 if kind is RunKind.JOB else resets.before_message(conn, session_key, opening, first.created_at, now)
     # A job keeps the namespace in which it was made, whatever its chat uses now.
     if kind is RunKind.JOB and (job := jobs.job_of_row(conn, first.dedup_key)) is not None:
@@ -101,12 +102,6 @@ def _start_for_oldest(conn: Connection, session_key: str, opening: Opening, now:
         jobs.mark_started(conn, first.dedup_key, run.id, now)
     record_touch(conn, RunStarted.by(first.dedup_key, run.id))
     return run
-
-
-def _kind_of_run(row: InboxRow, opening: Opening) -> RunKind:
-    if row.kind is InboxKind.JOB:
-        return RunKind.JOB
-    return RunKind.CALL if row.mode is InboxMode.QUEUE else opening.kind
 
 
 def claim_farewell(conn: Connection, run_id: str, owner: str, now: int, *, lease_ms: int) -> Run | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from sessions import events, inbox, spending, store
+from sessions import aliases, events, inbox, spending, store
 from sessions.db.schema import MESSAGE_OPEN, messages, runs
 from sessions.db.sql import param
 from sessions.errors import LeaseLost
@@ -14,7 +14,6 @@ from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
 from sessions.records import Message, MessageState, NewMessage, Role, Run, RunKind, RunStatus
 from sessions.runs.queries import get
-from sessions.runs.routes import same_place
 from sessions.runs.types import ModelAnswer
 
 GONE_ON = "[no result: the caller went on without it]"
@@ -41,16 +40,11 @@ def new_messages(conn: Connection, run: Run) -> list[InboxRow]:
     return [row for row in waiting if row.run_id == run.id or _joins(conn, row, run)]
 
 
-def has_unread(conn: Connection, run: Run) -> bool:
-    """Returns whether `take_in_new_messages` would find something."""
-    return bool(new_messages(conn, run))
-
-
 def _joins(conn: Connection, row: InboxRow, run: Run) -> bool:
     if row.mode is not InboxMode.TAKE_IN or row.run_id is not None or run.kind is not RunKind.CHAT:
         return False
     # From another chat or thread it waits for a run of its own: the answer of this one would not reach its sender.
-    return same_place(conn, run.route, row.route)
+    return aliases.same_place(conn, run.route, row.route)
 
 
 def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> list[int]:

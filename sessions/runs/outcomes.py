@@ -49,15 +49,11 @@ def standing(conn: Connection, run_id: str, *, after_ask: int = 0) -> Standing:
         return Standing(run=run, asked=Ask.from_row(row))
     if run.status is RunStatus.RUNNING:
         return Standing(run=run)
-    said = _said(conn, run)
+    row = conn.execute(_SAID, {"session": run.session_id, "run": run_id}).mappings().first()
+    said = Message.from_row(row) if row else None
     # A finished run with open calls has handed them to the caller; nobody else leaves any open.
     left = open_calls(conn, run) if said is not None and said.tool_calls else ()
     return Standing(run=run, said=said, handed_over=left)
-
-
-def _said(conn: Connection, run: Run) -> Message | None:
-    row = conn.execute(_SAID, {"session": run.session_id, "run": run.id}).mappings().first()
-    return Message.from_row(row) if row else None
 
 
 def of_call(conn: Connection, dedup_key: str) -> tuple[str | None, int]:

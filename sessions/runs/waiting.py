@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, Text, and_, cast, exists, or_, select, update
 
-from sessions import asks, events, inbox, outbox
+from sessions import aliases, asks, events, inbox, outbox
 from sessions.db.engine import record_touch, touch
 from sessions.db.schema import MESSAGE_OPEN, RUN_ACTIVE, messages, runs, sessions
 from sessions.db.schema import asks as asks_table
@@ -18,7 +18,6 @@ from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Message, Route, Run, RunStatus
 from sessions.runs.journal import close_call, new_messages, own, tell_status
 from sessions.runs.queries import get
-from sessions.runs.routes import same_place
 from sessions.topics import RunStarted, Topic
 
 FILES = "[files that came with the answer]"
@@ -115,13 +114,13 @@ def _answer_with_queued(conn: Connection, run: Run, now: int) -> None:
     """Takes the next queued call as the answer; it would wait for ever otherwise."""
     waiting = inbox.unread(conn, run.session_key)
     row = next((row for row in waiting if row.kind is InboxKind.MESSAGE and row.run_id is None), None)
-    if row is not None and row.mode is InboxMode.QUEUE and same_place(conn, run.route, row.route):
+    if row is not None and row.mode is InboxMode.QUEUE and aliases.same_place(conn, run.route, row.route):
         answer_with_row(conn, get(conn, run.id), row.id, row.body.messages, row.dedup_key, now)
 
 
 def may_answer(conn: Connection, run: Run, route: Route | None) -> bool:
     """Returns whether a message from there is the answer. Nobody approves by a word what they cannot have read yet."""
-    if run.status is not RunStatus.WAITING or not same_place(conn, run.route, route):
+    if run.status is not RunStatus.WAITING or not aliases.same_place(conn, run.route, route):
         return False
     ask = asks.open_of(conn, run.id)
     is_unseen = run.route is not None and ask is not None and not card_names(conn, run, ask)
@@ -131,7 +130,7 @@ def may_answer(conn: Connection, run: Run, route: Route | None) -> bool:
 def held_up(conn: Connection, run: Run) -> list[InboxRow]:
     """Returns messages from other places, which are taken in when the run no longer waits."""
     unread = inbox.unread(conn, run.session_key)
-    return [row for row in unread if row.route is not None and not same_place(conn, run.route, row.route)]
+    return [row for row in unread if row.route is not None and not aliases.same_place(conn, run.route, row.route)]
 
 
 def card_names(conn: Connection, run: Run, ask: Ask) -> list[str]:
