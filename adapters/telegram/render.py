@@ -7,10 +7,9 @@ from itertools import islice
 from typing import Any
 
 from adapters.text.blocks import Block, Fence, Heading, Paragraph, Rule, Table
-from adapters.text.lines import utf16_length
 from adapters.text.markdown import parse
 from adapters.text.spans import Span, Style
-from adapters.text.split import Size, split, split_or_file
+from adapters.text.split import Size, split, split_or_file, utf16_length
 from adapters.text.tables import as_grid, as_records
 from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece
 

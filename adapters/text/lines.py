@@ -5,15 +5,11 @@ from dataclasses import dataclass
 
 from adapters.text.blocks import Block, Fence, Heading, Paragraph, Rule, Table
 from adapters.text.spans import Span, Style
-from adapters.text.split import Size
+from adapters.text.split import Size, utf16_length
 from adapters.text.tables import as_grid, as_records
 
 _GAP = 3
 """The longest that stands between two blocks: an empty line, in a quote with its mark."""
-
-
-def utf16_length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,10 @@ _PRECISION = 128
 """A piece that could be longer by less than this part of it is long enough."""
 
 
+def utf16_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
 @dataclass(frozen=True, slots=True)
 class Size:
     """What a platform counts: `units` of text, and `marks` (its formatting entities, where they are limited)."""

@@ -7,11 +7,11 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from gateway.agent import prompt
-from gateway.agent.gateway_prompt import gateway_blocks
 from gateway.agent.memory import recall
 from gateway.agent.memory.embeddings import Embeddings
 from gateway.agent.models.interface import Answer, ContextOverflow, ModelRequest
 from gateway.agent.prompt import Built, Material
+from gateway.agent.system_prompt import gateway_blocks
 from gateway.agent.tools import skill
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.agent.gateway_prompt import gateway_blocks
 from gateway.agent.loop import Result, Situation
 from gateway.agent.models.interface import (
     AFRESH,
@@ -16,6 +15,7 @@ from gateway.agent.models.interface import (
     ModelRequest,
     Usage,
 )
+from gateway.agent.system_prompt import gateway_blocks
 from gateway.agent.tools.registry import ToolContext
 from gateway.agent.transcript import well_formed, with_time
 from gateway.runs.budget import BudgetUse

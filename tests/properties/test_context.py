@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.agent import prompt
-from gateway.agent.gateway_prompt import gateway_blocks
 from gateway.agent.models.encoding import encoded_body
 from gateway.agent.models.interface import InputTooLong
 from gateway.agent.prompt import Built, Material, build
+from gateway.agent.system_prompt import gateway_blocks
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools import BUILT
 from gateway.agent.tools.registry import Toolbox

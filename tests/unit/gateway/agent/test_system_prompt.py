@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.agent.gateway_prompt import gateway_blocks
+from gateway.agent.system_prompt import gateway_blocks
 from sessions import store
 from sessions.db import Database
 from sessions.keys import SessionKey
