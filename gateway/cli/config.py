@@ -129,7 +129,7 @@ def set_key(cli: Cli, key: str, value: str) -> None:
     A VALUE of - is read from the terminal or from standard input, so that a secret is in no history. Secrets go to .env.
     """
     from gateway.config.edit import edit
-    from gateway.config.masking import without_tokens
+    from gateway.observe.redaction import redact
 
     text = _asked(key) if value == "-" else value
     prepare_home(cli.home)
@@ -139,7 +139,7 @@ def set_key(cli: Cli, key: str, value: str) -> None:
         _refuse(bad, closing=UNCHANGED)
     made.write(cli.home)
     for number, line in made.lines:
-        click.echo(f"{YAML}:{number}  {without_tokens(line)}")
+        click.echo(f"{YAML}:{number}  {redact(line)}")
     if made.variable is not None:
         click.echo(f"{DOTENV}  {made.variable}=****")
         if made.variable in cli.environ and cli.environ[made.variable] != text:

@@ -7,9 +7,9 @@ from typing import Any, cast
 from pydantic import SecretStr
 
 from adapters.section import Section
-from gateway.config.masking import MASK, without_tokens
 from gateway.config.model import Config
-from gateway.config.problems import Path, dotted
+from gateway.config.problems import MASK, Path, dotted
+from gateway.observe.redaction import redact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def shown(value: Any) -> Any:
     if isinstance(value, SecretStr):
         return MASK if value.get_secret_value() else ""
     if isinstance(value, str):
-        return without_tokens(value)
+        return redact(value)
     if isinstance(value, list):
         return [shown(one) for one in cast(list[Any], value)]
     return value

@@ -5,14 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import ndiff
 from pathlib import Path as File
-
-from pydantic import SecretStr
+from typing import Any
 
 from gateway.config.files import write_private
-from gateway.config.load import file_of, read, schema_of
+from gateway.config.load import file_of, model_of, read
+from gateway.config.model import Config
+from gateway.config.overlay import Text
 from gateway.config.problems import BadConfig, Path, Problem, SourcePlace, parse_path, unknown_key
-from gateway.config.schema_info import SchemaInfo, Takes, from_text
+from gateway.config.schema_info import beside, is_secret, takes
 from gateway.config.sources import DOTENV, REFERENCE, YAML, Sources, dotenv_bindings
+from gateway.config.validation import validated
 from gateway.config.yaml_nodes import Document
 from gateway.config.yaml_text import with_value
 
@@ -47,19 +49,19 @@ def edit_all(sources: Sources, values: Mapping[str, str]) -> list[Edit]:
 
 def edit(sources: Sources, key: str, value: str, *, check: bool = True) -> Edit:
     """`key` set to `value`. Raises BadConfig if there is no such key, or, with `check`, if the result could not be used."""
-    path = parse_path(key)
+    path = parse_path(key) or ("",)
     document = file_of(sources)
     if document.problems:  # it has two truths for one key, or the like
         read(sources)
-    schema = schema_of(document, sources.settings(), also=map(str, path[1:2]))
-    wanted = schema.takes(path)
-    if not path or wanted is None or wanted.section is not None:
-        raise BadConfig([_no_such_key(path, wanted, schema)])
+    root = model_of(document, sources.settings(), also=map(str, path[1:2]))
+    wanted = takes(root, path)
+    if wanted is None or "properties" in wanted:
+        raise BadConfig([_no_such_key(path, root)])
     variable, dotenv = None, sources.dotenv
-    if wanted.kind is SecretStr and value and not REFERENCE.fullmatch(value):
+    if is_secret(wanted) and value and not REFERENCE.fullmatch(value):
         variable = _variable(document, path)
         dotenv = _with_variable(sources.dotenv, variable, value)
-    yaml = with_value(sources.yaml or _HEAD, path, f"${{{variable}}}" if variable else from_text(value, wanted))
+    yaml = with_value(sources.yaml or _HEAD, path, f"${{{variable}}}" if variable else _typed(root, path, value))
     if yaml is None:
         said, hint = "there is nothing of that kind to change", "write it into the file by hand"
         raise BadConfig([Problem(place=SourcePlace(source=YAML), at=path, said=said, hint=hint)])
@@ -68,14 +70,26 @@ def edit(sources: Sources, key: str, value: str, *, check: bool = True) -> Edit:
     return Edit(yaml=yaml, dotenv=dotenv, lines=_new_lines(sources.yaml, yaml), variable=variable)
 
 
-def _no_such_key(path: Path, wanted: Takes | None, schema: SchemaInfo) -> Problem:
+def _no_such_key(path: Path, root: type[Config]) -> Problem:
     place = SourcePlace(source="config set")
-    if path and wanted is not None:
-        hint = f"name a key below it: {', '.join(schema.beside((*path, '')))}"
+    known = [takes(root, path[:end]) is not None for end in range(1, len(path) + 1)]
+    if path and all(known):
+        hint = f"name a key below it: {', '.join(beside(root, (*path, '')))}"
         return Problem(place=place, at=path, said="is a section", hint=hint)
-    known = next((keys for end in range(len(path), -1, -1) if (keys := schema.beside(path[:end]))), ())
-    wrong = next((str(part) for end, part in enumerate(path, 1) if schema.takes(path[:end]) is None), "")
-    return unknown_key(place, path, wrong, known)
+    wrong = path[: known.index(False) + 1]
+    return unknown_key(place, wrong, beside(root, wrong))
+
+
+def _typed(root: type[Config], path: Path, text: str) -> Any:
+    """The text as its key wants it; as it is, where it does not fit."""
+    data: Any = Text(text)
+    for part in reversed(path):
+        data = [data] if isinstance(part, int) else {part: data}
+    if validated(root, data)[1]:
+        return text
+    for part in path:
+        data = data[0 if isinstance(part, int) else part]
+    return str(data) if isinstance(data, Text) else data
 
 
 def _variable(document: Document, path: Path) -> str:

@@ -1,84 +1,78 @@
-"""Makes a layer of the variables, which lies over the file, and resolves every `${NAME}` of both."""
+"""Lays the variables such as HERMES_API__PORT over the file, and replaces every `${NAME}`."""
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
-from gateway.config.problems import Path, Problem, SourcePlace, unknown_key
-from gateway.config.schema_info import SchemaInfo, from_text
-from gateway.config.sources import DOTENV, REFERENCE, Setting, without_references
+from gateway.config.model import Config
+from gateway.config.problems import unknown_key
+from gateway.config.sources import DOTENV, PREFIX, REFERENCE, Setting, without_references
 from gateway.config.yaml_nodes import Document
 
 _BROKEN = re.compile(r"(?<!\$)\$\{(?![A-Za-z_][A-Za-z0-9_.-]*\})[^}\s]{0,40}\}?")
-_UNSET = object()
+
+
+class Text(str):
+    """What a variable holds, or a value with a reference: its key says whether it means a number, a switch or a list."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class References:
-    """Replaces `${NAME}` by what `find` returns for it. `lost`: those that lead nowhere; the values that hold them are left out."""
+class Lost:
+    """Stands for a text whose reference leads nowhere. It is of no type that a key can have, so the validation finds it."""
 
-    find: Callable[[str], str | None]
-    schema: SchemaInfo
-    lost: list[Problem] = field(default_factory=list[Problem])
-
-    def resolved(self, value: Any, document: Document, path: Path = ()) -> Any:
-        """The data of the file as it is validated."""
-        match value:
-            case dict():
-                items = cast(dict[str, Any], value).items()
-                entries = {name: self.resolved(one, document, (*path, name)) for name, one in items}
-                return {name: one for name, one in entries.items() if one is not _UNSET}
-            case list():
-                found = [self.resolved(one, document, (*path, at)) for at, one in enumerate(cast(list[Any], value))]
-                return [one for one in found if one is not _UNSET]
-            case str() if "${" in value:
-                text = self.replaced(value, document, path)
-                return _UNSET if text is None else from_text(text, self.schema.takes(path))
-            case str():
-                wanted = self.schema.takes(path)
-                return from_text(value, wanted) if wanted and wanted.kind is bool else value  # yes, no, on, off
-            case None if (wanted := self.schema.takes(path)) and (wanted.section or wanted.element):
-                return [] if wanted.kind is list else {}  # a section whose keys are all commented out
-            case _:
-                return value
-
-    def replaced(self, text: str, document: Document, path: Path) -> str | None:
-        """None where something is lost."""
-        missing = next((name for name in REFERENCE.findall(text) if not self.find(name)), None)
-        if missing is not None:
-            said = f"${{{missing}}} {'is set nowhere' if self.find(missing) is None else 'is set, but empty'}"
-            hint = f"put {missing}=... into {DOTENV} in the home, or take this key out"
-            self.lost.append(document.problem(path, said, hint))
-            return None
-        if broken := _BROKEN.search(text):
-            hint = "write ${NAME}; $${ is a plain ${"
-            self.lost.append(document.problem(path, f"{broken[0]} is no reference", hint))
-        return without_references(text, self.find)
+    said: str
+    hint: str
 
 
-def layer_of(found: Sequence[Setting], schema: SchemaInfo, references: References) -> Document:
-    """Sections with keys, each value as its key wants it. Variables that mean no section are problems of it."""
+def without_names(value: Any, find: Callable[[str], str | None]) -> Any:
+    """The data with each `${NAME}` replaced by what `find` returns for it."""
+    match value:
+        case dict():
+            return {name: without_names(one, find) for name, one in cast(dict[str, Any], value).items()}
+        case list():
+            return [without_names(one, find) for one in cast(list[Any], value)]
+        case str() if "${" in value:
+            return _replaced(value, find)
+        case _:
+            return value
+
+
+def _replaced(text: str, find: Callable[[str], str | None]) -> Text | Lost:
+    for name in REFERENCE.findall(text):
+        if not (found := find(name)):
+            said = f"${{{name}}} {'is set nowhere' if found is None else 'is set, but empty'}"
+            return Lost(said, f"put {name}=... into {DOTENV} in the home, or take this key out")
+    if broken := _BROKEN.search(text):
+        return Lost(f"{broken[0]} is no reference", "write ${NAME}; $${ is a plain ${")
+    return Text(without_references(text, find))
+
+
+def lay_over(file: Document, found: Sequence[Setting], root: type[Config]) -> Document:
+    """The file with the variables over it. Those that mean no section are problems."""
     found = [setting for setting in found if len(setting.path) > 1]
-    places: dict[Path, SourcePlace] = {setting.path: setting.place for setting in found}
-    layer = Document(data={}, places=places, keys=places, problems=[])
     if not found:
-        return layer
-    from gateway.config.variables import Variables  # its library takes 60 ms, and most homes set no key by a variable
+        return file
+    from pydantic_settings import (
+        EnvSettingsSource,
+        SettingsConfigDict,
+    )  # 60 ms, and most homes set no key by a variable
 
-    texts = {setting.name: references.replaced(setting.value, layer, setting.path) for setting in found}
-    data = Variables(schema.root, {name: text for name, text in texts.items() if text is not None})()
-    unknown = [one for one in found if one.path[0] not in schema.names]
-    problems = [unknown_key(one.place, one.path, one.path[0], schema.names) for one in unknown]
-    return replace(layer, data=data, problems=problems)
-
-
-def lay_over(below: Document, above: Document) -> Document:
+    source = EnvSettingsSource(cast(Any, root), env_prefix=PREFIX, env_nested_delimiter="__")
+    # Values stay texts, because a list may be written with commas, and any value as a reference.
+    source.config = SettingsConfigDict(enable_decoding=False)
+    source.env_vars = {setting.name.lower(): Text(setting.value) for setting in found}
+    places = {setting.path: setting.place for setting in found}
+    # A section that no file has is where its first variable is.
+    sections = {one.path[:end]: one.place for one in reversed(found) for end in range(1, len(one.path))}
+    names = tuple(root.model_fields)
+    unknown = [unknown_key(one.place, one.path[:1], names) for one in found if one.path[0] not in names]
     return Document(
-        data=_merged(below.data, above.data),
-        places=below.places | above.places,
-        keys=below.keys | above.keys,
-        problems=[*below.problems, *above.problems],
+        data=_merged(file.data, source()),
+        places=sections | file.places | places,
+        problems=[*file.problems, *unknown],
     )
 
 

@@ -9,17 +9,22 @@ from typing import Any
 Path = tuple[str | int, ...]
 
 _GREY, _RED, _YELLOW, _BOLD, _PLAIN = "\033[2m", "\033[31m", "\033[33m", "\033[1m", "\033[0m"
+MASK = "****"
 CLOSING = "Nothing was changed; the running gateway keeps the last good configuration."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePlace:
-    """Where something is written. Lines and columns count from 1; line 0: the source as a whole. `span`: its characters, from 0."""
+    """Where something is written. Lines and columns count from 1; line 0: the source as a whole.
+
+    `span`: its characters, from 0. `key`: where the key of a value is written, if it has one.
+    """
 
     source: str
     line: int = 0
     column: int = 0
     span: tuple[int, int] = field(default=(0, 0), compare=False, repr=False)
+    key: "SourcePlace | None" = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return ":".join([self.source, *(str(number) for number in (self.line, self.column) if number)])
@@ -29,7 +34,7 @@ class SourcePlace:
 class Problem:
     """`at`: the key. `said`: what is wrong, in words that follow the key's path. `hint`: what to write. Neither holds a secret.
 
-    `also`: other places that it is about. `excerpt`: numbers and texts of lines of the file, the last is the one of `place`.
+    `excerpt`: the line of the file, where it may be shown.
     """
 
     place: SourcePlace
@@ -37,8 +42,7 @@ class Problem:
     said: str
     hint: str
     suggestion: str | None = None
-    excerpt: tuple[tuple[int, str], ...] = ()
-    also: tuple[SourcePlace, ...] = ()
+    excerpt: str = ""
 
     @property
     def path(self) -> str:
@@ -57,11 +61,11 @@ class Problem:
 
     def render(self, *, color: bool = False) -> str:
         bold, grey, plain = (_BOLD, _GREY, _PLAIN) if color else ("", "", "")
-        named = self.path and not self.place.source.startswith("environment")  # the variable's name says it
+        named = self.path.replace(".", "__").upper() not in self.place.source  # the name of a variable says it
         subject = f"{self.path}: {self.said}" if named else self.said
         lines = [f"{bold}{self.place}{plain}{':' if not self.place.line else ' '} {subject}"]
-        lines += [f"{grey}{number:5} |{plain} {text}" for number, text in self.excerpt]
         if self.excerpt:
+            lines.append(f"{grey}{self.place.line:5} |{plain} {self.excerpt}")
             lines.append(f"{grey}      |{plain} {' ' * (self.place.column - 1)}^ {self.remedy}")
         elif self.remedy:
             lines.append(f"        {self.remedy}")
@@ -120,9 +124,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return by_folded[found[0]] if found else None
 
 
-def unknown_key(place: SourcePlace, at: Path, word: str, known: Sequence[str]) -> Problem:
-    """`word`, in this path, is no key; `known` are those that could be meant."""
-    suggestion = nearest(word, known)
+def unknown_key(place: SourcePlace, at: Path, known: Sequence[str]) -> Problem:
+    """The last part of the path is no key; `known` are those that could be meant."""
+    suggestion = nearest(str(at[-1]), known)
     hint = "" if suggestion else f"allowed: {', '.join(known)}"
     return Problem(place=place, at=at, said="unknown key", hint=hint, suggestion=suggestion)
 

@@ -4,29 +4,31 @@ import re
 
 from pydantic_core import ErrorDetails
 
-from gateway.config.masking import looks_secret, without_secrets
+from gateway.config.masking import without_secrets
+from gateway.config.model import Config
+from gateway.config.overlay import Lost
 from gateway.config.problems import Path, Problem, nearest, unknown_key
-from gateway.config.schema_info import SchemaInfo, Takes
+from gateway.config.schema_info import KeySchema, beside, holds_plain_values, is_secret, takes
 from gateway.config.yaml_nodes import Document
 
 
-def explained(error: ErrorDetails, document: Document, schema: SchemaInfo) -> Problem:
+def explained(path: Path, error: ErrorDetails, document: Document, root: type[Config]) -> Problem:
     """The error with the place that it is about."""
-    path: Path = tuple(part for part in error["loc"] if part != "[key]")
     if error["type"] == "extra_forbidden":
-        return unknown_key(document.place(path, of_key=True), path, str(path[-1]), schema.beside(path))
-    if "[key]" in error["loc"]:
+        return unknown_key(document.place(path, of_key=True), path, beside(root, path))
+    if error["loc"][-1] == "[key]":
         return document.problem(path, "this name cannot be used", "allowed: letters, digits, _ and -", of_key=True)
-    return document.problem(path, *_about_value(error, path, schema))
+    if isinstance(lost := error["input"], Lost):
+        return document.problem(path, lost.said, lost.hint)
+    return document.problem(path, *_about_value(error, takes(root, path) or {}))
 
 
-def _about_value(error: ErrorDetails, path: Path, schema: SchemaInfo) -> tuple[str, str, str | None]:
-    wanted, value = schema.takes(path) or Takes(kind=str), error["input"]
-    secret = looks_secret(schema, path)
-    said = f"got {_got(value, secret=secret, section=wanted.section is not None)}"
+def _about_value(error: ErrorDetails, wanted: KeySchema) -> tuple[str, str, str | None]:
+    value, words = error["input"], wanted.get("enum", ())
+    said = f"got {_got(value, wanted)}"
     match error["type"]:
         case "literal_error":
-            return said, f"allowed: {', '.join(wanted.words)}", nearest(str(value), wanted.words)
+            return said, f"allowed: {', '.join(words)}", nearest(str(value), words)
         case "time_zone":
             from zoneinfo import available_timezones  # slow: it looks through folders
 
@@ -37,7 +39,8 @@ def _about_value(error: ErrorDetails, path: Path, schema: SchemaInfo) -> tuple[s
         case "url":
             return f"{said}, which is no URL", "write it with its scheme, as in https://host/path", None
         case "string_type" if isinstance(value, bool | int | float):
-            return said, "write it in quotes" if secret else f'write it in quotes: "{str(value).lower()}"', None
+            example = "" if is_secret(wanted) else f': "{str(value).lower()}"'
+            return said, f"write it in quotes{example}", None
         case "string_too_short":
             return "got an empty text", "write an id, or take the line out", None
         case "string_pattern_mismatch":
@@ -48,7 +51,7 @@ def _about_value(error: ErrorDetails, path: Path, schema: SchemaInfo) -> tuple[s
             return said, f"allowed: {_allowed(wanted)}", None
 
 
-def _got(value: object, *, secret: bool, section: bool) -> str:
+def _got(value: object, wanted: KeySchema) -> str:
     """What is written there; never a secret."""
     match value:
         case None:
@@ -57,33 +60,33 @@ def _got(value: object, *, secret: bool, section: bool) -> str:
             return "a section" if value else "an empty section"
         case list():
             return "a list"
-        case _ if secret:
-            return "a text" if isinstance(value, str) else "a value that is no text"
+        case str() if not holds_plain_values(wanted):
+            return "a text"
+        case _ if is_secret(wanted):
+            return "a value that is no text"
         case bool():
             return str(value).lower()
         case int() | float():
             return f"the number {value}"
-        case _ if section:
-            return "a text"
         case _:
             text = str(value)
             return without_secrets(repr(text if len(text) <= 60 else f"{text[:60]}..."))
 
 
-def _allowed(wanted: Takes) -> str:
-    if wanted.words:
-        return ", ".join(wanted.words)
-    if wanted.section is not None or wanted.kind is dict:
-        return "a section with keys below it"
-    if wanted.element is not None:
-        example = ", ".join(wanted.element.words[:2]) or '"..."'
-        return f"a list, as in [{example}]"
-    if wanted.kind is bool:
-        return "true, false"
-    if wanted.kind not in {int, float}:
-        return "a text"
-    low, high = wanted.limits.get("ge"), wanted.limits.get("le")
-    if high is not None:
-        return f"{low} to {high}"
-    kind = "a whole number" if wanted.kind is int else "a number"
-    return kind if low is None else f"{kind} from {low}"
+def _allowed(wanted: KeySchema) -> str:
+    low, high = wanted.get("minimum"), wanted.get("maximum")
+    match wanted.get("type"):
+        case "object":
+            return "a section with keys below it"
+        case "array":
+            example = ", ".join(wanted["items"].get("enum", ())[:2]) or '"..."'
+            return f"a list, as in [{example}]"
+        case "boolean":
+            return "true, false"
+        case "integer" | "number" if high is not None:
+            return f"{low} to {high}"
+        case "integer" | "number" as kind:
+            what = "a whole number" if kind == "integer" else "a number"
+            return what if low is None else f"{what} from {low}"
+        case _:
+            return ", ".join(wanted.get("enum", ())) or "a text"

@@ -5,6 +5,8 @@ ruamel.yaml composes the nodes. It reads YAML 1.2: `no` and `10:30` are texts, a
 
 import re
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import Any, cast
 
 from ruamel.yaml import YAML
@@ -19,19 +21,17 @@ _TEXT = {"str", "timestamp", "value"}  # a date is meant as it is written
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """`places` of the values and `keys` of the keys, by path. `problems`: what is wrong, although the rest could be read."""
+    """`places` of the values by path. `problems`: what is wrong, although the rest could be read."""
 
     data: Any
     places: dict[Path, SourcePlace]
-    keys: dict[Path, SourcePlace]
     problems: list[Problem]
 
     def place(self, path: Path, *, of_key: bool = False) -> SourcePlace:
         """Where the value at `path`, or its key, was written; the key around it where nothing was."""
         found = self.written(path)
-        if found not in self.places:  # a section of variables only
-            return next(place for at, place in self.places.items() if at[: len(path)] == path)
-        return self.keys.get(found, self.places[found]) if of_key or found != path else self.places[path]
+        place = self.places[found]
+        return place if found == path and not of_key else place.key or place
 
     def problem(
         self, path: Path, said: str, hint: str, suggestion: str | None = None, *, of_key: bool = False
@@ -41,10 +41,7 @@ class Document:
 
     def value(self, path: Path) -> Any:
         """None where nothing is written."""
-        found = self.data
-        for part in path if path in self.places else ():
-            found = found[part]
-        return found if path in self.places else None
+        return reduce(getitem, path, self.data) if path in self.places else None
 
     def written(self, path: Path) -> Path:
         """The longest part of the path at which something is written."""
@@ -58,7 +55,6 @@ class _Reader:
         self._source = source
         self._scalars = cast(Any, YAML(typ="safe", pure=True)).constructor
         self.places: dict[Path, SourcePlace] = {}
-        self.keys: dict[Path, SourcePlace] = {}
         self.problems: list[Problem] = []
 
     def value(self, node: Any, path: Path = (), around: tuple[int, ...] = (), key: Any = None) -> Any:
@@ -83,18 +79,17 @@ class _Reader:
             name, here = str(key.value), (*path, str(key.value))
             if key.id != "scalar":
                 self._problem(key, path, "a key must be a word", "take the brackets away")
-                continue
-            if name == "<<" and not key.style:  # <<: *name  and  <<: [*one, *two], of which the first wins
+            elif name == "<<" and not key.style:  # <<: *name  and  <<: [*one, *two], of which the first wins
                 for other in reversed(cast(list[Any], value.value) if isinstance(value, SequenceNode) else [value]):
                     if isinstance(other, MappingNode):
                         merged |= self._mapping(other, path, around)
                     else:
                         self._problem(other, path, "<< takes a mapping", "name the anchor of a mapping")
-                continue
-            if name in entries:
-                self._problem(key, here, TWICE, f"first on line {self.keys[here].line}; keep one")
-            self.keys[here] = self._place(key)
-            entries[name] = self.value(value, here, around, key)
+            else:
+                if name in entries:
+                    first = cast(SourcePlace, self.places[here].key)
+                    self._problem(key, here, TWICE, f"first on line {first.line}; keep one")
+                entries[name] = self.value(value, here, around, key)
         return merged | entries
 
     def _scalar(self, node: Any, path: Path) -> Any:
@@ -109,12 +104,14 @@ class _Reader:
         return node.value
 
     def _place(self, node: Any, key: Any = None) -> SourcePlace:
-        start, end = node.start_mark, _end(node)
-        if key is not None and start.index == end.index:  # empty: the library says where the next token begins
-            line, column, at = key.end_mark.line, key.end_mark.column + 1, key.end_mark.index + 1
-            return SourcePlace(source=self._source, line=line + 1, column=column + 1, span=(at, at))
-        span = (start.index, end.index)
-        return SourcePlace(source=self._source, line=start.line + 1, column=start.column + 1, span=span)
+        start, last = node.start_mark, _end(node)
+        line, column, span = start.line + 1, start.column + 1, (start.index, last.index)
+        if key is None:
+            return SourcePlace(source=self._source, line=line, column=column, span=span)
+        if start.index == last.index:  # empty: the library says where the next token begins
+            line, column = key.end_mark.line + 1, key.end_mark.column + 2
+            span = (key.end_mark.index + 1, key.end_mark.index + 1)
+        return SourcePlace(source=self._source, line=line, column=column, span=span, key=self._place(key))
 
     def _problem(self, node: Any, path: Path, said: str, hint: str) -> None:
         self.problems.append(Problem(place=self._place(node), at=path, said=said, hint=hint))
@@ -140,7 +137,7 @@ def read_yaml(text: str, source: str = "") -> Document:
         raise BadConfig([Problem(place=SourcePlace(source=source), said="is nested too deeply", hint="")]) from None
     span = reader.places[()].span if node is not None else (len(text), len(text))
     reader.places[()] = SourcePlace(source=source, line=1, column=1, span=span)
-    return Document(data=data, places=reader.places, keys=reader.keys, problems=reader.problems)
+    return Document(data=data, places=reader.places, problems=reader.problems)
 
 
 def _syntax_problem(error: YAMLError, text: str, source: str) -> Problem:

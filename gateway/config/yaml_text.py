@@ -65,7 +65,8 @@ def _replaced(text: str, document: Document, path: Path, written: str) -> str:
     """A value below its key comes to stand beside it."""
     start, end = document.places[path].span
     end = start + len(text[start:end].rstrip())  # the line breaks below a block of text stay
-    colon = text.index(":", document.keys[path].span[1]) + 1 if path in document.keys else start
+    key = document.places[path].key
+    colon = text.index(":", key.span[1]) + 1 if key else start
     if start == colon or (text[colon:start].isspace() and "\n" in text[colon:start]):
         start, written = colon, f" {written}"
     return text[:start] + written + text[end:]
@@ -73,9 +74,10 @@ def _replaced(text: str, document: Document, path: Path, written: str) -> str:
 
 def _inserted(text: str, document: Document, section: Path, rest: Path, written: str) -> Iterator[str]:
     """The text with new lines for the keys of `rest`: behind a comment that shows the first of them, or at the end of the section."""
-    key, (start, end) = document.keys.get(section), document.places[section].span
+    key, (start, end) = document.places[section].key, document.places[section].span
     first = text.index("\n", key.span[1]) + 1 if key else 0
-    siblings = [one for at, one in document.keys.items() if at[:-1] == section and one.span[0] >= start]
+    below = [place.key for at, place in document.places.items() if at[:-1] == section]
+    siblings = [one for one in below if one and one.span[0] >= start]
     indent = siblings[0].column - 1 if siblings else key.column + 1 if key else 0
     behind = text.index("\n", max(first, end) - 1) + 1
     new = "".join(f"{' ' * (indent + 2 * depth)}{part}:\n" for depth, part in enumerate(rest))[:-1] + f" {written}\n"

@@ -10,15 +10,12 @@ import pytest
 import yaml
 
 from adapters.registry import OUR_OWN, is_built
-from adapters.section import Section
 from gateway.config.files import example, schema
 from gateway.config.load import read
 from gateway.config.model import Config
-from gateway.config.schema_info import SchemaInfo, takes
+from gateway.config.schema_info import takes
 from gateway.config.sources import REFERENCE, Sources
 from gateway.config.yaml_nodes import read_yaml
-
-SCHEMA = SchemaInfo(Config)
 
 COMMENTED = re.compile(r"^( *)# ((?:  )*(?:- )?\{?[a-z_]+:(?: .*)?)$", re.MULTILINE)
 
@@ -28,17 +25,15 @@ def uncommented() -> str:
     return COMMENTED.sub(r"\1\2", example())
 
 
-def fields(
-    section: type[Section] = Config, path: tuple[str | int, ...] = ()
-) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def fields(path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Every key with its documentation; `*` stands for a free name, 0 for each element of a list."""
-    for name, key in section.model_fields.items():
-        found, at = takes(key.annotation), (*path, name)
-        yield at, key.description or ""
-        if found.element is not None:
-            found, at = found.element, (*at, 0 if found.kind is list else "*")
-        if found.section is not None:
-            yield from fields(found.section, at)
+    for name, key in (takes(Config, path) or {}).get("properties", {}).items():
+        at = (*path, name)
+        found = takes(Config, at)
+        yield at, key.get("description") or found.get("description", "")
+        if "items" in found or "patternProperties" in found:
+            at = (*at, 0 if "items" in found else "*")
+        yield from fields(at)
 
 
 def written() -> set[tuple[str | int, ...]]:
@@ -47,8 +42,7 @@ def written() -> set[tuple[str | int, ...]]:
     for place in read_yaml(uncommented(), "").places:
         path = place
         for end in range(1, len(path) + 1):
-            around = SCHEMA.takes(path[: end - 1])
-            free = around is not None and around.kind is dict
+            free = "patternProperties" in (takes(Config, path[: end - 1]) or {})
             part = 0 if isinstance(path[end - 1], int) else "*" if free else path[end - 1]
             path = (*path[: end - 1], part, *path[end:])
         found.add(path)

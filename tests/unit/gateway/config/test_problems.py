@@ -189,7 +189,7 @@ def test_both_values_of_a_key_that_is_written_twice_are_checked(refused):
 def test_a_line_of_dotenv_that_is_none(only_problem):
     problem = only_problem(dotenv="GOOD=1\n\nthis is - no variable\n")
 
-    assert (str(problem.place), problem.said, problem.excerpt) == (".env:3:1", "this line cannot be read", ())
+    assert (str(problem.place), problem.said, problem.excerpt) == (".env:3:1", "this line cannot be read", "")
 
 
 def test_a_bad_value_in_dotenv_has_its_line(only_problem):

@@ -61,7 +61,7 @@ def test_a_reference_is_no_secret(only_problem):
 def test_a_line_with_more_than_one_key_is_not_shown(only_problem):
     problem = only_problem(f"platforms: {{telegram: {{token: {SECRET}, mode: poll}}}}")
 
-    assert (str(problem.place), problem.excerpt) == (f"config.yaml:1:{39 + len(SECRET)}", ())
+    assert (str(problem.place), problem.excerpt) == (f"config.yaml:1:{39 + len(SECRET)}", "")
 
 
 def test_the_caret_stays_under_its_value(only_problem):

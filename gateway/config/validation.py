@@ -1,0 +1,65 @@
+"""Validates data as pydantic does, but reads texts as their keys want them, and goes on without what is wrong."""
+
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gateway.config.model import Config
+from gateway.config.overlay import Text
+from gateway.config.problems import BadConfig, Path
+from gateway.config.yaml_nodes import read_yaml
+
+_SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def validated(root: type[Config], data: Any) -> tuple[Config, list[tuple[Path, ErrorDetails]]]:
+    """The configuration, and what is wrong by its path. That is taken out of the data, so that the rules can look at the rest."""
+    wrong: list[tuple[Path, ErrorDetails]] = []
+    while True:
+        try:
+            return root.model_validate(data), wrong
+        except ValidationError as error:
+            found = [(_steps(data, one["loc"]), one) for one in error.errors(include_url=False)]
+        for steps, one in found:
+            holder, part = steps[-1]
+            value = _meant(one)
+            if value is one["input"]:
+                wrong.append((tuple(part for _, part in steps), one))
+                value = {}
+                if one["type"] != "model_type":
+                    # The named key goes as a whole, so that the indices of lists stay what they are.
+                    holder, part = next(step for step in reversed(steps) if isinstance(step[1], str))
+                    holder.pop(part, None)
+                    continue
+            holder[part] = value
+
+
+def _meant(error: ErrorDetails) -> Any:
+    """What was written, as the type that pydantic missed; as it is, where it means nothing of that type."""
+    match error["type"], error["input"]:
+        case "bool_type", str() as text:
+            return _SWITCHES.get(text.strip().lower(), text)
+        case "list_type", None:
+            return []
+        case "model_type" | "dict_type", None:  # a section whose keys are all commented out
+            return {}
+        case "list_type", Text() as text if not text.lstrip().startswith("["):
+            return [Text(part.strip()) for part in text.split(",") if part.strip()]
+        case "int_type" | "float_type" | "list_type" | "model_type" | "dict_type", Text() as text if text.strip():
+            try:
+                return read_yaml(text).data
+            except BadConfig:
+                return text
+        case _, written:
+            return written
+
+
+def _steps(data: Any, location: Path) -> list[tuple[Any, str | int]]:
+    """The way to a place in the data. Left out is what pydantic adds to say that it looked at a key, or at one type of several."""
+    steps: list[tuple[Any, str | int]] = []
+    for part in location:
+        if isinstance(data, list) or (isinstance(data, dict) and part in cast(dict[str, Any], data)):
+            steps.append((cast(Any, data), part))
+            data = cast(Any, data)[part]
+    return steps
