@@ -113,7 +113,8 @@ def _located(finding: rules.Finding, document: Document) -> Problem:
 
 def _counts(config: Config, path: Path, error: ErrorDetails) -> bool:
     """A section that is switched off may hold references to what is not there."""
-    match path if isinstance(error["input"], Lost) else ():
+    lost = error["input"]
+    match path if isinstance(lost, Lost) and not lost.is_broken else ():
         case ("platforms", str() as name, *_):
             section = config.platforms.by_name().get(name)
             return section is not None and section.enabled

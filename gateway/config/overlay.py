@@ -21,10 +21,14 @@ class Text(str):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Stands for a text whose reference leads nowhere. It is of no type that a key can have, so the validation finds it."""
+    """Stands for a text with a bad reference. It is of no type that a key can have, so the validation finds it.
+
+    `is_broken`: it is written wrongly; else it leads nowhere.
+    """
 
     said: str
     hint: str
+    is_broken: bool = False
 
 
 def without_names(value: Any, find: Callable[[str], str | None]) -> Any:
@@ -46,7 +50,7 @@ def _replaced(text: str, find: Callable[[str], str | None]) -> Text | Lost:
             said = f"${{{name}}} {'is set nowhere' if found is None else 'is set, but empty'}"
             return Lost(said, f"put {name}=... into {DOTENV} in the home, or take this key out")
     if broken := _BROKEN.search(text):
-        return Lost(f"{broken[0]} is no reference", "write ${NAME}; $${ is a plain ${")
+        return Lost(f"{broken[0]} is no reference", "write ${NAME}; $${ is a plain ${", is_broken=True)
     return Text(without_references(text, find))
 
 
@@ -65,13 +69,14 @@ def lay_over(file: Document, found: Sequence[Setting], root: type[Config]) -> Do
     source.config = SettingsConfigDict(enable_decoding=False)
     source.env_vars = {setting.name.lower(): Text(setting.value) for setting in found}
     places = {setting.path: setting.place for setting in found}
+    below = {at: place for at, place in file.places.items() if not any(at[: len(over)] == over for over in places)}
     # A section that no file has is where its first variable is.
     sections = {one.path[:end]: one.place for one in reversed(found) for end in range(1, len(one.path))}
     names = tuple(root.model_fields)
     unknown = [unknown_key(one.place, one.path[:1], names) for one in found if one.path[0] not in names]
     return Document(
         data=_merged(file.data, source()),
-        places=sections | file.places | places,
+        places=sections | below | places,
         problems=[*file.problems, *unknown],
     )
 
