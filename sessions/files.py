@@ -3,10 +3,10 @@
 import contextlib
 import fcntl
 import os
-import threading
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 
 @contextlib.contextmanager
@@ -39,15 +39,22 @@ def _is_still(file: BinaryIO, path: Path) -> bool:
         return False
 
 
-def replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+@contextlib.contextmanager
+def written_whole(path: Path) -> Generator[TextIO]:
+    """Opens a private file that takes the place of `path` when it is complete. Raises OSError, and leaves the old one."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mkstemp makes it 0600
     try:
-        with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            yield file
+            # Renaming before the data is on disk could leave an empty file after a power cut.
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
         raise
+
+
+def replace(path: Path, text: str) -> None:
+    with written_whole(path) as file:
+        file.write(text)

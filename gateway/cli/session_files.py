@@ -3,9 +3,7 @@
 import codecs
 import errno
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from sessions import store
 from sessions.db import Database
 from sessions.errors import Invalid, NotFound, StateError
 from sessions.export import ImportedSession, export_session, import_session, parse_lines
+from sessions.files import written_whole
 
 
 class Lines(Protocol):
@@ -39,7 +38,7 @@ def destination(name: str) -> Generator[Lines]:
         sys.stdout.buffer.flush()
         return
     try:
-        with written_whole(Path(name)) as file:
+        with _private(Path(name).resolve()) as file:
             yield file
     except OSError as error:
         if error.errno == errno.EPIPE:
@@ -49,24 +48,11 @@ def destination(name: str) -> Generator[Lines]:
 
 
 @contextmanager
-def written_whole(path: Path) -> Generator[TextIO]:
-    """Opens a private file that appears when it is complete. A pipe or device is written as it is."""
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        with target.open("w", encoding="utf-8") as file:
-            yield file
-        return
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")  # mkstemp makes it 0600
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        # Whoever reads the file sees the old one or the new one, and a full disk leaves the old one.
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def _private(target: Path) -> Generator[TextIO]:
+    """A file appears when it is complete. A pipe or device is written as it is."""
+    is_other = target.exists() and not target.is_file()
+    with target.open("w", encoding="utf-8") if is_other else written_whole(target) as file:
+        yield file
 
 
 def write_sessions(database: Database, session_ids: list[str], file: Lines) -> int:

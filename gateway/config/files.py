@@ -1,8 +1,9 @@
 """Writes files of the home that hold settings: whole or not at all, and readable only for their owner."""
 
 import os
-import tempfile
 from pathlib import Path as File
+
+from sessions.files import written_whole
 
 _PACKAGED = File(__file__).parents[1] / "config.example.yaml"
 _CHECKED_OUT = File(__file__).parents[2] / "config.example.yaml"
@@ -16,25 +17,11 @@ def write_private(path: File, text: str) -> None:
     """
     target = path.resolve()
     try:
-        _replace(target, text)
+        with written_whole(target) as file:
+            file.write(text)
+            _take_on_rights(file.fileno(), target)
     except OSError as error:
         error.filename, error.filename2 = str(path), None  # nobody knows the temporary file
-        raise
-
-
-def _replace(target: File, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")  # mkstemp makes it 0600
-    temporary = File(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            # Renaming before the data is on disk could leave an empty file after a power cut.
-            file.flush()
-            os.fsync(file.fileno())
-            _take_on_rights(file.fileno(), target)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
         raise
 
 
