@@ -134,17 +134,17 @@ def set_key(cli: Cli, key: str, value: str) -> None:
     text = _asked(key) if value == "-" else value
     prepare_home(cli.home)
     try:
-        made = edit(_sources(cli), key, text)
+        made = edit(_sources(cli), {key: text})
     except BadConfig as bad:
         _refuse(bad, closing=UNCHANGED)
     made.write(cli.home)
     for number, line in made.lines:
         click.echo(f"{YAML}:{number}  {redact(line)}")
-    if made.variable is not None:
-        click.echo(f"{DOTENV}  {made.variable}=****")
-        if made.variable in cli.environ and cli.environ[made.variable] != text:
-            click.echo(f"The environment sets {made.variable} too, and it wins over {DOTENV}.", err=True)
-    elif not made.lines:
+    for variable in made.variables:
+        click.echo(f"{DOTENV}  {variable}=****")
+        if variable in cli.environ and cli.environ[variable] != text:
+            click.echo(f"The environment sets {variable} too, and it wins over {DOTENV}.", err=True)
+    if not made.lines and not made.variables:
         click.echo(f"{key} was so already.")
 
 

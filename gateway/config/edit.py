@@ -23,33 +23,35 @@ _HEAD = "# yaml-language-server: $schema=./config.schema.json\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What to write. `lines` are the new lines of the YAML with their numbers; `variable`: what a secret is called in `.env`."""
+    """What to write. `lines` are the new lines of the YAML with their numbers; `variables`: what secrets are called in `.env`."""
 
-    yaml: str = field(repr=False)
-    dotenv: str = field(repr=False)
+    sources: Sources = field(repr=False)
     lines: tuple[tuple[int, str], ...]
-    variable: str | None = None
+    variables: tuple[str, ...]
 
     def write(self, home: File) -> None:
-        """The secret first: a YAML that names a variable nobody has set would be refused. Raises OSError."""
-        if self.variable is not None:
-            write_private(home / DOTENV, self.dotenv)
+        """The secrets first: a YAML that names a variable nobody has set would be refused. Raises OSError."""
+        if self.variables:
+            write_private(home / DOTENV, self.sources.dotenv)
         if self.lines or not (home / YAML).exists():
-            write_private(home / YAML, self.yaml)
+            write_private(home / YAML, self.sources.yaml)
 
 
-def edit_all(sources: Sources, values: Mapping[str, str]) -> list[Edit]:
-    """Each key set to its value; only the result of all has to be usable. Raises BadConfig."""
-    made: list[Edit] = []
-    for number, (key, value) in enumerate(values.items(), 1):
-        made.append(edit(sources, key, value, check=number == len(values)))
-        sources = replace(sources, yaml=made[-1].yaml, dotenv=made[-1].dotenv)
-    return made
+def edit(sources: Sources, values: Mapping[str, str], *, check: bool = True) -> Edit:
+    """Each key set to its value. Raises BadConfig if there is no such key, or, with `check`, if the result of all could not be used."""
+    changed, variables = sources, list[str]()
+    for key, value in values.items():
+        changed, variable = _with_key(changed, parse_path(key) or ("",), value)
+        variables += [variable] if variable else []
+    if check:
+        read(changed)
+    after = [line for line in ndiff(sources.yaml.splitlines(), changed.yaml.splitlines()) if line[0] in " +"]
+    lines = tuple((number, line[2:]) for number, line in enumerate(after, 1) if line[0] == "+")
+    return Edit(sources=changed, lines=lines, variables=tuple(variables))
 
 
-def edit(sources: Sources, key: str, value: str, *, check: bool = True) -> Edit:
-    """`key` set to `value`. Raises BadConfig if there is no such key, or, with `check`, if the result could not be used."""
-    path = parse_path(key) or ("",)
+def _with_key(sources: Sources, path: Path, value: str) -> tuple[Sources, str | None]:
+    """The sources with this value, and the variable that it was put into, if it is a secret."""
     document = file_of(sources)
     if document.problems:  # it has two truths for one key, or the like
         read(sources)
@@ -65,9 +67,7 @@ def edit(sources: Sources, key: str, value: str, *, check: bool = True) -> Edit:
     if yaml is None:
         said, hint = "there is nothing of that kind to change", "write it into the file by hand"
         raise BadConfig([Problem(place=SourcePlace(source=YAML), at=path, said=said, hint=hint)])
-    if check:
-        read(replace(sources, yaml=yaml, dotenv=dotenv))
-    return Edit(yaml=yaml, dotenv=dotenv, lines=_new_lines(sources.yaml, yaml), variable=variable)
+    return replace(sources, yaml=yaml, dotenv=dotenv), variable
 
 
 def _no_such_key(path: Path, root: type[Config]) -> Problem:
@@ -107,8 +107,3 @@ def _with_variable(dotenv: str, name: str, value: str) -> str:
     others = "".join(binding.original.string for binding in dotenv_bindings(dotenv) if binding.key != name)
     ending = "\n" if others and not others.endswith("\n") else ""
     return f"{others}{ending}{name}='{quoted}'\n"
-
-
-def _new_lines(old: str, new: str) -> tuple[tuple[int, str], ...]:
-    after = [line for line in ndiff(old.splitlines(), new.splitlines()) if line[0] in " +"]
-    return tuple((number, line[2:]) for number, line in enumerate(after, 1) if line[0] == "+")

@@ -1,11 +1,11 @@
 """Writes confirmed answers into the home, one at a time, and reads what is there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.cli.service_view import service_sources
-from gateway.config.edit import edit_all
+from gateway.config.edit import edit
 from gateway.config.files import example, schema, write_private
 from gateway.config.load import Loaded, read
 from gateway.config.sources import YAML, Sources
@@ -35,13 +35,9 @@ class Answers:
 
     def tried(self, values: Mapping[str, str]) -> Loaded:
         """What the configuration would be with these values. Nothing is written. Raises BadConfig."""
-        if not values:
-            return self.loaded
-        *_, last = edit_all(self._sources, values)
-        return read(replace(self._sources, yaml=last.yaml, dotenv=last.dotenv))
+        return read(edit(self._sources, values).sources) if values else self.loaded
 
     def keep(self, values: Mapping[str, str]) -> None:
         """Writes all values or none: secrets into .env, comments kept. Raises BadConfig when the result could not be used."""
         # Every edit was made and checked in memory; from here on only a full disk can stop it.
-        for made in edit_all(self._sources, values):
-            made.write(self.home)
+        edit(self._sources, values).write(self.home)

@@ -31,7 +31,7 @@ platforms:
 
 def changed(yaml: str, key: str, value: str) -> list[tuple[str, str]]:
     """The lines before and after, where they differ."""
-    new = edit(Sources(yaml=yaml), key, value).yaml
+    new = edit(Sources(yaml=yaml), {key: value}).sources.yaml
     assert len(new.splitlines()) == len(yaml.splitlines())
     return [(old, now) for old, now in zip(yaml.splitlines(), new.splitlines(), strict=True) if old != now]
 
@@ -66,7 +66,7 @@ def test_lists_keep_their_indentation():
     ],
 )  # fmt: skip
 def test_every_other_character_stays(yaml, key, value, after):
-    assert edit(Sources(yaml=yaml), key, value).yaml == after
+    assert edit(Sources(yaml=yaml), {key: value}).sources.yaml == after
 
 
 COMMENTED = re.compile(r"^( *)# ((?:  )*[a-z_]+: .*)$", re.MULTILINE)
@@ -91,8 +91,8 @@ def test_no_more_than_one_line_goes_whatever_is_set(key, value, uncommented):
     """In an example of which some lines are switched on."""
     numbers = iter(range(10_000))
     text = COMMENTED.sub(lambda line: line[1] + line[2] if uncommented >> next(numbers) & 1 else line[0], example())
-    made = edit(Sources(yaml=text), key, value, check=False)
-    before, after = Counter(text.splitlines()), Counter(made.yaml.splitlines())
+    made = edit(Sources(yaml=text), {key: value}, check=False)
+    before, after = Counter(text.splitlines()), Counter(made.sources.yaml.splitlines())
     assert (before - after).total() <= 1
     assert (after - before).total() <= 4
 
@@ -100,16 +100,16 @@ def test_no_more_than_one_line_goes_whatever_is_set(key, value, uncommented):
 def test_a_key_that_comes_by_a_merge_gets_a_line_of_its_own():
     yaml = "platforms:\n  slack: &both\n    owner: U1\n  discord:\n    <<: *both\n    dm_scope: shared\n"
 
-    assert edit(Sources(yaml=yaml), "platforms.discord.owner", "U2").yaml == f"{yaml}    owner: U2\n"
+    assert edit(Sources(yaml=yaml), {"platforms.discord.owner": "U2"}).sources.yaml == f"{yaml}    owner: U2\n"
 
 
 def test_what_no_edit_can_say_is_refused():
     with pytest.raises(BadConfig, match="1 problem"):
-        edit(Sources(yaml="model: {name: &a x, fast: *a}\n"), "model.name", "y")
+        edit(Sources(yaml="model: {name: &a x, fast: *a}\n"), {"model.name": "y"})
 
 
 def test_new_sections_are_added():
-    assert edit(Sources(yaml="log: {level: info}\n"), "platforms.discord.dm_scope", "shared").lines == (
+    assert edit(Sources(yaml="log: {level: info}\n"), {"platforms.discord.dm_scope": "shared"}).lines == (
         (2, "platforms:"),
         (3, "  discord:"),
         (4, "    dm_scope: shared"),
@@ -118,17 +118,17 @@ def test_new_sections_are_added():
 
 def test_a_new_file_names_the_schema():
     assert (
-        edit(Sources(), "api.port", "0").yaml
+        edit(Sources(), {"api.port": "0"}).sources.yaml
         == "# yaml-language-server: $schema=./config.schema.json\napi:\n  port: 0\n"
     )
 
 
 def test_a_file_of_comments_keeps_them():
-    assert edit(Sources(yaml="# mine\n"), "api.port", "0").yaml == "# mine\napi:\n  port: 0\n"
+    assert edit(Sources(yaml="# mine\n"), {"api.port": "0"}).sources.yaml == "# mine\napi:\n  port: 0\n"
 
 
 def test_an_empty_section_keeps_its_comments():
-    new = edit(Sources(yaml="model:\n  # name: x\napi:\n  port: 1\n"), "model.name", "m").yaml
+    new = edit(Sources(yaml="model:\n  # name: x\napi:\n  port: 1\n"), {"model.name": "m"}).sources.yaml
 
     assert "# name: x" in new
     assert "name: m" in new
@@ -136,13 +136,13 @@ def test_an_empty_section_keeps_its_comments():
 
 @pytest.mark.parametrize("text", ["no", "10:30", "null", "1", "a: b", "# x", "", "*", "2024-01-01", " x", "yes please"])
 def test_texts_come_back_as_they_were(home, text):
-    edit(Sources(), "agents.main.system_prompt", text).write(home)
+    edit(Sources(), {"agents.main.system_prompt": text}).write(home)
 
     assert load(home, {}).config.agents["main"].system_prompt == text
 
 
 def test_ids_stay_texts(home):
-    edit(Sources(), "platforms.telegram.allowed_users", "111, -222").write(home)
+    edit(Sources(), {"platforms.telegram.allowed_users": "111, -222"}).write(home)
 
     assert load(home, {}).config.platforms.telegram.allowed_users == ["111", "-222"]
     assert '["111", "-222"]' in (home / "config.yaml").read_text()
@@ -152,7 +152,7 @@ def test_ids_stay_texts(home):
 def test_a_secret_goes_to_dotenv(home, secret):
     (home / ".env").write_text("# kept\nOTHER=1")
 
-    edit(Sources.of(home, {}), "platforms.discord.token", secret).write(home)
+    edit(Sources.of(home, {}), {"platforms.discord.token": secret}).write(home)
 
     assert "token: ${DISCORD_TOKEN}" in (home / "config.yaml").read_text()
     assert (home / ".env").read_text().startswith("# kept\nOTHER=1\nDISCORD_TOKEN=")
@@ -163,16 +163,16 @@ def test_a_secret_goes_to_dotenv(home, secret):
 
 
 def test_a_secret_keeps_the_variable_that_it_has():
-    made = edit(Sources(yaml=FILE, dotenv="export BOT=old\nB=2\n"), "platforms.telegram.token", "new")
+    made = edit(Sources(yaml=FILE, dotenv="export BOT=old\nB=2\n"), {"platforms.telegram.token": "new"})
 
-    assert (made.variable, made.dotenv, made.lines) == ("BOT", "B=2\nBOT='new'\n", ())
+    assert (made.variables, made.sources.dotenv, made.lines) == (("BOT",), "B=2\nBOT='new'\n", ())
 
 
 def test_a_reference_is_written_as_it_is():
-    made = edit(Sources(dotenv="K=1"), "voice.api_key", "${K}")
+    made = edit(Sources(dotenv="K=1"), {"voice.api_key": "${K}"})
 
-    assert made.variable is None
-    assert "api_key: ${K}" in made.yaml
+    assert made.variables == ()
+    assert "api_key: ${K}" in made.sources.yaml
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_reference_is_written_as_it_is():
 )
 def test_what_cannot_be_is_refused(key, value, said):
     with pytest.raises(BadConfig) as caught:
-        edit(Sources(yaml=FILE), key, value)
+        edit(Sources(yaml=FILE), {key: value})
 
     assert caught.value.problems[0].said == said
 
@@ -199,11 +199,11 @@ def test_what_cannot_be_is_refused(key, value, said):
 @pytest.mark.parametrize("yaml", ["log: {level: info, level: info}", "model: [", "- a"])
 def test_a_broken_file_is_not_edited(yaml):
     with pytest.raises(BadConfig):
-        edit(Sources(yaml=yaml), "api.port", "1")
+        edit(Sources(yaml=yaml), {"api.port": "1"})
 
 
 def test_one_mistake_can_be_mended():
-    assert edit(Sources(yaml="api: {port: 99999}\n"), "api.port", "1").yaml == "api: {port: 1}\n"
+    assert edit(Sources(yaml="api: {port: 99999}\n"), {"api.port": "1"}).sources.yaml == "api: {port: 1}\n"
 
 
 def test_a_link_stays_one(home):
@@ -212,7 +212,7 @@ def test_a_link_stays_one(home):
     real.write_text("log: {level: info}\n")
     (home / "config.yaml").symlink_to(real)
 
-    edit(Sources.of(home, {}), "log.level", "debug").write(home)
+    edit(Sources.of(home, {}), {"log.level": "debug"}).write(home)
 
     assert (home / "config.yaml").is_symlink()
     assert real.read_text() == "log: {level: debug}\n"
@@ -227,7 +227,7 @@ def test_a_file_keeps_its_mode_and_its_owner(home):
         os.chown(home, 4242, 4243)
         os.chown(home / "config.yaml", 4242, 4243)
 
-    edit(Sources.of(home, {}), "platforms.telegram.token", "new").write(home)
+    edit(Sources.of(home, {}), {"platforms.telegram.token": "new"}).write(home)
 
     assert (home / "config.yaml").stat().st_mode & 0o777 == 0o640
     assert (home / ".env").stat().st_mode & 0o777 == 0o600
