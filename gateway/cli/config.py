@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 from click.exceptions import Exit
 
+from gateway.cli.config_problems import CLOSING, bad_config_as_text, report, warning_as_text
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.error_messages import Failed, Wrong
-from gateway.cli.formatting import as_json, one_line
+from gateway.cli.formatting import as_json, counted, one_line
 from gateway.cli.service_view import service_sources, service_view
-from gateway.config.problems import CLOSING, BadConfig, counted, dotted, render_warning, report
+from gateway.config.problems import BadConfig, dotted
 from gateway.config.sources import DOTENV, YAML, Sources
 from gateway.home import check_home, prepare_home
 
@@ -66,7 +67,7 @@ def check(cli: Cli, wants_json: bool, impact: bool) -> None:
         click.echo(as_json({**report((), loaded.warnings), **more}))
         return
     for warning in loaded.warnings:
-        click.echo(render_warning(warning, color=_color()) + "\n")
+        click.echo(warning_as_text(warning, color=_color()) + "\n")
     what = str(cli.home / YAML) if (cli.home / YAML).exists() else f"There is no {cli.home / YAML}; the defaults"
     verb = "is" if (cli.home / YAML).exists() else "are"
     click.echo(f"{what} {verb} good" + (f", {counted(len(loaded.warnings), 'warning')}." if loaded.warnings else "."))
@@ -165,7 +166,7 @@ def _color() -> bool:
 def _refuse(bad: BadConfig, *, wants_json: bool = False, closing: str = CLOSING) -> NoReturn:
     """Prints every problem and raises Exit(2). The list is what was asked for, so it goes to standard output."""
     if wants_json:
-        click.echo(as_json(bad.as_json()))
+        click.echo(as_json(report(bad.problems, bad.warnings)))
     else:
-        click.echo(bad.render(_color(), closing=closing))
+        click.echo(bad_config_as_text(bad, color=_color(), closing=closing))
     raise Exit(Wrong.exit_code)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import click
 from click.exceptions import Exit, NoArgsIsHelpError
 
+from gateway.cli.config_problems import bad_config_as_text
 from gateway.config.problems import BadConfig
 from gateway.home import BadHome
 from sessions.errors import StateError
@@ -73,7 +74,7 @@ def _failed(error: Exception) -> Failed:
         case StateError():
             return Wrong(str(error)) if error.exit_code == Wrong.exit_code else Failed(str(error))
         case BadConfig():
-            return Wrong(error.render())
+            return Wrong(bad_config_as_text(error))
         case BadHome():
             return Failed(str(error))
         case OSError(errno=errno.ENOSPC):

@@ -13,9 +13,10 @@ import click
 from gateway.app import App, open_app, running
 from gateway.chats.crash_guard import CrashGuard
 from gateway.cli import process
+from gateway.cli.config_problems import bad_config_as_text, warning_as_text
 from gateway.cli.context import Cli, pass_cli, program
 from gateway.config.load import Loaded, load
-from gateway.config.problems import BadConfig, render_warning
+from gateway.config.problems import BadConfig
 from gateway.daemon import Serving, serving
 from gateway.home import prepare_home
 from gateway.observe import heap, logging
@@ -44,10 +45,10 @@ def run(cli: Cli) -> None:
     try:
         loaded = load(cli.home, cli.environ)
     except BadConfig as error:
-        click.echo(error.render(color=sys.stderr.isatty(), closing=STARTING), err=True)
+        click.echo(bad_config_as_text(error, color=sys.stderr.isatty(), closing=STARTING), err=True)
         raise click.exceptions.Exit(2) from None
     for warning in loaded.warnings:
-        click.echo(render_warning(warning, color=sys.stderr.isatty()), err=True)
+        click.echo(warning_as_text(warning, color=sys.stderr.isatty()), err=True)
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     settings = loaded.config.log
     folder = cli.home / "logs" if settings.file else None
@@ -160,7 +161,7 @@ async def _reload(cli: Cli, served: Serving, signals: process.Signals, seen: _St
         except BadConfig as error:
             served.refused([problem.headline for problem in error.problems])
             log.error("config.refused", problems=len(error.problems))
-            click.echo(error.render(), err=True)
+            click.echo(bad_config_as_text(error), err=True)
         except (StateError, OSError) as error:  # a platform that cannot be built, a file that cannot be read
             served.refused([str(error)])
             log.error("config.refused", error=str(error))

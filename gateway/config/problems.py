@@ -1,16 +1,13 @@
-"""Describes and prints problems of a configuration: where each is, what to write instead, and for a misspelt key the nearest known key."""
+"""Describes problems of a configuration: where each is, what to write instead, and for a misspelt key the nearest known key."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
 
 Path = tuple[str | int, ...]
 
-_GREY, _RED, _YELLOW, _BOLD, _PLAIN = "\033[2m", "\033[31m", "\033[33m", "\033[1m", "\033[0m"
 MASK = "****"
-CLOSING = "Nothing was changed; the running gateway keeps the last good configuration."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,62 +56,14 @@ class Problem:
             return self.hint
         return f"{self.hint} (did you mean {self.suggestion}?)" if self.hint else f"did you mean {self.suggestion}?"
 
-    def render(self, *, color: bool = False) -> str:
-        bold, grey, plain = (_BOLD, _GREY, _PLAIN) if color else ("", "", "")
-        named = self.path.replace(".", "__").upper() not in self.place.source  # the name of a variable says it
-        subject = f"{self.path}: {self.said}" if named else self.said
-        lines = [f"{bold}{self.place}{plain}{':' if not self.place.line else ' '} {subject}"]
-        if self.excerpt:
-            lines.append(f"{grey}{self.place.line:5} |{plain} {self.excerpt}")
-            lines.append(f"{grey}      |{plain} {' ' * (self.place.column - 1)}^ {self.remedy}")
-        elif self.remedy:
-            lines.append(f"        {self.remedy}")
-        return "\n".join(lines)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "file": self.place.source,
-            "line": self.place.line or None,
-            "column": self.place.column or None,
-            "key": self.path,
-            "problem": self.said,
-            "allowed": self.hint,
-            "suggestion": self.suggestion,
-        }
-
 
 class BadConfig(Exception):
     """The configuration cannot be used. `problems` is never empty; `warnings` would not have stopped it."""
 
     def __init__(self, problems: Sequence[Problem], warnings: Sequence[Problem] = ()) -> None:
-        super().__init__(f"{counted(len(problems), 'problem')} in the configuration")
+        super().__init__(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the configuration")
         self.problems = tuple(problems)
         self.warnings = tuple(warnings)
-
-    def render(self, color: bool = False, *, closing: str = CLOSING) -> str:
-        """The list as a person reads it, and one closing line."""
-        parts = [problem.render(color=color) for problem in self.problems]
-        parts += [render_warning(warning, color=color) for warning in self.warnings]
-        red, plain = (_RED, _PLAIN) if color else ("", "")
-        parts.append(f"{red}{counted(len(self.problems), 'problem')}.{plain} {closing}")
-        return "\n\n".join(parts)
-
-    def as_json(self) -> dict[str, Any]:
-        return report(self.problems, self.warnings)
-
-
-def report(problems: Iterable[Problem], warnings: Iterable[Problem]) -> dict[str, Any]:
-    found = [problem.as_json() for problem in problems]
-    return {"ok": not found, "problems": found, "warnings": [warning.as_json() for warning in warnings]}
-
-
-def render_warning(warning: Problem, *, color: bool = False) -> str:
-    yellow, plain = (_YELLOW, _PLAIN) if color else ("", "")
-    return f"{yellow}warning{plain}  {warning.render(color=color)}"
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

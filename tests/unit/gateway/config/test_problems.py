@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.cli.config_problems import bad_config_as_text, problem_as_text, report
 from gateway.config.load import load, read
 from gateway.config.problems import BadConfig, dotted, parse_path
 from gateway.config.sources import Sources
@@ -27,7 +28,7 @@ def test_the_whole_list(refused):
 
     bad = refused(yaml, HERMES_API__PORT="many")
 
-    assert bad.render() == dedent("""\
+    assert bad_config_as_text(bad) == dedent("""\
         config.yaml:2:9  session_reset.mode: got 'dayly'
             2 |   mode: dayly
               |         ^ allowed: idle, daily, both, none (did you mean daily?)
@@ -63,7 +64,7 @@ def test_the_whole_list(refused):
 def test_the_same_as_data(refused):
     bad = refused("log: {level: inf}\n")
 
-    assert json.loads(json.dumps(bad.as_json())) == {
+    assert json.loads(json.dumps(report(bad.problems, bad.warnings))) == {
         "ok": False,
         "problems": [
             {
@@ -83,11 +84,11 @@ def test_the_same_as_data(refused):
 def test_colour_is_only_added(refused):
     bad = refused("log:\n  level: inf\n")
 
-    plain = bad.render(color=True)
+    plain = bad_config_as_text(bad, color=True)
     for code in ("\033[0m", "\033[1m", "\033[2m", "\033[31m"):
         assert code in plain
         plain = plain.replace(code, "")
-    assert plain == bad.render()
+    assert plain == bad_config_as_text(bad)
 
 
 @pytest.mark.parametrize(
@@ -193,15 +194,13 @@ def test_a_line_of_dotenv_that_is_none(only_problem):
 
 
 def test_a_bad_value_in_dotenv_has_its_line(only_problem):
-    assert (
-        only_problem(dotenv="# a comment\nHERMES_LOG__LEVEL=loud\n")
-        .render()
-        .startswith(".env:2:1  log.level: got 'loud'\n        allowed: debug")
-    )
+    problem = only_problem(dotenv="# a comment\nHERMES_LOG__LEVEL=loud\n")
+
+    assert problem_as_text(problem).startswith(".env:2:1  log.level: got 'loud'\n        allowed: debug")
 
 
 def test_an_unknown_section_in_the_environment(only_problem):
-    assert only_problem(HERMES_SESION_RESET__MODE="idle").render() == (
+    assert problem_as_text(only_problem(HERMES_SESION_RESET__MODE="idle")) == (
         "environment HERMES_SESION_RESET__MODE: unknown key\n        did you mean session_reset?"
     )
 
@@ -222,7 +221,7 @@ def test_a_folder_instead_of_a_file(home, refused, loaded):
         load(home, {})
 
     assert (
-        caught.value.problems[0].render()
+        problem_as_text(caught.value.problems[0])
         == "config.yaml: is a folder\n        put a file there, or take the folder away"
     )
 
@@ -293,7 +292,7 @@ def told(sources: Sources) -> str:
     try:
         read(sources)
     except BadConfig as bad:
-        return f"{bad.render()}\n{json.dumps(bad.as_json())}"
+        return f"{bad_config_as_text(bad)}\n{json.dumps(report(bad.problems, bad.warnings))}"
     return ""
 
 
