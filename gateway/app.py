@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gateway.agent.memory.embeddings import Embeddings
 from gateway.agent.memory.fold_worker import FoldWorker
+from gateway.agent.models.ollama import ask_ollama
 from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.practice import PracticeModel
 from gateway.agent.tokens import Tokens
@@ -27,7 +28,7 @@ from gateway.config.agent_settings import (
 )
 from gateway.config.load import Loaded
 from gateway.config.model import Config
-from gateway.config.model_choice import ChosenModel, ask_ollama, choose_model
+from gateway.config.model_choice import ChosenModel, choose_model
 from gateway.dispatch.base import Dispatch
 from gateway.dispatch.fair_queue import FairPlaces
 from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal

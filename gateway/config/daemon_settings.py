@@ -1,24 +1,17 @@
 """Converts sections of the configuration to the settings of chats and HTTP API, which do not read it themselves."""
 
-import resource
 from collections.abc import Sequence
 
 from adapters.registry import is_built, manifest
 from adapters.section import PlatformSection
 from gateway.api.http.connection import IdleTimes
-from gateway.api.http.connection_limits import ConnectionShares
+from gateway.api.http.connection_limits import ConnectionShares, possible_connections
 from gateway.api.http.keys import CallerKey, Scope
 from gateway.api.http.server_state import ApiLimits, Intervals
 from gateway.chats.access import AccessRules
 from gateway.chats.intake import IntakeLimits
 from gateway.config.model import Config
-from gateway.observe.logging import get_logger
 from sessions.keys import DmScope
-
-log = get_logger(__name__)
-
-_OTHER_FILES = 160
-"""Databases, logs, connections to the model and to platforms, and connections that wait to be accepted."""
 
 
 def platform_sections(config: Config) -> dict[str, PlatformSection]:
@@ -69,21 +62,12 @@ def api_limits(config: Config) -> ApiLimits:
         message_bytes=limits.message_bytes,
         attachment_bytes=limits.attachment_bytes,
         queue_per_session=limits.queue_per_chat,
-        connections=ConnectionShares(total=_connections(config), per_address=config.api.connections_per_address),
+        connections=ConnectionShares(
+            total=possible_connections(config.api.connections), per_address=config.api.connections_per_address
+        ),
     )
 
 
 def intervals(config: Config) -> Intervals:
     seconds = config.api.idle_seconds
     return Intervals(idle=IdleTimes(with_key=seconds, without_key=min(seconds, IdleTimes().without_key)))
-
-
-def _connections(config: Config) -> int:
-    """As configured, or fewer where the process may not have as many files open; some are for everything else."""
-    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    wanted = config.api.connections
-    if allowed == resource.RLIM_INFINITY or wanted + _OTHER_FILES <= allowed:
-        return wanted
-    found = max(16, allowed - _OTHER_FILES)
-    log.warning("api.few_files", connections=found, wanted=wanted, open_files=allowed)
-    return found

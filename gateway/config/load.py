@@ -1,6 +1,6 @@
 """Reads the configuration (environment over `.env` over `config.yaml` over defaults), and collects everything that is wrong in one list."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as File
 from typing import Any, cast
@@ -12,7 +12,7 @@ from gateway.config.masking import shown
 from gateway.config.model import Config, config_model
 from gateway.config.overlay import Lost, lay_over, without_names
 from gateway.config.problems import BadConfig, Path, Problem, parse_path
-from gateway.config.sources import DOTENV, YAML, Setting, Sources, finder, misspelt, read_dotenv
+from gateway.config.sources import YAML, Setting, Sources, finder, misspelt, read_dotenv
 from gateway.config.validation import validated
 from gateway.config.validation_messages import explained
 from gateway.config.yaml_nodes import TWICE, Document, read_yaml
@@ -28,11 +28,9 @@ class Loaded:
     document: Document = field(repr=False)
 
     def origin(self, path: str) -> str:
-        """Where the value of a key such as `api.port` comes from: file and line, environment and name, .env, or default."""
+        """Where the value of a key such as `api.port` comes from: file and line, environment and name, or default."""
         place = self.document.places.get(parse_path(path))
-        if place is None:
-            return "default"
-        return DOTENV if place.source == DOTENV else str(replace(place, column=0))
+        return str(replace(place, column=0)) if place else "default"
 
 
 def load(home: File, environ: Mapping[str, str]) -> Loaded:
@@ -45,13 +43,9 @@ def read(sources: Sources) -> Loaded:
     file = file_of(sources)
     found = sources.settings()
     root = model_of(file, found)
-    whole, find = lay_over(file, found, root), finder(sources)
-    config, wrong = validated(root, without_names(whole.data, find))
-    told = [explained(*one, whole, root) for one in wrong if _counts(config, *one)]
-    # A variable hides no mistake of the file, but it may hide a reference that leads nowhere.
-    alone = validated(root, without_names(file.data, find))[1]
-    told += [explained(*one, file, root) for one in alone if not isinstance(one[1]["input"], Lost)]
-    problems = whole.problems + _untold(dict.fromkeys(told), [one for one in whole.problems if one.said != TWICE])
+    whole = lay_over(file, found, root)
+    config, wrong = _validated(file, whole, root, finder(sources))
+    problems = whole.problems + _untold(wrong, [one for one in whole.problems if one.said != TWICE])
     if not sources.problems:  # nothing is missing from what could not be read
         problems += _broken_rules(config, whole, problems)
     doubtful = [
@@ -84,6 +78,17 @@ def model_of(file: Document, found: Iterable[Setting], *, also: Iterable[str] = 
     named = {*also, *(cast(dict[str, Any], section) if isinstance(section, dict) else ())}
     named |= {setting.path[1] for setting in found if setting.path[0:1] == ("platforms",) and setting.path[1:]}
     return config_model(frozenset(named))
+
+
+def _validated(
+    file: Document, whole: Document, root: type[Config], find: Callable[[str], str | None]
+) -> tuple[Config, list[Problem]]:
+    """A variable hides no mistake of the file, but it may hide a reference that leads nowhere."""
+    config, wrong = validated(root, without_names(whole.data, find))
+    told = [explained(path, error, whole, root) for path, error in wrong if _counts(config, path, error)]
+    _, alone = validated(root, without_names(file.data, find))
+    told += [explained(path, error, file, root) for path, error in alone if not isinstance(error["input"], Lost)]
+    return config, list(dict.fromkeys(told))
 
 
 def _sorted(problems: list[Problem]) -> list[Problem]:

@@ -1,17 +1,14 @@
 """Chooses the model that answers, and says why this one."""
 
-import http.client
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Literal
 from urllib.parse import urlsplit
 
+from gateway.agent.models.ollama import OLLAMA, OLLAMA_PORT
 from gateway.config.model import Config
 
 OPENAI, OPENROUTER = "https://api.openai.com/v1", "https://openrouter.ai/api/v1"
-OLLAMA_HOST, OLLAMA_PORT = "127.0.0.1", 11434
-OLLAMA = f"http://{OLLAMA_HOST}:{OLLAMA_PORT}/v1"
 ENDPOINTS = {  # the variable with the key, and a small model that is there for every account
     OPENAI: ("OPENAI_API_KEY", "gpt-5-mini"),
     OPENROUTER: ("OPENROUTER_API_KEY", "openai/gpt-5-mini"),
@@ -72,24 +69,3 @@ def _configured(config: Config, environ: Mapping[str, str]) -> ChosenModel:
 
 def _openai(base_url: str, key: str, name: str, why: str) -> ChosenModel:
     return ChosenModel(provider="openai", base_url=base_url, api_key=key, name=name, why=why)
-
-
-def ask_ollama(host: str = OLLAMA_HOST, port: int = OLLAMA_PORT, *, timeout: float = 0.5) -> str | None:
-    """The model that a local Ollama would answer with; None if there is none. Blocks for `timeout` at most twice."""
-    connection = http.client.HTTPConnection(host, port, timeout=timeout)
-    try:
-        connection.request("GET", "/api/tags")
-        response = connection.getresponse()
-        answer: Any = json.loads(response.read(1_000_000)) if response.status == 200 else None
-    except (OSError, http.client.HTTPException, ValueError):
-        return None  # nothing listens there, or something else does
-    finally:
-        connection.close()
-    return _first_that_talks(answer)
-
-
-def _first_that_talks(answer: Any) -> str | None:
-    models: Any = cast(dict[str, Any], answer).get("models") if isinstance(answer, dict) else None
-    entries = cast(list[Any], models) if isinstance(models, list) else []
-    names = [str(cast(dict[str, Any], entry).get("name", "")) for entry in entries if isinstance(entry, dict)]
-    return next((name for name in names if name and "embed" not in name), None)

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from gateway.config.model import Config
-from gateway.config.problems import unknown_key
 from gateway.config.sources import DOTENV, PREFIX, REFERENCE, Setting, without_references
 from gateway.config.yaml_nodes import Document
 
@@ -55,7 +54,7 @@ def _replaced(text: str, find: Callable[[str], str | None]) -> Text | Lost:
 
 
 def lay_over(file: Document, found: Sequence[Setting], root: type[Config]) -> Document:
-    """The file with the variables over it. Those that mean no section are problems."""
+    """The file with the variables over it."""
     found = [setting for setting in found if len(setting.path) > 1]
     if not found:
         return file
@@ -72,13 +71,9 @@ def lay_over(file: Document, found: Sequence[Setting], root: type[Config]) -> Do
     below = {at: place for at, place in file.places.items() if not any(at[: len(over)] == over for over in places)}
     # A section that no file has is where its first variable is.
     sections = {one.path[:end]: one.place for one in reversed(found) for end in range(1, len(one.path))}
-    names = tuple(root.model_fields)
-    unknown = [unknown_key(one.place, one.path[:1], names) for one in found if one.path[0] not in names]
-    return Document(
-        data=_merged(file.data, source()),
-        places=sections | below | places,
-        problems=[*file.problems, *unknown],
-    )
+    # The library leaves out what is no section, and nobody would hear of it.
+    data = {one.path[0]: {} for one in found} | source()
+    return replace(file, data=_merged(file.data, data), places=sections | below | places)
 
 
 def _merged(below: Any, above: Any) -> Any:

@@ -4,6 +4,7 @@ A caller without a key never keeps anybody out: where all connections are taken,
 loses its oldest. Those with a key leave a quarter free, in which `/healthz` and new callers come in.
 """
 
+import resource
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from gateway.observe.logging import get_logger
 log = get_logger(__name__)
 
 _LOG_SECONDS = 60
+_OTHER_FILES = 160
+"""Databases, logs, connections to the model and to platforms, and connections that wait to be accepted."""
 
 
 class OpenConnection(Protocol):
@@ -45,6 +48,16 @@ class ConnectionShares:
     @property
     def one_key(self) -> int:
         return max(1, self.with_key * 3 // 4)
+
+
+def possible_connections(wanted: int) -> int:
+    """Returns as many as wanted, or fewer where the process may not have as many files open; some are for everything else."""
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if allowed == resource.RLIM_INFINITY or wanted + _OTHER_FILES <= allowed:
+        return wanted
+    found = max(16, allowed - _OTHER_FILES)
+    log.warning("api.few_files", connections=found, wanted=wanted, open_files=allowed)
+    return found
 
 
 @dataclass(slots=True)

@@ -8,11 +8,12 @@ from typing import Any, cast
 
 from adapters.base import ChecksSetup, DeliveryError, HearsWhatItIsGiven, TryLater, Unauthorized
 from adapters.registry import Unavailable, build, manifest
+from gateway.agent.models.ollama import ask_ollama
 from gateway.cli.doctor.finding import Diagnosis, Patient, note, problem, warning
 from gateway.cli.doctor.public_address import webhook_url, why_unreachable
 from gateway.config.daemon_settings import platform_sections
 from gateway.config.load import Loaded
-from gateway.config.model_choice import ChosenModel, ask_ollama, choose_model
+from gateway.config.model_choice import ChosenModel, choose_model
 from sessions import people
 
 TIMEOUT_SECONDS = 10.0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from adapters.registry import OUR_OWN, is_built, manifest
+from gateway.agent.models.ollama import OLLAMA, ask_ollama
 from gateway.cli.context import as_called_here
 from gateway.cli.doctor.public_address import webhook_url
 from gateway.cli.setup.answers import Answers
@@ -13,7 +14,7 @@ from gateway.cli.setup.live_checks import NotWorking, call_model, who_is
 from gateway.cli.setup.ownership import meet
 from gateway.cli.setup.questions import GoBack, MenuItem, ask, choose, choose_several, confirm
 from gateway.config.load import Loaded
-from gateway.config.model_choice import ENDPOINTS, OLLAMA, ask_ollama
+from gateway.config.model_choice import ENDPOINTS
 from gateway.config.problems import BadConfig
 
 KEEP, PRACTICE, OTHER = "keep", "practice", "other"

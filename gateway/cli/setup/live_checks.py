@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from adapters.base import ChecksSetup, DeliveryError, LinksToChat, NotesSetup
 from adapters.registry import Unavailable, build
 from gateway.agent.models.interface import ModelError, ModelRequest
+from gateway.agent.models.ollama import ask_ollama
 from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.retry import RetryPolicy
 from gateway.cli.doctor.public_address import webhook_url
 from gateway.config.agent_settings import model_settings
 from gateway.config.load import Loaded
-from gateway.config.model_choice import ask_ollama, choose_model
+from gateway.config.model_choice import choose_model
 
 TIMEOUT_SECONDS = 60.0
 _HELLO = "Answer with the one word: ready"

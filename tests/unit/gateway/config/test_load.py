@@ -32,7 +32,7 @@ def test_the_origin_of_every_value(loaded):
 
     assert found.origin("api.port") == "config.yaml:2"
     assert found.origin("api.keys[0].name") == "config.yaml:4"
-    assert found.origin("log.level") == ".env"
+    assert found.origin("log.level") == ".env:1"
     assert found.origin("memory.enabled") == "environment HERMES_MEMORY__ENABLED"
     assert found.origin("model.name") == "default"
     assert found.origin("api.keys[7].name") == "default"

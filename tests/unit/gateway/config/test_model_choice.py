@@ -1,15 +1,9 @@
 """Which model answers when."""
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
-
 import pytest
 
 from gateway.config.model import Config
-from gateway.config.model_choice import OPENAI, OPENROUTER, ask_ollama, choose_model
+from gateway.config.model_choice import OPENAI, OPENROUTER, choose_model
 
 BOTH = {"OPENAI_API_KEY": "o", "OPENROUTER_API_KEY": "r"}
 
@@ -75,46 +69,3 @@ def test_the_gateway_itself_is_no_ollama():
     itself = Config.model_validate({"api": {"port": 11434}})
 
     assert choose_model(itself, {}, lambda: "llama").provider == "practice"
-
-
-@contextmanager
-def answering(status: int, body: bytes) -> Iterator[int]:
-    class OllamaAnswer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status if self.path == "/api/tags" else 404)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args: object) -> None: ...
-
-    server = HTTPServer(("127.0.0.1", 0), OllamaAnswer)
-    Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "name"),
-    [
-        (200, json.dumps({"models": [{"name": "nomic-embed-text"}, {"name": "qwen3:8b"}]}).encode(), "qwen3:8b"),
-        (200, b'{"models": []}', None),
-        (200, b'{"object": "list", "data": []}', None),
-        (200, b'{"models": ["x", 3]}', None),
-        (200, b"[]", None),
-        (200, b"<html>", None),
-        (200, b"\xff\xfe", None),
-        (404, b'{"models": [{"name": "x"}]}', None),
-    ],
-)
-def test_only_an_ollama_that_lists_models_is_one(status, body, name):
-    with answering(status, body) as port:
-        assert ask_ollama(port=port) == name
-
-
-def test_nobody_there():
-    with answering(200, b"") as port:
-        pass
-    assert ask_ollama(port=port) is None
