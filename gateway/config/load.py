@@ -15,7 +15,7 @@ from gateway.config.problems import BadConfig, Path, Problem, parse_path
 from gateway.config.sources import YAML, Setting, Sources, finder, misspelt, read_dotenv
 from gateway.config.validation import validated
 from gateway.config.validation_messages import explained
-from gateway.config.yaml_nodes import TWICE, Document, read_yaml
+from gateway.config.yaml_nodes import Document, read_yaml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,8 @@ def read(sources: Sources) -> Loaded:
     root = model_of(file, found)
     whole = lay_over(file, found, root)
     config, wrong = _validated(file, whole, root, finder(sources))
-    problems = whole.problems + _untold(wrong, [one for one in whole.problems if one.said != TWICE])
+    known = {(one.place, one.at) for one in whole.problems}
+    problems = whole.problems + [one for one in dict.fromkeys(wrong) if (one.place, one.at) not in known]
     if not sources.problems:  # nothing is missing from what could not be read
         problems += _broken_rules(config, whole, problems)
     doubtful = [
@@ -55,7 +56,7 @@ def read(sources: Sources) -> Loaded:
     lines = sources.yaml.splitlines()
     warnings = (*sources.warnings, *(shown(warning, file, lines, root) for warning in doubtful))
     if problems:
-        raise BadConfig([shown(problem, file, lines, root) for problem in _sorted(problems)], warnings)
+        raise BadConfig([shown(problem, file, lines, root) for problem in problems], warnings)
     return Loaded(config=config, warnings=warnings, variables=sources.variables(), document=whole)
 
 
@@ -65,10 +66,10 @@ def file_of(sources: Sources) -> Document:
     try:
         file = read_yaml(sources.yaml, YAML)
     except BadConfig as error:
-        raise BadConfig(_sorted([*problems, *error.problems])) from None
+        raise BadConfig([*problems, *error.problems]) from None
     if (kind := type(cast(object, file.data))) is not dict:
         said = f"this file is {'a list' if kind is list else 'a single value'}"
-        raise BadConfig(_sorted([*problems, file.problem((), said, "begin with a section such as  model:")]))
+        raise BadConfig([*problems, file.problem((), said, "begin with a section such as  model:")])
     return replace(file, problems=[*problems, *file.problems])
 
 
@@ -88,27 +89,16 @@ def _validated(
     told = [explained(path, error, whole, root) for path, error in wrong if _counts(config, path, error)]
     _, alone = validated(root, without_names(file.data, find))
     told += [explained(path, error, file, root) for path, error in alone if not isinstance(error["input"], Lost)]
-    return config, list(dict.fromkeys(told))
-
-
-def _sorted(problems: list[Problem]) -> list[Problem]:
-    return sorted(problems, key=lambda problem: (problem.place.source, problem.place.line, problem.place.column))
-
-
-def _untold(found: Iterable[Problem], known: Iterable[Problem]) -> list[Problem]:
-    """One word for each key: what is missing because it, or what it is in, is wrong, is not missing as well."""
-    told = [problem.at for problem in known if problem.at]
-    return [problem for problem in found if not any(problem.at[: len(at)] == at for at in told)]
+    return config, told
 
 
 def _broken_rules(config: Config, whole: Document, known: list[Problem]) -> list[Problem]:
-    refused = {problem.path for problem in known}
-    broken = [
-        _located(finding, whole)
-        for finding in rules.broken(config)
-        if not any(f"{finding.path}.{key}" in refused for key in finding.one_of)  # it is there, but wrong
-    ]
-    return _untold(broken, known)
+    """What is missing because it, or what it is in, is wrong, is not missing as well."""
+    told = {problem.path for problem in known}
+    wrong = [problem.at for problem in known if problem.at]
+    broken = [one for one in rules.broken(config) if not told & {f"{one.path}.{key}" for key in one.one_of}]
+    located = [_located(finding, whole) for finding in broken]
+    return [one for one in located if not any(one.at[: len(at)] == at for at in wrong)]
 
 
 def _located(finding: rules.Finding, document: Document) -> Problem:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from operator import attrgetter
 
 Path = tuple[str | int, ...]
 
@@ -58,11 +59,12 @@ class Problem:
 
 
 class BadConfig(Exception):
-    """The configuration cannot be used. `problems` is never empty; `warnings` would not have stopped it."""
+    """The configuration cannot be used. `problems` is never empty, and in the order of places; `warnings` would not have stopped it."""
 
     def __init__(self, problems: Sequence[Problem], warnings: Sequence[Problem] = ()) -> None:
         super().__init__(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the configuration")
-        self.problems = tuple(problems)
+        order = attrgetter("place.source", "place.line", "place.column")
+        self.problems = tuple(sorted(problems, key=order))
         self.warnings = tuple(warnings)
 
 

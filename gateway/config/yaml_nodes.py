@@ -15,7 +15,6 @@ from ruamel.yaml.nodes import MappingNode, SequenceNode
 
 from gateway.config.problems import BadConfig, Path, Problem, SourcePlace
 
-TWICE = "written twice"
 _TEXT = {"str", "timestamp", "value"}  # a date is meant as it is written
 
 
@@ -88,7 +87,7 @@ class _Reader:
             else:
                 if name in entries:
                     first = cast(SourcePlace, self.places[here].key)
-                    self._problem(key, here, TWICE, f"first on line {first.line}; keep one")
+                    self._problem(key, here, "written twice", f"first on line {first.line}; keep one")
                 entries[name] = self.value(value, here, around, key)
         return merged | entries
 
@@ -141,17 +140,14 @@ def read_yaml(text: str, source: str = "") -> Document:
 
 
 def _syntax_problem(error: YAMLError, text: str, source: str) -> Problem:
-    marked: Any = error  # its fields have no types
-    line, column, why = 0, 0, str(error).partition("\n")[0]
+    found: Any = error  # its fields have no types
     if isinstance(error, MarkedYAMLError):
-        marks = [mark for mark in (marked.problem_mark, marked.context_mark) if mark is not None]
-        if marks:  # what is never closed begins at the context
-            mark = marks[-1 if "end of stream" in str(error) else 0]
-            line, column = mark.line + 1, mark.column + 1
-        why = str(marked.problem or marked.context or why)
-    elif (at := getattr(error, "position", None)) is not None:  # a character that YAML forbids
-        line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-        why = str(getattr(error, "reason", why))
+        marks = [mark for mark in (found.problem_mark, found.context_mark) if mark is not None]
+        # What is never closed begins at the context.
+        at, why = marks[-1 if "end of stream" in str(error) else 0].index, str(found.problem or found.context)
+    else:  # a character that YAML forbids
+        at, why = found.position, str(found.reason)
+    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
     why = re.sub(r" '[^']*'", "", why.removeprefix("but "))  # what is named may be a password that begins with *
     place = SourcePlace(source=source, line=line, column=column)
     return Problem(place=place, said=f"this is no YAML: {why}", hint=_syntax_hint(why, text, place))
