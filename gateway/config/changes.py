@@ -1,6 +1,6 @@
 """Flattens a configuration to a list of keys, and lists the keys in which two differ."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -34,18 +34,19 @@ def diff(old: Config, new: Config) -> list[Change]:
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Every key that holds a value; sections of a list are entered, lists of words are values."""
+    inside: Iterable[tuple[Any, Any]]
     match value:
         case Section():
-            for name in type(value).model_fields:
-                yield from leaves(getattr(value, name), (*path, name))
+            inside = value
         case dict():
-            for name, one in cast(dict[str, Any], value).items():
-                yield from leaves(one, (*path, name))
+            inside = cast(dict[str, Any], value).items()
         case [Section() | {}, *_]:
-            for index, one in enumerate(cast(list[Any], value)):
-                yield from leaves(one, (*path, index))
+            inside = enumerate(cast(list[Any], value))
         case _:
             yield path, value
+            return
+    for part, one in inside:
+        yield from leaves(one, (*path, part))
 
 
 def shown(value: Any) -> Any:

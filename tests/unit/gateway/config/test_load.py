@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from gateway.cli.config_problems import problem_as_text
 from gateway.config.model import Config
 
 
@@ -185,6 +186,29 @@ def test_a_mistake_of_the_variable_is_told_too(refused):
     bad = refused("api: {port: many}\n", HERMES_API__PORT="none")
 
     assert {problem.place.source for problem in bad.problems} == {"config.yaml", "environment HERMES_API__PORT"}
+
+
+def test_a_list_of_a_variable_is_told_by_its_variable_and_not_by_the_list_of_the_file(only_problem):
+    problem = only_problem("model:\n  name: m\n  fallbacks: [a, b]\n", HERMES_MODEL__FALLBACKS="[a, 3]")
+
+    assert problem_as_text(problem) == (
+        'environment HERMES_MODEL__FALLBACKS: model.fallbacks[1]: got the number 3\n        write it in quotes: "3"'
+    )
+
+
+def test_a_section_that_is_no_section_in_the_file_is_told_though_a_variable_sets_a_key_of_it(only_problem):
+    assert only_problem("api: [port]\n", HERMES_API__PORT="9000").said == "got a list"
+
+
+@pytest.mark.parametrize("yaml", ["api: {port: '${NOWHERE}'}", "api: {port: '${b c}'}"])
+def test_a_reference_that_a_variable_hides_may_lead_nowhere(loaded, yaml):
+    assert loaded(yaml, HERMES_API__PORT="9000").config.api.port == 9000
+
+
+def test_a_reference_in_a_list_that_leads_nowhere_is_told_with_its_place(only_problem):
+    problem = only_problem("platforms: {telegram: {enabled: true, token: t, allowed_users: ['1', '${NOBODY}']}}")
+
+    assert (problem.path, problem.said) == ("platforms.telegram.allowed_users[1]", "${NOBODY} is set nowhere")
 
 
 @pytest.mark.parametrize("where", ["environment", ".env"])

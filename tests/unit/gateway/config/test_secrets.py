@@ -90,6 +90,9 @@ def test_the_caret_stays_under_its_value(only_problem):
         f"platforms: {{telegram: {{ken: {SECRET}}}}}",
         f"{SECRET}",
         f"- {SECRET}",
+        f"api: {{keys: {SECRET}}}",
+        f"api:\n  keys: {SECRET}\n",
+        f"agents:\n  main: {SECRET}\n",
     ],
 )
 def test_not_when_it_slipped_to_another_place(refused, yaml):

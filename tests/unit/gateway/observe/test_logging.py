@@ -77,6 +77,9 @@ def test_a_known_secret_never_appears(lines, value: object):
         "key sk-proj-abcdefghijklmnop1234 refused",
         "xoxb-123456789012-abcdefghijkl",
         "postgresql://user:pass-word@host/db",
+        "http://user:pass-word@abcdefghijkl@host/v1",
+        "https://abcdefghijkl@host",
+        "EAAabcdefghijklmnop1234567",
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(text: str):
