@@ -22,8 +22,6 @@ from sessions.errors import NotFound
 from sessions.keys import InvalidKey
 from sessions.policy import ResetMode, ResetPolicy
 
-_HEADS = ("rule", "last word", "resets", "held off", "before it")
-
 
 def print_why(cli: Cli, session_key: str, *, as_json: bool) -> None:
     """Prints why the conversation of this key, or of this session's id, is reset. Raises Wrong for what is neither."""

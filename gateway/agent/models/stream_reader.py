@@ -125,15 +125,13 @@ class AnswerBuilder:
         known = self._indexes.get(index) if index is not None else None
         # Without an index the id names the call; without either the delta goes on with the last one.
         if known is None and index is None:
-            known = self._by_id(key) if key else (self._calls[-1] if self._calls else None)
+            same = (call for call in self._calls if call.get("id") == key) if key else reversed(self._calls)
+            known = next(same, None)
         if known is None or _is_another(known, delta):
             known = self._open()
         if index is not None:
             self._indexes[index] = known
         return known
-
-    def _by_id(self, key: str) -> JSON | None:
-        return next((call for call in self._calls if call.get("id") == key), None)
 
     def _open(self) -> JSON:
         self._calls.append({"id": "", "type": "function", "function": {"name": "", "arguments": ""}})

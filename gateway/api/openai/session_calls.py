@@ -19,7 +19,6 @@ from gateway.api.http.uploads import UploadedFiles, upload_in, uploaded_files
 from gateway.api.openai.exchange import AgentCall, ExchangeOutcome, FinishReason, TextFeed
 from gateway.runs.live_events import LiveEvent
 from sessions import inbox, runs, store
-from sessions.call_options import CallOptions
 from sessions.errors import NotFound
 from sessions.inbox import InboxMode, NewInbox
 from sessions.inbox_body import InboxMessage
@@ -52,15 +51,6 @@ class TargetSession:
     key: SessionKey
     name: str
     mark: RequestMark | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SessionMessage:
-    key: SessionKey
-    messages: Sequence[InboxMessage]
-    options: CallOptions
-    mark: RequestMark
-    retry: Retry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,15 +205,17 @@ async def call_on_session(
     forget: Callable[[], None] | None = None
     try:
         async with uploaded_files(call, place.key.namespace) as inbox_files:
-            new = _SessionMessage(
-                key=place.key,
+            retry = Retry.of(call, place.name)
+            new = NewInbox(
+                dedup_key=marked.key,
+                session_key=str(place.key),
                 messages=[await _message(server, message, inbox_files) for message in _news(question.messages)],
+                mode=InboxMode.QUEUE,
                 options=question.options,
-                mark=marked,
-                retry=Retry.of(call, place.name),
+                fingerprint=marked.fingerprint or retry.fingerprint,
             )
             now, most = server.api.services.clock(), server.api.limits.queue_per_session
-            accepted = await server.api.database.write(_accept, new, now, most)
+            accepted = await server.api.database.write(_accept, new, marked, retry, now, most)
             inbox_files.unwanted = not accepted.fresh
         if accepted.dedup_key != marked.key:  # it repeats an earlier call, under whose key the run is known
             exchange.close()
@@ -238,31 +230,22 @@ async def call_on_session(
         await exchange.note_whether_left()
 
 
-def _accept(conn: Connection, new: _SessionMessage, now: int, most: int) -> _Accepted:
-    key = str(new.key)
-    inbox.serialize(conn, key)
-    before = new.mark.before(conn) or inbox.by_dedup_key(conn, new.mark.key)
-    if before is None and new.mark.fingerprint is None:
-        before = new.retry.before(conn, key, now)
+def _accept(conn: Connection, new: NewInbox, marked: RequestMark, retry: Retry, now: int, most: int) -> _Accepted:
+    inbox.serialize(conn, new.session_key)
+    before = marked.before(conn) or inbox.by_dedup_key(conn, new.dedup_key)
+    if before is None and marked.fingerprint is None:
+        before = retry.before(conn, new.session_key, now)
     if before is not None:
         inbox.note_left(conn, before.dedup_key, None)  # its caller is back
         return _Accepted(dedup_key=before.dedup_key, came_at=before.created_at, fresh=False)
-    if inbox.count_unread(conn, key) >= most:
+    if inbox.count_unread(conn, new.session_key) >= most:
         raise ApiError(
             429, f"{most} calls wait for this session already.", code="queue_full", headers={"Retry-After": "5"}
         )
     if all(message.role is Role.TOOL for message in new.messages):
-        _require_open_call(conn, key, new.messages)
-    row = NewInbox(
-        dedup_key=new.mark.key,
-        session_key=key,
-        messages=new.messages,
-        mode=InboxMode.QUEUE,
-        options=new.options,
-        fingerprint=new.mark.fingerprint or new.retry.fingerprint,
-    )
-    runs.accept(conn, row, Opening(), now)
-    return _Accepted(dedup_key=new.mark.key, came_at=now, fresh=True)
+        _require_open_call(conn, new.session_key, new.messages)
+    runs.accept(conn, new, Opening(), now)
+    return _Accepted(dedup_key=new.dedup_key, came_at=now, fresh=True)
 
 
 def _require_open_call(conn: Connection, key: str, messages: Sequence[InboxMessage]) -> None:
