@@ -63,7 +63,7 @@ _WHAT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
+class PlantedFact:
     what: str
     who: str
     value: str
@@ -77,7 +77,7 @@ class Planted:
         return f"please remind me what {self.who} has as a {self.what}"
 
 
-def planted(count: int) -> list[Planted]:
+def planted(count: int) -> list[PlantedFact]:
     """Names and values that are found nowhere else."""
     rng = random.Random(5)
     letters = "bdfgklmnprstvz"
@@ -91,12 +91,12 @@ def planted(count: int) -> list[Planted]:
     ]
     rng.shuffle(names)
     return [
-        Planted(_WHAT[i % len(_WHAT)], names[i], f"{rng.randint(100, 999)}-{names[-1 - i].lower()}")
+        PlantedFact(_WHAT[i % len(_WHAT)], names[i], f"{rng.randint(100, 999)}-{names[-1 - i].lower()}")
         for i in range(count)
     ]
 
 
-def turns(count: int, facts: Sequence[Planted]) -> Iterator[tuple[str, Planted | None]]:
+def turns(count: int, facts: Sequence[PlantedFact]) -> Iterator[tuple[str, PlantedFact | None]]:
     """Ordinary messages, and hard ones: pasted pages, one word, other scripts, forged marks, quotes of folds. Facts at random places."""
     rng = random.Random(3)
     places = dict(zip(sorted(rng.sample(range(count), len(facts))), facts, strict=True))
@@ -168,7 +168,7 @@ def model() -> Iterator[str]:
 
 
 @dataclass
-class Grown:
+class ConversationCosts:
     """Of each turn the prompt tokens as the model counts them; characters of the transcript before each. `costs`: CPU and wall seconds of
     the turns before each look, and of turns of young conversations between them, so that both meet the same machine."""
 
@@ -177,8 +177,10 @@ class Grown:
     costs: dict[int, tuple[list[Cost], list[Cost]]] = field(default_factory=dict)
 
 
-async def talk(app: App, measured: MeasuredApp, count: int, facts: Sequence[Planted], looks: Sequence[int]) -> Grown:
-    grown, size, young = Grown(), 0, _Young(measured)
+async def talk(
+    app: App, measured: MeasuredApp, count: int, facts: Sequence[PlantedFact], looks: Sequence[int]
+) -> ConversationCosts:
+    grown, size, young = ConversationCosts(), 0, _ShortConversations(measured)
     for number, (text, _) in enumerate(turns(count, facts), 1):
         cost = await _timed(measured, CHAT, text)
         grown.prompts.append(await app.database.read(_last_prompt))
@@ -201,7 +203,7 @@ async def _timed(measured: MeasuredApp, chat: str, text: str) -> Cost:
 
 
 @dataclass
-class _Young:
+class _ShortConversations:
     """Conversations that begin anew after ten turns."""
 
     measured: MeasuredApp
@@ -231,7 +233,7 @@ async def settled(app: App) -> None:
             pass
 
 
-async def lasting(app: App, facts: Sequence[Planted]) -> tuple[int, int]:
+async def lasting(app: App, facts: Sequence[PlantedFact]) -> tuple[int, int]:
     """How many facts are in the prompt for their question, and how many in that or in the first three search hits."""
     while await app.database.write(search.index_some):
         pass
@@ -285,7 +287,7 @@ def _facts_about(conn: Connection, key: str) -> tuple[int, int]:
 
 
 def _table(
-    grown: Grown, looks: Sequence[int], facts: int, in_prompt: int, either: int, found: tuple[int, int]
+    grown: ConversationCosts, looks: Sequence[int], facts: int, in_prompt: int, either: int, found: tuple[int, int]
 ) -> tuple[ResultTable, dict[str, float]]:
     count = looks[-1]
     table = ResultTable(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Way(StrEnum):
+class QuestionKind(StrEnum):
     """How a question is put."""
 
     RARE = "rare words"
@@ -19,7 +19,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    way: Way
+    way: QuestionKind
     said: str
     question: str
     asked_as: tuple[str, ...] = ()
@@ -27,15 +27,15 @@ class Fact:
 
 
 def _rare(said: str, question: str) -> Fact:
-    return Fact(Way.RARE, said, question, note=said)
+    return Fact(QuestionKind.RARE, said, question, note=said)
 
 
 def _common(said: str, question: str) -> Fact:
-    return Fact(Way.COMMON, said, question, note=said)
+    return Fact(QuestionKind.COMMON, said, question, note=said)
 
 
 def _paraphrase(said: str, question: str, *asked_as: str) -> Fact:
-    return Fact(Way.PARAPHRASE, said, question, asked_as, note=said)
+    return Fact(QuestionKind.PARAPHRASE, said, question, asked_as, note=said)
 
 
 FACTS: Sequence[Fact] = (

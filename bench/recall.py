@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from bench.facts import FACTS, Fact, Way, ordinary_chat
+from bench.facts import FACTS, Fact, QuestionKind, ordinary_chat
 from bench.locomo import LocomoConversation, conversations
 from bench.table import ResultTable
 from gateway.agent import prompt
@@ -36,7 +36,7 @@ from sessions.memory.vectors import QueryVector
 from sessions.records import EndReason, Message, NewMessage, Role, Session
 
 HITS, SESSIONS, FIRST = 10, 3, 3
-AIMS = {Way.RARE: 20, Way.COMMON: 18, Way.PARAPHRASE: 15}
+AIMS = {QuestionKind.RARE: 20, QuestionKind.COMMON: 18, QuestionKind.PARAPHRASE: 15}
 START = 1_750_000_000_000
 
 
@@ -247,7 +247,7 @@ Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 
 def facts_found(
     database: Database, messages: int, facts: Sequence[Fact] = FACTS, *, embed: Embed | None = None
-) -> dict[Way, int]:
+) -> dict[QuestionKind, int]:
     """How many of the facts are found in the first three hits, by the way in which they are asked for. `embed`: also by meaning."""
     key = "agent:main:telegram:dm:1"
     chat = ordinary_chat(messages, facts)
@@ -272,7 +272,7 @@ def facts_found(
     where = {fact: place.ids[str(chat.index(fact.said))] for fact in facts}
     notes = [NewObservation(kind="fact", text=fact.note, src=(where[fact],), asked_as=fact.asked_as) for fact in facts]
     place.observe(notes, session.id)
-    found = dict.fromkeys(Way, 0)
+    found = dict.fromkeys(QuestionKind, 0)
     if embed is not None:
         _embed_notes(database, embed)
     for fact in facts:

@@ -68,7 +68,7 @@ steps = st.lists(
 )
 
 
-class House:
+class IsolationHarness:
     """One more set of conversations in a store that holds those of the examples before it."""
 
     def __init__(self, database: Database, home: Path) -> None:
@@ -201,18 +201,18 @@ def _rest(conn: Connection, session: Session) -> str:
     return json.dumps([list(asked), [export_session(conn, number) for number in exported], lines, hits])
 
 
-async def _check(house: House, history: list[tuple[str, int, str]]) -> None:
-    for place, key in enumerate(house.keys):  # so that there is a past everywhere
-        await house.do("say", key, WORDS[place % len(WORDS)])
-        await house.do("end", key, "")
+async def _check(harness: IsolationHarness, history: list[tuple[str, int, str]]) -> None:
+    for place, key in enumerate(harness.keys):  # so that there is a past everywhere
+        await harness.do("say", key, WORDS[place % len(WORDS)])
+        await harness.do("end", key, "")
     for what, place, text in history:
-        await house.do(what, house.keys[place], text)
-    await house.database.write(_embed)
-    while await house.database.write(search.index_some):
+        await harness.do(what, harness.keys[place], text)
+    await harness.database.write(_embed)
+    while await harness.database.write(search.index_some):
         pass
-    for key in house.keys:
-        mine = str(house.owner[key.namespace])
-        for text in await house.seen_from(key):
+    for key in harness.keys:
+        mine = str(harness.owner[key.namespace])
+        for text in await harness.seen_from(key):
             strangers = {found for found in _secrets(text) if found != mine}
             assert not strangers, f"{key} sees secrets of {strangers}: {text[:2_000]}"
 
@@ -227,6 +227,6 @@ def test_no_secret_of_a_namespace_is_seen_in_another(database: Database, home: P
     )  # shrinking takes minutes
     @given(history=steps)
     def check(history: list[tuple[str, int, str]]) -> None:
-        asyncio.run(_check(House(database, home), history))
+        asyncio.run(_check(IsolationHarness(database, home), history))
 
     check()

@@ -55,9 +55,9 @@ async def test_a_last_edit_whose_answer_was_lost_is_made_again_and_changes_nothi
         assert s.server.answers(group.id) == [WHOLE]
 
 
-@pytest.mark.parametrize("signs", [True, False])
+@pytest.mark.parametrize("takes_other_calls", [True, False])
 async def test_last_edits_without_an_answer_leave_no_doubt(
-    home: Path, monkeypatch: pytest.MonkeyPatch, *, signs: bool
+    home: Path, monkeypatch: pytest.MonkeyPatch, *, takes_other_calls: bool
 ) -> None:
     """Where the chat takes other calls, the answer is a new message after some tries; in an outage it waits."""
     monkeypatch.setattr(delivery, "_BACKOFF", (0.05,))
@@ -68,17 +68,17 @@ async def test_last_edits_without_an_answer_leave_no_doubt(
         group = s.server.group()
         s.server.user_says(group, s.ann, "@hermes_bot hello")
         await s.server.answered(group.id)
-        fault = s.server.fail("editMessageText" if signs else "*", drop="before", times=10_000)
+        fault = s.server.fail("editMessageText" if takes_other_calls else "*", drop="before", times=10_000)
         gate.open.set()
-        if not signs:
+        if not takes_other_calls:
             await until_tried(s, "attempts", 1)
             await s.server.until(lambda: fault.times < 10_000 - 2 * EDITS)
             s.server.faults.clear()
         await s.server.until(lambda: s.server.answers(group.id) == [WHOLE])
         await settled(s.app.database)
-        await until_tried(s, "attempts", EDITS + 1 if signs else 2)
+        await until_tried(s, "attempts", EDITS + 1 if takes_other_calls else 2)
         assert await s.app.database.read(outbox.dead_letters) == []
-        assert len(s.server.called("sendMessage")) == (2 if signs else 1)
+        assert len(s.server.called("sendMessage")) == (2 if takes_other_calls else 1)
 
 
 async def test_stop_in_the_middle_keeps_what_was_said(home: Path) -> None:

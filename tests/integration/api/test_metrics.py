@@ -47,7 +47,7 @@ async def test_the_families_are_those_that_are_documented(home: Path) -> None:
         assert any(line.startswith("process_resident_memory_bytes ") for line in await scraped(gw))
 
 
-async def test_a_turn_is_counted_from_door_to_door(home: Path) -> None:
+async def test_a_turn_is_counted_from_its_message_to_its_answer(home: Path) -> None:
     script = [calls(call("files", {"action": "list"})), "No files.", "Hello.", "Hello again."]
     async with gateway(home, script) as gw:
         await settled(gw, "dep_main", (await send(gw, "dep_main", "which files?"))["run_id"])

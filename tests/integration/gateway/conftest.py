@@ -2,15 +2,15 @@ import pytest
 
 from sessions.db import Database
 from tests.conftest import HandClock
-from tests.integration.gateway.intake_in_process import Door
+from tests.integration.gateway.intake_in_process import IntakeHarness
 
 
 @pytest.fixture
-def door(database: Database, clock: HandClock) -> Door:
-    return Door(database, clock)
+def intake(database: Database, clock: HandClock) -> IntakeHarness:
+    return IntakeHarness(database, clock)
 
 
 @pytest.fixture
-def quick(sqlite: Database, clock: HandClock) -> Door:
+def sqlite_intake(sqlite: Database, clock: HandClock) -> IntakeHarness:
     """For what the kind of database cannot matter to."""
-    return Door(sqlite, clock)
+    return IntakeHarness(sqlite, clock)

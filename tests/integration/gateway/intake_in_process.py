@@ -1,4 +1,4 @@
-"""The door for chat platforms, with short ways to say what happens."""
+"""The intake of chat platforms on a database, in this process, with short ways to say what happens."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ CARD_ID = "55"
 CALL = {"id": "call_1", "type": "function", "function": {"name": "process", "arguments": "{}"}}
 
 
-class Door:
+class IntakeHarness:
     """Short ways to say what happens. Each event has a new number unless it is a double."""
 
     def __init__(self, database: Database, clock: HandClock, rules: AccessRules = OPEN, **limits: int) -> None:
@@ -131,15 +131,15 @@ class Door:
         return run.status if run else None
 
 
-async def tap(door: Door, data: str, kind: ChatKind = DM, user: str = "7", *, twice: bool = False) -> None:
-    door.number += 1
+async def tap(intake: IntakeHarness, data: str, kind: ChatKind = DM, user: str = "7", *, twice: bool = False) -> None:
+    intake.number += 1
     address = Address(platform=Platform.TELEGRAM, kind=kind, chat_id=user if kind is DM else "-100")
     sender = Sender(id=user, name=NAMES[user])
-    key = f"tap:{door.number}"
+    key = f"tap:{intake.number}"
     inbound = Inbound(dedup_key=key, address=address, sender=sender, message_id="55", text=data, kind=TAP)
-    await door.deliver(inbound)
+    await intake.deliver(inbound)
     if twice:
-        await door.deliver(inbound)
+        await intake.deliver(inbound)
 
 
 def _text(row: OutRow) -> str:

@@ -12,7 +12,7 @@ from tests.integration.gateway.intake_in_process import HandClock
 NOW = 1_800_000_000_000
 
 
-class Life:
+class DaemonStarts:
     """One start after another on the same home; each is killed."""
 
     def __init__(self, home: Path) -> None:
@@ -37,8 +37,8 @@ class Life:
 
 
 @pytest.fixture
-async def life(tmp_path: Path) -> Life:
-    found = Life(tmp_path)
+async def starts(tmp_path: Path) -> DaemonStarts:
+    found = DaemonStarts(tmp_path)
     for _ in range(2):
         guard = found.start()
         assert guard.held_until is None
@@ -46,38 +46,38 @@ async def life(tmp_path: Path) -> Life:
     return found
 
 
-async def test_the_third_time_they_are_held(life: Life):
-    await life.killed_soon(life.start())
-    guard = life.start()
-    assert guard.held_until == life.clock.now + HOLD_MS
+async def test_the_third_time_they_are_held(starts: DaemonStarts):
+    await starts.killed_soon(starts.start())
+    guard = starts.start()
+    assert guard.held_until == starts.clock.now + HOLD_MS
     assert "killed 3 times" in guard.why
     waiting = asyncio.create_task(guard.wait())
     async with asyncio.timeout(10):
-        while life.slept != [HOLD_MS / 1000]:
+        while starts.slept != [HOLD_MS / 1000]:
             await asyncio.sleep(0.001)
     waiting.cancel()
 
 
-async def test_a_clean_end_is_no_suspicion(life: Life):
-    await life.killed_soon(life.start(was_killed=False))
-    assert life.start().held_until is None
+async def test_a_clean_end_is_no_suspicion(starts: DaemonStarts):
+    await starts.killed_soon(starts.start(was_killed=False))
+    assert starts.start().held_until is None
 
 
-async def test_starts_long_ago_count_no_more(life: Life):
-    await life.killed_soon(life.start())
-    life.clock.now += WINDOW_MS
-    assert life.start().held_until is None
+async def test_starts_long_ago_count_no_more(starts: DaemonStarts):
+    await starts.killed_soon(starts.start())
+    starts.clock.now += WINDOW_MS
+    assert starts.start().held_until is None
 
 
 @pytest.mark.parametrize("topic", [Topic.STEP, Topic.SENT, Topic.RUN])
-async def test_a_step_a_delivery_or_an_end_clears_it(life: Life, topic: Topic):
-    guard = life.start()
-    await life.killed_soon(guard)
+async def test_a_step_a_delivery_or_an_end_clears_it(starts: DaemonStarts, topic: Topic):
+    guard = starts.start()
+    await starts.killed_soon(guard)
     guard.on_commit(frozenset({Touch(Topic.SESSION, "s"), Touch(Topic.INBOX, "k")}))
-    assert (life.home / FILE).exists()
+    assert (starts.home / FILE).exists()
     guard.on_commit(frozenset({Touch(topic, "r")}))
-    assert not (life.home / FILE).exists()
-    assert life.start().held_until is None
+    assert not (starts.home / FILE).exists()
+    assert starts.start().held_until is None
 
 
 @pytest.mark.parametrize("text", ["", "no json", "{}", '["x"]'])

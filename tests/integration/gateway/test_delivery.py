@@ -22,7 +22,7 @@ from sessions.messages import Outbound, Piece, Receipt
 from sessions.outbox_body import OutboxBody
 from sessions.records import AskKind, Route
 from tests.conftest import HandClock
-from tests.integration.gateway.intake_in_process import DM_KEY, Door
+from tests.integration.gateway.intake_in_process import DM_KEY, IntakeHarness
 
 
 class Chats:
@@ -199,15 +199,15 @@ async def test_previews_go_with_the_answer_whether_it_arrives_or_never_will(sqli
 
 
 async def test_a_card_is_closed_where_its_buttons_are_once_it_has_arrived(database: Database, clock: HandClock) -> None:
-    chats, door = Chats(per_second=100_000), Door(database, clock)
-    await door.comes("hello")
-    number = door.waits(DM_KEY, AskKind.QUESTION, card="Which?|red or blue", delivered=False)
-    await door.comes("red")
+    chats, intake = Chats(per_second=100_000), IntakeHarness(database, clock)
+    await intake.comes("hello")
+    number = intake.waits(DM_KEY, AskKind.QUESTION, card="Which?|red or blue", delivered=False)
+    await intake.comes("red")
     async with delivering(database, chats, clock=clock):
         await until(lambda: chats.edited)
     assert chats.sent == [("7", "Which?"), ("7", "red or blue")]
     assert chats.edited == [("2", "rm -rf *\n\nAnswered by Ann: red")]
-    assert door.closed() == [number]
+    assert intake.closed() == [number]
 
 
 def tell(conn: Connection) -> tuple[str, int]:
@@ -285,7 +285,7 @@ async def test_where_other_calls_get_through_it_is_tried_three_times_more_and_th
     database: Database,
 ):
     chats, owner = TypingChats(per_second=100_000), "agent:main:telegram:dm"
-    await Door(database, HandClock()).comes("hello")  # the owner has a chat of their own
+    await IntakeHarness(database, HandClock()).comes("hello")  # the owner has a chat of their own
 
     async def owner_key() -> str | None:
         return owner
@@ -302,7 +302,7 @@ async def test_where_other_calls_get_through_it_is_tried_three_times_more_and_th
 @pytest.mark.usefixtures("quick")
 async def test_the_owner_hears_once_an_hour_of_a_chat_that_is_gone_and_the_chat_nothing(sqlite: Database):
     chats = TypingChats(per_second=100_000)
-    await Door(sqlite, HandClock()).comes("hello")
+    await IntakeHarness(sqlite, HandClock()).comes("hello")
 
     async def owner_key() -> str | None:
         return "agent:main:telegram:dm"
@@ -342,15 +342,15 @@ async def test_where_there_is_no_harmless_call_the_next_try_comes_later(sqlite: 
 async def test_a_card_that_cannot_be_closed_leaves_no_dead_letter(
     sqlite: Database, clock: HandClock, lost: str
 ) -> None:
-    chats, door = Chats(per_second=100_000), Door(sqlite, clock)
-    await door.comes("hello")
-    door.waits(DM_KEY, AskKind.QUESTION, delivered=False)
+    chats, intake = Chats(per_second=100_000), IntakeHarness(sqlite, clock)
+    await intake.comes("hello")
+    intake.waits(DM_KEY, AskKind.QUESTION, delivered=False)
     if lost == "card":
         await sqlite.write(outbox.give_up_chat, "telegram", "7", "lost")
     async with delivering(sqlite, chats, clock=clock):
         await until(lambda: lost == "card" or chats.sent)
         chats.gone = {"7"}
-        await door.comes("red")
-        await until(lambda: door.rows("SELECT count(*) FROM outbox WHERE state = 'pending'") == [0])
+        await intake.comes("red")
+        await until(lambda: intake.rows("SELECT count(*) FROM outbox WHERE state = 'pending'") == [0])
     assert chats.edited == []
-    assert door.rows("SELECT count(*) FROM outbox WHERE state = 'dead'") == [int(lost == "card")]
+    assert intake.rows("SELECT count(*) FROM outbox WHERE state = 'dead'") == [int(lost == "card")]

@@ -18,7 +18,7 @@ from sessions import spending
 from sessions.clock import iso
 from sessions.db import Database
 from sessions.db.schema import outbox
-from tests.integration.gateway.intake_in_process import Door, HandClock
+from tests.integration.gateway.intake_in_process import HandClock, IntakeHarness
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000
@@ -82,7 +82,7 @@ def told(conn: Connection) -> Sequence[str]:
 
 
 async def test_the_owner_hears_of_it_once_a_day(database: Database):
-    await Door(database, HandClock(NOW)).comes("hello")  # the owner has a chat of their own
+    await IntakeHarness(database, HandClock(NOW)).comes("hello")  # the owner has a chat of their own
     clock, calls = HandClock(NOW), RecentCalls()
     for days in range(1, 4):
         await database.write(spending.add, iso(NOW - days * DAY)[:10], 48_000, 0)

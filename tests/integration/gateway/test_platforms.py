@@ -11,10 +11,10 @@ from gateway.runs.live_events import LiveEvents
 from sessions.keys import Address, Sender
 from sessions.keys import Platform as Name
 from sessions.messages import Outbound, Piece, Receipt
-from tests.integration.gateway.intake_in_process import Door
+from tests.integration.gateway.intake_in_process import IntakeHarness
 
 
-class WireLine(Adapter):
+class ConnectingAdapter(Adapter):
     """A platform on which connecting goes as it was told beforehand, and which then stays."""
 
     platform = Name.TELEGRAM
@@ -38,7 +38,7 @@ class WireLine(Adapter):
         pass
 
 
-class LivelyLine(WireLine, ReportsLiveness):
+class LivenessAdapter(ConnectingAdapter, ReportsLiveness):
     def last_success(self) -> float | None:
         return None
 
@@ -46,7 +46,7 @@ class LivelyLine(WireLine, ReportsLiveness):
         self.succeed = tell
 
 
-class MenuLine(WireLine, OffersCommands):
+class MenuAdapter(ConnectingAdapter, OffersCommands):
     def __init__(self, *troubles: Exception) -> None:
         super().__init__()
         self._refusals = list(troubles)
@@ -59,7 +59,9 @@ class MenuLine(WireLine, OffersCommands):
 
 
 @asynccontextmanager
-async def running(door: Door, line: WireLine) -> AsyncGenerator[tuple[PlatformRunner, list[float]]]:
+async def running(
+    intake: IntakeHarness, adapter: ConnectingAdapter
+) -> AsyncGenerator[tuple[PlatformRunner, list[float]]]:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -67,7 +69,7 @@ async def running(door: Door, line: WireLine) -> AsyncGenerator[tuple[PlatformRu
         await asyncio.sleep(0)
 
     platform = PlatformRunner(
-        line, database=door.database, intake=door.intake, live=LiveEvents(), metrics=Metrics(), sleep=sleep
+        adapter, database=intake.database, intake=intake.intake, live=LiveEvents(), metrics=Metrics(), sleep=sleep
     )
     task = asyncio.create_task(platform.run())
     try:
@@ -83,26 +85,29 @@ async def until(ready: Callable[[], object]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def test_a_refused_token_is_tried_again_soon_and_then_ever_later(quick: Door) -> None:
-    async with running(quick, WireLine(TryLater("away"), *[Unauthorized("no")] * 5)) as (platform, slept):
+async def test_a_refused_token_is_tried_again_soon_and_then_ever_later(sqlite_intake: IntakeHarness) -> None:
+    async with running(sqlite_intake, ConnectingAdapter(TryLater("away"), *[Unauthorized("no")] * 5)) as (
+        platform,
+        slept,
+    ):
         await until(lambda: platform.health.state is PlatformState.CONNECTED)
     assert slept == [1, 30, 60, 120, 300, 300]
 
 
-async def test_what_is_asked_to_wait_waits_as_long(quick: Door) -> None:
-    line = MenuLine(TryLater("slowly", after=61), TryLater("away"), TryLater("slowly", after=0))
-    async with running(quick, line) as (_, slept):
-        await line.offered.wait()
+async def test_what_is_asked_to_wait_waits_as_long(sqlite_intake: IntakeHarness) -> None:
+    adapter = MenuAdapter(TryLater("slowly", after=61), TryLater("away"), TryLater("slowly", after=0))
+    async with running(sqlite_intake, adapter) as (_, slept):
+        await adapter.offered.wait()
     assert slept[:3] == [61, 2, 5]
 
 
-async def test_a_platform_that_reports_liveness_is_connected_when_it_lives(quick: Door) -> None:
-    line = LivelyLine(TryLater("not now"))
-    async with running(quick, line) as (platform, slept):
+async def test_a_platform_that_reports_liveness_is_connected_when_it_lives(sqlite_intake: IntakeHarness) -> None:
+    adapter = LivenessAdapter(TryLater("not now"))
+    async with running(sqlite_intake, adapter) as (platform, slept):
         await until(lambda: slept)
         for _ in range(3):  # connected again, as far as the adapter can say, and nothing has come of it
             await asyncio.sleep(0.005)
         assert (platform.health.state, platform.health.words) == (PlatformState.LOST, "not now")
         assert not platform.health.was_up
-        line.succeed()
+        adapter.succeed()
         assert (platform.health.state, platform.health.words) == (PlatformState.CONNECTED, "")

@@ -7,10 +7,10 @@ import pytest
 from gateway.chats.reminders import AFTER_MS, send_reminders
 from sessions import runs
 from sessions.keys import ChatKind
-from tests.integration.gateway.intake_in_process import DM, DM_KEY, GROUP, GROUP_KEY, Door
+from tests.integration.gateway.intake_in_process import DM, DM_KEY, GROUP, GROUP_KEY, IntakeHarness
 
 
-async def look(door: Door) -> None:
+async def look(intake: IntakeHarness) -> None:
     """One look at what waits."""
     looked = asyncio.Event()
 
@@ -18,40 +18,40 @@ async def look(door: Door) -> None:
         looked.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(send_reminders(door.database, "UTC", clock=door.clock, sleep=sleep))
+    task = asyncio.create_task(send_reminders(intake.database, "UTC", clock=intake.clock, sleep=sleep))
     await asyncio.wait_for(looked.wait(), 30)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_after_a_day_it_is_asked_once_more_and_then_left(door: Door):
-    await door.comes("hello")
-    door.waits(DM_KEY)
-    before = len(door.sent())
-    door.clock.now += AFTER_MS - 1
-    await look(door)
-    assert len(door.sent()) == before
-    door.clock.now += 2
-    await look(door)
-    await look(door)
-    door.clock.now += 5 * AFTER_MS
-    await look(door)
-    (reminder,) = door.sent()[before:]
+async def test_after_a_day_it_is_asked_once_more_and_then_left(intake: IntakeHarness):
+    await intake.comes("hello")
+    intake.waits(DM_KEY)
+    before = len(intake.sent())
+    intake.clock.now += AFTER_MS - 1
+    await look(intake)
+    assert len(intake.sent()) == before
+    intake.clock.now += 2
+    await look(intake)
+    await look(intake)
+    intake.clock.now += 5 * AFTER_MS
+    await look(intake)
+    (reminder,) = intake.sent()[before:]
     assert reminder.startswith("Still waiting")
     assert "rm -rf *" in reminder
 
 
 @pytest.mark.parametrize(("kind", "key", "answered"), [(GROUP, GROUP_KEY, False), (DM, DM_KEY, True)])
 async def test_nobody_is_reminded_in_a_group_or_of_what_is_answered(
-    door: Door, kind: ChatKind, key: str, *, answered: bool
+    intake: IntakeHarness, kind: ChatKind, key: str, *, answered: bool
 ):
-    await door.comes("hello", kind)
-    number = door.waits(key)
+    await intake.comes("hello", kind)
+    number = intake.waits(key)
     if answered:
-        active = door.database.read_now(runs.active, key)
+        active = intake.database.read_now(runs.active, key)
         assert active is not None
-        door.database.write_now(runs.answer, active.id, "yes", "Ann", door.clock(), ask_id=int(number))
-    before = len(door.sent())
-    door.clock.now += 2 * AFTER_MS
-    await look(door)
-    assert len(door.sent()) == before
+        intake.database.write_now(runs.answer, active.id, "yes", "Ann", intake.clock(), ask_id=int(number))
+    before = len(intake.sent())
+    intake.clock.now += 2 * AFTER_MS
+    await look(intake)
+    assert len(intake.sent()) == before

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bench.facts import FACTS, Way
+from bench.facts import FACTS, QuestionKind
 from bench.recall import facts_found
 from sessions.db import Database
 
@@ -13,8 +13,8 @@ def test_facts_are_found_in_the_first_three_hits_however_they_are_asked_for(sqli
         assert fact.question not in fact.asked_as, "that would be the question of the test"
         assert all(len(asked) <= 100 for asked in fact.asked_as)
     found = facts_found(sqlite, 600)
-    assert (found[Way.RARE], found[Way.COMMON]) == (20, 20)
-    assert found[Way.PARAPHRASE] >= 15
+    assert (found[QuestionKind.RARE], found[QuestionKind.COMMON]) == (20, 20)
+    assert found[QuestionKind.PARAPHRASE] >= 15
 
 
 def test_the_dataset_is_not_shipped() -> None:

@@ -41,7 +41,7 @@ def by_topic(text: str) -> list[float]:
 
 
 @dataclass
-class Making:
+class EmbeddingsHarness:
     database: Database
     server: EmbeddingsServer
     embeddings: Embeddings
@@ -66,9 +66,9 @@ class Making:
 
 
 @asynccontextmanager
-async def making(database: Database) -> AsyncIterator[Making]:
+async def embeddings_in_process(database: Database) -> AsyncIterator[EmbeddingsHarness]:
     async with EmbeddingsServer(by_topic) as server:
-        it = Making(database=database, server=server, embeddings=None, clock=HandClock())  # type: ignore[arg-type]
+        it = EmbeddingsHarness(database=database, server=server, embeddings=None, clock=HandClock())  # type: ignore[arg-type]
         it.embeddings = Embeddings(database, it.settings, observe=it.outcomes.append, clock=it.clock)
         try:
             yield it
@@ -77,7 +77,7 @@ async def making(database: Database) -> AsyncIterator[Making]:
 
 
 async def test_a_note_is_found_by_what_it_means_in_its_namespace_only(database: Database) -> None:
-    async with making(database) as it:
+    async with embeddings_in_process(database) as it:
         it.note("We ripped out Redis", src=[7])
         it.note("I gave up meat", src=[8, 9])
         it.note("Their cache is large", ns="agent:main:telegram:group:-1", src=[10])
@@ -90,7 +90,7 @@ async def test_a_note_is_found_by_what_it_means_in_its_namespace_only(database: 
 
 
 async def test_vectors_go_with_their_notes_and_are_made_anew_for_another_model(database: Database) -> None:
-    async with making(database) as it:
+    async with embeddings_in_process(database) as it:
         kept, gone = it.note("The old Volvo was sold"), it.note("I gave up meat")
         await it.embeddings.make_some()
         assert it.vectors() == {kept: "small", gone: "small"}
@@ -110,7 +110,7 @@ async def test_vectors_go_with_their_notes_and_are_made_anew_for_another_model(d
 
 
 async def test_an_endpoint_that_is_away_is_told_of_once_and_left_alone_for_a_while(sqlite: Database) -> None:
-    async with making(sqlite) as it:
+    async with embeddings_in_process(sqlite) as it:
         it.note("We ripped out Redis", src=[7])
         it.server.refuses = 503
         with capture_logs() as events:
@@ -131,7 +131,7 @@ async def test_an_endpoint_that_is_away_is_told_of_once_and_left_alone_for_a_whi
 
 async def test_a_slow_endpoint_keeps_nobody_waiting(sqlite: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "QUERY_SECONDS", 0.05)
-    async with making(sqlite) as it:
+    async with embeddings_in_process(sqlite) as it:
         it.note("We ripped out Redis", src=[7])
         await it.embeddings.make_some()
         it.server.hangs = True
@@ -155,7 +155,7 @@ async def test_an_answer_without_usable_vectors_is_a_failure(
 
 
 async def test_nothing_is_called_where_nothing_is_configured(sqlite: Database) -> None:
-    async with making(sqlite) as it:
+    async with embeddings_in_process(sqlite) as it:
         it.note("We ripped out Redis")
         it.model = None
         assert await it.embeddings.make_some() is None
@@ -194,9 +194,9 @@ async def test_what_was_meant_is_in_the_prompt(home: Path, *, configured: bool) 
         }
         (home / "config.yaml").write_text(json.dumps(config))
         async with open_app(home, load(home, {})) as app, running(app):
-            desk = MeasuredApp(app)
-            async with desk.open():
-                await desk.say("1", "We ripped out Redis because prices were stale.")
+            measured = MeasuredApp(app)
+            async with measured.open():
+                await measured.say("1", "We ripped out Redis because prices were stale.")
                 session = await app.database.read(store.active, "agent:main:telegram:dm:1")
                 assert session is not None
                 said = (await app.database.read(store.last_messages, session.id, 9))[0].id
@@ -205,7 +205,7 @@ async def test_what_was_meant_is_in_the_prompt(home: Path, *, configured: bool) 
                 await app.embeddings.make_some()
                 while await app.database.write(search.index_some):
                     pass
-                await desk.say("1", "how is it fast again without?")
+                await measured.say("1", "how is it fast again without?")
                 shown = str(model.bodies[-1]["messages"][-1]["content"])
                 assert ("user: We ripped out Redis" in shown) is configured
                 count = select(func.count()).select_from(note_vectors)

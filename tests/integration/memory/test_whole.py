@@ -18,7 +18,7 @@ from sessions.keys import Address, ChatKind, Platform
 from sessions.records import EndReason, Route
 from tests.fakes.model_replies import Failure, call, calls
 from tests.integration.memory.folding import JSON, extractor
-from tests.integration.runs.worker_in_process import KEY, Desk, desk
+from tests.integration.runs.worker_in_process import KEY, WorkerHarness, worker_in_process
 
 TOOLS = (memory_tool.TOOL, session_search.TOOL)
 
@@ -27,11 +27,11 @@ def last_user(body: JSON) -> str:
     return str(next(m["content"] for m in reversed(body["messages"]) if m["role"] == "user"))
 
 
-def system(it: Desk) -> str:
+def system(it: WorkerHarness) -> str:
     return str(it.server.bodies[-1]["messages"][0]["content"])
 
 
-async def fold(it: Desk, key: str = KEY, *, keep: int = 0) -> None:
+async def fold(it: WorkerHarness, key: str = KEY, *, keep: int = 0) -> None:
     """As the worker of folds does it, now."""
     worker = FoldWorker(it.database, it.services.model, clock=it.services.clock)
     session = await it.database.read(store.active, key)
@@ -40,14 +40,14 @@ async def fold(it: Desk, key: str = KEY, *, keep: int = 0) -> None:
         pass
 
 
-async def index(it: Desk) -> None:
+async def index(it: WorkerHarness) -> None:
     while await it.database.write(search.index_some):
         pass
 
 
 @asynccontextmanager
-async def at_desk(home: Path, script: Any = (), **more: Any) -> AsyncIterator[Desk]:
-    async with desk(home, script, tools=TOOLS, **more) as it:
+async def worker_with_tools(home: Path, script: Any = (), **more: Any) -> AsyncIterator[WorkerHarness]:
+    async with worker_in_process(home, script, tools=TOOLS, **more) as it:
         yield it
 
 
@@ -82,7 +82,9 @@ SAID = (
 
 
 async def test_plumbing_what_was_said_at_the_start_is_known_at_turn_200(home: Path) -> None:
-    async with at_desk(home, folds=extractor(**{word.replace(" ", "_"): note for word, note in STORY.items()})) as it:
+    async with worker_with_tools(
+        home, folds=extractor(**{word.replace(" ", "_"): note for word, note in STORY.items()})
+    ) as it:
         for text in SAID:
             await it.say(text)
             await fold(it)
@@ -108,7 +110,7 @@ async def test_plumbing_what_was_said_at_the_start_is_known_at_turn_200(home: Pa
 async def test_what_was_said_in_an_ended_session_is_recalled_and_the_question_itself_is_not(
     home: Path, database_url: str
 ) -> None:
-    async with at_desk(home, url=database_url) as it:
+    async with worker_with_tools(home, url=database_url) as it:
         await it.say("The garage code is 4711, and the gate code 0815")
         session = await it.database.read(store.active, KEY)
         assert session is not None
@@ -125,7 +127,7 @@ async def test_what_was_said_in_an_ended_session_is_recalled_and_the_question_it
 
 
 async def test_what_another_process_forgets_is_recalled_no_more(home: Path, database_url: str) -> None:
-    async with at_desk(home, url=database_url) as it:
+    async with worker_with_tools(home, url=database_url) as it:
         await it.say("The garage code is 4711")
         session = await it.database.read(store.active, KEY)
         assert session is not None
@@ -149,7 +151,7 @@ async def test_a_message_that_another_process_has_changed_or_taken_back_is_shown
     home: Path, database_url: str
 ) -> None:
     """What is kept of messages and requests goes with them."""
-    async with at_desk(home, url=database_url) as it:
+    async with worker_with_tools(home, url=database_url) as it:
         for text in ("my code is 4711", "and my name is Ann", "my cat is Tom"):
             await it.say(text)
         session, first = await it.database.read(store.active, KEY), (await it.messages())[0]
@@ -165,13 +167,13 @@ async def test_a_message_that_another_process_has_changed_or_taken_back_is_shown
         assert "Tom" not in shown
 
 
-async def _journal(it: Desk) -> list[JSON]:
+async def _journal(it: WorkerHarness) -> list[JSON]:
     return [{"content": message.content} for message in await it.messages()]
 
 
 async def test_the_tool_leaves_out_its_own_run_and_all_results(home: Path, database_url: str) -> None:
     asked = calls(call("session_search", {"query": "garage code"}))
-    async with at_desk(home, [asked, "It is 4711.", asked, "Still 4711."], url=database_url) as it:
+    async with worker_with_tools(home, [asked, "It is 4711.", asked, "Still 4711."], url=database_url) as it:
         it.server.script = ["noted", *it.server.script]  # type: ignore[misc]
         await it.say("The garage code is 4711")
         for question in ("What is the garage code?", "And the garage code once more?"):
@@ -195,7 +197,7 @@ async def test_long_passages_are_summarised_by_the_fast_model_and_raw_when_that_
             else calls(call("session_search", {"query": "garage code"}))
         )
 
-    async with at_desk(home, script) as it:
+    async with worker_with_tools(home, script) as it:
         await it.say("The garage code is 4711")
         for number in range(12):
             await it.say(f"unrelated {number} {'words ' * 150}")
@@ -223,7 +225,7 @@ async def test_a_pasted_page_is_read_page_by_page_later(home: Path) -> None:
             return "ok"
         return calls(call("session_search", {"message": 1, "offset": next(offsets)}))
 
-    async with at_desk(home, script) as it:
+    async with worker_with_tools(home, script) as it:
         await it.say(page)
         assert last_user(it.server.bodies[-1]).endswith(page)
         seen = ""
@@ -237,7 +239,7 @@ async def test_a_pasted_page_is_read_page_by_page_later(home: Path) -> None:
 
 async def test_a_note_of_the_tool_names_its_message(home: Path) -> None:
     saves = calls(call("memory", {"action": "save", "text": "Ann drinks tea", "kind": "preference"}))
-    async with at_desk(home, [saves, "Noted.", "ok"]) as it:
+    async with worker_with_tools(home, [saves, "Noted.", "ok"]) as it:
         await it.say("remember that Ann drinks tea")
         [note] = await it.database.read(memory.open_notes, "agent:main")
         assert (note.src, note.kind) == ((1,), "preference")
@@ -251,7 +253,7 @@ async def test_a_note_of_the_tool_names_its_message(home: Path) -> None:
 async def test_a_model_that_cannot_fold_for_a_day_leaves_the_prompt_bounded_with_a_line_about_the_gap(
     home: Path,
 ) -> None:
-    async with at_desk(home, folds=lambda _: Failure(status=503)) as it:
+    async with worker_with_tools(home, folds=lambda _: Failure(status=503)) as it:
         sizes: list[int] = []
         for number in range(60):
             await it.say(f"message {number} {'word ' * 300}")
@@ -267,7 +269,7 @@ async def test_a_model_that_cannot_fold_for_a_day_leaves_the_prompt_bounded_with
 
 
 async def test_memory_that_is_off_shows_and_recalls_nothing_of_other_sessions(home: Path) -> None:
-    async with at_desk(home) as it:
+    async with worker_with_tools(home) as it:
         forgetful = it.services.profile
         object.__setattr__(it.services, "profile", lambda run, session: _without_memory(forgetful(run, session)))
         await it.database.write(memory.note, "agent:main", "Ann likes tea", 1)
@@ -321,7 +323,7 @@ async def test_a_secret_never_shows_in_any_other_namespace(home: Path, database_
         found = [(n, t) for n, t in _folded(body) if "launch word" in t]
         return _noted(found)
 
-    async with at_desk(home, script, url=database_url, folds=folds) as it:
+    async with worker_with_tools(home, script, url=database_url, folds=folds) as it:
         secrets = {key: f"swordfish{number}x" for number, key in enumerate(PLACES)}
         for key, route in PLACES.items():
             await it.say(f"the launch word is {secrets[key]}", key=key, route=route())
@@ -355,7 +357,7 @@ def _noted(found: list[tuple[int, str]]) -> str:
 @pytest.mark.parametrize("window", [4_096])
 async def test_in_a_small_window_nothing_overflows_and_the_person_is_told(home: Path, window: int) -> None:
     page = "".join(f"This is sentence {number} of the page. " for number in range(2_320))
-    async with at_desk(home, settings={"context_window": window}) as it:
+    async with worker_with_tools(home, settings={"context_window": window}) as it:
         await it.say(page)
         assert "I read " in (await it.sent())[-1]["text"]
         body = it.server.bodies[-1]
@@ -379,7 +381,7 @@ async def test_a_turn_asks_the_database_as_often_however_long_the_conversation_i
     monkeypatch.setattr(search_sqlite, "fetched", fetched)
     event.listen(Engine, "before_cursor_execute", hear)
     try:
-        async with at_desk(home) as it:
+        async with worker_with_tools(home) as it:
             counts: list[int] = []
             for number in range(30):
                 await it.say(f"question {number} about {'the garden and its trees ' * 60}")

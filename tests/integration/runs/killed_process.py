@@ -30,7 +30,7 @@ Input = tuple[str, str, str]
 """Dedup key, session key, text."""
 
 
-class Nothing(Arguments):
+class NoArguments(Arguments):
     pass
 
 
@@ -41,14 +41,14 @@ def leave_line(place: ToolContext, name: str) -> None:
     os.close(file)
 
 
-async def note_down(place: ToolContext, _: Nothing) -> str:
+async def note_down(place: ToolContext, _: NoArguments) -> str:
     """Harmless when repeated."""
     leave_line(place, "note_down")
     await asyncio.sleep(0.01)
     return "noted"
 
 
-async def pay(place: ToolContext, _: Nothing) -> str:
+async def pay(place: ToolContext, _: NoArguments) -> str:
     """Never to be repeated."""
     await asyncio.sleep(0.015)
     leave_line(place, "pay")
@@ -56,7 +56,7 @@ async def pay(place: ToolContext, _: Nothing) -> str:
     return "paid"
 
 
-async def peek(place: ToolContext, _: Nothing) -> str:
+async def peek(place: ToolContext, _: NoArguments) -> str:
     """Only looks."""
     await asyncio.sleep(0.002)
     return "seen"
@@ -64,9 +64,9 @@ async def peek(place: ToolContext, _: Nothing) -> str:
 
 TOOLS = Toolbox(
     {
-        "note_down": Tool(name="note_down", arguments=Nothing, function=note_down, idempotent=True),
-        "pay": Tool(name="pay", arguments=Nothing, function=pay),
-        "peek": Tool(name="peek", arguments=Nothing, function=peek, idempotent=True, reads_only=True),
+        "note_down": Tool(name="note_down", arguments=NoArguments, function=note_down, idempotent=True),
+        "pay": Tool(name="pay", arguments=NoArguments, function=pay),
+        "peek": Tool(name="peek", arguments=NoArguments, function=peek, idempotent=True, reads_only=True),
         "ask_human": ask_human.TOOL,
     }
 )

@@ -18,7 +18,7 @@ from sessions.topics import Touch
 from tests.conftest import PostgresServer
 from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.runs.test_going_on import ToolGate
-from tests.integration.runs.worker_in_process import Desk, desk, tool
+from tests.integration.runs.worker_in_process import WorkerHarness, tool, worker_in_process
 
 TRIES = 15
 """More than any fixed number of tries that somebody would think of."""
@@ -37,7 +37,7 @@ async def tried(logs: list[structlog.types.EventDict], times: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def outage_at_the_end(it: Desk, gate: ToolGate, away: AbstractContextManager[None]) -> str:
+async def outage_at_the_end(it: WorkerHarness, gate: ToolGate, away: AbstractContextManager[None]) -> str:
     """Let the model answer while the database is away. Returns the id of the run."""
     run_id = (await it.accept("begin")).run_id
     assert run_id is not None
@@ -52,7 +52,7 @@ async def test_a_paid_answer_waits_until_postgresql_is_back(
     home: Path, postgres_url: str, postgres_server: PostgresServer
 ):
     gate = ToolGate()
-    async with desk(home, [Reply(text="paid for", before=gate)], url=postgres_url) as it:
+    async with worker_in_process(home, [Reply(text="paid for", before=gate)], url=postgres_url) as it:
         run_id = await outage_at_the_end(it, gate, postgres_server.away())
         assert (await it.settled(run_id)).status is RunStatus.COMPLETED
         assert await it.said() == [("user", "begin"), ("assistant", "paid for")]
@@ -69,7 +69,9 @@ async def test_the_read_before_a_step_waits_as_a_write_does(
         used.append("ordered")
         return "ordered"
 
-    async with desk(home, [calls(call("order")), "done"], tools=[tool("order", order)], url=postgres_url) as it:
+    async with worker_in_process(
+        home, [calls(call("order")), "done"], tools=[tool("order", order)], url=postgres_url
+    ) as it:
         with structlog.testing.capture_logs() as logs, ExitStack() as away:
             gone = threading.Event()
 
@@ -116,7 +118,7 @@ def small_disk(tmp_path: Path) -> Generator[Path]:
 async def test_a_paid_answer_waits_as_long_as_the_disk_is_full_and_nobody_hears_of_a_restart(small_disk: Path):
     gate = ToolGate()
     answer = " ".join(["paid for"] * 20_000)
-    async with desk(small_disk, [Reply(text=answer, before=gate)]) as it:
+    async with worker_in_process(small_disk, [Reply(text=answer, before=gate)]) as it:
         run_id = await outage_at_the_end(it, gate, full(small_disk))
         run = await it.settled(run_id)
         assert (run.status, run.fence, run.attempts) == (RunStatus.COMPLETED, 1, 0)

@@ -9,11 +9,11 @@ import pytest
 from gateway.dispatch.local import LocalDispatch
 from sessions import runs
 from sessions.errors import DatabaseUnavailable
-from tests.integration.runs.worker_in_process import at_work, desk
+from tests.integration.runs.worker_in_process import at_work, worker_in_process
 
 
 async def test_draining_twice_is_draining_once(home: Path):
-    async with desk(home, ["hello"], working=False) as it, at_work(it) as worker:  # leaving drains again
+    async with worker_in_process(home, ["hello"], working=False) as it, at_work(it) as worker:  # leaving drains again
         await it.say("hi")
         for _ in range(5):  # at every moment of the worker's end
             await worker.drain()
@@ -30,7 +30,7 @@ async def test_draining_ends_a_claim_whose_transaction_fails(home: Path, monkeyp
         raise DatabaseUnavailable("away")
 
     monkeypatch.setattr(runs, "claim", fail)
-    async with desk(home, working=False) as it:
+    async with worker_in_process(home, working=False) as it:
         dispatch = LocalDispatch(it.database)
         claiming = asyncio.create_task(dispatch.claim())
         await it.accept("hi")

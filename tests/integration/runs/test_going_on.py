@@ -19,7 +19,7 @@ from sessions.messages import AttachmentKind
 from sessions.records import RunStatus
 from sessions.stored_files import StoredFile
 from tests.fakes.model_replies import Reply, call, calls
-from tests.integration.runs.worker_in_process import DM, KEY, Desk, at_work, crashing, desk, tool
+from tests.integration.runs.worker_in_process import DM, KEY, WorkerHarness, at_work, crashing, tool, worker_in_process
 
 
 class ToolGate:
@@ -45,7 +45,7 @@ async def test_a_run_that_crashed_in_its_third_step_goes_on_there_at_once(home: 
     monkeypatch.setattr(worker_module, "POLL_SECONDS", 3_600)  # the first look finds it
     gate = ToolGate()
     script = [calls(call("note", id="a")), calls(call("note", id="b")), Reply(text="lost", before=gate), "third"]
-    async with desk(home, script, tools=[NOTE], working=False) as it:
+    async with worker_in_process(home, script, tools=[NOTE], working=False) as it:
         async with crashing(it):
             run_id = (await it.accept("begin")).run_id
             await gate.reached.wait()
@@ -63,7 +63,7 @@ async def test_a_drained_run_finishes_its_step_and_goes_on_without_counting_as_i
         await gate()
         return "done"
 
-    async with desk(home, [calls(call("slow")), "end"], tools=[tool("slow", slow)], working=False) as it:
+    async with worker_in_process(home, [calls(call("slow")), "end"], tools=[tool("slow", slow)], working=False) as it:
         async with at_work(it) as worker:
             run_id = (await it.accept("begin")).run_id
             await gate.reached.wait()
@@ -82,7 +82,7 @@ async def test_a_drained_run_finishes_its_step_and_goes_on_without_counting_as_i
 
 async def test_draining_gives_up_a_step_that_takes_too_long(home: Path):
     gate = ToolGate()
-    async with desk(home, [Reply(text="late", before=gate), "second"], working=False) as it:
+    async with worker_in_process(home, [Reply(text="late", before=gate), "second"], working=False) as it:
         async with at_work(it) as worker:
             run_id = (await it.accept("begin")).run_id
             await gate.reached.wait()
@@ -94,7 +94,7 @@ async def test_draining_gives_up_a_step_that_takes_too_long(home: Path):
 
 
 async def test_draining_gives_back_what_is_just_being_claimed(home: Path):
-    async with desk(home, working=False) as it:
+    async with worker_in_process(home, working=False) as it:
         async with at_work(it) as worker:
             await asyncio.sleep(0.01)
             accepted = await it.accept("hello")
@@ -106,7 +106,7 @@ async def test_draining_gives_back_what_is_just_being_claimed(home: Path):
 
 async def test_after_five_interruptions_without_progress_a_run_ends_with_a_line(home: Path):
     gates = [ToolGate() for _ in range(6)]
-    async with desk(home, [Reply(text="x", before=gate) for gate in gates], working=False) as it:
+    async with worker_in_process(home, [Reply(text="x", before=gate) for gate in gates], working=False) as it:
         run_id = (await it.accept("begin")).run_id
         for gate in gates:
             async with crashing(it):
@@ -120,7 +120,7 @@ async def test_after_five_interruptions_without_progress_a_run_ends_with_a_line(
 
 async def test_a_question_survives_a_restart_and_its_answer_wakes_the_run(home: Path):
     script = [calls(call("ask_human", {"question": "Which colour?"})), "Blue it is."]
-    async with desk(home, script, working=False) as it:
+    async with worker_in_process(home, script, working=False) as it:
         async with at_work(it) as worker:
             run = await it.say("paint it")
             assert run.status is RunStatus.WAITING
@@ -139,7 +139,7 @@ async def test_a_question_survives_a_restart_and_its_answer_wakes_the_run(home: 
 
 async def test_one_of_the_options_is_an_answer(home: Path):
     script = [calls(call("ask_human", {"question": "Which colour?", "options": ["blue", "red"]})), "Red it is."]
-    async with desk(home, script) as it:
+    async with worker_in_process(home, script) as it:
         await it.say("paint it")
         await it.say("red")
         assert it.server.bodies[1]["messages"][-1]["content"] == "red"
@@ -149,7 +149,7 @@ async def test_one_of_the_options_is_an_answer(home: Path):
 async def test_files_that_come_with_an_answer_reach_the_model(home: Path, mode: InboxMode):
     script = [calls(call("ask_human", {"question": "Which colour?"})), "That blue."]
     picture = StoredFile(kind=AttachmentKind.IMAGE, url="http://pictures.example/blue.png")
-    async with desk(home, script) as it:
+    async with worker_in_process(home, script) as it:
         run = await it.say("paint it")
         answered = await it.accept("this one", message={"attachments": (picture,)}, mode=mode)
         assert (await it.settled(run.id)).status is RunStatus.COMPLETED
@@ -162,7 +162,7 @@ async def test_files_that_come_with_an_answer_reach_the_model(home: Path, mode: 
 
 
 async def test_a_thousand_waiting_runs_cost_no_task_and_less_than_five_kilobytes_each(home: Path):
-    async with desk(home, working=False) as it:
+    async with worker_in_process(home, working=False) as it:
         await park_some(it, 20, "first")
         size = database_size(it, home)
         await park_some(it, 1_000, "more")
@@ -178,7 +178,7 @@ async def test_a_thousand_waiting_runs_cost_no_task_and_less_than_five_kilobytes
         assert grown / 200 < 2_000
 
 
-async def park_some(it: Desk, count: int, name: str) -> None:
+async def park_some(it: WorkerHarness, count: int, name: str) -> None:
     """The transitions of so many runs, without calling a model for each."""
     from gateway.runs.replies import question_card
     from sessions.runs import ModelAnswer, Opening
@@ -200,12 +200,12 @@ async def park_some(it: Desk, count: int, name: str) -> None:
     assert len(await it.database.read(lambda conn: conn.scalars(waiting).all())) >= count
 
 
-def database_size(it: Desk, home: Path) -> int:
+def database_size(it: WorkerHarness, home: Path) -> int:
     it.database.checkpoint()
     return (home / "state.db").stat().st_size
 
 
-async def interrupted(it: Desk, gate: ToolGate, hours_off: int) -> str:
+async def interrupted(it: WorkerHarness, gate: ToolGate, hours_off: int) -> str:
     """A run that was cut off in what it was doing, so long ago."""
     async with crashing(it):
         run_id = (await it.accept("begin")).run_id
@@ -222,7 +222,7 @@ async def test_a_chat_hears_that_a_run_goes_on_only_when_it_was_away_for_long(
     home: Path, hours_off: int, said: list[str]
 ):
     gate = ToolGate()
-    async with desk(home, [Reply(text="lost", before=gate), "the answer"], working=False) as it:
+    async with worker_in_process(home, [Reply(text="lost", before=gate), "the answer"], working=False) as it:
         run_id = await interrupted(it, gate, hours_off)
         async with at_work(it):
             await it.settled(run_id)
@@ -238,7 +238,7 @@ async def test_a_chat_hears_of_which_tool_nobody_knows_whether_it_went_through(h
         return "ordered"
 
     steps = [calls(call("order", {"text": "milk"})), "the answer"]
-    async with desk(home, steps, tools=[tool("order", order)], working=False) as it:
+    async with worker_in_process(home, steps, tools=[tool("order", order)], working=False) as it:
         run_id = await interrupted(it, gate, hours_off)
         async with at_work(it):
             await it.settled(run_id)

@@ -22,7 +22,7 @@ from sessions.records import Route, Run, RunStatus, StopReason
 from sessions.runs import Opening
 from tests.conftest import HandClock
 from tests.fakes.model_replies import Failure, Reply
-from tests.integration.runs.worker_in_process import Desk, crashing, desk
+from tests.integration.runs.worker_in_process import WorkerHarness, crashing, worker_in_process
 
 AWAY = say("model.unreachable", minutes=30)
 DOWN = Failure(status=503)
@@ -62,7 +62,7 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def asleep(it: Desk, count: int) -> None:
+async def asleep(it: WorkerHarness, count: int) -> None:
     async with asyncio.timeout(60):
         while len(await it.database.read(_asleep, it.now())) < count:
             await asyncio.sleep(0.01)
@@ -79,7 +79,7 @@ def texts(sent: list[dict[str, Any]]) -> list[str]:
 
 async def test_it_says_so_once_sleeps_and_goes_on_by_itself(home: Path, database_url: str, clock: HandClock):
     endpoint = AwayEndpoint()
-    async with desk(home, endpoint, url=database_url, clock=clock) as it:
+    async with worker_in_process(home, endpoint, url=database_url, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
         assert texts(await it.sent()) == [AWAY]
@@ -96,7 +96,7 @@ async def test_it_says_so_once_sleeps_and_goes_on_by_itself(home: Path, database
 
 async def test_what_is_said_meanwhile_waits_with_it_and_stop_ends_it(home: Path, clock: HandClock):
     endpoint = AwayEndpoint()
-    async with desk(home, endpoint, clock=clock) as it:
+    async with worker_in_process(home, endpoint, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
         assert (await it.accept("and more")).run_id == accepted.run_id
@@ -115,7 +115,7 @@ async def test_what_is_said_meanwhile_waits_with_it_and_stop_ends_it(home: Path,
 
 async def test_retry_tries_at_once_and_says_it_again_when_that_fails(home: Path, clock: HandClock):
     endpoint = AwayEndpoint()
-    async with desk(home, endpoint, clock=clock) as it:
+    async with worker_in_process(home, endpoint, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
         clock.tick(1)
@@ -129,7 +129,7 @@ async def test_retry_tries_at_once_and_says_it_again_when_that_fails(home: Path,
         assert texts(await it.sent()) == [AWAY, AWAY, "answer to hello"]
 
 
-def texts_of(it: Desk) -> list[str]:
+def texts_of(it: WorkerHarness) -> list[str]:
     from tests.integration.runs.worker_in_process import _sent
 
     return texts(it.database.read_now(_sent))
@@ -137,7 +137,7 @@ def texts_of(it: Desk) -> list[str]:
 
 async def test_after_half_an_hour_it_ends_in_error_and_retry_takes_it_up(home: Path, clock: HandClock):
     endpoint = AwayEndpoint()
-    async with desk(home, endpoint, clock=clock) as it:
+    async with worker_in_process(home, endpoint, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
         for _ in range(GIVE_UP_MS // LONGEST_PAUSE_MS + 1):
@@ -162,7 +162,7 @@ async def test_after_half_an_hour_it_ends_in_error_and_retry_takes_it_up(home: P
 
 async def test_the_hours_in_which_the_machine_slept_do_not_count(home: Path, clock: HandClock):
     endpoint = AwayEndpoint()
-    async with desk(home, endpoint, clock=clock) as it:
+    async with worker_in_process(home, endpoint, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
         it.services.standstills.check()
@@ -177,7 +177,7 @@ async def test_the_hours_in_which_the_machine_slept_do_not_count(home: Path, clo
 
 async def test_a_clock_that_is_set_back_lets_nobody_sleep_for_days(home: Path, clock: HandClock):
     endpoint = AwayEndpoint()
-    async with desk(home, endpoint, clock=clock) as it:
+    async with worker_in_process(home, endpoint, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
         endpoint.up = True
@@ -187,7 +187,7 @@ async def test_a_clock_that_is_set_back_lets_nobody_sleep_for_days(home: Path, c
 
 async def test_it_goes_on_after_a_crash(home: Path, database_url: str, clock: HandClock):
     endpoint = AwayEndpoint()
-    async with desk(home, endpoint, url=database_url, clock=clock, working=False) as it:
+    async with worker_in_process(home, endpoint, url=database_url, clock=clock, working=False) as it:
         async with crashing(it):
             accepted = await it.accept("hello")
             await asleep(it, 1)
@@ -200,7 +200,7 @@ async def test_it_goes_on_after_a_crash(home: Path, database_url: str, clock: Ha
 
 async def test_after_a_restart_the_first_answer_wakes_the_others(home: Path, clock: HandClock):
     endpoint = AwayEndpoint()
-    async with desk(home, endpoint, clock=clock, working=False) as it:
+    async with worker_in_process(home, endpoint, clock=clock, working=False) as it:
         async with crashing(it):
             for number in range(20):
                 await it.accept(f"m{number}", key=_key(number), route=_route(number))
@@ -218,7 +218,7 @@ async def test_after_a_restart_the_first_answer_wakes_the_others(home: Path, clo
 
 async def test_runs_of_threads_sleep_too_and_calls_are_answered(home: Path, clock: HandClock):
     endpoint = AwayEndpoint()
-    async with desk(home, endpoint, clock=clock) as it:
+    async with worker_in_process(home, endpoint, clock=clock) as it:
         key = "agent:dep_x:thread:thread_1"
         new = NewInbox(dedup_key="t", session_key=key, messages=[InboxMessage(content="hello")])
         opening = Opening(deployment="dep_x", thread_id="thread_1")
@@ -245,7 +245,7 @@ async def test_two_hundred_chats_that_waited_are_answered_once_in_order_and_not_
 ):
     monkeypatch.setattr(worker, "POLL_SECONDS", 0.1)
     endpoint = AwayEndpoint()
-    async with desk(home, endpoint, url=database_url, clock=clock, working=False) as it:
+    async with worker_in_process(home, endpoint, url=database_url, clock=clock, working=False) as it:
         async with crashing(it):
             for number in range(chats // 2):
                 await it.accept(f"m{number}", key=_key(number), route=_route(number))

@@ -22,14 +22,14 @@ from tests.integration.runs.test_going_on import NOTE, ToolGate
 from tests.integration.runs.worker_in_process import (
     GROUP,
     KEY,
-    Desk,
     Plain,
+    WorkerHarness,
     at_work,
     crashing,
-    desk,
     of_role,
     queued,
     tool,
+    worker_in_process,
 )
 
 
@@ -47,7 +47,7 @@ async def test_a_message_during_a_tool_is_seen_before_the_next_call(home: Path):
         await gate()
         return "ok"
 
-    async with desk(home, [calls(call("slow")), "both seen"], tools=[tool("slow", slow)]) as it:
+    async with worker_in_process(home, [calls(call("slow")), "both seen"], tools=[tool("slow", slow)]) as it:
         first = await it.accept("begin")
         await gate.reached.wait()
         second = await it.accept("and this too")
@@ -60,7 +60,7 @@ async def test_a_message_during_a_tool_is_seen_before_the_next_call(home: Path):
 
 async def test_a_message_during_the_last_call_is_answered_in_the_same_run(home: Path):
     gate = ToolGate()
-    async with desk(home, [Reply(text="first", before=gate), "second"]) as it:
+    async with worker_in_process(home, [Reply(text="first", before=gate), "second"]) as it:
         run_id = (await it.accept("one")).run_id
         await gate.reached.wait()
         assert (await it.accept("two")).run_id == run_id
@@ -73,7 +73,7 @@ async def test_a_message_during_the_last_call_is_answered_in_the_same_run(home: 
 
 async def test_queued_calls_run_one_after_the_other(home: Path):
     gate = ToolGate()
-    async with desk(home, [Reply(text="first", before=gate), "second"]) as it:
+    async with worker_in_process(home, [Reply(text="first", before=gate), "second"]) as it:
         await it.accept("one", route=None, **queued())
         await gate.reached.wait()
         await it.accept("two", route=None, **queued())
@@ -82,7 +82,7 @@ async def test_queued_calls_run_one_after_the_other(home: Path):
         assert roles(it.server.bodies[1]) == ["system", "user", "assistant", "user"]
 
 
-async def wait_for_calls(it: Desk, count: int) -> None:
+async def wait_for_calls(it: WorkerHarness, count: int) -> None:
     async with asyncio.timeout(30):
         while it.server.count < count or await it.database.read(runs.in_flight):
             await asyncio.sleep(0.005)
@@ -99,7 +99,9 @@ async def test_a_tool_that_was_cut_off_by_a_crash_is_not_run_again(home: Path):
         await gate()
         return "paid"
 
-    async with desk(home, [calls(call("pay")), "I checked."], tools=[tool("pay", pay)], working=False) as it:
+    async with worker_in_process(
+        home, [calls(call("pay")), "I checked."], tools=[tool("pay", pay)], working=False
+    ) as it:
         async with crashing(it):
             run_id = (await it.accept("pay")).run_id
             await gate.reached.wait()
@@ -119,7 +121,7 @@ async def test_an_idempotent_tool_is_run_again_under_the_same_key(home: Path):
         return "saved"
 
     save_tool = tool("save", save, idempotent=True)
-    async with desk(home, [calls(call("save")), "ok"], tools=[save_tool], working=False) as it:
+    async with worker_in_process(home, [calls(call("save")), "ok"], tools=[save_tool], working=False) as it:
         async with crashing(it):
             run_id = (await it.accept("save")).run_id
             await gate.reached.wait()
@@ -131,14 +133,14 @@ async def test_an_idempotent_tool_is_run_again_under_the_same_key(home: Path):
 
 async def test_an_answer_that_was_cut_off_runs_none_of_its_tools(home: Path):
     script = [calls(call("note"), finish_reason="length"), "shorter"]
-    async with desk(home, script, tools=[NOTE]) as it:
+    async with worker_in_process(home, script, tools=[NOTE]) as it:
         await it.say("write")
         assert of_role(await it.messages(), Role.TOOL)[0].startswith("[not executed: the answer was cut off")
 
 
 async def test_unknown_tools_and_wrong_arguments_are_told_to_the_model(home: Path):
     script = [calls(call("fly", id="a"), call("note", "{no json", id="b")), "ok"]
-    async with desk(home, script, tools=[NOTE]) as it:
+    async with worker_in_process(home, script, tools=[NOTE]) as it:
         run = await it.say("go")
         missing, wrong = of_role(await it.messages(), Role.TOOL)
         assert missing == "[there is no tool fly; you have note, ask_human]"
@@ -150,7 +152,7 @@ async def test_a_tool_with_a_bug_ends_only_its_run(home: Path):
     async def broken(*_: object) -> str:
         raise ZeroDivisionError("secret detail")
 
-    async with desk(home, [calls(call("broken")), "fine"], tools=[tool("broken", broken)]) as it:
+    async with worker_in_process(home, [calls(call("broken")), "fine"], tools=[tool("broken", broken)]) as it:
         run = await it.say("go")
         assert run.status is RunStatus.ERROR
         assert [row["text"] for row in await it.sent()] == [say("run.failed")]
@@ -160,7 +162,7 @@ async def test_a_tool_with_a_bug_ends_only_its_run(home: Path):
 async def test_the_callers_tools_are_handed_over_after_ours(home: Path):
     theirs = {"type": "function", "function": {"name": "light", "parameters": {"type": "object", "properties": {}}}}
     script = [calls(call("note", id="n"), call("light", id="l")), "it is on"]
-    async with desk(home, script, tools=[NOTE]) as it:
+    async with worker_in_process(home, script, tools=[NOTE]) as it:
         first = await it.accept("light", route=None, **queued(options=CallOptions(tools=(theirs,))))
         assert first.run_id is None
         await wait_for_calls(it, 1)
@@ -180,7 +182,7 @@ async def test_the_callers_tools_are_handed_over_after_ours(home: Path):
 )
 async def test_every_limit_ends_a_run_with_a_line(home: Path, limits: dict, told: str):
     script = lambda _: calls(call("note"))  # noqa: E731
-    async with desk(home, script, tools=[NOTE], limits=limits) as it:
+    async with worker_in_process(home, script, tools=[NOTE], limits=limits) as it:
         run = await it.say("for ever")
         assert run.stop_reason is StopReason.BUDGET
         assert [row["text"] for row in await it.sent()] == [say("budget.run", limit=told)]
@@ -198,7 +200,7 @@ async def test_only_time_in_which_the_process_worked_counts(home: Path, jump_ms:
 
     clock = lambda: now_ms() + later  # noqa: E731
     script = [calls(call("jump")), "done"]
-    async with desk(home, script, tools=[tool("jump", jump)], limits={"seconds": 9}, working=False) as it:
+    async with worker_in_process(home, script, tools=[tool("jump", jump)], limits={"seconds": 9}, working=False) as it:
         it.services = replace(it.services, clock=clock, standstills=Standstills(clock))
         async with at_work(it):
             run = await it.say("go")
@@ -209,14 +211,14 @@ async def test_only_time_in_which_the_process_worked_counts(home: Path, jump_ms:
     "limits", [{"tokens_per_day": 5}, {"spend_per_day": 0.001, "input_price": 1_000.0, "output_price": 1_000.0}]
 )
 async def test_a_days_budget_counts_over_all_runs(home: Path, limits: dict):
-    async with desk(home, limits=limits) as it:
+    async with worker_in_process(home, limits=limits) as it:
         assert (await it.say("one")).stop_reason is StopReason.DONE
         assert (await it.say("two", key=f"{KEY}:8")).stop_reason is StopReason.BUDGET
         assert it.server.count == 1
 
 
 async def test_a_days_budget_that_is_set_later_counts_what_was_used_before(home: Path):
-    async with desk(home) as it:
+    async with worker_in_process(home) as it:
         await it.say("one")
         it.limits["tokens_per_day"] = 5
         assert (await it.say("two")).stop_reason is StopReason.BUDGET
@@ -224,7 +226,7 @@ async def test_a_days_budget_that_is_set_later_counts_what_was_used_before(home:
 
 async def test_a_request_that_is_too_long_is_made_shorter(home: Path):
     overflow = OVERFLOWS["gemini"]
-    async with desk(home, [*["x" * 3_000] * 4, overflow, overflow, "short enough"]) as it:
+    async with worker_in_process(home, [*["x" * 3_000] * 4, overflow, overflow, "short enough"]) as it:
         for text in ("a", "b", "c", "d"):
             await it.say(text * 3_000)
         assert (await it.say("now")).status is RunStatus.COMPLETED
@@ -234,7 +236,7 @@ async def test_a_request_that_is_too_long_is_made_shorter(home: Path):
 
 
 async def test_a_request_that_stays_too_long_fails_with_a_line(home: Path):
-    async with desk(home, then=OVERFLOWS["anthropic"]) as it:
+    async with worker_in_process(home, then=OVERFLOWS["anthropic"]) as it:
         assert (await it.say("now")).status is RunStatus.ERROR
         sizes = [len(str(body)) for body in it.server.bodies]
         assert 1 < len(sizes) < 8
@@ -248,7 +250,7 @@ async def test_every_committed_step_is_told(home: Path):
     async def look(_place: Any, _arguments: Plain) -> str:
         return "nothing new"
 
-    async with desk(home, [calls(call("look", {"text": "x"})), "done"], tools=[tool("look", look)]) as it:
+    async with worker_in_process(home, [calls(call("look", {"text": "x"})), "done"], tools=[tool("look", look)]) as it:
         it.database.listen(lambda touched: told.extend(t.topic for t in touched if t.topic in {Topic.STEP, Topic.RUN}))
         await it.say("go")
         assert told == [Topic.STEP, Topic.STEP, Topic.RUN]
@@ -263,7 +265,7 @@ async def test_the_same_call_a_third_time_is_answered_with_a_note(home: Path):
 
     script = [calls(call("look", {"text": "x"}, id=f"c{number}")) for number in range(3)]
     script += [calls(call("look", {"text": "y"}, id="c9")), "done"]
-    async with desk(home, script, tools=[tool("look", look)]) as it:
+    async with worker_in_process(home, script, tools=[tool("look", look)]) as it:
         await it.say("go")
         assert made == ["x", "x", "y"]
         assert of_role(await it.messages(), Role.TOOL)[2].startswith("[not done: you have made this very call twice")
@@ -288,7 +290,7 @@ def deed(deeds: list[str]):
 
 async def test_a_deed_waits_for_its_approval_and_is_done_once(home: Path, deed, deeds: list[str]):
     script = [calls(call("deed", {"text": "rm x"}, id="d")), calls(call("deed", {"text": "rm x"}, id="d")), "ok"]
-    async with desk(home, script, tools=[deed]) as it:
+    async with worker_in_process(home, script, tools=[deed]) as it:
         run = await it.say("clean up")
         assert (run.status, deeds) == (RunStatus.WAITING, [])
         card = (await it.sent())[-1]
@@ -306,7 +308,7 @@ async def test_a_deed_waits_for_its_approval_and_is_done_once(home: Path, deed, 
 
 @pytest.mark.parametrize(("answer", "done"), [("Yes.", True), ("ok, but only the first", False), ("no", False)])
 async def test_only_a_bare_yes_approves(home: Path, deed, deeds: list[str], answer: str, done: bool):
-    async with desk(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
+    async with worker_in_process(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
         await it.say("do it")
         await it.arrive()
         assert (await it.say(answer)).status is not RunStatus.WAITING
@@ -314,7 +316,7 @@ async def test_only_a_bare_yes_approves(home: Path, deed, deeds: list[str], answ
 
 
 async def test_the_reason_of_a_denial_approves_nothing(home: Path, deed, deeds: list[str]):
-    async with desk(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
+    async with worker_in_process(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
         run = await it.say("do it")
         assert (await it.command("/deny ok")).startswith("Denied by Ann")
         await it.settled(run.id)
@@ -326,7 +328,7 @@ async def test_who_is_held_up_by_a_question_elsewhere_hears_of_it_and_is_answere
     gate = ToolGate()
     topics = [replace(GROUP, address=replace(GROUP.address, thread_id=number)) for number in ("11", "12")]
     ask = calls(call("ask_human", {"question": "Which?"}), before=gate)
-    async with desk(home, [ask, "thanks", "four"]) as it:
+    async with worker_in_process(home, [ask, "thanks", "four"]) as it:
         run_id = (await it.accept("choose", route=topics[0])).run_id
         await gate.reached.wait()
         await it.accept("what is two and two", route=topics[1])
@@ -342,7 +344,7 @@ async def test_who_is_held_up_by_a_question_elsewhere_hears_of_it_and_is_answere
 
 
 async def test_a_second_decision_changes_nothing(home: Path, deed, deeds: list[str]):
-    async with desk(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
+    async with worker_in_process(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
         run = await it.say("do it")
         ask = await it.ask(run.id)
         assert ask is not None
@@ -357,7 +359,7 @@ async def test_a_second_decision_changes_nothing(home: Path, deed, deeds: list[s
 async def test_a_question_is_withdrawn_when_a_message_was_first(home: Path):
     gate = ToolGate()
     ask = calls(call("ask_human", {"question": "Which?"}), before=gate)
-    async with desk(home, [ask, "Blue then."]) as it:
+    async with worker_in_process(home, [ask, "Blue then."]) as it:
         run_id = (await it.accept("paint")).run_id
         await gate.reached.wait()
         await it.accept("blue, by the way")
@@ -377,7 +379,7 @@ async def test_stop_cancels_the_call_and_keeps_a_valid_transcript(home: Path):
         await gate()
         return "never"
 
-    async with desk(home, [calls(call("slow")), "next"], tools=[tool("slow", slow)]) as it:
+    async with worker_in_process(home, [calls(call("slow")), "next"], tools=[tool("slow", slow)]) as it:
         run_id = (await it.accept("begin")).run_id
         await gate.reached.wait()
         assert await it.command("/stop") == say("run.stopped")
@@ -392,7 +394,7 @@ async def test_the_thread_of_work_survives_the_budget(home: Path):
         return f"result {arguments.text} " + "x" * 2_000
 
     script = [calls(call("look", {"text": str(number)}, id=f"c{number}")) for number in range(40)]
-    async with desk(home, script, then="done", tools=[tool("look", look)], limits={"steps": 40}) as it:
+    async with worker_in_process(home, script, then="done", tools=[tool("look", look)], limits={"steps": 40}) as it:
         await it.say("Collect all forty results.")
         await it.say("go on")
         messages = it.server.bodies[-1]["messages"]
@@ -410,7 +412,7 @@ async def test_stop_keeps_what_was_said_and_counts_it(home: Path):
             await gate()
 
     script = [Reply(chunks=("First words. ", "Never said."), between=between), "next"]
-    async with desk(home, script) as it:
+    async with worker_in_process(home, script) as it:
         begun: list[LiveEvent] = []
         it.services.live.listen("*", begun.append)
         run_id = (await it.accept("begin")).run_id
@@ -433,7 +435,7 @@ async def test_stop_keeps_what_was_said_and_counts_it(home: Path):
 
 
 async def test_no_reply_and_empty_answers(home: Path):
-    async with desk(home, ["NO_REPLY", "", "NO_REPLY", ""]) as it:
+    async with worker_in_process(home, ["NO_REPLY", "", "NO_REPLY", ""]) as it:
         for _ in range(2):
             await it.say("in a group", key="agent:main:telegram:group:-9", route=GROUP)
         assert await it.sent() == []
@@ -446,7 +448,7 @@ async def test_no_reply_and_empty_answers(home: Path):
 
 
 async def test_an_unreachable_model_is_told_at_once_in_the_terminal_and_retry_answers_the_message(home: Path):
-    async with desk(home, then=Failure(status=500)) as it:
+    async with worker_in_process(home, then=Failure(status=500)) as it:
         run = await it.say("hello", route=None)
         assert run.status is RunStatus.ERROR
         assert "trouble of its own" in (run.error or "")
@@ -456,14 +458,14 @@ async def test_an_unreachable_model_is_told_at_once_in_the_terminal_and_retry_an
         assert await it.said() == [("user", "hello"), ("assistant", "here I am")]
 
 
-async def wait_for_idle(it: Desk) -> None:
+async def wait_for_idle(it: WorkerHarness) -> None:
     async with asyncio.timeout(30):
         while await it.database.read(runs.in_flight):
             await asyncio.sleep(0.005)
 
 
 async def test_a_refused_key_is_said_without_the_key(home: Path):
-    async with desk(home, then=bad_key("sk-fake-key-1234567890")) as it:
+    async with worker_in_process(home, then=bad_key("sk-fake-key-1234567890")) as it:
         run = await it.say("hello")
         told = (await it.sent())[-1]["text"] + (run.error or "")
         assert run.status is RunStatus.ERROR
@@ -474,7 +476,7 @@ async def test_a_refusal_of_one_transcript_stays_that_sessions_problem(home: Pat
     def script(body: dict[str, Any]) -> Any:
         return bad_request("messages.[1]: no") if "poison" in str(body["messages"]) else "fine"
 
-    async with desk(home, script) as it:
+    async with worker_in_process(home, script) as it:
         assert (await it.say("poison")).status is RunStatus.ERROR
         assert (await it.say("hello", key=f"{KEY}:8")).status is RunStatus.COMPLETED
 
@@ -483,13 +485,13 @@ async def test_a_fallback_answers_and_is_named(home: Path):
     def script(body: dict[str, Any]) -> Any:
         return Failure(status=500) if body["model"] == "fake-model" else "from the other"
 
-    async with desk(home, script, settings={"fallbacks": ("spare",)}) as it:
+    async with worker_in_process(home, script, settings={"fallbacks": ("spare",)}) as it:
         assert (await it.say("hello")).status is RunStatus.COMPLETED
         assert (await it.said())[-1] == ("assistant", "from the other")
 
 
 async def test_thinking_is_neither_stored_nor_sent(home: Path):
-    async with desk(home, ["<think>hm, a secret plan</think>Hello."]) as it:
+    async with worker_in_process(home, ["<think>hm, a secret plan</think>Hello."]) as it:
         await it.say("hello")
         assert "secret plan" not in str(await it.said()) + str(await it.sent())
         assert (await it.said())[-1] == ("assistant", "Hello.")

@@ -15,7 +15,7 @@ from sessions.runs import Opening
 from tests.fakes.model_replies import Reply
 from tests.integration.api.serving import gateway
 from tests.integration.runs.test_going_on import ToolGate
-from tests.integration.runs.worker_in_process import desk
+from tests.integration.runs.worker_in_process import worker_in_process
 
 
 async def test_the_model_is_not_asked_for_it(home: Path) -> None:
@@ -32,7 +32,7 @@ async def test_the_model_is_not_asked_for_it(home: Path) -> None:
 
 async def test_a_run_that_is_stopped_and_deleted_at_once_ends_no_other(home: Path) -> None:
     gate = ToolGate()
-    async with desk(home, [Reply(text="never", before=gate), "four"]) as it:
+    async with worker_in_process(home, [Reply(text="never", before=gate), "four"]) as it:
         run_id = (await it.accept("begin")).run_id
         assert run_id is not None
         await gate.reached.wait()

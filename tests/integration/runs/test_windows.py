@@ -8,7 +8,7 @@ import pytest
 
 from sessions.records import RunStatus
 from tests.fakes.model_rules import Speaks, prompt_tokens
-from tests.integration.runs.worker_in_process import desk
+from tests.integration.runs.worker_in_process import worker_in_process
 
 PAGE = "".join(f"This is sentence {number} of a page that somebody has pasted. " for number in range(600))  # 35 kB
 
@@ -17,7 +17,7 @@ PAGE = "".join(f"This is sentence {number} of a page that somebody has pasted. "
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_pasted_page_is_answered_with_what_was_left_out(home: Path, size: int, named: bool) -> None:
     """The window is known from refusals alone."""
-    async with desk(home, speaks=Speaks(window=size, names_window=named)) as it:
+    async with worker_in_process(home, speaks=Speaks(window=size, names_window=named)) as it:
         run = await it.say(f"Remember the word tulip. {PAGE}")
         assert run.status is RunStatus.COMPLETED
         sizes = [prompt_tokens(body) for body in it.server.bodies]
@@ -31,7 +31,7 @@ async def test_a_pasted_page_is_answered_with_what_was_left_out(home: Path, size
 
 
 async def test_what_fits_is_answered_without_a_word_about_it(home: Path) -> None:
-    async with desk(home) as it:
+    async with worker_in_process(home) as it:
         await it.say(PAGE)
         assert (await it.sent())[-1]["text"] == "ok"
         assert it.server.bodies[-1]["messages"][-1]["content"].endswith(PAGE)
@@ -50,7 +50,7 @@ async def test_what_fits_is_answered_without_a_word_about_it(home: Path) -> None
 )
 async def test_a_window_that_the_endpoint_names_is_kept_from_the_first_call(home: Path, server: dict[str, Any]) -> None:
     settings = {"window_is_known": False, "api_key": ""}
-    async with desk(home, settings=settings, speaks=Speaks(window=4_096 * 4 // 3), **server) as it:
+    async with worker_in_process(home, settings=settings, speaks=Speaks(window=4_096 * 4 // 3), **server) as it:
         for text in ("one", PAGE, "three"):
             assert (await it.say(text)).status is RunStatus.COMPLETED
         assert it.server.refused == []
@@ -60,6 +60,8 @@ async def test_a_window_that_the_endpoint_names_is_kept_from_the_first_call(home
 
 
 async def test_a_configured_window_counts_where_the_endpoint_has_a_larger_one(home: Path) -> None:
-    async with desk(home, settings={"context_window": 8_192}, about_models={"max_model_len": 100_000}) as it:
+    async with worker_in_process(
+        home, settings={"context_window": 8_192}, about_models={"max_model_len": 100_000}
+    ) as it:
         await it.say("hello")
         assert it.services.window(None).size == 8_192

@@ -44,7 +44,7 @@ class Plain(Arguments):
 
 
 @dataclass
-class Desk:
+class WorkerHarness:
     """`say` puts a message in, `settled` waits until its run no longer works."""
 
     database: Database
@@ -148,7 +148,7 @@ def tool(name: str, function: Callable[..., Any], **fields: Any) -> Tool:
 
 
 @asynccontextmanager
-async def desk(
+async def worker_in_process(
     home: Path,
     script: Script = (),
     *,
@@ -159,7 +159,7 @@ async def desk(
     url: str = "",
     clock: Clock = now_ms,
     **server: Any,
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[WorkerHarness]:
     async with AsyncExitStack() as stack:
         fake = await stack.enter_async_context(ModelServer(script, **server))
         database = open_database(home, url)
@@ -179,7 +179,7 @@ async def desk(
             clock=clock,
             standstills=Standstills(clock),
         )
-        made = Desk(database=database, server=fake, services=services, tools=known, limits=chosen_limits)
+        made = WorkerHarness(database=database, server=fake, services=services, tools=known, limits=chosen_limits)
         if working:
             await stack.enter_async_context(at_work(made))
         yield made
@@ -192,10 +192,10 @@ def _window(model: OpenAIModel, name: str | None) -> Any:
 
 
 @asynccontextmanager
-async def at_work(desk: Desk) -> AsyncIterator[Worker]:
+async def at_work(harness: WorkerHarness) -> AsyncIterator[Worker]:
     """Leaving drains, as SIGTERM does."""
-    dispatch = desk.dispatch = LocalDispatch(desk.database, clock=desk.now)
-    desk.worker = worker = Worker(desk.services, dispatch)
+    dispatch = harness.dispatch = LocalDispatch(harness.database, clock=harness.now)
+    harness.worker = worker = Worker(harness.services, dispatch)
     task = asyncio.create_task(worker.run())
     try:
         yield worker
@@ -206,10 +206,10 @@ async def at_work(desk: Desk) -> AsyncIterator[Worker]:
 
 
 @asynccontextmanager
-async def crashing(desk: Desk) -> AsyncIterator[Worker]:
+async def crashing(harness: WorkerHarness) -> AsyncIterator[Worker]:
     """Leaving ends the worker where it stands, with its leases, like a crash; the next one is of the same process."""
-    dispatch = desk.dispatch = LocalDispatch(desk.database, clock=desk.now)
-    worker = Worker(desk.services, dispatch)
+    dispatch = harness.dispatch = LocalDispatch(harness.database, clock=harness.now)
+    worker = Worker(harness.services, dispatch)
     task = asyncio.create_task(worker.run())
     try:
         yield worker

@@ -24,7 +24,7 @@ MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 DM = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7"))
 
 
-class JobHouse:
+class JobHarness:
     def __init__(self, database: Database, clock: HandClock) -> None:
         self.database, self.clock = database, clock
         self.counted: list[str] = []
@@ -72,30 +72,30 @@ class JobHouse:
 
 
 @pytest.fixture
-def house(database: Database, clock: HandClock) -> JobHouse:
-    return JobHouse(database, clock)
+def harness(database: Database, clock: HandClock) -> JobHarness:
+    return JobHarness(database, clock)
 
 
-async def test_a_slot_fires_once_and_its_session_accumulates(house: JobHouse):
-    job = house.make("0 9 * * 1")
+async def test_a_slot_fires_once_and_its_session_accumulates(harness: JobHarness):
+    job = harness.make("0 9 * * 1")
     assert job.session_key == f"agent:main:job:{job.id}"
-    await house.jobs.tick()
-    assert house.queued() == []
+    await harness.jobs.tick()
+    assert harness.queued() == []
     for week in range(3):
-        await house.pass_to(job)
-        await house.jobs.tick()
-        run = house.work(job.session_key, f"report {week}")
+        await harness.pass_to(job)
+        await harness.jobs.tick()
+        run = harness.work(job.session_key, f"report {week}")
         assert run.kind == "job"
-    session = house.database.read_now(store.active, job.session_key)
+    session = harness.database.read_now(store.active, job.session_key)
     assert session is not None
     assert session.ns == "agent:main"
-    said = [m.content for m in house.database.read_now(store.read_messages, session.id)]
+    said = [m.content for m in harness.database.read_now(store.read_messages, session.id)]
     assert said == ["summarise", "report 0", "summarise", "report 1", "summarise", "report 2"]
-    found = house.job(job)
+    found = harness.job(job)
     assert (found.completed, found.last_status, found.state) == (3, "ok", JobState.SCHEDULED)
-    assert [slot.status for slot in house.slots(job)] == [SlotStatus.OK] * 3
-    assert len(house.queued()) == len(set(house.queued())) == 3
-    assert house.counted == ["ran"] * 3
+    assert [slot.status for slot in harness.slots(job)] == [SlotStatus.OK] * 3
+    assert len(harness.queued()) == len(set(harness.queued())) == 3
+    assert harness.counted == ["ran"] * 3
 
 
 @pytest.mark.parametrize(
@@ -109,125 +109,125 @@ async def test_a_slot_fires_once_and_its_session_accumulates(house: JobHouse):
     ],
 )
 async def test_what_was_missed_is_made_up_once_if_less_than_half_a_period_late(
-    house: JobHouse, late: int, outcome: SlotOutcome
+    harness: JobHarness, late: int, outcome: SlotOutcome
 ):
-    job = house.make("@daily")
-    house.clock.now = (job.next_run_at or 0) + late
-    await house.jobs.tick()
-    await house.jobs.tick()
-    (slot,) = house.slots(job)
+    job = harness.make("@daily")
+    harness.clock.now = (job.next_run_at or 0) + late
+    await harness.jobs.tick()
+    await harness.jobs.tick()
+    (slot,) = harness.slots(job)
     assert (slot.outcome, slot.slot) == (outcome, (job.next_run_at or 0) + late // DAY * DAY)
     is_missed = outcome is SlotOutcome.MISSED
-    assert house.job(job).last_status == ("missed" if is_missed else None)
-    assert len(house.queued()) == (0 if is_missed else 1)
-    assert house.job(job).next_run_at == slot.slot + DAY
+    assert harness.job(job).last_status == ("missed" if is_missed else None)
+    assert len(harness.queued()) == (0 if is_missed else 1)
+    assert harness.job(job).next_run_at == slot.slot + DAY
 
 
 @pytest.mark.parametrize(("late", "status"), [(59 * MINUTE, None), (HOUR, "missed")])
-async def test_a_one_shot_is_made_up_within_an_hour(house: JobHouse, late: int, status: str | None):
-    job = house.make("30m")
-    house.clock.tick(30 * MINUTE + late)
-    await house.jobs.tick()
-    found = house.job(job)
+async def test_a_one_shot_is_made_up_within_an_hour(harness: JobHarness, late: int, status: str | None):
+    job = harness.make("30m")
+    harness.clock.tick(30 * MINUTE + late)
+    await harness.jobs.tick()
+    found = harness.job(job)
     assert (found.state, found.enabled, found.last_status) == (JobState.COMPLETED, False, status)
-    assert len(house.queued()) == (1 if status is None else 0)
-    house.clock.tick(DAY)
-    await house.jobs.tick()
-    assert len(house.slots(job)) == 1
+    assert len(harness.queued()) == (1 if status is None else 0)
+    harness.clock.tick(DAY)
+    await harness.jobs.tick()
+    assert len(harness.slots(job)) == 1
 
 
-async def test_it_runs_as_often_as_was_said(house: JobHouse):
-    job = house.make("every 30m", repeat=2)
+async def test_it_runs_as_often_as_was_said(harness: JobHarness):
+    job = harness.make("every 30m", repeat=2)
     for _ in range(2):
-        await house.pass_to(job)
-        house.work(job.session_key)
-    found = house.job(job)
+        await harness.pass_to(job)
+        harness.work(job.session_key)
+    found = harness.job(job)
     assert (found.completed, found.state, found.next_run_at) == (2, JobState.COMPLETED, None)
     with pytest.raises(Invalid, match="no run to come"):
-        house.database.write_now(jobs.resume, job.id, house.clock())
+        harness.database.write_now(jobs.resume, job.id, harness.clock())
 
 
-async def test_a_paused_job_rests_and_makes_nothing_up(house: JobHouse):
-    job = house.make("every 30m")
-    house.database.write_now(jobs.pause, job.id)
-    house.clock.tick(DAY)
-    await house.jobs.tick()
-    assert house.queued() == []
-    resumed = house.database.write_now(jobs.resume, job.id, house.clock())
-    assert resumed.next_run_at == house.clock() + 30 * MINUTE
-    await house.pass_to(job)
-    assert len(house.queued()) == 1
+async def test_a_paused_job_rests_and_makes_nothing_up(harness: JobHarness):
+    job = harness.make("every 30m")
+    harness.database.write_now(jobs.pause, job.id)
+    harness.clock.tick(DAY)
+    await harness.jobs.tick()
+    assert harness.queued() == []
+    resumed = harness.database.write_now(jobs.resume, job.id, harness.clock())
+    assert resumed.next_run_at == harness.clock() + 30 * MINUTE
+    await harness.pass_to(job)
+    assert len(harness.queued()) == 1
 
 
-async def test_run_now_is_besides_the_schedule_and_while_it_is_paused(house: JobHouse):
-    job = house.make("@daily")
-    house.database.write_now(jobs.pause, job.id)
-    house.database.write_now(jobs.run_soon, job.id, house.clock())
-    await house.jobs.tick()
-    await house.jobs.tick()
-    house.work(job.session_key)
-    (slot,) = house.slots(job)
+async def test_run_now_is_besides_the_schedule_and_while_it_is_paused(harness: JobHarness):
+    job = harness.make("@daily")
+    harness.database.write_now(jobs.pause, job.id)
+    harness.database.write_now(jobs.run_soon, job.id, harness.clock())
+    await harness.jobs.tick()
+    await harness.jobs.tick()
+    harness.work(job.session_key)
+    (slot,) = harness.slots(job)
     assert (slot.outcome, slot.status) == (SlotOutcome.MANUAL, SlotStatus.OK)
-    assert (house.job(job).completed, house.job(job).state) == (0, JobState.PAUSED)
+    assert (harness.job(job).completed, harness.job(job).state) == (0, JobState.PAUSED)
 
 
-async def test_while_one_slot_is_at_work_the_next_is_left_out(house: JobHouse):
-    job = house.make("every 30m")
-    await house.pass_to(job)
-    await house.pass_to(job)
-    assert [slot.status for slot in house.slots(job)] == [SlotStatus.MISSED, SlotStatus.QUEUED]
-    assert house.job(job).last_error == "the run before was still at work"
-    house.work(job.session_key)
-    await house.pass_to(job)
-    assert len(house.queued()) == 2
+async def test_while_one_slot_is_at_work_the_next_is_left_out(harness: JobHarness):
+    job = harness.make("every 30m")
+    await harness.pass_to(job)
+    await harness.pass_to(job)
+    assert [slot.status for slot in harness.slots(job)] == [SlotStatus.MISSED, SlotStatus.QUEUED]
+    assert harness.job(job).last_error == "the run before was still at work"
+    harness.work(job.session_key)
+    await harness.pass_to(job)
+    assert len(harness.queued()) == 2
 
 
-async def test_a_slot_that_was_left_out_is_none_of_the_repeats(house: JobHouse):
-    job = house.make("every 30m", repeat=2)
+async def test_a_slot_that_was_left_out_is_none_of_the_repeats(harness: JobHarness):
+    job = harness.make("every 30m", repeat=2)
     for _ in range(3):
-        await house.pass_to(job)
-    assert (house.job(job).completed, house.job(job).state) == (1, JobState.SCHEDULED)
-    house.work(job.session_key)
-    await house.pass_to(job)
-    assert (house.job(job).completed, house.job(job).state) == (2, JobState.COMPLETED)
+        await harness.pass_to(job)
+    assert (harness.job(job).completed, harness.job(job).state) == (1, JobState.SCHEDULED)
+    harness.work(job.session_key)
+    await harness.pass_to(job)
+    assert (harness.job(job).completed, harness.job(job).state) == (2, JobState.COMPLETED)
 
 
-async def test_jobs_that_rest_leave_room_for_others(house: JobHouse):
-    resting = house.make("every 30m")
+async def test_jobs_that_rest_leave_room_for_others(harness: JobHarness):
+    resting = harness.make("every 30m")
     for _ in range(4):
-        house.clock.now = max(house.clock.now, house.job(resting).not_before or 0)
-        await house.pass_to(resting)
-        house.work(resting.session_key, answer=None)
-    house.clock.tick(MINUTE)
-    other = house.make("every 30m")
-    house.clock.tick(30 * MINUTE)
-    now = house.clock()
-    assert (house.job(resting).next_run_at or 0) < now < (house.job(resting).not_before or 0)
-    assert [job.id for job in house.database.read_now(jobs.due, now, 1)] == [other.id]
+        harness.clock.now = max(harness.clock.now, harness.job(resting).not_before or 0)
+        await harness.pass_to(resting)
+        harness.work(resting.session_key, answer=None)
+    harness.clock.tick(MINUTE)
+    other = harness.make("every 30m")
+    harness.clock.tick(30 * MINUTE)
+    now = harness.clock()
+    assert (harness.job(resting).next_run_at or 0) < now < (harness.job(resting).not_before or 0)
+    assert [job.id for job in harness.database.read_now(jobs.due, now, 1)] == [other.id]
 
 
-async def test_failures_rest_longer_each_time_and_the_owner_hears_of_the_third(house: JobHouse):
+async def test_failures_rest_longer_each_time_and_the_owner_hears_of_the_third(harness: JobHarness):
     await asyncio.sleep(0)
-    house.database.write_now(_talked, house.clock())
-    job = house.make("every 1m")
+    harness.database.write_now(_talked, harness.clock())
+    job = harness.make("every 1m")
     for count in range(1, 6):
-        await house.pass_to(job)
-        while not house.database.read_now(jobs.is_pending, job.id):
-            house.clock.tick(MINUTE // 4)
-            await house.jobs.tick()
-        failed_at = house.clock()
-        house.work(job.session_key, None)
-        found = house.job(job)
+        await harness.pass_to(job)
+        while not harness.database.read_now(jobs.is_pending, job.id):
+            harness.clock.tick(MINUTE // 4)
+            await harness.jobs.tick()
+        failed_at = harness.clock()
+        harness.work(job.session_key, None)
+        found = harness.job(job)
         assert (found.failures, found.last_status, found.last_error) == (count, "error", "The model said no.")
         assert found.not_before == failed_at + BACKOFF_MS[min(count, len(BACKOFF_MS)) - 1]
-        await house.jobs.tick()
-        told = [line for line in house.lines() if "three times in a row" in line]
+        await harness.jobs.tick()
+        told = [line for line in harness.lines() if "three times in a row" in line]
         assert len(told) == (1 if count >= 3 else 0)
-    while not house.database.read_now(jobs.is_pending, job.id):
-        house.clock.tick(MINUTE // 4)
-        await house.jobs.tick()
-    house.work(job.session_key)
-    assert (house.job(job).failures, house.job(job).told) == (0, False)
+    while not harness.database.read_now(jobs.is_pending, job.id):
+        harness.clock.tick(MINUTE // 4)
+        await harness.jobs.tick()
+    harness.work(job.session_key)
+    assert (harness.job(job).failures, harness.job(job).told) == (0, False)
 
 
 def _talked(conn: Connection, now: int) -> None:
@@ -237,47 +237,47 @@ def _talked(conn: Connection, now: int) -> None:
     runs.stop(conn, run.id, now)
 
 
-async def test_a_chat_is_told_of_a_missed_run(house: JobHouse):
-    house.make("@daily", deliver="telegram:7", route=DM)
-    house.clock.tick(2 * DAY - HOUR)
-    await house.jobs.tick()
-    (line,) = house.lines()
+async def test_a_chat_is_told_of_a_missed_run(harness: JobHarness):
+    harness.make("@daily", deliver="telegram:7", route=DM)
+    harness.clock.tick(2 * DAY - HOUR)
+    await harness.jobs.tick()
+    (line,) = harness.lines()
     assert "was due" in line
 
 
-async def test_a_job_in_somebodys_session_is_no_sign_of_them(house: JobHouse):
+async def test_a_job_in_somebodys_session_is_no_sign_of_them(harness: JobHarness):
     key = "agent:main:telegram:dm"
-    house.database.write_now(_talked, house.clock())
-    before = house.database.read_now(store.active, key)
-    job = house.make("every 30m", session_key=key)
-    await house.pass_to(job)
-    house.work(key)
-    after = house.database.read_now(store.active, key)
+    harness.database.write_now(_talked, harness.clock())
+    before = harness.database.read_now(store.active, key)
+    job = harness.make("every 30m", session_key=key)
+    await harness.pass_to(job)
+    harness.work(key)
+    after = harness.database.read_now(store.active, key)
     assert before is not None
     assert after is not None
     assert (after.id, after.last_user_at) == (before.id, before.last_user_at)
-    said = [m.content for m in house.database.read_now(store.read_messages, after.id) if m.role is Role.USER]
+    said = [m.content for m in harness.database.read_now(store.read_messages, after.id) if m.role is Role.USER]
     assert said == ["summarise"]
 
 
-async def test_a_deleted_job_takes_what_waits_with_it(house: JobHouse):
-    job = house.make("every 30m")
-    await house.pass_to(job)
-    house.database.write_now(jobs.remove, job.id)
-    assert (house.queued(), house.slots(job)) == ([], [])
+async def test_a_deleted_job_takes_what_waits_with_it(harness: JobHarness):
+    job = harness.make("every 30m")
+    await harness.pass_to(job)
+    harness.database.write_now(jobs.remove, job.id)
+    assert (harness.queued(), harness.slots(job)) == ([], [])
     with pytest.raises(NotFound):
-        house.job(job)
+        harness.job(job)
 
 
-async def test_a_clock_that_is_set_back_fires_nothing_twice(house: JobHouse):
-    job = house.make("every 30m")
-    await house.pass_to(job)
-    house.work(job.session_key)
-    house.clock.tick(-2 * HOUR)
-    await house.jobs.tick()
-    house.clock.tick(2 * HOUR)
-    await house.jobs.tick()
-    assert len(house.queued()) == 1
+async def test_a_clock_that_is_set_back_fires_nothing_twice(harness: JobHarness):
+    job = harness.make("every 30m")
+    await harness.pass_to(job)
+    harness.work(job.session_key)
+    harness.clock.tick(-2 * HOUR)
+    await harness.jobs.tick()
+    harness.clock.tick(2 * HOUR)
+    await harness.jobs.tick()
+    assert len(harness.queued()) == 1
 
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -301,8 +301,8 @@ def tick_on_and_on(url: str, start: int, slots: int) -> None:
 
 def test_ten_processes_that_tick_fire_each_slot_once(postgres_url: str, clock: HandClock):
     database = open_database(Path("/nowhere"), postgres_url)
-    house = JobHouse(database, clock)
-    made = [house.make("every 30m", name=f"job {number}") for number in range(5)]
+    harness = JobHarness(database, clock)
+    made = [harness.make("every 30m", name=f"job {number}") for number in range(5)]
     tickers = [FORKS.Process(target=tick_on_and_on, args=(postgres_url, clock(), SLOTS)) for _ in range(PROCESSES)]
     for ticker in tickers:
         ticker.start()
@@ -310,26 +310,26 @@ def test_ten_processes_that_tick_fire_each_slot_once(postgres_url: str, clock: H
         ticker.join(100)
         assert ticker.exitcode == 0
     for job in made:
-        slots = house.slots(job)
+        slots = harness.slots(job)
         assert sorted(slot.slot for slot in slots) == [clock() + 30 * MINUTE * (i + 1) for i in range(SLOTS)]
-        queued = [key for key in house.queued() if job.id in key]
+        queued = [key for key in harness.queued() if job.id in key]
         assert len(queued) == len(set(queued)) == sum(slot.status is SlotStatus.QUEUED for slot in slots) == 1
     database.close()
 
 
-async def test_a_session_that_is_deleted_does_not_hold_its_job_up(house: JobHouse):
-    job = house.make("every 30m")
-    await house.pass_to(job)
+async def test_a_session_that_is_deleted_does_not_hold_its_job_up(harness: JobHarness):
+    job = harness.make("every 30m")
+    await harness.pass_to(job)
 
     def park(conn: Connection) -> None:
-        run = runs.claim(conn, job.session_key, "me", Opening(), house.clock(), lease_ms=1_000)
+        run = runs.claim(conn, job.session_key, "me", Opening(), harness.clock(), lease_ms=1_000)
         assert run is not None
-        runs.take_in_new_messages(conn, run, house.clock())
+        runs.take_in_new_messages(conn, run, harness.clock())
         call = {"id": "c", "type": "function", "function": {"name": "files", "arguments": "{}"}}
-        (row,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[call]), house.clock(), step=0)
-        assert runs.park(conn, run, row, "Which?", house.clock())
+        (row,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[call]), harness.clock(), step=0)
+        assert runs.park(conn, run, row, "Which?", harness.clock())
         store.delete_session(conn, run.session_id)
 
-    house.database.write_now(park)
-    await house.pass_to(job)
-    assert house.slots(job)[0].status is SlotStatus.QUEUED
+    harness.database.write_now(park)
+    await harness.pass_to(job)
+    assert harness.slots(job)[0].status is SlotStatus.QUEUED

@@ -33,7 +33,7 @@ def at(text: str, zone: str = "UTC") -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC).timestamp() * 1000)
 
 
-class ResetHouse:
+class ResetHarness:
     def __init__(self, database: Database, clock: HandClock, rules: ResetRules, *, says_farewell: bool = True) -> None:
         self.database, self.clock = database, clock
         self.policies = ResetPolicies(rules, says_farewell=lambda: says_farewell)
@@ -82,8 +82,8 @@ class ResetHouse:
 
 
 @pytest.fixture
-def house(database: Database, clock: HandClock) -> ResetHouse:
-    return ResetHouse(database, clock, ResetRules(default=IDLE))
+def harness(database: Database, clock: HandClock) -> ResetHarness:
+    return ResetHarness(database, clock, ResetRules(default=IDLE))
 
 
 LONDON = {"at_hour": 4, "timezone": "Europe/London"}
@@ -130,16 +130,16 @@ BOTH = ResetPolicy(mode=ResetMode.BOTH, idle_minutes=60, **LONDON)
 async def test_a_second_before_nothing_and_a_second_after_a_reset(
     database: Database, clock: HandClock, policy: ResetPolicy, spoke: str, before: str, after: str, reason: str
 ):
-    house = ResetHouse(database, clock, ResetRules(default=policy))
-    session = house.spoke(moment=at(spoke))
+    harness = ResetHarness(database, clock, ResetRules(default=policy))
+    session = harness.spoke(moment=at(spoke))
     clock.now = at(before)
-    assert await house.tick(session) is None
+    assert await harness.tick(session) is None
     clock.now = at(after)
-    assert await house.tick(session) == reason
-    assert house.farewells() == [session]
+    assert await harness.tick(session) == reason
+    assert harness.farewells() == [session]
     clock.tick(48 * HOUR)
-    await house.tick(session)
-    assert house.farewells() == [session]
+    await harness.tick(session)
+    assert harness.farewells() == [session]
 
 
 async def test_none_is_never_and_overrides_are_for_those_they_name(database: Database, clock: HandClock):
@@ -150,34 +150,34 @@ async def test_none_is_never_and_overrides_are_for_those_they_name(database: Dat
             Override(platform="api", mode=ResetMode.IDLE, idle_minutes=30),
         ),
     )
-    house = ResetHouse(database, clock, rules)
-    dm, channel = house.spoke(), house.spoke("agent:main:slack:channel:C1")
-    api, cli = house.spoke("agent:main:api:laptop:x"), house.spoke("agent:main:cli:x")
+    harness = ResetHarness(database, clock, rules)
+    dm, channel = harness.spoke(), harness.spoke("agent:main:slack:channel:C1")
+    api, cli = harness.spoke("agent:main:api:laptop:x"), harness.spoke("agent:main:cli:x")
     clock.tick(11 * MINUTE)
-    assert await house.tick(channel) is EndReason.IDLE
-    assert house.ended(api) is None
+    assert await harness.tick(channel) is EndReason.IDLE
+    assert harness.ended(api) is None
     clock.tick(20 * MINUTE)
-    assert await house.tick(api) is EndReason.IDLE
+    assert await harness.tick(api) is EndReason.IDLE
     clock.tick(1_000 * HOUR)
-    await house.tick(dm)
-    assert (house.ended(dm), house.ended(cli)) == (None, None)
+    await harness.tick(dm)
+    assert (harness.ended(dm), harness.ended(cli)) == (None, None)
 
 
-async def test_a_run_that_works_or_waits_and_an_unread_message_hold_it_off(house: ResetHouse):
-    session = house.spoke()
-    accepted = house.accept()
-    house.clock.tick(2 * HOUR)
-    assert await house.tick(session) is None
-    assert house.farewells() == []
-    house.database.write_now(runs.stop, accepted.run_id, house.clock())
-    assert await house.tick(session) is None  # what was said in that run is new
-    house.clock.tick(2 * HOUR)
-    assert await house.tick(session) is EndReason.IDLE
+async def test_a_run_that_works_or_waits_and_an_unread_message_hold_it_off(harness: ResetHarness):
+    session = harness.spoke()
+    accepted = harness.accept()
+    harness.clock.tick(2 * HOUR)
+    assert await harness.tick(session) is None
+    assert harness.farewells() == []
+    harness.database.write_now(runs.stop, accepted.run_id, harness.clock())
+    assert await harness.tick(session) is None  # what was said in that run is new
+    harness.clock.tick(2 * HOUR)
+    assert await harness.tick(session) is EndReason.IDLE
 
 
-async def test_a_queued_message_that_nobody_has_taken_up_holds_it_off_too(house: ResetHouse):
+async def test_a_queued_message_that_nobody_has_taken_up_holds_it_off_too(harness: ResetHarness):
     key = "agent:main:telegram:group:-1"
-    session = house.spoke(key)
+    session = harness.spoke(key)
     new = NewInbox(
         dedup_key="job",
         session_key=key,
@@ -185,142 +185,142 @@ async def test_a_queued_message_that_nobody_has_taken_up_holds_it_off_too(house:
         mode=InboxMode.QUEUE,
         kind=inbox.InboxKind.JOB,
     )
-    house.database.write_now(inbox.put, new, house.clock())
-    house.clock.tick(2 * HOUR)
-    assert await house.tick(session) is None
+    harness.database.write_now(inbox.put, new, harness.clock())
+    harness.clock.tick(2 * HOUR)
+    assert await harness.tick(session) is None
 
 
-async def test_what_else_goes_on_for_a_session_holds_it_off(house: ResetHouse):
-    session, busy = house.spoke(), ["npm run build"]
-    house.policies.hold_off.append(lambda key: busy[0] if busy and key == KEY else None)
-    house.clock.tick(2 * HOUR)
-    assert await house.tick(session) is None
-    assert house.policies.opening(KEY).reset is None
+async def test_what_else_goes_on_for_a_session_holds_it_off(harness: ResetHarness):
+    session, busy = harness.spoke(), ["npm run build"]
+    harness.policies.hold_off.append(lambda key: busy[0] if busy and key == KEY else None)
+    harness.clock.tick(2 * HOUR)
+    assert await harness.tick(session) is None
+    assert harness.policies.opening(KEY).reset is None
     busy.clear()
-    assert await house.tick(session) is EndReason.IDLE
+    assert await harness.tick(session) is EndReason.IDLE
 
 
-async def test_the_clock_of_a_message_counts_and_not_that_of_the_tick(house: ResetHouse):
-    session = house.spoke()
-    house.clock.tick(HOUR + 1)
-    accepted = house.accept()
-    assert house.ended(session) is EndReason.IDLE
-    run = house.database.read_now(runs.get, accepted.run_id)
+async def test_the_clock_of_a_message_counts_and_not_that_of_the_tick(harness: ResetHarness):
+    session = harness.spoke()
+    harness.clock.tick(HOUR + 1)
+    accepted = harness.accept()
+    assert harness.ended(session) is EndReason.IDLE
+    run = harness.database.read_now(runs.get, accepted.run_id)
     assert run.session_id != session
-    assert run.wake_at == house.clock() + farewells.WAIT_MS
+    assert run.wake_at == harness.clock() + farewells.WAIT_MS
     assert runs.claim is not None
-    assert house.database.write_now(_claim, house) is None
-    assert house.say_farewells() == 1
-    taken = house.database.write_now(_claim, house)
+    assert harness.database.write_now(_claim, harness) is None
+    assert harness.say_farewells() == 1
+    taken = harness.database.write_now(_claim, harness)
     assert taken is not None
     assert taken.session_id == run.session_id
-    assert house.farewells() == [session]
+    assert harness.farewells() == [session]
 
 
-def _claim(conn: Connection, house: ResetHouse) -> Any:
-    return runs.claim(conn, KEY, ME, house.policies.opening(KEY), house.clock(), lease_ms=1_000)
+def _claim(conn: Connection, harness: ResetHarness) -> Any:
+    return runs.claim(conn, KEY, ME, harness.policies.opening(KEY), harness.clock(), lease_ms=1_000)
 
 
-async def test_a_message_waits_for_the_farewell_that_the_tick_began_and_for_none_that_is_over(house: ResetHouse):
-    session = house.spoke()
-    house.clock.tick(2 * HOUR)
-    await house.resets.tick()
-    assert house.ended(session) is None
-    house.say_farewells()
-    accepted = house.accept()
-    assert house.ended(session) is EndReason.IDLE
-    assert house.database.read_now(runs.get, accepted.run_id).wake_at is None
-    assert house.farewells() == [session]
+async def test_a_message_waits_for_the_farewell_that_the_tick_began_and_for_none_that_is_over(harness: ResetHarness):
+    session = harness.spoke()
+    harness.clock.tick(2 * HOUR)
+    await harness.resets.tick()
+    assert harness.ended(session) is None
+    harness.say_farewells()
+    accepted = harness.accept()
+    assert harness.ended(session) is EndReason.IDLE
+    assert harness.database.read_now(runs.get, accepted.run_id).wake_at is None
+    assert harness.farewells() == [session]
 
 
 async def test_an_agent_without_the_tools_says_no_farewell(database: Database, clock: HandClock):
-    house = ResetHouse(database, clock, ResetRules(default=IDLE), says_farewell=False)
-    session = house.spoke()
+    harness = ResetHarness(database, clock, ResetRules(default=IDLE), says_farewell=False)
+    session = harness.spoke()
     clock.tick(2 * HOUR)
-    assert await house.tick(session) is EndReason.IDLE
-    assert house.farewells() == []
+    assert await harness.tick(session) is EndReason.IDLE
+    assert harness.farewells() == []
 
 
-async def test_while_the_model_is_away_the_reset_waits_half_an_hour_and_the_farewell_is_owed(house: ResetHouse):
-    session = house.spoke()
-    house.clock.tick(2 * HOUR)
-    await house.resets.tick()
+async def test_while_the_model_is_away_the_reset_waits_half_an_hour_and_the_farewell_is_owed(harness: ResetHarness):
+    session = harness.spoke()
+    harness.clock.tick(2 * HOUR)
+    await harness.resets.tick()
 
     def fails(conn: Connection) -> None:
-        for run_id, _ in farewells.due(conn, house.clock(), 10):
-            run = runs.claim_farewell(conn, run_id, ME, house.clock(), lease_ms=1_000)
+        for run_id, _ in farewells.due(conn, harness.clock(), 10):
+            run = runs.claim_farewell(conn, run_id, ME, harness.clock(), lease_ms=1_000)
             assert run is not None
-            runs.sleep(conn, run, house.clock(), wake_at=house.clock() + 10 * MINUTE, model=None)
+            runs.sleep(conn, run, harness.clock(), wake_at=harness.clock() + 10 * MINUTE, model=None)
 
     for _ in range(3):
-        house.database.write_now(fails)
-        await house.resets.tick()
-        assert house.ended(session) is None
-        house.clock.tick(10 * MINUTE)
-    await house.resets.tick()
-    assert house.ended(session) is EndReason.IDLE
-    assert [run.session_id for run in house.database.read_now(farewells.owed)] == [session]
-    house.accept()
-    assert not house.database.read_now(farewells.is_saved, session)
-    house.clock.tick(10 * MINUTE)
-    assert house.say_farewells() == 1
-    assert house.database.read_now(farewells.is_saved, session)
-    assert house.farewells() == [session]
+        harness.database.write_now(fails)
+        await harness.resets.tick()
+        assert harness.ended(session) is None
+        harness.clock.tick(10 * MINUTE)
+    await harness.resets.tick()
+    assert harness.ended(session) is EndReason.IDLE
+    assert [run.session_id for run in harness.database.read_now(farewells.owed)] == [session]
+    harness.accept()
+    assert not harness.database.read_now(farewells.is_saved, session)
+    harness.clock.tick(10 * MINUTE)
+    assert harness.say_farewells() == 1
+    assert harness.database.read_now(farewells.is_saved, session)
+    assert harness.farewells() == [session]
 
 
-async def test_a_resumed_session_stays_and_says_farewell_again_only_for_something_new(house: ResetHouse):
-    session = house.spoke()
-    house.clock.tick(2 * HOUR)
-    await house.resets.tick()
-    reopened = house.database.read_now(store.get, session)
-    house.database.write_now(store.reopen, reopened, house.clock())
-    house.say_farewells()
-    assert await house.tick(session) is None
-    house.clock.tick(2 * HOUR)
-    assert await house.tick(session) is EndReason.IDLE
-    assert house.farewells() == [session]
+async def test_a_resumed_session_stays_and_says_farewell_again_only_for_something_new(harness: ResetHarness):
+    session = harness.spoke()
+    harness.clock.tick(2 * HOUR)
+    await harness.resets.tick()
+    reopened = harness.database.read_now(store.get, session)
+    harness.database.write_now(store.reopen, reopened, harness.clock())
+    harness.say_farewells()
+    assert await harness.tick(session) is None
+    harness.clock.tick(2 * HOUR)
+    assert await harness.tick(session) is EndReason.IDLE
+    assert harness.farewells() == [session]
 
 
-async def test_a_new_policy_counts_for_sessions_that_are_open(house: ResetHouse):
-    session = house.spoke()
-    house.clock.tick(10 * MINUTE)
-    assert await house.tick(session) is None
-    house.policies.replace(ResetRules(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=5)))
-    assert await house.tick(session) is EndReason.IDLE
+async def test_a_new_policy_counts_for_sessions_that_are_open(harness: ResetHarness):
+    session = harness.spoke()
+    harness.clock.tick(10 * MINUTE)
+    assert await harness.tick(session) is None
+    harness.policies.replace(ResetRules(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=5)))
+    assert await harness.tick(session) is EndReason.IDLE
 
 
-async def test_a_clock_that_jumps_resets_once_and_one_that_is_set_back_not_at_all(house: ResetHouse):
-    session = house.spoke()
-    house.clock.tick(-48 * HOUR)
-    assert await house.tick(session) is None
-    house.clock.tick(500 * HOUR)
-    assert await house.tick(session) is EndReason.IDLE
-    other = house.spoke()
-    house.clock.tick(-2 * HOUR)
-    assert await house.tick(other) is None
+async def test_a_clock_that_jumps_resets_once_and_one_that_is_set_back_not_at_all(harness: ResetHarness):
+    session = harness.spoke()
+    harness.clock.tick(-48 * HOUR)
+    assert await harness.tick(session) is None
+    harness.clock.tick(500 * HOUR)
+    assert await harness.tick(session) is EndReason.IDLE
+    other = harness.spoke()
+    harness.clock.tick(-2 * HOUR)
+    assert await harness.tick(other) is None
 
 
 async def test_several_processes_reset_once(database: Database, clock: HandClock):
-    houses = [ResetHouse(database, clock, ResetRules(default=IDLE)) for _ in range(4)]
-    session = houses[0].spoke()
+    harnesses = [ResetHarness(database, clock, ResetRules(default=IDLE)) for _ in range(4)]
+    session = harnesses[0].spoke()
     clock.tick(2 * HOUR)
-    for house in houses:
-        await house.resets.tick()
-    assert houses[0].say_farewells() == 1
-    for house in houses:
-        await house.resets.tick()
-    assert houses[0].ended(session) is EndReason.IDLE
-    assert houses[0].farewells() == [session]
+    for harness in harnesses:
+        await harness.resets.tick()
+    assert harnesses[0].say_farewells() == 1
+    for harness in harnesses:
+        await harness.resets.tick()
+    assert harnesses[0].ended(session) is EndReason.IDLE
+    assert harnesses[0].farewells() == [session]
 
 
-async def test_sessions_die_and_their_owed_farewells_with_them(house: ResetHouse):
-    session = house.spoke()
-    house.clock.tick(2 * HOUR)
-    await house.resets.tick()
-    house.database.write_now(store.delete_session, session)
-    assert house.farewells() == []
-    assert house.say_farewells() == 0
-    await house.resets.tick()
+async def test_sessions_die_and_their_owed_farewells_with_them(harness: ResetHarness):
+    session = harness.spoke()
+    harness.clock.tick(2 * HOUR)
+    await harness.resets.tick()
+    harness.database.write_now(store.delete_session, session)
+    assert harness.farewells() == []
+    assert harness.say_farewells() == 0
+    await harness.resets.tick()
 
 
 @pytest.fixture
@@ -335,9 +335,9 @@ def statements() -> Iterator[list[str]]:
     event.remove(Engine, "before_cursor_execute", note)
 
 
-async def test_a_tick_reads_only_those_that_are_due(house: ResetHouse, statements: list[str]):
+async def test_a_tick_reads_only_those_that_are_due(harness: ResetHarness, statements: list[str]):
     for number in range(400):
-        house.spoke(f"agent:main:telegram:dm:{number}", house.clock() - (2 * HOUR if number % 4 == 0 else 0))
+        harness.spoke(f"agent:main:telegram:dm:{number}", harness.clock() - (2 * HOUR if number % 4 == 0 else 0))
     pages: list[int] = []
     found = resets.silent_since
 
@@ -349,27 +349,27 @@ async def test_a_tick_reads_only_those_that_are_due(house: ResetHouse, statement
     resets.silent_since = counting
     try:
         statements.clear()
-        await house.resets.tick()
+        await harness.resets.tick()
         assert pages == [100]
         assert len(statements) < 20  # however many are due
         statements.clear()
-        await house.resets.tick()
+        await harness.resets.tick()
         assert len(pages) == 1  # nothing has become due since
     finally:
         resets.silent_since = found
-    assert house.say_farewells() == 100
+    assert harness.say_farewells() == 100
 
 
-def test_what_a_farewell_did_is_done(house: ResetHouse):
-    session = house.spoke()
-    run = house.database.write_now(lambda conn: farewells.begin(conn, store.get(conn, session), house.clock()))
+def test_what_a_farewell_did_is_done(harness: ResetHarness):
+    session = harness.spoke()
+    run = harness.database.write_now(lambda conn: farewells.begin(conn, store.get(conn, session), harness.clock()))
     assert run is not None
-    again = house.database.write_now(lambda conn: farewells.begin(conn, store.get(conn, session), house.clock()))
+    again = harness.database.write_now(lambda conn: farewells.begin(conn, store.get(conn, session), harness.clock()))
     assert again is not None
     assert again.id == run.id
-    house.say_farewells()
-    assert house.database.read_now(runs.get, run.id).stop_reason is StopReason.DONE
-    assert house.database.read_now(runs.active, SessionKey.parse(KEY).__str__()) is None
+    harness.say_farewells()
+    assert harness.database.read_now(runs.get, run.id).stop_reason is StopReason.DONE
+    assert harness.database.read_now(runs.active, SessionKey.parse(KEY).__str__()) is None
 
 
 def test_the_next_ones_are_the_first_to_come(database: Database, clock: HandClock):
@@ -377,14 +377,14 @@ def test_the_next_ones_are_the_first_to_come(database: Database, clock: HandCloc
         default=IDLE,
         overrides=(Override(platform="slack", chat=ChatKind.CHANNEL, mode=ResetMode.IDLE, idle_minutes=10),),
     )
-    house = ResetHouse(database, clock, rules)
+    harness = ResetHarness(database, clock, rules)
     for key in (
         KEY,
         "agent:main:cli:20250305_091523_a1b2c3d4",
         "agent:main:slack:channel:C1",
         "agent:main:slack:channel:C2",
     ):
-        house.spoke(key)
+        harness.spoke(key)
         clock.tick(1_000)
     found = database.read_now(next_resets, rules, clock(), limit=2)
     assert [each.session_key.rpartition(":")[2] for each in found] == ["C1", "C2"]

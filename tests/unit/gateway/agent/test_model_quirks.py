@@ -8,7 +8,7 @@ from gateway.agent.models.errors import CallOutcome
 from gateway.agent.models.interface import ModelRefused
 from tests.fakes.model_replies import Failure, Reply, as_json, bad_request, call, calls
 from tests.fakes.model_rules import Speaks
-from tests.unit.gateway.agent.talking import CLOCK, FILES, HELLO, talking
+from tests.unit.gateway.agent.model_in_process import CLOCK, FILES, HELLO, model_in_process
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 FOLD = {"type": "json_schema", "json_schema": {"name": "hermes_fold", "schema": SCHEMA, "strict": True}}
@@ -27,7 +27,7 @@ GAPS = {
 
 @pytest.mark.parametrize(("speaks", "fields"), GAPS.values(), ids=GAPS.keys())
 async def test_a_gap_costs_one_call_once(speaks, fields):
-    async with talking(speaks=speaks) as talk:
+    async with model_in_process(speaks=speaks) as talk:
         assert (await talk.ask(**fields)).text == "ok"
         assert (await talk.ask(**fields)).text == "ok"
         assert len(talk.server.refused) == 1
@@ -44,7 +44,7 @@ async def test_an_endpoint_that_speaks_next_to_nothing_still_answers():
     least = Speaks(
         stream=False, stream_options=False, tools=False, json_schema=False, json_object=False, max_tokens=False
     )
-    async with talking(speaks=least) as talk:
+    async with model_in_process(speaks=least) as talk:
         answer = await talk.ask(tools=[FILES], response_format=FOLD)
         assert answer.text == "ok" == "".join(talk.shown)
         assert set(talk.server.bodies[-1]) == {"model", "messages", "max_completion_tokens"}
@@ -52,7 +52,7 @@ async def test_an_endpoint_that_speaks_next_to_nothing_still_answers():
 
 async def test_gaps_are_remembered_per_model():
     script = lambda body: bad_request("No tools: not supported") if body["model"] == "old" and "tools" in body else "ok"  # noqa: E731
-    async with talking(script) as talk:
+    async with model_in_process(script) as talk:
         await talk.ask(tools=[FILES], model="old")
         await talk.ask(tools=[FILES])
         assert ["tools" in body for body in talk.server.bodies] == [True, False, True]
@@ -84,13 +84,13 @@ async def test_gaps_are_told_in_many_ways(field, words):
         old = body.get(field) if field != "response_format" else body.get(field, {}).get("type") == "json_schema"
         return bad_request(words, status=404 if "endpoints" in words else 400) if old else "ok"
 
-    async with talking(script) as talk:
+    async with model_in_process(script) as talk:
         assert (await talk.ask(tools=[FILES], response_format=FOLD)).text == "ok"
         assert talk.server.count == 2
 
 
 async def test_without_tools_they_are_told_in_words_and_called_in_a_block():
-    async with talking([Reply(text=WRITTEN, chunks=tuple(WRITTEN))], speaks=Speaks(tools=False)) as talk:
+    async with model_in_process([Reply(text=WRITTEN, chunks=tuple(WRITTEN))], speaks=Speaks(tools=False)) as talk:
         answer = await talk.ask(tools=[FILES, CLOCK])
         assert [(each.name, json.loads(each.arguments)) for each in answer.tool_calls] == [
             ("files", {"action": "list"})
@@ -105,7 +105,7 @@ async def test_without_tools_they_are_told_in_words_and_called_in_a_block():
 
 
 async def test_without_tools_their_options_are_not_sent_either():
-    async with talking(speaks=Speaks(tools=False)) as talk:
+    async with model_in_process(speaks=Speaks(tools=False)) as talk:
         await talk.ask(tools=[FILES], sampling={"tool_choice": "auto", "parallel_tool_calls": True, "temperature": 0})
         assert "tool_choice" in talk.server.bodies[0]
         assert {"tool_choice", "parallel_tool_calls", "tools"}.isdisjoint(talk.server.bodies[1])
@@ -114,7 +114,7 @@ async def test_without_tools_their_options_are_not_sent_either():
 
 async def test_without_tools_two_blocks_are_two_calls_and_code_stays_code():
     text = 'Code:\n\n```python\nx = 1\n```\n\n```tool\n{"name": "clock", "arguments": {}}\n```\n```tool\n{"name": "files", "arguments": {}}\n```'
-    async with talking([Reply(text=text, chunks=tuple(text))], speaks=Speaks(tools=False)) as talk:
+    async with model_in_process([Reply(text=text, chunks=tuple(text))], speaks=Speaks(tools=False)) as talk:
         answer = await talk.ask(tools=[FILES, CLOCK])
         assert [each.name for each in answer.tool_calls] == ["clock", "files"]
         assert answer.text == "Code:\n\n```python\nx = 1\n```"
@@ -131,7 +131,7 @@ async def test_without_tools_the_transcript_is_spelled_out_and_roles_alternate()
         {"role": "tool", "tool_call_id": "b", "content": "noon"},
         {"role": "user", "content": "and now?"},
     ]
-    async with talking(speaks=Speaks(tools=False)) as talk:
+    async with model_in_process(speaks=Speaks(tools=False)) as talk:
         await talk.ask([*HELLO, *turn], tools=[FILES, CLOCK])
         sent = talk.server.bodies[1]["messages"]
         assert [message["role"] for message in sent] == ["system", "user", "assistant", "user"]
@@ -142,7 +142,7 @@ async def test_without_tools_the_transcript_is_spelled_out_and_roles_alternate()
 
 async def test_json_goes_down_step_by_step_and_carries_its_schema_in_words():
     speaks = Speaks(json_schema=False, json_object=False)
-    async with talking([Reply(text='```json\n{"a": 1}\n```')], speaks=speaks) as talk:
+    async with model_in_process([Reply(text='```json\n{"a": 1}\n```')], speaks=speaks) as talk:
         assert json.loads((await talk.ask(response_format=FOLD)).text) == {"a": 1}
         kinds = [body.get("response_format", {}).get("type") for body in talk.server.bodies]
         assert kinds == ["json_schema", "json_object", None]
@@ -152,7 +152,7 @@ async def test_json_goes_down_step_by_step_and_carries_its_schema_in_words():
 
 
 async def test_a_schema_that_is_spoken_is_sent_as_it_is():
-    async with talking([as_json({"a": 1})]) as talk:
+    async with model_in_process([as_json({"a": 1})]) as talk:
         await talk.ask(response_format=FOLD)
         assert talk.server.bodies[0]["response_format"] == FOLD
         assert talk.server.bodies[0]["messages"] == HELLO
@@ -160,21 +160,21 @@ async def test_a_schema_that_is_spoken_is_sent_as_it_is():
 
 async def test_an_endpoint_that_ignores_stream_is_read_all_the_same():
     whole = {"choices": [{"message": {"role": "assistant", "content": "all at once"}, "finish_reason": "stop"}]}
-    async with talking([Failure(status=200, body=json.dumps(whole).encode())]) as talk:
+    async with model_in_process([Failure(status=200, body=json.dumps(whole).encode())]) as talk:
         assert (await talk.ask()).text == "all at once" == "".join(talk.shown)
 
 
 async def test_without_streaming_calls_and_legacy_calls_are_read():
     legacy = {"role": "assistant", "content": None, "function_call": {"name": "clock", "arguments": "{}"}}
     script = [calls(call("files"), call("clock"), text="both"), Reply(message=legacy, finish_reason="function_call")]
-    async with talking(script, speaks=Speaks(stream=False)) as talk:
+    async with model_in_process(script, speaks=Speaks(stream=False)) as talk:
         assert [each.name for each in (await talk.ask(tools=[FILES, CLOCK])).tool_calls] == ["files", "clock"]
         assert [each.name for each in (await talk.ask(tools=[FILES, CLOCK])).tool_calls] == ["clock"]
 
 
 async def test_a_refusal_about_tool_calls_in_the_transcript_is_not_a_gap():
     words = "messages with role 'tool' must be a response to a preceding message with 'tool_calls'; unexpected role"
-    async with talking([bad_request(words)]) as talk:
+    async with model_in_process([bad_request(words)]) as talk:
         with pytest.raises(ModelRefused) as raised:
             await talk.ask(tools=[FILES])
         assert raised.value.about_transcript
@@ -186,7 +186,7 @@ async def test_an_endpoint_that_refuses_for_ever_is_not_asked_for_ever():
     words = (
         "stream, stream_options, tools, response_format, max_tokens, max_completion_tokens, temperature: not supported"
     )
-    async with talking(then=bad_request(words)) as talk:
+    async with model_in_process(then=bad_request(words)) as talk:
         with pytest.raises(ModelRefused):
             await talk.ask(tools=[FILES], response_format=FOLD, sampling={"temperature": 1})
         assert talk.server.count <= 10
@@ -197,7 +197,7 @@ async def test_an_endpoint_that_refuses_for_ever_is_not_asked_for_ever():
 )
 async def test_without_a_system_role_its_prompt_opens_the_first_user_message(words):
     script = lambda body: bad_request(words) if body["messages"][0]["role"] == "system" else "ok"  # noqa: E731
-    async with talking(script) as talk:
+    async with model_in_process(script) as talk:
         await talk.ask()
         await talk.ask()
         assert talk.server.count == 3
@@ -229,7 +229,7 @@ def sighted(body: dict) -> bool:
 @pytest.mark.parametrize("status", [400, 404, 422, 500])
 async def test_a_model_that_takes_no_pictures_goes_on_without_and_is_told(words, status):
     script = lambda body: bad_request(words, status=status) if sighted(body) else "ok"  # noqa: E731
-    async with talking(script) as talk:
+    async with model_in_process(script) as talk:
         assert (await talk.ask(SEEN, tools=[FILES])).text == "ok"
         assert (await talk.ask(SEEN, tools=[FILES])).text == "ok"
         assert [sighted(body) for body in talk.server.bodies] == [True, False, False]
@@ -251,7 +251,7 @@ async def test_a_model_that_takes_no_pictures_goes_on_without_and_is_told(words,
 async def test_one_picture_that_is_refused_is_left_out_and_others_are_tried(words):
     script = lambda body: bad_request(words) if "AAAA" in json.dumps(body) else "ok"  # noqa: E731
     good = json.loads(json.dumps(SEEN).replace("AAAA", "BBBB"))
-    async with talking(script) as talk:
+    async with model_in_process(script) as talk:
         assert (await talk.ask(SEEN)).text == "ok"
         assert (await talk.ask(good)).text == "ok"
         assert [sighted(body) for body in talk.server.bodies] == [True, False, True]

@@ -37,7 +37,7 @@ from tests.fakes.model_replies import (
 )
 from tests.fakes.model_server import ModelServer
 from tests.machine import hand_driven_loop
-from tests.unit.gateway.agent.talking import HELLO, ModelTime, talking
+from tests.unit.gateway.agent.model_in_process import HELLO, ModelTime, model_in_process
 
 PASSING = {
     "429": rate_limited(),
@@ -64,7 +64,7 @@ PASSING = {
 
 @pytest.mark.parametrize("failure", PASSING.values(), ids=PASSING.keys())
 async def test_what_may_pass_is_tried_again(failure):
-    async with talking([failure, "back again"]) as talk:
+    async with model_in_process([failure, "back again"]) as talk:
         assert (await talk.ask()).text == "back again"
         assert talk.server.count == 2
         assert talk.time.slept == [0.5]
@@ -72,7 +72,7 @@ async def test_what_may_pass_is_tried_again(failure):
 
 @pytest.mark.parametrize("failure", PASSING.values(), ids=PASSING.keys())
 async def test_what_does_not_pass_ends_after_half_a_minute(failure):
-    async with talking(then=failure) as talk:
+    async with model_in_process(then=failure) as talk:
         with pytest.raises(ModelUnreachable) as raised:
             await talk.ask()
         assert talk.server.count == 7
@@ -81,31 +81,31 @@ async def test_what_does_not_pass_ends_after_half_a_minute(failure):
 
 
 async def test_an_outage_of_ten_seconds_is_outlasted():
-    async with talking(lambda _: Failure() if talk.time.now < 10 else "back again") as talk:
+    async with model_in_process(lambda _: Failure() if talk.time.now < 10 else "back again") as talk:
         assert (await talk.ask()).text == "back again"
 
 
 async def test_a_web_page_points_to_the_address():
-    async with talking(then=not_json()) as talk:
+    async with model_in_process(then=not_json()) as talk:
         with pytest.raises(ModelUnreachable, match=r"Check model\.base_url"):
             await talk.ask()
 
 
 async def test_a_server_error_that_names_a_field_is_no_refusal_of_it():
-    async with talking([Failure(message="KeyError: stream_options")]) as talk:
+    async with model_in_process([Failure(message="KeyError: stream_options")]) as talk:
         await talk.ask()
         assert talk.time.slept == [0.5]
         assert "stream_options" in talk.server.bodies[1]
 
 
 async def test_a_silent_endpoint_is_asked_once_more():
-    async with talking([hang(), "awake again"], settings={"timeout_seconds": 0.3}) as talk:
+    async with model_in_process([hang(), "awake again"], settings={"timeout_seconds": 0.3}) as talk:
         assert (await talk.ask()).text == "awake again"
         assert talk.server.count == 2
 
 
 async def test_an_endpoint_that_stays_silent_is_given_up():
-    async with talking(then=hang(), settings={"timeout_seconds": 0.05}) as talk:
+    async with model_in_process(then=hang(), settings={"timeout_seconds": 0.05}) as talk:
         with pytest.raises(ModelUnreachable, match=r"silent for 0\.05 s"):
             await talk.ask()
         assert talk.server.count == 2
@@ -123,7 +123,7 @@ async def test_silence_in_the_middle_counts_from_the_last_token():
         await hold.wait()
 
     hold = asyncio.Event()
-    async with talking(then=Reply(text="a b", between=long), settings={"timeout_seconds": 0.05}) as talk:
+    async with model_in_process(then=Reply(text="a b", between=long), settings={"timeout_seconds": 0.05}) as talk:
         with pytest.raises(ModelUnreachable, match="silent"):
             await talk.ask()
         hold.set()
@@ -139,7 +139,7 @@ async def test_a_slow_but_steady_answer_is_not_cut():
         passes(8)
 
     settings = {"timeout_seconds": 20}
-    async with talking([Reply(text=words, between=a_long_pause)], settings=settings) as talk:
+    async with model_in_process([Reply(text=words, between=a_long_pause)], settings=settings) as talk:
         with hand_driven_loop() as passes:
             assert (await talk.ask()).text == words
 
@@ -158,13 +158,13 @@ async def test_nobody_listens():
     [(rate_limited("7"), 7.5), (rate_limited(ms="250"), 0.75), (rate_limited("soon"), 0.5), (rate_limited("-3"), 0.5)],
 )
 async def test_the_endpoint_says_how_long_to_wait(failure, seconds):
-    async with talking([failure]) as talk:
+    async with model_in_process([failure]) as talk:
         await talk.ask()
         assert talk.time.slept == [seconds]
 
 
 async def test_nobody_waits_an_hour():
-    async with talking([rate_limited("3600")]) as talk:
+    async with model_in_process([rate_limited("3600")]) as talk:
         with pytest.raises(ModelUnreachable, match="rate limit"):
             await talk.ask()
         assert talk.server.count == 1
@@ -188,14 +188,14 @@ def test_waits_grow_and_end_and_respect_the_deadline():
 
 async def test_an_answer_that_breaks_off_begins_afresh():
     broken = Reply(text="one two three four", drop_after=3)
-    async with talking([broken, "one two three four"]) as talk:
+    async with model_in_process([broken, "one two three four"]) as talk:
         assert (await talk.ask()).text == "one two three four"
         assert talk.shown[:2] == ["one ", "two "]
         assert "".join(talk.shown[talk.shown.index(AFRESH) :]) == "one two three four"
 
 
 async def test_nothing_begins_afresh_when_nothing_was_shown():
-    async with talking([Reply(text="x", drop_after=1), "fine"]) as talk:
+    async with model_in_process([Reply(text="x", drop_after=1), "fine"]) as talk:
         await talk.ask()
         assert AFRESH not in talk.shown
 
@@ -217,7 +217,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize(("failure", "status", "hint"), REFUSALS.values(), ids=REFUSALS.keys())
 async def test_what_will_not_pass_ends_at_once(failure, status, hint):
-    async with talking([failure]) as talk:
+    async with model_in_process([failure]) as talk:
         with pytest.raises(ModelRefused, match=hint) as raised:
             await talk.ask()
         assert (raised.value.status, raised.value.about_transcript) == (status, False)
@@ -226,7 +226,7 @@ async def test_what_will_not_pass_ends_at_once(failure, status, hint):
 
 async def test_no_error_tells_the_key():
     said = "Incorrect API key provided: sk-secret-123, also known as sk-proj-abcdefgh."
-    async with talking([bad_request(said, status=401)]) as talk:
+    async with model_in_process([bad_request(said, status=401)]) as talk:
         with pytest.raises(ModelRefused) as raised:
             await talk.ask()
         assert "sk-" not in str(raised.value)
@@ -235,7 +235,7 @@ async def test_no_error_tells_the_key():
 
 async def test_a_transcript_that_is_not_accepted_is_told_apart():
     orphan = [*HELLO, {"role": "tool", "tool_call_id": "gone", "content": "x"}]
-    async with talking(settings={"fallbacks": ("small",)}) as talk:
+    async with model_in_process(settings={"fallbacks": ("small",)}) as talk:
         with pytest.raises(ModelRefused) as raised:
             await talk.ask(orphan)
         assert raised.value.about_transcript
@@ -243,7 +243,7 @@ async def test_a_transcript_that_is_not_accepted_is_told_apart():
 
 
 async def test_characters_that_cannot_be_sent_are_about_the_transcript():
-    async with talking() as talk:
+    async with model_in_process() as talk:
         with pytest.raises(ModelRefused, match="characters") as raised:
             await talk.ask([{"role": "user", "content": "\ud800"}])
         assert raised.value.about_transcript
@@ -251,7 +251,7 @@ async def test_characters_that_cannot_be_sent_are_about_the_transcript():
 
 @pytest.mark.parametrize("failure", OVERFLOWS.values(), ids=OVERFLOWS.keys())
 async def test_a_named_window_is_learnt(failure):
-    async with talking([failure]) as talk:
+    async with model_in_process([failure]) as talk:
         with pytest.raises(ContextOverflow) as raised:
             await talk.ask()
         assert raised.value.limit == 8192
@@ -262,7 +262,7 @@ async def test_a_named_window_is_learnt(failure):
 
 @pytest.mark.parametrize("failure", UNNAMED_OVERFLOWS.values(), ids=UNNAMED_OVERFLOWS.keys())
 async def test_an_unnamed_window_is_smaller_than_what_was_refused(failure):
-    async with talking([failure]) as talk:
+    async with model_in_process([failure]) as talk:
         with pytest.raises(ContextOverflow) as raised:
             await talk.ask([{"role": "user", "content": "word " * 4_000}])
         assert raised.value.limit is None
@@ -271,21 +271,21 @@ async def test_an_unnamed_window_is_smaller_than_what_was_refused(failure):
 
 async def test_too_long_an_output_on_top_of_the_prompt_is_an_overflow():
     words = "'max_tokens' or 'max_completion_tokens' is too large: 4096. This model's maximum context length is 8192 tokens."
-    async with talking([bad_request(words)]) as talk:
+    async with model_in_process([bad_request(words)]) as talk:
         with pytest.raises(ContextOverflow):
             await talk.ask()
         assert talk.server.count == 1
 
 
 async def test_a_window_stays_large_enough_to_work_with():
-    async with talking([bad_request("This model's maximum context length is 16 tokens.")]) as talk:
+    async with model_in_process([bad_request("This model's maximum context length is 16 tokens.")]) as talk:
         with pytest.raises(ContextOverflow):
             await talk.ask()
         assert talk.model.window() == 1_024
 
 
 async def test_a_window_never_grows():
-    async with talking([OVERFLOWS["openai"]], settings={"context_window": 4_000}) as talk:
+    async with model_in_process([OVERFLOWS["openai"]], settings={"context_window": 4_000}) as talk:
         with pytest.raises(ContextOverflow):
             await talk.ask()
         assert talk.model.window() == 4_000
@@ -297,14 +297,14 @@ def _fails_for(*models: str, failure: Failure):
 
 async def test_fallbacks_are_tried_in_order():
     script = _fails_for("big", "second", failure=no_model("big"))
-    async with talking(script, settings={"fallbacks": ("second", "third")}) as talk:
+    async with model_in_process(script, settings={"fallbacks": ("second", "third")}) as talk:
         answer = await talk.ask()
         assert (answer.text, answer.model) == ("I am third", "third")
         assert [body["model"] for body in talk.server.bodies] == ["big", "second", "third"]
 
 
 async def test_a_model_that_failed_rests_while_a_fallback_answers():
-    async with talking(_fails_for("big", failure=Failure()), settings={"fallbacks": ("spare",)}) as talk:
+    async with model_in_process(_fails_for("big", failure=Failure()), settings={"fallbacks": ("spare",)}) as talk:
         await talk.ask()
         assert talk.server.count == 5
         await talk.ask()
@@ -315,12 +315,12 @@ async def test_a_model_that_failed_rests_while_a_fallback_answers():
 
 
 async def test_when_the_small_model_fails_the_main_one_answers():
-    async with talking(_fails_for("small", failure=no_model("small")), settings={"fast": "small"}) as talk:
+    async with model_in_process(_fails_for("small", failure=no_model("small")), settings={"fast": "small"}) as talk:
         assert (await talk.ask(model="small")).text == "I am big"
 
 
 async def test_the_worst_case_is_bounded():
-    async with talking(then=Failure(), settings={"fallbacks": ("b", "c")}) as talk:
+    async with model_in_process(then=Failure(), settings={"fallbacks": ("b", "c")}) as talk:
         with pytest.raises(ModelUnreachable):
             await talk.ask()
         assert talk.server.count == 4 + 4 + 7
@@ -328,21 +328,21 @@ async def test_the_worst_case_is_bounded():
 
 async def test_one_unreachable_model_makes_it_worth_trying_later():
     script = lambda body: Failure() if body["model"] == "big" else no_model("spare")  # noqa: E731
-    async with talking(script, settings={"fallbacks": ("spare",)}) as talk:
+    async with model_in_process(script, settings={"fallbacks": ("spare",)}) as talk:
         with pytest.raises(ModelUnreachable, match=r"trouble of its own.*does not know spare"):
             await talk.ask()
 
 
 async def test_a_fallback_begins_afresh_too():
     script = lambda body: Reply(text="a b c", drop_after=3) if body["model"] == "big" else "from spare"  # noqa: E731
-    async with talking(script, settings={"fallbacks": ("spare",)}) as talk:
+    async with model_in_process(script, settings={"fallbacks": ("spare",)}) as talk:
         assert (await talk.ask()).text == "from spare"
         last = len(talk.shown) - talk.shown[::-1].index(AFRESH)
         assert "".join(talk.shown[last:]) == "from spare"
 
 
 async def test_every_call_is_observed():
-    async with talking([rate_limited(), Failure(), "fine", bad_key()]) as talk:
+    async with model_in_process([rate_limited(), Failure(), "fine", bad_key()]) as talk:
         await talk.ask()
         with pytest.raises(ModelError):
             await talk.ask()

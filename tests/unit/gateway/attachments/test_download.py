@@ -15,7 +15,7 @@ from sessions.messages import AttachmentKind
 from sessions.stored_files import StoredFile
 
 
-class Shelf:
+class MediaAdapter:
     """An adapter as far as fetching goes."""
 
     platform = Platform.TELEGRAM
@@ -32,7 +32,7 @@ class Shelf:
         return answer
 
 
-class Ear:
+class ScriptedTranscriber:
     def __init__(self, heard: str | Exception) -> None:
         self._transcript_line = heard
 
@@ -61,7 +61,7 @@ def a_file(name: str = "report.txt", **more: Any) -> StoredFile:
 
 
 def media(*answers: bytes | Exception, limit: int = 100, ear: Any = None) -> AttachmentDownloader:
-    adapters: Any = {"telegram": Shelf(*answers)}
+    adapters: Any = {"telegram": MediaAdapter(*answers)}
     time = DownloadTime()
     return AttachmentDownloader(adapters, limit=lambda: limit, transcriber=lambda: ear, clock=time, sleep=time.sleep)
 
@@ -121,7 +121,7 @@ async def test_what_is_gone_is_said_and_what_is_away_is_said_otherwise(
 )
 async def test_an_outage_is_waited_for_as_long_as_asked(tmp_path: Path, troubles: tuple[Exception, ...], waited: float):
     time = DownloadTime()
-    adapters: Any = {"telegram": Shelf(*troubles, b"figures")}
+    adapters: Any = {"telegram": MediaAdapter(*troubles, b"figures")}
     shelf = AttachmentDownloader(adapters, limit=lambda: 100, clock=time, sleep=time.sleep)
     settled, _ = await shelf.settle(a_file(), tmp_path)
     assert Path(settled.path).read_bytes() == b"figures"
@@ -131,13 +131,13 @@ async def test_an_outage_is_waited_for_as_long_as_asked(tmp_path: Path, troubles
 async def test_nobody_waits_for_longer_than_a_minute_however_many_files_there_are(tmp_path: Path):
     time = DownloadTime()
     adapters: Any = {
-        "telegram": Shelf(*(TryLater("slowly", after=25) for _ in range(20)), TryLater("x", after=90), b"x")
+        "telegram": MediaAdapter(*(TryLater("slowly", after=25) for _ in range(20)), TryLater("x", after=90), b"x")
     }
     shelf = AttachmentDownloader(adapters, limit=lambda: 100, clock=time, sleep=time.sleep)
     assert all([(await shelf.settle(a_file(), tmp_path))[0].gone for _ in range(10)])
     assert time.now <= 1_060
     time.now += 1_000
-    adapters["telegram"] = Shelf(TryLater("away"), b"figures")
+    adapters["telegram"] = MediaAdapter(TryLater("away"), b"figures")
     assert (await shelf.settle(a_file(), tmp_path))[0].path, "that trouble is over"
 
 
@@ -156,8 +156,8 @@ async def test_a_name_and_a_type_cannot_say_more_than_what_they_are(tmp_path: Pa
 
 async def test_a_voice_message_becomes_its_words_or_stays_a_file(tmp_path: Path):
     voice = a_file("v.ogg", kind=AttachmentKind.VOICE, mime="audio/ogg")
-    assert (await media(b"Ogg", ear=Ear("buy milk")).settle(voice, tmp_path))[1] == "buy milk"
-    deaf = Ear(NotTranscribed("no such model"))
+    assert (await media(b"Ogg", ear=ScriptedTranscriber("buy milk")).settle(voice, tmp_path))[1] == "buy milk"
+    deaf = ScriptedTranscriber(NotTranscribed("no such model"))
     for ear in (deaf, None):
         assert "voice message inbox/v" in (await media(b"Ogg", ear=ear).settle(voice, tmp_path))[1]
 

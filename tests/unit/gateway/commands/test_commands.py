@@ -18,7 +18,7 @@ from tests.fakes.model_replies import call
 KEY = "agent:main:telegram:dm"
 
 
-class CommandRoom:
+class CommandHarness:
     """A chat on a database; its agent answers by the transitions alone."""
 
     def __init__(self, database: Database, clock) -> None:
@@ -87,8 +87,8 @@ class CommandRoom:
 
 
 @pytest.fixture
-def room(sqlite: Database, clock) -> CommandRoom:
-    return CommandRoom(sqlite, clock)
+def harness(sqlite: Database, clock) -> CommandHarness:
+    return CommandHarness(sqlite, clock)
 
 
 # --- what is a command ---------------------------------------------------------------------------------------------
@@ -121,12 +121,12 @@ def test_an_unknown_command_gets_a_hint():
     assert hint("xyzzy") == say("command.unknown_far", command="/xyzzy")
 
 
-def test_reset_is_another_name_of_new(room: CommandRoom):
-    assert room.send("/reset") == say("session.new")
+def test_reset_is_another_name_of_new(harness: CommandHarness):
+    assert harness.send("/reset") == say("session.new")
 
 
-def test_help_names_every_command(room: CommandRoom):
-    told = room.send("/help")
+def test_help_names_every_command(harness: CommandHarness):
+    told = harness.send("/help")
     assert [line.split()[0] for line in told.splitlines()] == [f"/{command.name}" for command in COMMANDS]
 
 
@@ -137,194 +137,194 @@ def test_the_menu_is_short_and_what_ends_or_decides_is_for_the_allowed():
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_command_answers_in_a_chat_where_nothing_was_said(room: CommandRoom, command):
+def test_every_command_answers_in_a_chat_where_nothing_was_said(harness: CommandHarness, command):
     for text in (f"/{command.name}", f"/{command.name} 1"):
-        assert isinstance(room.send(text), str)
+        assert isinstance(harness.send(text), str)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_command_answers_while_a_run_works(room: CommandRoom, command):
-    room.say("hello")
-    room.call_tool()
-    assert isinstance(room.send(f"/{command.name}"), str)
+def test_every_command_answers_while_a_run_works(harness: CommandHarness, command):
+    harness.say("hello")
+    harness.call_tool()
+    assert isinstance(harness.send(f"/{command.name}"), str)
 
 
 # --- conversations -------------------------------------------------------------------------------------------------
 
 
-def test_new_ends_the_run_and_the_conversation(room: CommandRoom):
-    run = room.say("hello")
-    old = room.session.id
-    assert room.send("/new") == say("session.new")
-    assert room.database.read_now(runs.get, run).status is RunStatus.COMPLETED
-    assert room.database.read_now(store.get, old).end_reason is EndReason.USER
-    room.answered("afresh")
-    assert room.said() == ["afresh", "yes"]
+def test_new_ends_the_run_and_the_conversation(harness: CommandHarness):
+    run = harness.say("hello")
+    old = harness.session.id
+    assert harness.send("/new") == say("session.new")
+    assert harness.database.read_now(runs.get, run).status is RunStatus.COMPLETED
+    assert harness.database.read_now(store.get, old).end_reason is EndReason.USER
+    harness.answered("afresh")
+    assert harness.said() == ["afresh", "yes"]
 
 
-def test_resume_goes_back_by_number_title_and_id(room: CommandRoom):
+def test_resume_goes_back_by_number_title_and_id(harness: CommandHarness):
     for text in ("about boats", "about trains"):
-        room.answered(text)
-        room.send("/new")
-    boats = room.database.read_now(store.recent, key=KEY)[-1].id
-    listed = room.send("/resume")
+        harness.answered(text)
+        harness.send("/new")
+    boats = harness.database.read_now(store.recent, key=KEY)[-1].id
+    listed = harness.send("/resume")
     assert listed.splitlines()[0] == say("session.resume_choose")
     assert listed.splitlines()[1].startswith("1. about trains")
-    assert "You last said: “about boats”" in room.send("/resume 2")
-    assert room.session.id == boats
-    assert "about trains" in room.send("/resume ABOUT T")
-    assert "about boats" in room.send(f"/resume {boats}")
-    assert room.send("/resume zebra") == say("session.resume_unknown", wanted="zebra")
+    assert "You last said: “about boats”" in harness.send("/resume 2")
+    assert harness.session.id == boats
+    assert "about trains" in harness.send("/resume ABOUT T")
+    assert "about boats" in harness.send(f"/resume {boats}")
+    assert harness.send("/resume zebra") == say("session.resume_unknown", wanted="zebra")
 
 
-def test_resume_with_nothing_to_go_back_to(room: CommandRoom):
-    room.answered("hello")
-    assert room.send("/resume") == say("session.resume_none")
+def test_resume_with_nothing_to_go_back_to(harness: CommandHarness):
+    harness.answered("hello")
+    assert harness.send("/resume") == say("session.resume_none")
 
 
-def test_sessions_and_title(room: CommandRoom):
-    assert room.send("/sessions") == say("session.resume_none")
-    room.answered("hello there")
-    assert "hello there" in room.send("/sessions")
-    assert room.send("/title Boats") == say("session.titled", title="Boats")
-    assert "Boats" in room.send("/sessions")
-    assert "(this one)" in room.send("/sessions")
-    assert room.send("/title") == say("command.usage", usage="/title TEXT")
+def test_sessions_and_title(harness: CommandHarness):
+    assert harness.send("/sessions") == say("session.resume_none")
+    harness.answered("hello there")
+    assert "hello there" in harness.send("/sessions")
+    assert harness.send("/title Boats") == say("session.titled", title="Boats")
+    assert "Boats" in harness.send("/sessions")
+    assert "(this one)" in harness.send("/sessions")
+    assert harness.send("/title") == say("command.usage", usage="/title TEXT")
 
 
-def test_sessions_of_other_chats_are_not_shown(room: CommandRoom):
-    room.answered("private")
+def test_sessions_of_other_chats_are_not_shown(harness: CommandHarness):
+    harness.answered("private")
     other = f"{KEY}:8"
-    assert room.send("/sessions", other) == say("session.resume_none")
-    assert room.send(f"/resume {room.session.id}", other) == say("session.resume_none")
+    assert harness.send("/sessions", other) == say("session.resume_none")
+    assert harness.send(f"/resume {harness.session.id}", other) == say("session.resume_none")
 
 
-def test_undo_takes_back_one_exchange_at_a_time(room: CommandRoom):
-    room.answered("one")
-    room.answered("two")
-    assert room.send("/undo") == say("run.undone")
-    assert room.said() == ["one", "yes"]
-    room.send("/undo")
-    assert room.send("/undo") == say("run.nothing_to_undo")
+def test_undo_takes_back_one_exchange_at_a_time(harness: CommandHarness):
+    harness.answered("one")
+    harness.answered("two")
+    assert harness.send("/undo") == say("run.undone")
+    assert harness.said() == ["one", "yes"]
+    harness.send("/undo")
+    assert harness.send("/undo") == say("run.nothing_to_undo")
 
 
-def test_undo_takes_back_several_at_once(room: CommandRoom):
+def test_undo_takes_back_several_at_once(harness: CommandHarness):
     for text in ("one", "two", "three"):
-        room.answered(text)
-    assert room.send("/undo 2") == say("run.undone_many", count=2)
-    assert room.said() == ["one", "yes"]
-    assert room.send("/undo two") == say("command.usage", usage="/undo or /undo 3")
-    assert room.send("/undo 9") == say("run.undone")
+        harness.answered(text)
+    assert harness.send("/undo 2") == say("run.undone_many", count=2)
+    assert harness.said() == ["one", "yes"]
+    assert harness.send("/undo two") == say("command.usage", usage="/undo or /undo 3")
+    assert harness.send("/undo 9") == say("run.undone")
 
 
-def test_retry_answers_the_last_message_again(room: CommandRoom):
-    assert room.send("/retry") == say("run.nothing_to_retry")
-    room.answered("one", "bad")
-    assert room.send("/retry") == ""
-    assert room.active.status is RunStatus.RUNNING
-    assert room.send("/retry") == say("run.nothing_to_retry")
-    room.database.write_now(room._finish, "better")
-    assert room.said() == ["one", "better"]
+def test_retry_answers_the_last_message_again(harness: CommandHarness):
+    assert harness.send("/retry") == say("run.nothing_to_retry")
+    harness.answered("one", "bad")
+    assert harness.send("/retry") == ""
+    assert harness.active.status is RunStatus.RUNNING
+    assert harness.send("/retry") == say("run.nothing_to_retry")
+    harness.database.write_now(harness._finish, "better")
+    assert harness.said() == ["one", "better"]
 
 
 # --- the work ------------------------------------------------------------------------------------------------------
 
 
-def test_stop(room: CommandRoom):
-    assert room.send("/stop") == say("run.nothing_to_stop")
-    room.say("hello")
-    assert room.send("/stop") == say("run.stopped")
-    assert room.active is None
+def test_stop(harness: CommandHarness):
+    assert harness.send("/stop") == say("run.nothing_to_stop")
+    harness.say("hello")
+    assert harness.send("/stop") == say("run.stopped")
+    assert harness.active is None
 
 
-def test_status_says_what_goes_on(room: CommandRoom):
-    assert room.send("/status") == say("status.fresh")
-    room.say("hello")
-    assert "thinking" in room.send("/status")
-    room.call_tool()
-    assert "using files" in room.send("/status")
-    room.send("/stop")
-    assert "“hello”" in room.send("/status")
-    room.park()
-    assert room.send("/status") == say("ask.waiting", question="Which?")
+def test_status_says_what_goes_on(harness: CommandHarness):
+    assert harness.send("/status") == say("status.fresh")
+    harness.say("hello")
+    assert "thinking" in harness.send("/status")
+    harness.call_tool()
+    assert "using files" in harness.send("/status")
+    harness.send("/stop")
+    assert "“hello”" in harness.send("/status")
+    harness.park()
+    assert harness.send("/status") == say("ask.waiting", question="Which?")
 
 
-def test_the_owner_sees_in_the_status_what_is_wrong_with_the_gateway(room: CommandRoom):
-    room.answered("hello")
+def test_the_owner_sees_in_the_status_what_is_wrong_with_the_gateway(harness: CommandHarness):
+    harness.answered("hello")
     about = {"name": "w", "owner": "", "host": "h", "pid": 1, "version": "1", "role": "all", "started_at": 0}
     report = {"alerts": ["The changed configuration was refused."]}
-    row = WorkerRow(**about, state=WorkerState.READY, last_seen=room.clock(), report=report)
-    room.database.write_now(workers.report, row)
-    assert room.send("/status").splitlines()[-1] == "The changed configuration was refused."
+    row = WorkerRow(**about, state=WorkerState.READY, last_seen=harness.clock(), report=report)
+    harness.database.write_now(workers.report, row)
+    assert harness.send("/status").splitlines()[-1] == "The changed configuration was refused."
 
 
-def test_approve_and_deny_decide_what_waits(room: CommandRoom):
-    assert room.send("/approve") == say("ask.nothing")
-    room.park()
-    assert room.send("/approve") == say("ask.nothing"), "a question is no approval"
-    room.send("/stop")
+def test_approve_and_deny_decide_what_waits(harness: CommandHarness):
+    assert harness.send("/approve") == say("ask.nothing")
+    harness.park()
+    assert harness.send("/approve") == say("ask.nothing"), "a question is no approval"
+    harness.send("/stop")
     for command, begins in (("/approve", "Approved by Ann"), ("/deny no way", "Denied by Ann")):
-        room.park("approval")
-        assert room.send(command).startswith(begins)
-        assert room.active.status is RunStatus.RUNNING
-        assert room.send(command) == say("ask.nothing")
-        room.send("/stop")
+        harness.park("approval")
+        assert harness.send(command).startswith(begins)
+        assert harness.active.status is RunStatus.RUNNING
+        assert harness.send(command) == say("ask.nothing")
+        harness.send("/stop")
 
 
-def test_model_is_chosen_for_this_conversation(room: CommandRoom):
-    assert "big" in room.send("/model")
-    assert "small" in room.send("/model small")
-    assert "small" in room.send("/model")
-    assert room.session.chosen_model == "small"
-    assert "big" in room.send("/model default")
-    assert room.session.chosen_model is None
+def test_model_is_chosen_for_this_conversation(harness: CommandHarness):
+    assert "big" in harness.send("/model")
+    assert "small" in harness.send("/model small")
+    assert "small" in harness.send("/model")
+    assert harness.session.chosen_model == "small"
+    assert "big" in harness.send("/model default")
+    assert harness.session.chosen_model is None
 
 
-def test_usage(room: CommandRoom):
-    assert room.send("/usage") == say("status.fresh")
-    room.answered("hello")
-    assert ", 2 messages." in room.send("/status")
-    assert room.send("/usage").startswith("This conversation: 2 messages, 0 tool calls, 1,200 tokens read")
-    room.database.write_now(
-        store.append, room.session.id, [NewMessage(role=Role.ASSISTANT, tool_calls=[call("files")])], 0
+def test_usage(harness: CommandHarness):
+    assert harness.send("/usage") == say("status.fresh")
+    harness.answered("hello")
+    assert ", 2 messages." in harness.send("/status")
+    assert harness.send("/usage").startswith("This conversation: 2 messages, 0 tool calls, 1,200 tokens read")
+    harness.database.write_now(
+        store.append, harness.session.id, [NewMessage(role=Role.ASSISTANT, tool_calls=[call("files")])], 0
     )
-    assert room.send("/usage").startswith("This conversation: 3 messages, 1 tool call, ")
+    assert harness.send("/usage").startswith("This conversation: 3 messages, 1 tool call, ")
 
 
-def test_a_title_has_200_characters_at_most(room: CommandRoom):
-    assert room.send(f"/title {'x' * 300}") == say("session.titled", title="x" * 200)
-    assert room.session.title == "x" * 200
+def test_a_title_has_200_characters_at_most(harness: CommandHarness):
+    assert harness.send(f"/title {'x' * 300}") == say("session.titled", title="x" * 200)
+    assert harness.session.title == "x" * 200
 
 
-def test_memory_and_forget(room: CommandRoom):
-    assert room.send("/memory") == say("memory.none")
-    assert room.session is None  # looking opens none
-    room.database.write_now(memory.note, SessionKey.parse(KEY).namespace, "Likes tea", room.clock())
-    assert room.send("/memory") == "1. Likes tea (said on 15 Jun in this chat)\n\n/forget N removes one."
-    assert room.send("/forget") == say("command.usage", usage="/forget N")
-    assert room.send("/forget tea") == say("command.usage", usage="/forget N")
-    assert room.send(f"/forget {'9' * 40}") == say("command.usage", usage="/forget N")
-    assert room.send("/forget 9") == say("memory.no_such", number="9")
-    assert room.send("/forget o1") == say("memory.forgotten", number="1")
-    assert room.send("/memory") == say("memory.none")
+def test_memory_and_forget(harness: CommandHarness):
+    assert harness.send("/memory") == say("memory.none")
+    assert harness.session is None  # looking opens none
+    harness.database.write_now(memory.note, SessionKey.parse(KEY).namespace, "Likes tea", harness.clock())
+    assert harness.send("/memory") == "1. Likes tea (said on 15 Jun in this chat)\n\n/forget N removes one."
+    assert harness.send("/forget") == say("command.usage", usage="/forget N")
+    assert harness.send("/forget tea") == say("command.usage", usage="/forget N")
+    assert harness.send(f"/forget {'9' * 40}") == say("command.usage", usage="/forget N")
+    assert harness.send("/forget 9") == say("memory.no_such", number="9")
+    assert harness.send("/forget o1") == say("memory.forgotten", number="1")
+    assert harness.send("/memory") == say("memory.none")
 
 
-def test_memory_shows_since_when_and_from_which_words(room: CommandRoom):
-    room.answered("we ripped Redis out today. Prices were stale.")
-    here = room.session
-    [said, _] = room.database.read_now(store.read_messages, here.id)
+def test_memory_shows_since_when_and_from_which_words(harness: CommandHarness):
+    harness.answered("we ripped Redis out today. Prices were stale.")
+    here = harness.session
+    [said, _] = harness.database.read_now(store.read_messages, here.id)
     known = {"session_id": here.id, "src": [said.id], "kind": "decision"}
 
     def write(conn: Connection) -> None:
         first = memory.note(conn, here.ns, "Redis is in use", 1, **{**known, "src": []})
         more = {"cause": "stale prices", "happened": "2025-06-15", "replaces": first.id}
-        memory.note(conn, here.ns, "Removed Redis", room.clock(), **known, **more)
+        memory.note(conn, here.ns, "Removed Redis", harness.clock(), **known, **more)
         other = store.start(conn, SessionKey.parse("agent:main:cli:20250305_091523_a1b2c3d4"), 1, source="cli")
         [there] = store.append(conn, other.id, [NewMessage(role=Role.USER, content="I like tea.")], 1_700_000_000_000)
         memory.note(conn, here.ns, "I like tea", 1, session_id=other.id, src=[there])
 
-    room.database.write_now(write)
-    assert room.send("/memory").splitlines()[:2] == [
+    harness.database.write_now(write)
+    assert harness.send("/memory").splitlines()[:2] == [
         (
             "2. Removed Redis, because stale prices (since 2025-06-15; said on 15 Jun in this chat: “we ripped Redis out today.”; "
             "before: Redis is in use)"

@@ -13,11 +13,11 @@ from gateway.agent.models.openai import OpenAIModel
 from gateway.texts import say
 from tests.fakes.model_replies import Failure, Reply, as_json, call, calls
 from tests.fakes.model_server import ModelServer
-from tests.unit.gateway.agent.talking import CLOCK, FILES, HELLO, talking
+from tests.unit.gateway.agent.model_in_process import CLOCK, FILES, HELLO, model_in_process
 
 
 async def test_an_answer_streams_and_counts():
-    async with talking(["Good morning to you"]) as talk:
+    async with model_in_process(["Good morning to you"]) as talk:
         answer = await talk.ask()
         assert answer.text == "Good morning to you" == "".join(talk.shown)
         assert len(talk.shown) > 2
@@ -28,7 +28,7 @@ async def test_an_answer_streams_and_counts():
 
 
 async def test_what_is_asked_for_is_what_is_sent():
-    async with talking() as talk:
+    async with model_in_process() as talk:
         await talk.ask(tools=[FILES], max_output_tokens=77, sampling={"temperature": 0.2}, model="other")
         body = talk.server.bodies[0]
         assert body["messages"] == HELLO
@@ -40,7 +40,7 @@ async def test_what_is_asked_for_is_what_is_sent():
 
 
 async def test_without_a_key_a_local_server_is_served():
-    async with talking(settings={"api_key": ""}) as talk:
+    async with model_in_process(settings={"api_key": ""}) as talk:
         assert (await talk.ask()).text == "ok"
 
 
@@ -48,7 +48,7 @@ async def test_tool_calls_of_one_answer_stay_apart():
     script = [
         calls(call("files", {"action": "list"}, id="a"), call("clock", {"zone": "UTC"}, id="b"), text="One moment.")
     ]
-    async with talking(script) as talk:
+    async with model_in_process(script) as talk:
         answer = await talk.ask(tools=[FILES, CLOCK])
         assert answer.text == "One moment."
         assert answer.finish_reason == "tool_calls"
@@ -60,7 +60,7 @@ async def test_tool_calls_of_one_answer_stay_apart():
 
 async def test_unknown_fields_of_a_tool_call_go_back_as_they_came():
     signed = call("files", {"action": "list"}, extra_content={"google": {"thought_signature": "c2ln"}})
-    async with talking([calls(signed)]) as talk:
+    async with model_in_process([calls(signed)]) as talk:
         (found,) = (await talk.ask(tools=[FILES])).tool_calls
         assert found.raw == signed
         turn = [{"role": "assistant", "content": None, "tool_calls": [dict(found.raw)]}]
@@ -117,7 +117,7 @@ TWO_CALLS = {
 
 @pytest.mark.parametrize("deltas", TWO_CALLS.values(), ids=TWO_CALLS.keys())
 async def test_two_calls_however_they_are_cut(deltas):
-    async with talking([_deltas(*deltas)]) as talk:
+    async with model_in_process([_deltas(*deltas)]) as talk:
         answer = await talk.ask(tools=[FILES, CLOCK])
         assert [(each.name, json.loads(each.arguments)) for each in answer.tool_calls] == [
             ("files", {"n": 1}),
@@ -130,33 +130,33 @@ async def test_two_calls_however_they_are_cut(deltas):
 
 async def test_a_legacy_function_call_is_a_tool_call():
     deltas = ({"function_call": {"name": "files", "arguments": ""}}, {"function_call": {"arguments": '{"n":1}'}})
-    async with talking([Reply(deltas=deltas, finish_reason="function_call")]) as talk:
+    async with model_in_process([Reply(deltas=deltas, finish_reason="function_call")]) as talk:
         answer = await talk.ask(tools=[FILES])
         assert [(each.name, each.arguments) for each in answer.tool_calls] == [("files", '{"n":1}')]
         assert answer.finish_reason == "tool_calls"
 
 
 async def test_arguments_that_are_no_json_are_told_as_written_and_sent_back_as_json():
-    async with talking([calls(call("files", "list all!"))]) as talk:
+    async with model_in_process([calls(call("files", "list all!"))]) as talk:
         (found,) = (await talk.ask(tools=[FILES])).tool_calls
         assert found.arguments == "list all!"
         assert json.loads(found.raw["function"]["arguments"]) == {"not_json": "list all!"}
 
 
 async def test_empty_arguments_are_an_empty_object():
-    async with talking([calls(call("files", ""))]) as talk:
+    async with model_in_process([calls(call("files", ""))]) as talk:
         (found,) = (await talk.ask(tools=[FILES])).tool_calls
         assert found.arguments == found.raw["function"]["arguments"] == "{}"
 
 
 async def test_an_answer_cut_for_its_length_says_so_even_with_tool_calls():
-    async with talking([calls(call("files", '{"action": "wri'), finish_reason="length")]) as talk:
+    async with model_in_process([calls(call("files", '{"action": "wri'), finish_reason="length")]) as talk:
         assert (await talk.ask(tools=[FILES])).finish_reason == "length"
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 async def test_reasoning_fields_are_not_the_answer(field):
-    async with talking([Reply(text="42", reasoning="secret thoughts", reasoning_field=field)]) as talk:
+    async with model_in_process([Reply(text="42", reasoning="secret thoughts", reasoning_field=field)]) as talk:
         assert (await talk.ask()).text == "42"
         assert "".join(talk.shown) == "42"
 
@@ -172,19 +172,19 @@ THOUGHTS = {
 
 @pytest.mark.parametrize("chunks", THOUGHTS.values(), ids=THOUGHTS.keys())
 async def test_thoughts_in_the_text_are_never_shown(chunks):
-    async with talking([Reply(text="".join(chunks), chunks=chunks)]) as talk:
+    async with model_in_process([Reply(text="".join(chunks), chunks=chunks)]) as talk:
         assert (await talk.ask()).text == "forty two" == "".join(talk.shown)
 
 
 async def test_a_closing_tag_alone_voids_what_was_shown_before_it():
-    async with talking([Reply(text="x", chunks=("secret ", "thoughts", "</think>", "forty", " two"))]) as talk:
+    async with model_in_process([Reply(text="x", chunks=("secret ", "thoughts", "</think>", "forty", " two"))]) as talk:
         assert (await talk.ask()).text == "forty two"
         assert AFRESH in talk.shown
         assert "".join(talk.shown[talk.shown.index(AFRESH) :]) == "forty two"
 
 
 async def test_thoughts_that_never_end_leave_no_answer():
-    async with talking([Reply(text="x", chunks=("<think>", "secret"), finish_reason="length")]) as talk:
+    async with model_in_process([Reply(text="x", chunks=("<think>", "secret"), finish_reason="length")]) as talk:
         answer = await talk.ask()
         assert (answer.text, talk.shown, answer.finish_reason) == ("", [], "length")
 
@@ -193,13 +193,13 @@ async def test_thoughts_that_never_end_leave_no_answer():
     "text", ["Use `<think>` there", "```xml\n<think>a</think>\n```", "1 < 2 and a <thin line", "a <"]
 )
 async def test_text_about_tags_stays(text):
-    async with talking([Reply(text=text, chunks=tuple(text))]) as talk:
+    async with model_in_process([Reply(text=text, chunks=tuple(text))]) as talk:
         assert (await talk.ask()).text == text == "".join(talk.shown)
 
 
 async def test_content_as_parts_null_content_and_empty_choices():
     script = [Reply(text="in parts", parts=True, empty_choices=True), Reply(text=None)]
-    async with talking(script) as talk:
+    async with model_in_process(script) as talk:
         assert (await talk.ask()).text == "in parts"
         assert (await talk.ask()).text == ""
 
@@ -207,12 +207,12 @@ async def test_content_as_parts_null_content_and_empty_choices():
 async def test_only_the_first_choice_is_read():
     choices = [{"index": n, "delta": {"content": f"choice {n}"}, "finish_reason": "stop"} for n in range(2)]
     body = f"data: {json.dumps({'choices': choices})}\n\ndata: [DONE]\n\n".encode()
-    async with talking([Failure(status=200, body=body, content_type="text/event-stream")]) as talk:
+    async with model_in_process([Failure(status=200, body=body, content_type="text/event-stream")]) as talk:
         assert (await talk.ask()).text == "choice 0"
 
 
 async def test_missing_usage_is_estimated_and_says_so():
-    async with talking([Reply(text="twelve chars", usage=None)]) as talk:
+    async with model_in_process([Reply(text="twelve chars", usage=None)]) as talk:
         usage = (await talk.ask()).usage
         assert usage.estimated
         assert usage.output_tokens == 3
@@ -221,20 +221,20 @@ async def test_missing_usage_is_estimated_and_says_so():
 
 async def test_usage_corrects_the_next_estimate_of_that_model():
     long = [{"role": "user", "content": "word " * 400}]
-    async with talking([Reply(text="ok", usage={"prompt_tokens": 1_000, "completion_tokens": 1})]) as talk:
+    async with model_in_process([Reply(text="ok", usage={"prompt_tokens": 1_000, "completion_tokens": 1})]) as talk:
         await talk.ask(long)
         assert talk.model.tokens.factor("big") == 2.0
 
 
 async def test_cached_tokens_are_told():
     usage = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 64}}
-    async with talking([Reply(text="ok", usage=usage)]) as talk:
+    async with model_in_process([Reply(text="ok", usage=usage)]) as talk:
         assert (await talk.ask()).usage.cached_tokens == 64
 
 
 async def test_json_loses_the_fence_around_it():
     wanted = {"type": "json_object"}
-    async with talking([Reply(text='```json\n{"a": 1}\n```'), as_json({"a": 2})]) as talk:
+    async with model_in_process([Reply(text='```json\n{"a": 1}\n```'), as_json({"a": 2})]) as talk:
         assert json.loads((await talk.ask(response_format=wanted)).text) == {"a": 1}
         assert json.loads((await talk.ask(response_format=wanted)).text) == {"a": 2}
 
@@ -267,7 +267,7 @@ SAVE = {
 
 @pytest.mark.parametrize("text", WRITTEN_CALLS.values(), ids=WRITTEN_CALLS.keys())
 async def test_a_call_written_as_text_is_a_call_and_is_not_shown(text):
-    async with talking([Reply(text=text, chunks=tuple(text))]) as talk:
+    async with model_in_process([Reply(text=text, chunks=tuple(text))]) as talk:
         answer = await talk.ask(tools=[FILES])
         assert [(each.name, json.loads(each.arguments)) for each in answer.tool_calls] == [
             ("files", {"action": "list"})
@@ -287,7 +287,7 @@ async def test_a_call_written_as_text_is_a_call_and_is_not_shown(text):
     ],
 )
 async def test_other_blocks_are_text(text):
-    async with talking([Reply(text=text, chunks=tuple(text))]) as talk:
+    async with model_in_process([Reply(text=text, chunks=tuple(text))]) as talk:
         answer = await talk.ask(tools=[FILES])
         assert answer.text == text == "".join(talk.shown)
         assert answer.tool_calls == ()
@@ -313,7 +313,7 @@ async def test_other_blocks_are_text(text):
     ],
 )
 async def test_calls_as_small_models_write_them(text, shown, calls):
-    async with talking([Reply(text=text, chunks=tuple(text))]) as talk:
+    async with model_in_process([Reply(text=text, chunks=tuple(text))]) as talk:
         answer = await talk.ask(tools=[FILES, SAVE])
         assert len(answer.tool_calls) == calls
         expected = text if shown is None else shown
@@ -328,7 +328,7 @@ async def test_cancelling_ends_the_call():
         waiting.set()
         await asyncio.Event().wait()
 
-    async with talking([Reply(text="never", before=never), "next"]) as talk:
+    async with model_in_process([Reply(text="never", before=never), "next"]) as talk:
         task = asyncio.create_task(talk.ask())
         await asyncio.wait_for(waiting.wait(), 30)
         task.cancel()
@@ -341,21 +341,21 @@ async def test_an_error_of_the_reader_is_not_taken_for_one_of_the_endpoint():
     def broken(_token: str) -> None:
         raise ValueError("mine")
 
-    async with talking(["a b c", "fine"]) as talk:
+    async with model_in_process(["a b c", "fine"]) as talk:
         with pytest.raises(ValueError, match="mine"):
             await talk.model.ask(ModelRequest(messages=HELLO), broken)
         assert (await talk.ask()).text == "fine"
 
 
 async def test_many_questions_at_once():
-    async with talking() as talk:
+    async with model_in_process() as talk:
         answers = await asyncio.gather(*(talk.ask() for _ in range(20)))
         assert {answer.text for answer in answers} == {"ok"}
         assert talk.server.count == 20
 
 
 async def test_a_closed_model_can_be_used_again():
-    async with talking() as talk:
+    async with model_in_process() as talk:
         await talk.ask()
         await talk.model.aclose()
         assert (await talk.ask()).text == "ok"
@@ -390,7 +390,7 @@ LIMIT = {"answer_bytes": 1_000}
 @pytest.mark.parametrize("streams", [True, False])
 async def test_an_answer_that_never_ends_is_cut_and_says_so(streams: bool):
     endless = Reply(text="word " * 100_000, chunks=("word ",) * 100_000 if streams else ())
-    async with talking([endless], settings=LIMIT) as talk:
+    async with model_in_process([endless], settings=LIMIT) as talk:
         answer = await talk.ask()
         assert answer.text == ("word " * 200)[:999] + "\n\n" + say("limits.answer_cut", limit="1,000")
         assert answer.text == "".join(talk.shown)
@@ -400,7 +400,7 @@ async def test_an_answer_that_never_ends_is_cut_and_says_so(streams: bool):
 @pytest.mark.parametrize("field", ["content", "reasoning_content"])
 async def test_nor_does_one_of_reasoning_or_of_nothing_go_on_for_ever(field: str):
     deltas = tuple({field: "" if field == "content" else "hmm "} for _ in range(20_000))
-    async with talking([Reply(deltas=deltas)], settings=LIMIT) as talk:
+    async with model_in_process([Reply(deltas=deltas)], settings=LIMIT) as talk:
         answer = await talk.ask()
         assert answer.text.strip() == say("limits.answer_cut", limit="1,000")
         assert answer.finish_reason == "length"
@@ -408,5 +408,5 @@ async def test_nor_does_one_of_reasoning_or_of_nothing_go_on_for_ever(field: str
 
 async def test_calls_of_an_answer_that_was_cut_are_marked_as_cut_off():
     long = calls(call("files", {"action": "write", "content": "x" * 5_000}))
-    async with talking([long], settings=LIMIT) as talk:
+    async with model_in_process([long], settings=LIMIT) as talk:
         assert (await talk.ask(tools=[FILES])).finish_reason == "length"

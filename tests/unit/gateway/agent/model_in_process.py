@@ -41,7 +41,7 @@ class ModelTime:
 
 
 @dataclass
-class Talk:
+class ModelHarness:
     server: ModelServer
     model: OpenAIModel
     time: ModelTime
@@ -53,7 +53,9 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(script: Script = (), *, settings: dict | None = None, **server: Any) -> AsyncIterator[Talk]:
+async def model_in_process(
+    script: Script = (), *, settings: dict | None = None, **server: Any
+) -> AsyncIterator[ModelHarness]:
     time = ModelTime()
     async with ModelServer(script, **server) as fake:
         chosen = {
@@ -66,7 +68,7 @@ async def talking(script: Script = (), *, settings: dict | None = None, **server
         observed: list[tuple] = []
         observe = lambda *seen: observed.append(seen)  # noqa: E731
         model = OpenAIModel(ModelSettings(**chosen), retry_policy=time.retry_policy(), observe=observe)
-        talk = Talk(fake, model, time, observed=observed)
+        talk = ModelHarness(fake, model, time, observed=observed)
         try:
             yield talk
         finally:
