@@ -73,9 +73,9 @@ class Transcripts:
         self._gone: set[str] = set()
         self._index_due = False
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._stop = database.listen(self._hear, Topic.SESSION, Topic.REWRITTEN, Topic.GONE, Topic.KEY)
+        self._stop = database.listen(self._on_commit, Topic.SESSION, Topic.REWRITTEN, Topic.GONE, Topic.KEY)
 
-    def _hear(self, touched: frozenset[Touch]) -> None:
+    def _on_commit(self, touched: frozenset[Touch]) -> None:
         with self._lock:
             for touch in touched:
                 match touch.topic:

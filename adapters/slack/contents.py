@@ -10,7 +10,7 @@ from sessions.messages import Attachment, AttachmentKind
 _TOKEN = re.compile(r"<([^<>\s][^<>]*)>")
 
 
-def words(raw: str, me: str, *, is_file: bool) -> str:
+def plain_text(raw: str, me: str, *, is_file: bool) -> str:
     """Returns Slack's text without our own mention, with links and other mentions as people see them."""
     mention = re.compile(rf"\s*<@{re.escape(me)}(?:\|[^>]*)?>")
     left = mention.sub("", raw, count=0).strip() if me else raw

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from adapters.payload import Json, part, parts, text
-from adapters.slack.contents import attachments, words
+from adapters.slack.contents import attachments, plain_text
 from adapters.slack.home import SAYS
 from adapters.slack.scopes import COMMAND
 from sessions.keys import Address, ChatKind, Platform, Sender
@@ -71,14 +71,14 @@ def _message(event: Json, team: str, me: SlackBot) -> Iterator[Inbound]:
         case "message_deleted":
             yield from _deleted(event, team, me)
         case subtype if subtype in _SAID:
-            said = _said(event, event, team, me)
+            said = _inbound(event, event, team, me)
             if said is not None:
                 yield said
         case _:
             return
 
 
-def _said(message: Json, event: Json, team: str, me: SlackBot) -> Inbound | None:
+def _inbound(message: Json, event: Json, team: str, me: SlackBot) -> Inbound | None:
     user, ts, channel = text(message, "user"), text(message, "ts"), text(event, "channel")
     if not user or not ts or not channel or message.get("bot_id") or user == me.user or message.get("hidden"):
         return None
@@ -95,7 +95,7 @@ def _said(message: Json, event: Json, team: str, me: SlackBot) -> Inbound | None
         address=_address(event.get("channel_type"), channel, _thread(kind, thread, ts)),
         sender=Sender(id=user, name=_name(message)),
         message_id=ts,
-        text=words(raw, me.user, is_file=bool(files)),
+        text=plain_text(raw, me.user, is_file=bool(files)),
         mentioned=mentioned,
         mentions_other=not mentioned and bool(named or _FOR_ALL.search(raw)),
         in_thread=bool(thread) and thread != ts and not direct,
@@ -110,7 +110,7 @@ def _changed(event: Json, team: str, me: SlackBot) -> Iterator[Inbound]:
     message, before = part(event, "message"), part(event, "previous_message")
     if not part(message, "edited") or text(message, "text") == text(before, "text"):
         return
-    said = _said(message, event, team, me)
+    said = _inbound(message, event, team, me)
     if said is None:
         return
     edited = text(part(message, "edited"), "ts")
@@ -120,7 +120,7 @@ def _changed(event: Json, team: str, me: SlackBot) -> Iterator[Inbound]:
 def _deleted(event: Json, team: str, me: SlackBot) -> Iterator[Inbound]:
     before = dict(part(event, "previous_message"))
     before.setdefault("ts", text(event, "deleted_ts"))
-    said = _said(before, event, team, me)
+    said = _inbound(before, event, team, me)
     if said is not None:
         yield replace(said, kind=InboundKind.DELETED, dedup_key=f"{said.dedup_key}:deleted")
 

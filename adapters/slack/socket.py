@@ -55,7 +55,7 @@ class Socket:
         def failed(error: DeliveryError) -> None:
             self._failures += 1
             if not ended.done() and (isinstance(error, Unauthorized | SlackRefusal) or self._failures >= _TRIES):
-                ended.set_exception(_in_words(error))
+                ended.set_exception(_explained(error))
 
         async def on_message(_: Any) -> None:
             self._failures = 0
@@ -87,7 +87,7 @@ class Socket:
         await send_async_response(client, request, await run_async_bolt_app(self._app, request), time())
 
 
-def _in_words(error: DeliveryError) -> DeliveryError:
+def _explained(error: DeliveryError) -> DeliveryError:
     if isinstance(error, Unauthorized):
         return Unauthorized(
             "Slack does not accept the app-level token. Make one with connections:write (api.slack.com/apps → Basic Information → "

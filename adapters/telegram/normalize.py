@@ -50,10 +50,10 @@ def normalize(update: Update, me: User) -> list[Inbound]:
     if message.migrate_to_chat_id or message.migrate_from_chat_id:
         return [_moved(message, key)]
     edited = update.edited_message is not None or update.edited_channel_post is not None
-    return list(_said(message, me, key, InboundKind.EDIT if edited else InboundKind.MESSAGE))
+    return list(_message(message, me, key, InboundKind.EDIT if edited else InboundKind.MESSAGE))
 
 
-def _said(message: Message, me: User, key: str, kind: InboundKind) -> Iterator[Inbound]:
+def _message(message: Message, me: User, key: str, kind: InboundKind) -> Iterator[Inbound]:
     sender = _sender(message)
     if sender is None or message.is_automatic_forward or sender.id == str(me.id):
         return

@@ -10,7 +10,7 @@ from adapters.base import TryLater
 from adapters.telegram.errors import Contested, Translation
 from adapters.telegram.transport import Connections
 
-PATIENCE = 5  # failures in a row, then the supervisor is told
+MOST_FAILURES = 5  # failures in a row, then the supervisor is told
 _LONGEST_PAUSE = 30.0
 
 log = structlog.get_logger(__name__)
@@ -68,7 +68,7 @@ class Poll:
 
     async def _recover(self, error: TryLater, failures: int) -> None:
         """Waits and opens a fresh connection: one that hangs stays broken."""
-        if failures > PATIENCE:
+        if failures > MOST_FAILURES:
             raise error
         log.warning("telegram.poll_failed", reason=str(error), failures=failures)
         await self._connection.shutdown()

@@ -40,7 +40,7 @@ def normalize(event: Json, value: Json) -> list[Inbound]:
     place = _Place(event, value)
     if place.sender.id in {"", place.own_number}:  # an echo of what was said from this number
         return []
-    return [_said(event, place)]
+    return [_message(event, place)]
 
 
 class _Place:
@@ -76,7 +76,7 @@ def _contact(event: Json, value: Json) -> Json:
     return next(mine, nobody)
 
 
-def _said(event: Json, place: _Place) -> Inbound:
+def _message(event: Json, place: _Place) -> Inbound:
     kind, edited, message_id = _changed(event)
     tapped = _tapped(event)
     if tapped:

@@ -122,7 +122,7 @@ class JobBody(ResponseModel):
             name=job.name,
             prompt=job.prompt,
             schedule=ScheduleBody.of(job.schedule),
-            schedule_display=job.in_words,
+            schedule_display=job.schedule_display,
             timezone=job.timezone,
             repeat=RepeatBody(times=job.repeat_times, completed=job.completed),
             enabled=job.enabled,

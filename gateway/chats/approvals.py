@@ -10,7 +10,7 @@ from gateway.commands import CommandContext
 from gateway.observe.logging import get_logger
 from gateway.runs.replies import as_asked
 from gateway.texts import say
-from gateway.texts.times import when
+from gateway.texts.times import format_short_time
 from sessions import aliases, asks, inbox, outbox, runs
 from sessions.keys import SessionKey
 from sessions.messages import Inbound
@@ -97,7 +97,7 @@ def _too_late(ask: Ask, chat: CommandContext) -> str:
     """The reply when somebody else has decided already, or the run has ended."""
     if ask.answered_at is None or not ask.answered_by:
         return say("ask.nothing")
-    return say("ask.already", who=ask.answered_by, when=when(ask.answered_at, chat.now, chat.timezone))
+    return say("ask.already", who=ask.answered_by, when=format_short_time(ask.answered_at, chat.now, chat.timezone))
 
 
 def _choice(ask: Ask, choice: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from gateway.runs.replies import closed_card
-from gateway.texts.times import when
+from gateway.texts.times import format_short_time
 from sessions import asks, outbox
 from sessions.records import OutRow
 
@@ -26,5 +26,5 @@ def edit_of(conn: Connection, row: OutRow, ask_id: int, now: int, timezone: str)
     ask, pieces = asks.get(conn, ask_id), outbox.previous_message_ids(conn, row)
     if ask is None or not pieces:
         return CardEdit()
-    text = closed_card(ask, when(ask.answered_at or now, now, timezone))
+    text = closed_card(ask, format_short_time(ask.answered_at or now, now, timezone))
     return CardEdit(message_id=pieces[-1], part=len(pieces), text=text)

@@ -85,9 +85,9 @@ class Delivery:
         self._has_new_row = False  # this process put something in since the last claim
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self.trouble: str | None = None
+        self.failure: str | None = None
         """Why nothing can be sent, in words for the operator."""
-        self.trouble_since = 0.0
+        self.failing_since = 0.0
 
     def _on_commit(self, touched: frozenset[Touch]) -> None:
         if Touch(Topic.OUTBOX, self._platform) in touched:
@@ -270,15 +270,15 @@ class Delivery:
         return True
 
     def _mark_failing(self, why: str) -> None:
-        if self.trouble is None:
+        if self.failure is None:
             log.error("platform.not_sending", platform=self._platform, error=why)
-            self.trouble_since = time.time()
-        self.trouble = why
+            self.failing_since = time.time()
+        self.failure = why
 
     def _mark_working(self) -> None:
-        if self.trouble is not None:
+        if self.failure is not None:
             log.info("platform.sending", platform=self._platform)
-        self.trouble = None
+        self.failure = None
 
     async def _succeeded(self, row: OutRow, sent: SentRow) -> OutRow | None:
         self._mark_working()

@@ -7,7 +7,7 @@ from gateway.chats.access import ANYBODY, ChatAccess
 from gateway.commands.base import label
 from gateway.runs.replies import approval_card, as_asked, question_card
 from gateway.texts import say
-from gateway.texts.times import when
+from gateway.texts.times import format_short_time
 from sessions import asks, runs, store
 from sessions.keys import Address, ChatKind, Sender
 from sessions.messages import Button
@@ -24,7 +24,7 @@ def home_page(conn: Connection, platform: str, user: Sender, access: ChatAccess,
     key = str(access.key(address, user))
     earlier = [session for session in store.recent(conn, key=key, limit=SHOWN + 1) if session.ended_at is not None]
     sessions = tuple(
-        (label(conn, session), when(session.started_at, now, timezone), f"/resume {session.id}")
+        (label(conn, session), format_short_time(session.started_at, now, timezone), f"/resume {session.id}")
         for session in earlier[:SHOWN]
     )
     return HomePage(about=say("home.about"), access=_who(access), sessions=sessions, questions=_waiting(conn, key))

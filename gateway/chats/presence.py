@@ -89,35 +89,35 @@ class Presence:
             if shown.stage is not Stage.GROWING and run.status is not RunStatus.RUNNING:
                 self._end(run.id, shown)
 
-    def _on_live_event(self, moment: LiveEvent) -> None:
-        if moment.kind == "begun":
-            self._begin(moment.run)
+    def _on_live_event(self, event: LiveEvent) -> None:
+        if event.kind == "begun":
+            self._begin(event.run)
             return
-        shown = self._shown.get(moment.run_id)
+        shown = self._shown.get(event.run_id)
         if shown is not None:
-            self._apply_event(shown, moment)
+            self._apply_event(shown, event)
 
-    def _apply_event(self, shown: ShownRun, moment: LiveEvent) -> None:
-        match moment.kind:
+    def _apply_event(self, shown: ShownRun, event: LiveEvent) -> None:
+        match event.kind:
             case "begun" | "heading":
-                shown.heading = moment.text
+                shown.heading = event.text
             case "token":
-                shown.written.add(moment.text)
+                shown.written.add(event.text)
             case "afresh":
                 shown.written.text = ""
             case "tool":
-                shown.written = WrittenText(tool=moment.text)
+                shown.written = WrittenText(tool=event.text)
             case "tool_done":
                 shown.written.tool = ""
             case "ended":
-                self._end(moment.run_id, shown)
+                self._end(event.run_id, shown)
             case "said":
                 shown.written.whole = True
             case "answered":  # from here on it is another answer, which is shown once this one has arrived
                 shown.written.text = shown.heading = ""
                 shown.close()
             case "turned":
-                shown.route = getattr(moment.run, "route", None) or shown.route
+                shown.route = getattr(event.run, "route", None) or shown.route
 
     def _begin(self, run: Run | None) -> None:
         if run is None or run.route is None or run.route.address.platform != self._adapter.platform:

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from gateway.observe.logging import get_logger
 from gateway.runs.replies import as_asked
 from gateway.texts import say
-from gateway.texts.times import when
+from gateway.texts.times import format_short_time
 from sessions import runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
@@ -43,6 +43,6 @@ async def send_reminders(
 
 
 def _remind(conn: Connection, run: Run, ask: Ask, timezone: str, now: int) -> None:
-    since = when(ask.created_at, now, timezone)
+    since = format_short_time(ask.created_at, now, timezone)
     text = say("ask.waiting_reminder", when=since, question=as_asked(ask))
     runs.remind(conn, run, ask, OutboxBody(text=text), now)

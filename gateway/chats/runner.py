@@ -62,20 +62,20 @@ class PlatformState(StrEnum):
 
 @dataclass(slots=True)
 class PlatformHealth:
-    """The state of a platform. `words` tells the operator what is wrong and what to do."""
+    """The state of a platform. `message` tells the operator what is wrong and what to do."""
 
     state: PlatformState = PlatformState.STARTING
-    words: str = ""
+    message: str = ""
     since: float = field(default_factory=time.time)
     who: str = ""
     last_success: float | None = None
     was_up: bool = False
 
-    def become(self, state: PlatformState, words: str = "") -> bool:
+    def become(self, state: PlatformState, message: str = "") -> bool:
         changed = self.state is not state
         if changed:
             self.since = time.time()
-        self.state, self.words = state, words
+        self.state, self.message = state, message
         self.was_up = self.was_up or state is PlatformState.CONNECTED
         return changed
 
@@ -196,10 +196,10 @@ class PlatformRunner:
                 async with asyncio.timeout(SEND_OFF_SECONDS):
                     await self.delivery.finish()
 
-    def _lost(self, state: PlatformState, words: str) -> None:
-        if self.health.become(state, words):
+    def _lost(self, state: PlatformState, message: str) -> None:
+        if self.health.become(state, message):
             event = "platform.unauthorized" if state is PlatformState.UNAUTHORIZED else "platform.lost"
-            log.error(event, platform=self.name, error=words)
+            log.error(event, platform=self.name, error=message)
         self.known.set()
 
     async def _receive(self) -> None:
@@ -289,8 +289,8 @@ class PlatformRunner:
             if self.health.last_success is not None:
                 self._metrics.platform_seen(self.name, self.health.last_success)
         found = self.health
-        if found.state is PlatformState.CONNECTED and self.delivery.trouble is not None:
-            words = f"Messages come in, and none can be sent: {self.delivery.trouble}"
-            found = replace(found, state=PlatformState.NOT_SENDING, words=words, since=self.delivery.trouble_since)
+        if found.state is PlatformState.CONNECTED and self.delivery.failure is not None:
+            message = f"Messages come in, and none can be sent: {self.delivery.failure}"
+            found = replace(found, state=PlatformState.NOT_SENDING, message=message, since=self.delivery.failing_since)
         self._metrics.platform_up(self.name, up=found.state is PlatformState.CONNECTED)
         return found

@@ -159,7 +159,7 @@ class PlatformSupervisor:
             found[name] = {
                 "state": health.state,
                 "since": _time(health.since),
-                "words": health.words or _describe(platform),
+                "words": health.message or _describe(platform),
                 "last_success": _time(health.last_success),
             }
         return found
@@ -177,7 +177,7 @@ def _describe(platform: PlatformRunner) -> str:
         case PlatformState.STARTING:
             return "connecting"
         case PlatformState.LOST | PlatformState.UNAUTHORIZED | PlatformState.NOT_SENDING:
-            return health.words
+            return health.message
 
 
 class Webhooks(Mapping[str, Receive]):

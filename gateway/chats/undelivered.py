@@ -30,10 +30,10 @@ def notify(
         key = f"{NOTICE}{row.run_id or row.id}"  # one for all pieces of an answer
         text = say("limits.answer_not_sent")
         outbox.put(conn, row.address, OutboxBody(text=text), now, dedup_key=key, session_key=row.session_key)
-    _tell_owner(conn, row, why, now, owner_key)
+    _notify_owner(conn, row, why, now, owner_key)
 
 
-def _tell_owner(conn: Connection, row: OutRow, why: str, now: int, owner_key: str | None) -> None:
+def _notify_owner(conn: Connection, row: OutRow, why: str, now: int, owner_key: str | None) -> None:
     route = runs.last_route(conn, owner_key) if owner_key is not None else None
     # Not in the chat that cannot be reached.
     if route is None or owner_key is None or route.address.chat_id == row.chat:

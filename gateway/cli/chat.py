@@ -14,12 +14,12 @@ from gateway.app import App, open_app, running
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.conversation import RunOutcome, TerminalConversation, leaving, why_it_failed
 from gateway.cli.error_messages import Wrong
-from gateway.commands.base import label, last_words
+from gateway.commands.base import label, last_message
 from gateway.config.load import load
 from gateway.home import prepare_home
 from gateway.observe import logging
 from gateway.texts import say
-from gateway.texts.times import when
+from gateway.texts.times import format_short_time
 from sessions import ids, store
 from sessions.clock import now_ms
 from sessions.errors import Invalid
@@ -46,7 +46,7 @@ def chat(cli: Cli, question: str | None, newest: bool, resume: str | None) -> No
     """Talk in the terminal. What comes through a pipe is one message; with -q it stands above the question."""
     if question is not None and not question.strip():
         raise Wrong("The question is empty. Write it after -q, or leave -q out to talk.")
-    said = _said(question)
+    said = _question_or_input(question)
     prepare_home(cli.home)
     # What goes wrong is said in the chat, in words for people.
     logging.configure("warning" if os.environ.get("HERMES_DEBUG") else "critical")
@@ -55,7 +55,7 @@ def chat(cli: Cli, question: str | None, newest: bool, resume: str | None) -> No
         raise click.exceptions.Exit(code)
 
 
-def _said(question: str | None) -> str | None:
+def _question_or_input(question: str | None) -> str | None:
     """Returns the one message of a script, empty when its pipe was; None when somebody sits at the terminal to talk."""
     at_terminal = sys.stdin is not None and sys.stdin.isatty()  # None when closed
     if at_terminal and question not in {None, "-"}:
@@ -134,10 +134,10 @@ async def _ask_once(conversation: TerminalConversation, question: str) -> int:
     if not sys.stdout.isatty():
         return await _exchange(conversation, question, _print)
     screen = Screen()
-    unlisten = conversation.listen(screen.hear)
+    unlisten = conversation.listen(screen.on_event)
     with previewing(screen):
         try:
-            return await _exchange(conversation, question, screen.settle)
+            return await _exchange(conversation, question, screen.show_outcome)
         finally:
             unlisten()
             screen.flush()
@@ -188,5 +188,5 @@ async def _talk(
 
 
 def _recap(conn: Connection, session: Session, timezone: str) -> str:
-    moment = when(session.last_user_at or session.started_at, now_ms(), timezone)
-    return say("session.resumed", title=label(conn, session), when=moment, last=last_words(conn, session))
+    moment = format_short_time(session.last_user_at or session.started_at, now_ms(), timezone)
+    return say("session.resumed", title=label(conn, session), when=moment, last=last_message(conn, session))

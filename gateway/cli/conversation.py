@@ -22,10 +22,10 @@ from sessions.inbox import NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
 from sessions.records import Ask, Run, RunStatus, Session, Source
-from sessions.runs.outcomes import standing
+from sessions.runs.outcomes import call_state
 from sessions.topics import Topic, Touch
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 _NO_MORE_ASKS = sys.maxsize
 
 
@@ -64,7 +64,7 @@ class RunChanges:
 
     async def next(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
+            await asyncio.wait_for(self._changed.wait(), POLL_SECONDS)
         self._changed.clear()
 
 
@@ -231,7 +231,7 @@ def _outcome(conn: Connection, run_id: str) -> RunOutcome:
     run = runs.get(conn, run_id)
     if run.status is RunStatus.WAITING:
         return RunOutcome(run=run, ask=asks.open_of(conn, run_id))
-    said = standing(conn, run_id, after_ask=_NO_MORE_ASKS).said if run.status is RunStatus.COMPLETED else None
+    said = call_state(conn, run_id, after_ask=_NO_MORE_ASKS).said if run.status is RunStatus.COMPLETED else None
     return RunOutcome(run=run, answer=(said.content or "") if said else "")
 
 

@@ -58,7 +58,7 @@ def run(cli: Cli) -> None:
     sys.setswitchinterval(0.0002)  # a thread that works on something large gives way to the event loop sooner
     on_sqlite = not loaded.config.database.url.get_secret_value()
     # In a process of its own: what alembic loads would stay in memory for good.
-    if on_sqlite and not process.is_held(cli.home):
+    if on_sqlite and not process.has_pid_file(cli.home):
         upgrade_in_child(cli.home)
     with process.only_one(cli.home) as was_killed:
         if on_sqlite:
@@ -86,14 +86,14 @@ async def _serve(cli: Cli, loaded: Loaded, seen: _Stamps, guard: CrashGuard, *, 
         lines = await served.chats.lines()
         click.echo(_screen(app, served, lines, tunnel=_tunnel(cli, served), new=new, on_terminal=on_terminal))
         # Only now: systemd starts what depends on us, and what it starts may call at once.
-        process.tell_systemd("READY=1")
+        process.notify_systemd("READY=1")
         log.info("daemon.started", home=str(cli.home), model=app.answering.chosen.name, api=served.url)
         async with _beside(process.feed_watchdog()), _beside(_reload(cli, served, signals, seen)):
             if on_terminal:
                 await _until_first(_console(cli, app), signals.end.wait())
             else:
                 await signals.end.wait()
-        process.tell_systemd("STOPPING=1")
+        process.notify_systemd("STOPPING=1")
         log.info("daemon.stopping")
     log.info("daemon.stopped")
 

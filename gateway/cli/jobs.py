@@ -141,13 +141,13 @@ def _find(database: Database, prefix: str) -> Job:
 def _line(job: Job) -> str:
     following = f"next {_moment(job.next_run_at, job)}" if job.next_run_at is not None else job.state.value
     last = f"  last {job.last_status}" if job.last_status else ""
-    return f"{job.id}  {one_line(job.name, 40)}  {job.in_words} ({job.timezone})  {following}{last}"
+    return f"{job.id}  {one_line(job.name, 40)}  {job.schedule_display} ({job.timezone})  {following}{last}"
 
 
 def _moment(ms: int, job: Job) -> str:
-    from gateway.texts.times import moment
+    from gateway.texts.times import format_time
 
-    return moment(ms, job.timezone)
+    return format_time(ms, job.timezone)
 
 
 def _facts(job: Job) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _facts(job: Job) -> dict[str, Any]:
         "name": job.name,
         "prompt": job.prompt,
         "schedule": schedule,
-        "schedule_display": job.in_words,
+        "schedule_display": job.schedule_display,
         "timezone": job.timezone,
         "repeat": {"times": job.repeat_times, "completed": job.completed},
         "enabled": job.enabled,

@@ -52,19 +52,19 @@ class Blocks:
         return "\n".join(line.removeprefix(indent) for line in lines)
 
     @property
-    def growing(self) -> str:
+    def unfinished(self) -> str:
         """Returns the next block, as far as it has come."""
         return self._without_indent([*self._lines, self._line])
 
     @property
-    def only_grows(self) -> bool:
-        """Returns whether nothing that follows can change the lines of `growing`, the last one excepted."""
+    def is_append_only(self) -> bool:
+        """Returns whether nothing that follows can change the lines of `unfinished`, the last one excepted."""
         if self._fence:
             return _FENCE.match(self._lines[0]) is not None
-        return _PLAIN.fullmatch(_CLOSED.sub("x", self.growing)) is not None
+        return _PLAIN.fullmatch(_CLOSED.sub("x", self.unfinished)) is not None
 
     def rest(self) -> str:
-        rest = self.growing.strip("\n")
+        rest = self.unfinished.strip("\n")
         self.clear()
         return rest
 

@@ -7,7 +7,7 @@ import click
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.database_access import existing_database, opened
 from gateway.cli.error_messages import Failed
-from gateway.texts.times import when
+from gateway.texts.times import format_short_time
 from sessions import outbox as box
 from sessions.clock import iso, now_ms
 from sessions.messages import Piece
@@ -44,7 +44,7 @@ def list_(cli: Cli, as_json: bool) -> None:
     for row in rows:
         text = " ".join(_text(row.body).split())[:60]
         click.echo(
-            f"{row.id}  {row.platform} {row.chat}  {when(row.created_at, now_ms(), 'UTC')}  {row.last_error}\n    {text}"
+            f"{row.id}  {row.platform} {row.chat}  {format_short_time(row.created_at, now_ms(), 'UTC')}  {row.last_error}\n    {text}"
         )
 
 

@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.database_access import existing_database, opened
 from gateway.texts import say
-from gateway.texts.times import span
+from gateway.texts.times import format_duration
 from sessions import outbox, people
 from sessions.clock import now_ms
 from sessions.outbox_body import OutboxBody
@@ -30,7 +30,7 @@ def list_(cli: Cli) -> None:
     for person in everybody:
         click.echo(f"{person.platform}:{person.user_id}  {person.name}{'  (owner)' if person.owner else ''}")
     for asked in waiting:
-        left = span((asked.expires_at - now_ms()) / 1000)
+        left = format_duration((asked.expires_at - now_ms()) / 1000)
         click.echo(
             f"{asked.platform}:{asked.user_id}  {asked.name}  waits; the code is on their screen, valid for {left}"
         )

@@ -33,7 +33,7 @@ class AlreadyRunning(Unusable):
 _PID_FILE = "gateway.pid"
 
 
-def is_held(home: Path) -> bool:
+def has_pid_file(home: Path) -> bool:
     """Returns whether a daemon serves this home, or one was killed there."""
     return (home / _PID_FILE).exists()
 
@@ -43,7 +43,7 @@ def only_one(home: Path) -> Generator[bool]:
     """Holds the home for this daemon while the block lasts. Gives True when the one before it was killed. Raises AlreadyRunning."""
     path = home / _PID_FILE
     was_killed = path.exists()
-    descriptor = _held(path, home)
+    descriptor = _locked_file(path, home)
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -54,7 +54,7 @@ def only_one(home: Path) -> Generator[bool]:
         os.close(descriptor)
 
 
-def _held(path: Path, home: Path) -> int:
+def _locked_file(path: Path, home: Path) -> int:
     while True:
         # A lock of the kernel, which ends with the process; the id in the file is only for people.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -63,7 +63,7 @@ def _held(path: Path, home: Path) -> int:
         except AlreadyRunning:
             os.close(descriptor)
             raise
-        if _is(path, descriptor):
+        if _is_same_file(path, descriptor):
             return descriptor
         os.close(descriptor)  # the daemon before us removed the file after we opened it
 
@@ -78,7 +78,7 @@ def _lock(descriptor: int, home: Path) -> None:
         ) from None
 
 
-def _is(path: Path, descriptor: int) -> bool:
+def _is_same_file(path: Path, descriptor: int) -> bool:
     try:
         return path.stat().st_ino == os.fstat(descriptor).st_ino
     except FileNotFoundError:
@@ -106,7 +106,7 @@ class Signals:
         self.reload = asyncio.Event()
 
 
-def tell_systemd(state: str) -> None:
+def notify_systemd(state: str) -> None:
     """Sends READY=1, STOPPING=1, WATCHDOG=1 … to whoever started us, if it listens."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
@@ -124,6 +124,6 @@ async def feed_watchdog() -> None:
     if not micros.isdecimal():
         return
     while True:
-        tell_systemd("WATCHDOG=1")
+        notify_systemd("WATCHDOG=1")
         # On the event loop and not in a thread: a loop that hangs has to be noticed.
         await asyncio.sleep(int(micros) / 2_000_000)

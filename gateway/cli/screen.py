@@ -30,29 +30,29 @@ class Screen:
         self._step_over = False
         self._dropped = ""
         self._lines_shown = 0
-        self._looked_at = 0
+        self._checked_length = 0
         self._options = self.console.options
 
-    def hear(self, moment: LiveEvent) -> None:
-        if moment.run_id == self._dropped:
+    def on_event(self, event: LiveEvent) -> None:
+        if event.run_id == self._dropped:
             return
-        match moment.kind:
+        match event.kind:
             case "token":
                 self._begin_step()
-                self._streamed += moment.text
-                for block in self._blocks.feed(moment.text):
+                self._streamed += event.text
+                for block in self._blocks.feed(event.text):
                     self._markdown(block)
-                self._grow()
+                self._print_settled_lines()
                 self.changed()
             case "afresh":
                 self._begin_step()
-                self._forget()
+                self._discard_block()
                 if self._streamed:
                     self.dim("(the answer starts again)")
                 self._streamed = ""
             case "tool":
                 self.flush()
-                self.dim(f"· {moment.text}")
+                self.dim(f"· {event.text}")
             case "said":
                 self.flush()
                 self._step_over = True
@@ -71,15 +71,15 @@ class Screen:
     def drop(self, run_id: str) -> None:
         """Shows nothing more of this run: it was ended, and its words may still be under way."""
         self._dropped = run_id
-        self._forget()
+        self._discard_block()
         self._step_over = True
 
-    def settle(self, outcome: RunOutcome) -> None:
+    def show_outcome(self, outcome: RunOutcome) -> None:
         """Shows how the run stands, without repeating what was streamed."""
         if outcome.run.stop_reason is StopReason.CANCELLED:
-            self._forget()  # whoever stopped it here has seen what there was
+            self._discard_block()  # whoever stopped it here has seen what there was
         elif outcome.answer and not self._streamed.strip().endswith(outcome.answer.strip()):
-            self._forget()
+            self._discard_block()
             self._markdown(outcome.answer)
         self.flush()
         self._step_over = True
@@ -94,7 +94,7 @@ class Screen:
 
     def preview(self) -> SegmentLines:
         """Returns the last lines of the block that is still being written, as many as fit above the prompt."""
-        text = self._blocks.growing
+        text = self._blocks.unfinished
         if len(text) > LONGEST_PREVIEW:
             text, shown = text.rpartition("\n")[2][-self.console.width :], 0
         else:
@@ -102,19 +102,19 @@ class Screen:
         lines = self._lines(text)[shown:] if text.strip() else []
         return SegmentLines(lines[-max(1, self.console.height - _BELOW_PREVIEW) :], new_lines=True)
 
-    def _forget(self) -> None:
+    def _discard_block(self) -> None:
         self._blocks.clear()
-        self._lines_shown = self._looked_at = 0
+        self._lines_shown = self._checked_length = 0
         self.changed()
 
-    def _grow(self) -> None:
+    def _print_settled_lines(self) -> None:
         """Prints those lines of a long block that nothing can change."""
-        text = self._blocks.growing
+        text = self._blocks.unfinished
         # Rendering costs more the longer a block is: looked at again only when an eighth was added, the sum stays linear.
-        if len(text) < self._looked_at + max(self._options.max_width, self._looked_at // 8):
+        if len(text) < self._checked_length + max(self._options.max_width, self._checked_length // 8):
             return
-        self._looked_at = len(text)
-        if not self._blocks.only_grows:
+        self._checked_length = len(text)
+        if not self._blocks.is_append_only:
             return
         lines = self._lines(text)[:-1]
         self._print(lines[self._lines_shown :])
@@ -134,7 +134,7 @@ class Screen:
 
     def _markdown(self, text: str) -> None:
         lines = self._lines(text)[self._lines_shown :]
-        self._lines_shown = self._looked_at = 0
+        self._lines_shown = self._checked_length = 0
         self._print(lines)
         self.console.print()
 

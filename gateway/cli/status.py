@@ -15,7 +15,7 @@ from gateway.config.agent_settings import reset_rules
 from gateway.config.load import load
 from gateway.config.problems import BadConfig
 from gateway.scheduler.reset_explanation import NextReset, next_resets
-from gateway.texts.times import moment, span
+from gateway.texts.times import format_duration, format_time
 from sessions import gauges, jobs, workers
 from sessions.clock import iso, now_ms
 from sessions.gauges import Gauges
@@ -35,7 +35,7 @@ SHOWN = 3
 def status(cli: Cli, wants_json: bool) -> None:
     """How the running daemon is. Ends with 1 when none runs."""
     with existing_database(cli) as database:
-        found = database.read_now(_look, _rules(cli)) if database is not None else _HomeState()
+        found = database.read_now(_read_state, _rules(cli)) if database is not None else _HomeState()
     now = now_ms()
     if wants_json:
         click.echo(as_json(_facts(found, now)))
@@ -69,7 +69,7 @@ def _rules(cli: Cli) -> ResetRules | None:
         return None
 
 
-def _look(conn: Connection, rules: ResetRules | None) -> _HomeState:
+def _read_state(conn: Connection, rules: ResetRules | None) -> _HomeState:
     return _HomeState(
         workers=workers.everyone(conn),
         leases=workers.held_leases(conn, now_ms()),
@@ -128,9 +128,9 @@ def _lines(cli: Cli, found: _HomeState, now: int) -> Iterator[str]:
     running, waiting = numbers.runs.get("running", 0), numbers.runs.get("waiting_on_human", 0)
     yield f"  {'Runs':<10} {running} at work, {waiting} waiting for a person"
     for number, reset in enumerate(found.resets):
-        yield f"  {'' if number else 'Resets':<10} in {span((reset.at - now) / 1000)}  {one_line(reset.session_key, 60)}"
+        yield f"  {'' if number else 'Resets':<10} in {format_duration((reset.at - now) / 1000)}  {one_line(reset.session_key, 60)}"
     for number, job in enumerate(found.jobs):
-        following = moment(job.next_run_at or now, job.timezone)
+        following = format_time(job.next_run_at or now, job.timezone)
         yield f"  {'' if number else 'Jobs':<10} {following}  {one_line(job.name, 60)}"
     if found.owed:
         yield f"  {'Farewells':<10} {found.owed} owed; given when the model can be reached"
@@ -141,17 +141,17 @@ def _lines(cli: Cli, found: _HomeState, now: int) -> Iterator[str]:
 def _worker_lines(row: WorkerRow, now: int) -> Iterator[str]:
     report, state = row.report, row.state_at(now)
     if state is WorkerState.LOST:
-        yield f"hermes {row.version} was killed or does not answer: process {row.pid} on {row.host}, last seen {span((now - row.last_seen) / 1000)} ago."
+        yield f"hermes {row.version} was killed or does not answer: process {row.pid} on {row.host}, last seen {format_duration((now - row.last_seen) / 1000)} ago."
         return
-    yield f"hermes {row.version} is running for {span((now - row.started_at) / 1000)}, process {row.pid} on {row.host}"
+    yield f"hermes {row.version} is running for {format_duration((now - row.started_at) / 1000)}, process {row.pid} on {row.host}"
     yield f"  {'Home':<10} {report.get('home', '')}"
     yield f"  {'Model':<10} {report.get('model', '')}"
     yield f"  {'API':<10} {report.get('url', '')}"
     for name, part in report.get("parts", {}).items():
         yield f"  {name.title():<10} {one_line(part.get('words') or part.get('state') or '')}"
     yield f"  {'Memory':<10} {report.get('memory_bytes', 0) / 2**20:.0f} MB"
-    for words in report.get("alerts", ()):
-        yield f"  {'Problem':<10} {one_line(words)}"
+    for alert in report.get("alerts", ()):
+        yield f"  {'Problem':<10} {one_line(alert)}"
     config = report.get("config", {})
     if refused := config.get("refused"):
         problems = refused["problems"]
@@ -164,7 +164,7 @@ def _queue(numbers: Gauges, now: int) -> str:
     waits = (
         ""
         if numbers.oldest_unread is None
-        else f", the oldest message waits for {span((now - numbers.oldest_unread) / 1000)}"
+        else f", the oldest message waits for {format_duration((now - numbers.oldest_unread) / 1000)}"
     )
     return f"{counted(_to_send(numbers), 'message')} to send{waits}"
 

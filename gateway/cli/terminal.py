@@ -37,7 +37,7 @@ class Terminal:
         self._typed = ""
         self._current: str | None = None
         self._shown: tuple[str, RunStatus] | None = None
-        self._complaint = ""
+        self._last_error = ""
         self._prompt = PromptSession[str](
             history=_History(str(home / "history")),
             completer=CommandCompleter(conversation.earlier),
@@ -54,13 +54,13 @@ class Terminal:
 
     async def run(self, unfinished: Run | None = None) -> None:
         self._current = unfinished.id if unfinished else None
-        unlisten = self._conversation.listen(self._screen.hear)
+        unlisten = self._conversation.listen(self._screen.on_event)
         self._screen.changed = self._prompt.app.invalidate
         watcher = asyncio.create_task(self._watch())
         try:
             with _printing_above_the_prompt():
                 while (text := await self._read()) not in _LEAVING:
-                    with self._told(text or ""):
+                    with self._showing_errors(text or ""):
                         await self._take(text or "")
         finally:
             watcher.cancel()
@@ -118,12 +118,12 @@ class Terminal:
 
     async def _stop(self) -> None:
         self._screen.flush()
-        with self._told():
+        with self._showing_errors():
             stopped = await self._conversation.stop()
             self._screen.dim(say("run.stopped") if stopped else "Ctrl-C once more leaves.")
 
     @contextlib.contextmanager
-    def _told(self, typed: str = "") -> Generator[None]:
+    def _showing_errors(self, typed: str = "") -> Generator[None]:
         """Shows an error and puts what was typed back to the prompt: a full disk, or a mistake of ours, costs the chat nothing."""
         try:
             yield
@@ -156,21 +156,21 @@ class Terminal:
     async def _watch(self) -> None:
         async with self._conversation.changes() as changes:
             while True:
-                await self._look()
+                await self._refresh()
                 await changes.next()
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         """Watches the runs, whatever fails; the same trouble is shown once."""
         try:
             await self._show()
-            self._complaint = ""
+            self._last_error = ""
         except NotFound:  # its session was deleted meanwhile
             self._current = self._working_since = None
         except Exception as error:  # noqa: BLE001  # the next look may go well
-            complaint = sentence(error)
-            if complaint != self._complaint:
-                self._screen.dim(complaint)
-            self._complaint = complaint
+            error_text = sentence(error)
+            if error_text != self._last_error:
+                self._screen.dim(error_text)
+            self._last_error = error_text
 
     async def _show(self) -> None:
         """Shows each run's outcome once, whoever started it."""
@@ -185,7 +185,7 @@ class Terminal:
             self._working_since = self._working_since or time.monotonic()
         elif state != self._shown:
             self._working_since = None
-            self._screen.settle(outcome)
+            self._screen.show_outcome(outcome)
         self._shown = state
 
 

@@ -15,7 +15,7 @@ from gateway.commands.base import label
 from gateway.config.agent_settings import reset_rules, timezone_of
 from gateway.config.load import Loaded, load
 from gateway.scheduler.reset_explanation import Explanation, due_now, explain
-from gateway.texts.times import moment, span
+from gateway.texts.times import format_duration, format_time
 from sessions import store
 from sessions.clock import iso, now_ms
 from sessions.errors import NotFound
@@ -51,14 +51,14 @@ def _lines(found: Explanation, title: str, loaded: Loaded, now: int) -> list[str
     zone = found.policy.timezone
     opened = "no conversation is open here"
     if found.session is not None:
-        opened = f"“{formatting.one_line(title, 60)}”, open since {moment(found.session.started_at, zone)}"
+        opened = f"“{formatting.one_line(title, 60)}”, open since {format_time(found.session.started_at, zone)}"
     lines = [f"{found.session_key}  {opened}", ""]
-    lines += _row("rule", f"{_in_words(found.policy):<32}{_where(found.rule, loaded)}")
+    lines += _row("rule", f"{_describe(found.policy):<32}{_where(found.rule, loaded)}")
     lines += _row("", *(f"not used: {_where(each, loaded)}, less specific" for each in _unused(found)))
     last = found.session.last_user_at if found.session else None
     if last is not None:
         who = f"{found.last_sender}, " if found.last_sender else ""
-        lines += _row("last word", f"{who}{moment(last, zone)} ({span((now - last) / 1000)} ago)")
+        lines += _row("last word", f"{who}{format_time(last, zone)} ({format_duration((now - last) / 1000)} ago)")
     lines += _row("resets", _when(found, now))
     held = (
         f"yes: {', '.join(found.held_off)}"
@@ -88,7 +88,7 @@ def _where(rule: int | None, loaded: Loaded) -> str:
     return f"overrides[{rule}] ({loaded.origin(f'session_reset.overrides[{rule}]')}; {about})"
 
 
-def _in_words(policy: ResetPolicy) -> str:
+def _describe(policy: ResetPolicy) -> str:
     idle, daily = f"idle after {policy.idle_minutes} min", f"daily at {policy.at_hour:02}:00 {policy.timezone}"
     match policy.mode:
         case ResetMode.IDLE:
@@ -106,7 +106,7 @@ def _when(found: Explanation, now: int) -> str:
         return "never" if found.policy.mode is ResetMode.NONE else "not before somebody has written"
     if found.reason is not None and found.next_at <= now:
         return f"as soon as nothing holds it off: it is due ({found.reason.value})"
-    return f"{moment(found.next_at, found.policy.timezone)} {found.policy.timezone}, unless somebody writes before"
+    return f"{format_time(found.next_at, found.policy.timezone)} {found.policy.timezone}, unless somebody writes before"
 
 
 def _facts(found: Explanation, loaded: Loaded) -> dict[str, Any]:

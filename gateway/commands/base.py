@@ -75,15 +75,15 @@ def parse(text: str) -> Parsed | None:
 
 def label(conn: Connection, session: Session) -> str:
     """Returns the title of the session, or how it began."""
-    return session.title or _words(conn, session, newest=False) or session.id
+    return session.title or _excerpt(conn, session, newest=False) or session.id
 
 
-def last_words(conn: Connection, session: Session) -> str:
+def last_message(conn: Connection, session: Session) -> str:
     """Returns the last message of the user."""
-    return _words(conn, session, newest=True)
+    return _excerpt(conn, session, newest=True)
 
 
-def _words(conn: Connection, session: Session, *, newest: bool) -> str:
+def _excerpt(conn: Connection, session: Session, *, newest: bool) -> str:
     text = " ".join((store.user_text(conn, session.id, newest=newest) or "").split())
     return text if len(text) <= _LABEL else text[: _LABEL - 1].rstrip() + "…"
 

@@ -2,9 +2,9 @@
 
 from sqlalchemy import Connection
 
-from gateway.commands.base import CommandContext, current, label, last_words
+from gateway.commands.base import CommandContext, current, label, last_message
 from gateway.texts import say
-from gateway.texts.times import when
+from gateway.texts.times import format_short_time
 from sessions import runs, store
 from sessions.records import EndReason, RunStatus, Session
 from sessions.runs import farewells
@@ -33,7 +33,7 @@ def sessions(conn: Connection, chat: CommandContext, _: str) -> str:
 
 def _line(conn: Connection, chat: CommandContext, number: int, session: Session) -> str:
     here = " (this one)" if _is_current(chat, session) else ""
-    return f"{number}. {label(conn, session)}, {when(_last(session), chat.now, chat.timezone)}{here}"
+    return f"{number}. {label(conn, session)}, {format_short_time(_last(session), chat.now, chat.timezone)}{here}"
 
 
 def _last(session: Session) -> int:
@@ -60,7 +60,7 @@ def resume(conn: Connection, chat: CommandContext, wanted: str) -> str:
         return say("session.resume_none")
     if not wanted:
         lines = [
-            f"{i}. {label(conn, s)}, {when(_last(s), chat.now, chat.timezone)}: {last_words(conn, s)}"
+            f"{i}. {label(conn, s)}, {format_short_time(_last(s), chat.now, chat.timezone)}: {last_message(conn, s)}"
             for i, s in enumerate(here[:LISTED], 1)
             if s in earlier
         ]
@@ -69,11 +69,14 @@ def resume(conn: Connection, chat: CommandContext, wanted: str) -> str:
     if session is None:
         return say("session.resume_unknown", wanted=wanted)
     _end_run(conn, chat)
-    last = last_words(conn, session)
+    last = last_message(conn, session)
     back = store.reopen(conn, session, chat.now)
     chat.moved(back.session_key)
     return say(
-        "session.resumed", title=label(conn, back), when=when(_last(session), chat.now, chat.timezone), last=last
+        "session.resumed",
+        title=label(conn, back),
+        when=format_short_time(_last(session), chat.now, chat.timezone),
+        last=last,
     )
 
 

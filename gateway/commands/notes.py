@@ -44,19 +44,19 @@ def _origin(conn: Connection, chat: CommandContext, note: Observation) -> str:
     """Returns when and where it was said, and in which words, unless they are those of the note."""
     source = next(iter(store.messages_of(conn, note.src[-1:])), None)
     day = _day(source.created_at if source else note.said_at, chat)
-    words = _words(note, source)
+    quote = _quote(note, source)
     session = store.get(conn, note.session_id) if note.session_id and store.exists(conn, note.session_id) else None
     if session is None or session.session_key == chat.session_key:
-        return say("memory.said_here_as", day=day, words=words) if words else say("memory.said_here", day=day)
+        return say("memory.said_here_as", day=day, words=quote) if quote else say("memory.said_here", day=day)
     place = _place(session.source)
     return (
-        say("memory.said_there_as", day=day, place=place, words=words)
-        if words
+        say("memory.said_there_as", day=day, place=place, words=quote)
+        if quote
         else say("memory.said_there", day=day, place=place)
     )
 
 
-def _words(note: Observation, source: Message | None) -> str:
+def _quote(note: Observation, source: Message | None) -> str:
     sentences = sentences_of(source.content or "") if source else []
     best = max(sentences, key=lambda sentence: len(stems(sentence) & stems(note.text)), default="")
     # A note in the very words of its source needs no quote.

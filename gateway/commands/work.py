@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 from gateway.agent.models.practice import NAME as PRACTICE
 from gateway.commands.base import CommandContext, current, label
 from gateway.texts import say
-from gateway.texts.times import span, when
+from gateway.texts.times import format_duration, format_short_time
 from sessions import asks, runs, store, workers
 from sessions.keys import OWNER_NAMESPACE
 from sessions.policy import next_reset
@@ -29,7 +29,7 @@ def status(conn: Connection, chat: CommandContext, _: str) -> str:
     session = current(conn, chat)
     if session is None:
         return say("status.fresh")
-    since = when(session.started_at, chat.now, chat.timezone)
+    since = format_short_time(session.started_at, chat.now, chat.timezone)
     messages = _counted(session.message_count, "status.messages_one", "status.messages_other")
     title, reset = label(conn, session), _next_reset(chat, session)
     if reset is None:
@@ -54,7 +54,7 @@ def _next_reset(chat: CommandContext, session: Session) -> str | None:
     policy, last = chat.opening.reset, session.last_user_at
     if policy is None or last is None or (moment := next_reset(last, policy, chat.now)) is None:
         return None
-    return when(moment, chat.now, chat.timezone) if moment > chat.now else say("status.with_next")
+    return format_short_time(moment, chat.now, chat.timezone) if moment > chat.now else say("status.with_next")
 
 
 def _busy(conn: Connection, chat: CommandContext, run: Run) -> str:
@@ -62,8 +62,8 @@ def _busy(conn: Connection, chat: CommandContext, run: Run) -> str:
         ask = asks.open_of(conn, run.id)
         return say("ask.waiting", question=ask.question if ask else "")
     if runs.is_asleep(run, chat.now):
-        return say("status.asleep", when=when(run.wake_at or chat.now, chat.now, chat.timezone))
-    working = span((chat.now - run.created_at) / 1000)
+        return say("status.asleep", when=format_short_time(run.wake_at or chat.now, chat.now, chat.timezone))
+    working = format_duration((chat.now - run.created_at) / 1000)
     open_calls = runs.open_calls(conn, run)
     what = say("status.tool", tool=open_calls[0].tool_name) if open_calls else say("status.thinking")
     return say("status.busy", for_=working, step=run.steps + 1, what=what)
@@ -86,7 +86,7 @@ def _decide(conn: Connection, chat: CommandContext, answer: str, *, approved: bo
     return say(
         "ask.approved_by" if approved else "ask.denied_by",
         who=chat.user,
-        when=when(chat.now, chat.now, chat.timezone),
+        when=format_short_time(chat.now, chat.now, chat.timezone),
     )
 
 

@@ -23,14 +23,14 @@ class DatabaseWatch:
         self._database = database
         self._clock = clock
         self._sleep = sleep
-        self._trouble: str | None = None
+        self._failure: str | None = None
         self._since = clock()
 
     async def run(self) -> None:
         """Logs when the database becomes unavailable, tries it again and again, and logs when it is back."""
         while True:
             self._check()
-            if self._trouble is None:
+            if self._failure is None:
                 await self._sleep(CHECK_SECONDS)
                 continue
             await self._sleep(PROBE_SECONDS)
@@ -41,17 +41,17 @@ class DatabaseWatch:
                 log.debug("database.still_unavailable", error=str(error))
 
     def _check(self) -> None:
-        words = self._database.trouble
-        if (words is None) == (self._trouble is None):
+        failure = self._database.trouble
+        if (failure is None) == (self._failure is None):
             return
-        self._trouble, self._since = words, self._clock()
-        if words is None:
+        self._failure, self._since = failure, self._clock()
+        if failure is None:
             log.warning("database.available")
         else:
-            log.error("database.unavailable", error=words)
+            log.error("database.unavailable", error=failure)
 
     def part(self) -> dict[str, str | None]:
         """Returns the state of the database for /readyz."""
         self._check()
-        state, words = ("available", "") if self._trouble is None else ("unavailable", self._trouble)
-        return {"state": state, "since": iso(self._since), "words": words}
+        state, failure = ("available", "") if self._failure is None else ("unavailable", self._failure)
+        return {"state": state, "since": iso(self._since), "words": failure}

@@ -10,7 +10,7 @@ from gateway.runs.live_events import LiveEvent
 from gateway.runs.services import Services
 from gateway.runs.snapshot import Snapshot
 from gateway.texts import say
-from gateway.texts.times import span
+from gateway.texts.times import format_duration
 from sessions import store
 from sessions.outbox_body import OutboxBody
 from sessions.policy import ResetPolicy
@@ -27,7 +27,7 @@ def reset_line(former: Session, opened_at: int, *, saved: bool, policy: ResetPol
     if former.end_reason is EndReason.DAILY:
         name = "session.reset_daily" if saved else "session.reset_daily_unsaved"
         return say(name, hour=f"{policy.at_hour:02}:00")
-    silent = span((opened_at - (former.last_user_at or former.started_at)) / 1000)
+    silent = format_duration((opened_at - (former.last_user_at or former.started_at)) / 1000)
     return say("session.reset_idle" if saved else "session.reset_idle_unsaved", idle=silent)
 
 

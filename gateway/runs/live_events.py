@@ -33,22 +33,22 @@ Listener = Callable[[LiveEvent], None]
 class _TextSoFar:
     """Collects what was said since work on a run began: whole steps, and the one that grows."""
 
-    __slots__ = ("before", "growing", "steps")
+    __slots__ = ("before", "current", "steps")
 
     def __init__(self, before: int) -> None:
         self.before = before
         self.steps: list[str] = []
-        self.growing: list[str] = []
+        self.current: list[str] = []
 
-    def note(self, moment: LiveEvent) -> None:
-        match moment.kind:
+    def note(self, event: LiveEvent) -> None:
+        match event.kind:
             case "token":
-                self.growing.append(moment.text)
+                self.current.append(event.text)
             case "afresh":
-                self.growing.clear()
+                self.current.clear()
             case "said":
-                self.steps.append("".join(self.growing))
-                self.growing.clear()
+                self.steps.append("".join(self.current))
+                self.current.clear()
             case _:
                 pass
 
@@ -58,7 +58,7 @@ class LiveEvents:
 
     def __init__(self) -> None:
         self._listeners: dict[str, list[Listener]] = defaultdict(list)
-        self._words: dict[str, _TextSoFar] = {}
+        self._texts: dict[str, _TextSoFar] = {}
 
     def listen(self, run_id: str, listener: Listener) -> Callable[[], None]:
         """Calls the listener with the events of this run; `*`: of every run. Returns a function that stops it."""
@@ -73,30 +73,30 @@ class LiveEvents:
 
     def steps_before(self, run_id: str) -> int | None:
         """Returns how many steps the run had when work on it began here; None when nobody works on it here."""
-        words = self._words.get(run_id)
-        return None if words is None else words.before
+        so_far = self._texts.get(run_id)
+        return None if so_far is None else so_far.before
 
     def replay(self, run_id: str, listener: Listener) -> None:
         """Calls the listener, now, with the events since work on the run began; not at all for a run that nobody works on here."""
-        words = self._words.get(run_id)
-        if words is None:
+        so_far = self._texts.get(run_id)
+        if so_far is None:
             return
-        for step in words.steps:
+        for step in so_far.steps:
             listener(LiveEvent(run_id, "token", step))
             listener(LiveEvent(run_id, "said"))
-        if words.growing:
-            listener(LiveEvent(run_id, "token", "".join(words.growing)))
+        if so_far.current:
+            listener(LiveEvent(run_id, "token", "".join(so_far.current)))
 
-    def publish(self, moment: LiveEvent) -> None:
+    def publish(self, event: LiveEvent) -> None:
         """Passes the event to its listeners."""
-        match moment.kind:
+        match event.kind:
             case "begun":
-                self._words[moment.run_id] = _TextSoFar(0 if moment.run is None else moment.run.steps)
+                self._texts[event.run_id] = _TextSoFar(0 if event.run is None else event.run.steps)
             case "ended":
-                self._words.pop(moment.run_id, None)
-            case _ if (words := self._words.get(moment.run_id)) is not None:
-                words.note(moment)
+                self._texts.pop(event.run_id, None)
+            case _ if (so_far := self._texts.get(event.run_id)) is not None:
+                so_far.note(event)
             case _:
                 pass
-        for listener in (*self._listeners.get(moment.run_id, ()), *self._listeners.get("*", ())):
-            listener(moment)
+        for listener in (*self._listeners.get(event.run_id, ()), *self._listeners.get("*", ())):
+            listener(event)

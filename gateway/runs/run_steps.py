@@ -71,7 +71,7 @@ class RunSteps:
         worked = self._services.standstills.elapsed(self._claimed_at, self._services.clock())
         return replace(self._claimed, worked_ms=self._claimed.worked_ms + worked)
 
-    def facts(self) -> dict[str, Any]:
+    def log_fields(self) -> dict[str, Any]:
         """Returns the fields of the log line about the run's end: chat, model, seconds since it was asked, tokens of all its steps."""
         run, answer = self._seen.run if self._seen else self._run, self._last_answer
         usage = (answer.usage.input_tokens, answer.usage.output_tokens) if answer else (0, 0)
@@ -208,7 +208,7 @@ class RunSteps:
         await self._database.write(runs.take_in_new_messages, self._run, self._services.clock())
 
     async def commit_answer(self, answer: Answer) -> None:
-        await self._database.write(self._commit_answer, self._said(answer), answer.finish_reason == "length")
+        await self._database.write(self._commit_answer, self._model_answer(answer), answer.finish_reason == "length")
 
     def _commit_answer(self, conn: Connection, said: ModelAnswer, cut_off: bool) -> None:
         now = self._services.clock()
@@ -216,7 +216,7 @@ class RunSteps:
         for call in calls if cut_off else ():
             runs.tool_done(conn, self._run, call.id, _CUT_OFF, now)
 
-    def _said(self, answer: Answer) -> ModelAnswer:
+    def _model_answer(self, answer: Answer) -> ModelAnswer:
         # Some models count their ids anew with every answer, and an approval counts for one call only: each gets an id of its own.
         history = self._snapshot.history if answer.tool_calls else ()
         taken = {made["id"] for message in history for made in message.tool_calls or ()}
@@ -241,7 +241,7 @@ class RunSteps:
         is_over = await self._database.write(
             self._announcement.sends(runs.finish, reply),
             self._run,
-            self._said(answer),
+            self._model_answer(answer),
             self._services.clock(),
             step=self._snapshot.run.steps,
             reply=reply,

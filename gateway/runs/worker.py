@@ -168,11 +168,11 @@ class Worker:
             raise
         except Exception as error:  # one bad transcript or tool must stay that session's problem
             log.exception("run.failed", run_id=run.id, session_key=run.session_key)
-            told = f"Something went wrong inside ({type(error).__name__}). The gateway's log says what."  # its words may name our files
-            return await self._fail(run, work, told, say("run.failed"))
+            shown = f"Something went wrong inside ({type(error).__name__}). The gateway's log says what."  # its words may name our files
+            return await self._fail(run, work, shown, say("run.failed"))
         if ended in {LoopEnd.FINISHED, LoopEnd.OVER_BUDGET, LoopEnd.HANDED_OVER}:
             self._services.run_ended("budget" if ended is LoopEnd.OVER_BUDGET or work.cut_off else "done")
-            log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value, **work.facts())
+            log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value, **work.log_fields())
         elif ended is LoopEnd.PARKED:
             log.debug("run.parked", run_id=run.id, session_key=run.session_key)
         return ended

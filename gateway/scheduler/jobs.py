@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from gateway.agent.prompts import load_prompt
 from gateway.observe.logging import get_logger
 from gateway.texts import say
-from gateway.texts.times import when
+from gateway.texts.times import format_short_time
 from sessions import deployments, jobs, outbox
 from sessions.call_options import CallOptions
 from sessions.clock import Clock, now_ms
@@ -66,8 +66,8 @@ class Jobs:
             await asyncio.gather(*(self._fire(_plan(job, now), now) for job in found))  # they share a commit
             if len(found) < TOGETHER:
                 break
-        for job in await self._database.read(jobs.to_tell):
-            await self._database.write(_tell_owner, job, self._platforms(), now)
+        for job in await self._database.read(jobs.failing):
+            await self._database.write(_notify_owner, job, self._platforms(), now)
 
     async def _fire(self, plan: _JobPlan, now: int) -> None:
         fired = await self._database.write(_fire, plan, now)
@@ -91,7 +91,7 @@ def _plan(job: Job, now: int) -> _JobPlan:
         outcome = SlotOutcome.RAN
     else:
         outcome = SlotOutcome.MADE_UP if moments.may_make_up(slot, now) else SlotOutcome.MISSED
-    missed = say("job.missed", name=job.name, when=when(slot, now, job.timezone))
+    missed = say("job.missed", name=job.name, when=format_short_time(slot, now, job.timezone))
     return _JobPlan(job=job, slot=slot, outcome=outcome, following=moments.after(max(slot, now)), notice=missed)
 
 
@@ -124,10 +124,10 @@ def _options(conn: Connection, job: Job) -> CallOptions:
     return CallOptions(layered=layered, system_prompt=found.system_prompt, model=found.model)
 
 
-def _tell_owner(conn: Connection, job: Job, platforms: Collection[str], now: int) -> None:
+def _notify_owner(conn: Connection, job: Job, platforms: Collection[str], now: int) -> None:
     """Sends the owner one line after the third failure in a row, and no more until it has worked again."""
     route = owner_route(conn, platforms)
-    if jobs.mark_owner_told(conn, job.id) and route is not None:
+    if jobs.mark_owner_notified(conn, job.id) and route is not None:
         error = (job.last_error or "unknown").rstrip(".")
         _put(conn, job, route, say("job.failed_thrice", name=job.name, error=error), now, f"failed:{now}")
 

@@ -28,12 +28,12 @@ class _Ticking:
         self._tick = tick
         self.task: asyncio.Task[None] | None = None
 
-    async def once(self) -> None:
+    async def run(self) -> None:
         if self.task is None or self.task.done():
-            self.task = asyncio.create_task(self._quietly(), name=f"tick {self._name}")
+            self.task = asyncio.create_task(self._run_and_log(), name=f"tick {self._name}")
             await asyncio.shield(self.task)  # from APScheduler, which cancels what goes on when it is shut down
 
-    async def _quietly(self) -> None:
+    async def _run_and_log(self) -> None:
         try:
             await self._tick()
         except DatabaseUnavailable:  # whoever watches the database tells of it; the next tick finds the same
@@ -59,7 +59,7 @@ async def ticking(ticks: Mapping[str, tuple[float, Tick]]) -> AsyncGenerator[Non
     works = {name: _Ticking(name, tick) for name, (_, tick) in ticks.items()}
     for name, (seconds, _) in ticks.items():
         at_once = datetime.now(UTC)
-        scheduler.add_job(works[name].once, "interval", seconds=seconds, id=name, next_run_time=at_once)
+        scheduler.add_job(works[name].run, "interval", seconds=seconds, id=name, next_run_time=at_once)
     scheduler.start()
     try:
         yield

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 
-def when(ms: int, now: int, timezone: str) -> str:
+def format_short_time(ms: int, now: int, timezone: str) -> str:
     """Formats the time of day for today, day and time for this year, else the date."""
     zone = ZoneInfo(timezone)
     then = datetime.fromtimestamp(ms / 1000, UTC).astimezone(zone)
@@ -16,13 +16,13 @@ def when(ms: int, now: int, timezone: str) -> str:
     return f"{then.day} {then:%b} {then:%Y}"
 
 
-def moment(ms: int, timezone: str) -> str:
+def format_time(ms: int, timezone: str) -> str:
     """Formats `Mon 5 Jan 2026 09:00`."""
     then = datetime.fromtimestamp(ms / 1000, UTC).astimezone(ZoneInfo(timezone))
     return f"{then:%a} {then.day} {then:%b %Y %H:%M}"
 
 
-def span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Formats `40 s`, `5 min`, `3 h 10 min`, `2 days`."""
     minutes = int(seconds // 60)
     if minutes < 1:

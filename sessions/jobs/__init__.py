@@ -1,8 +1,8 @@
 """Jobs: prompts that are run when their time has come, each slot once. Every function is one step of a transaction: `(conn, …)`."""
 
-from sessions.jobs.firing import Fired, fire, is_pending, job_of_row, mark_ended, mark_owner_told, mark_started
+from sessions.jobs.firing import Fired, fire, is_pending, job_of_row, mark_ended, mark_owner_notified, mark_started
 from sessions.jobs.making import NewJob, change, create, new_job, pause, remove, resume, run_soon
-from sessions.jobs.queries import due, get, listing, slots, to_tell, upcoming
+from sessions.jobs.queries import due, failing, get, listing, slots, upcoming
 from sessions.jobs.records import Job, JobState, Slot, SlotOutcome, SlotStatus
 
 __all__ = [
@@ -16,13 +16,14 @@ __all__ = [
     "change",
     "create",
     "due",
+    "failing",
     "fire",
     "get",
     "is_pending",
     "job_of_row",
     "listing",
     "mark_ended",
-    "mark_owner_told",
+    "mark_owner_notified",
     "mark_started",
     "new_job",
     "pause",
@@ -30,6 +31,5 @@ __all__ = [
     "resume",
     "run_soon",
     "slots",
-    "to_tell",
     "upcoming",
 ]

@@ -128,7 +128,7 @@ def mark_started(conn: Connection, dedup_key: str, run_id: str, now: int) -> Non
     conn.execute(started.values(status=SlotStatus.RUNNING, run_id=run_id, started_at=now))
 
 
-def mark_owner_told(conn: Connection, job_id: str) -> bool:
+def mark_owner_notified(conn: Connection, job_id: str) -> bool:
     """Notes that the owner is told of the failures. Returns False when that was done before."""
     # Compare and set: of several processes one tells the owner.
     return conn.execute(update(jobs).where(jobs.c.id == job_id, ~jobs.c.told).values(told=True)).rowcount == 1

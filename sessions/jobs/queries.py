@@ -54,7 +54,7 @@ def upcoming(conn: Connection, *, limit: int) -> list[Job]:
     return [Job.from_row(row) for row in conn.execute(query).mappings()]
 
 
-def to_tell(conn: Connection) -> list[Job]:
+def failing(conn: Connection) -> list[Job]:
     """Returns jobs that have failed three times in a row, and of which nobody was told."""
     return [Job.from_row(row) for row in conn.execute(select(jobs).where(JOB_FAILING)).mappings()]
 

@@ -86,7 +86,7 @@ class Job:
         return Moments(schedule=self.schedule, timezone=self.timezone, since=self.created_at)
 
     @property
-    def in_words(self) -> str:
+    def schedule_display(self) -> str:
         return display(self.schedule, self.timezone)
 
     def dedup_key(self, slot: int) -> str:

@@ -11,7 +11,7 @@ from sessions.db.schema import runs
 from sessions.inbox import InboxKind, InboxMode, NewInbox
 from sessions.keys import SessionKey
 from sessions.records import EndReason, Route, Run, RunStatus, Session, Source
-from sessions.runs.journal import tell_status
+from sessions.runs.journal import emit_status
 from sessions.runs.queries import active, get
 from sessions.runs.types import Accepted, Opening
 from sessions.runs.waiting import answer_with_row, may_answer
@@ -121,7 +121,7 @@ def start(
         "updated_at": now,
     }
     run = Run.from_row(conn.execute(_START, values).mappings().one())
-    tell_status(conn, run, RunStatus.RUNNING, now)
+    emit_status(conn, run, RunStatus.RUNNING, now)
     return run
 
 

@@ -12,13 +12,13 @@ from sessions.runs import farewells
 from sessions.runs.journal import (
     close_call,
     count_stopped,
+    emit_status,
     new_messages,
     note_answer,
     open_calls,
     own,
     take_in,
     take_step,
-    tell_status,
 )
 from sessions.runs.queries import get
 from sessions.runs.types import ACTIVE, ModelAnswer
@@ -173,7 +173,7 @@ def _end(
     error: str | None = None,
 ) -> None:
     conn.execute(_END, {"run": run.id, "as": status, "reason": reason, "because": error, "now": now})
-    tell_status(conn, run, status, now, error=error)
+    emit_status(conn, run, status, now, error=error)
     touch(conn, Topic.RUN, run.id)
     if run.kind is RunKind.JOB:
         jobs.mark_ended(conn, run, status, now, reason=reason, error=error)

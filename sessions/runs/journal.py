@@ -182,8 +182,8 @@ def note_answer(conn: Connection, run: Run, said: ModelAnswer, new: Sequence[New
     store.append(conn, run.session_id, new, now, used=used)
 
 
-def tell_status(conn: Connection, run: Run, status: RunStatus, now: int, *, error: str | None = None) -> None:
-    told: dict[str, Any] = {"thread_id": run.thread_id, "status": status}
+def emit_status(conn: Connection, run: Run, status: RunStatus, now: int, *, error: str | None = None) -> None:
+    data: dict[str, Any] = {"thread_id": run.thread_id, "status": status}
     if error is not None:
-        told["error"] = error
-    events.emit(conn, run, "run_status", told, now)
+        data["error"] = error
+    events.emit(conn, run, "run_status", data, now)

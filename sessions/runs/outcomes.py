@@ -15,7 +15,7 @@ from sessions.runs.queries import get
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class CallState:
     """`asked`: the question that came after the call. `said`: the newest words of the agent. `handed_over`: calls left to the caller."""
 
     run: Run
@@ -41,19 +41,19 @@ _SAID = (
 )
 
 
-def standing(conn: Connection, run_id: str, *, after_ask: int = 0) -> Standing:
+def call_state(conn: Connection, run_id: str, *, after_ask: int = 0) -> CallState:
     """Returns the state of the run for a caller that came after this ask. Raises NotFound."""
     run = get(conn, run_id)
     row = conn.execute(_ASKED, {"run": run_id, "after": after_ask}).mappings().first()
     if row is not None:
-        return Standing(run=run, asked=Ask.from_row(row))
+        return CallState(run=run, asked=Ask.from_row(row))
     if run.status is RunStatus.RUNNING:
-        return Standing(run=run)
+        return CallState(run=run)
     row = conn.execute(_SAID, {"session": run.session_id, "run": run_id}).mappings().first()
     said = Message.from_row(row) if row else None
     # A finished run with open calls has handed them to the caller; nobody else leaves any open.
     left = open_calls(conn, run) if said is not None and said.tool_calls else ()
-    return Standing(run=run, said=said, handed_over=left)
+    return CallState(run=run, said=said, handed_over=left)
 
 
 def of_call(conn: Connection, dedup_key: str) -> tuple[str | None, int]:
@@ -72,7 +72,7 @@ def last_call(conn: Connection, session_key: str) -> InboxRow | None:
     return inbox.last_of_run(conn, said[0].run_id) if said and said[0].run_id else None
 
 
-_WORDS = (
+_TEXTS = (
     select(messages.c.id, messages.c.content)
     .where(
         messages.c.session_id == param("session"),
@@ -88,9 +88,9 @@ _ASK_AT = (
 )
 
 
-def words_of_steps(conn: Connection, run_id: str, *, after_ask: int = 0, steps: int | None = None) -> list[str]:
+def texts_of_steps(conn: Connection, run_id: str, *, after_ask: int = 0, steps: int | None = None) -> list[str]:
     """Returns what the agent has said in the first so many steps of the run (None: in all that are committed), after this ask."""
     run = get(conn, run_id)
     asked_at = conn.scalar(_ASK_AT, {"session": run.session_id, "ask": after_ask}) or 0
-    said = conn.execute(_WORDS, {"session": run.session_id, "run": run.id}).all()[:steps]
+    said = conn.execute(_TEXTS, {"session": run.session_id, "run": run.id}).all()[:steps]
     return [row.content for row in said if row.id > asked_at and row.content]

@@ -49,8 +49,8 @@ def answered(conn: Connection, run: Run, said: ModelAnswer, now: int, *, step: i
     touch(conn, Topic.STEP, run.id)
     for call in said.tool_calls:
         function = call["function"]
-        told = {"tool_call_id": call["id"], "name": function["name"], "arguments": function["arguments"]}
-        events.emit(conn, run, "tool_call", told, now)
+        data = {"tool_call_id": call["id"], "name": function["name"], "arguments": function["arguments"]}
+        events.emit(conn, run, "tool_call", data, now)
     return open_calls(conn, run)
 
 

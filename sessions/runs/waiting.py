@@ -16,7 +16,7 @@ from sessions.inbox import InboxKind, InboxMode, InboxOutcome, InboxRow
 from sessions.inbox_body import InboxMessage
 from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Message, Route, Run, RunStatus
-from sessions.runs.journal import close_call, new_messages, own, tell_status
+from sessions.runs.journal import close_call, emit_status, new_messages, own
 from sessions.runs.queries import get
 from sessions.topics import RunStarted, Topic
 
@@ -65,9 +65,9 @@ def park(
             session_key=run.session_key,
             run_id=run.id,
         )
-    told = {"request_id": str(ask.id), "question": question, "options": list(options)}
-    events.emit(conn, run, "steering_request", told, now)
-    tell_status(conn, run, RunStatus.WAITING, now)
+    data = {"request_id": str(ask.id), "question": question, "options": list(options)}
+    events.emit(conn, run, "steering_request", data, now)
+    emit_status(conn, run, RunStatus.WAITING, now)
     touch(conn, Topic.RUN, run.id)
     _answer_with_queued(conn, run, now)
     return True
@@ -170,7 +170,7 @@ def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int, *
     )
     # An answer counts as speaking, so the idle reset begins anew.
     conn.execute(update(sessions).where(sessions.c.id == run.session_id).values(last_user_at=now))
-    tell_status(conn, run, RunStatus.RUNNING, now)
+    emit_status(conn, run, RunStatus.RUNNING, now)
     touch(conn, Topic.INBOX, run.session_key)
     return ask.id
 

@@ -73,7 +73,7 @@ def display(schedule: Schedule, timezone: str) -> str:
     """In words for people, without its time zone."""
     match schedule.kind:
         case ScheduleKind.CRON:
-            return _cron_in_words(schedule.expr)
+            return _describe_cron(schedule.expr)
         case ScheduleKind.INTERVAL:
             for name, minutes in (("week", 10_080), ("day", 1_440), ("hour", 60), ("minute", 1)):
                 if schedule.minutes % minutes == 0:
@@ -85,7 +85,7 @@ def display(schedule: Schedule, timezone: str) -> str:
             return f"Once, on {moment:%Y-%m-%d} at {moment:%H:%M}"
 
 
-def _cron_in_words(expr: str) -> str:
+def _describe_cron(expr: str) -> str:
     from cron_descriptor import Options, get_description
 
     options = Options()

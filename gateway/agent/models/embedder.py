@@ -34,9 +34,9 @@ class Embedder:
                 return _vectors(answer, len(texts))
         except _NotVectors:
             said = f"{self.settings.host} did not answer with a vector for each text. Check memory.embeddings."
-            raise CallFailed(said, RefusalKind.AGAIN).final() from None
+            raise CallFailed(said, RefusalKind.AGAIN).as_model_error() from None
         except CallFailed as failure:
-            raise failure.final() from failure
+            raise failure.as_model_error() from failure
 
 
 class _NotVectors(Exception):

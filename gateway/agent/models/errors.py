@@ -18,7 +18,7 @@ class CallOutcome(StrEnum):
 
 
 class CallFailed(Exception):
-    """One call failed. `words`: everything that the endpoint said, for learning; `str()` is for the operator.
+    """One call failed. `error_text`: everything that the endpoint said, for learning; `str()` is for the operator.
 
     `wait`: seconds that it asked for. `silent`: the call ran into its timeout.
     """
@@ -29,14 +29,14 @@ class CallFailed(Exception):
         kind: RefusalKind,
         *,
         status: int = 0,
-        words: str = "",
+        error_text: str = "",
         wait: float | None = None,
         silent: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.status = status
-        self.words = words
+        self.error_text = error_text
         self.wait = wait
         self.silent = silent
 
@@ -50,12 +50,12 @@ class CallFailed(Exception):
             case _:
                 return CallOutcome.REFUSED
 
-    def final(self) -> ModelError:
+    def as_model_error(self) -> ModelError:
         match self.kind:
             case RefusalKind.AGAIN:
                 return ModelUnreachable(str(self))
             case RefusalKind.OVERFLOW:
-                return ContextOverflow(str(self), limit=named_limit(self.words))
+                return ContextOverflow(str(self), limit=named_limit(self.error_text))
             case _:
                 about = self.kind is RefusalKind.TRANSCRIPT
                 return ModelRefused(str(self), status=self.status or None, about_transcript=about)
@@ -69,13 +69,15 @@ class CallFailed(Exception):
 
 def refusal(host: str, model: str, api_key: str, status: int, body: object, headers: Mapping[str, str]) -> CallFailed:
     """Returns the error that the endpoint put into words."""
-    said = _said(body)
-    words = " ".join([said, *_marks(body)])
-    message = describe_refusal(host, model, status, said, api_key)
-    return CallFailed(message, classify(status, words), status=status, words=words, wait=retry_after(headers))
+    message_text = _message_in(body)
+    error_text = " ".join([message_text, *_codes_in(body)])
+    message = describe_refusal(host, model, status, message_text, api_key)
+    return CallFailed(
+        message, classify(status, error_text), status=status, error_text=error_text, wait=retry_after(headers)
+    )
 
 
-def _said(body: object) -> str:
+def _message_in(body: object) -> str:
     match body:
         case {"message": str(message)} | {"error": {"message": str(message)}} | {"error": str(message)}:
             return message
@@ -93,7 +95,7 @@ def code_in(body: object) -> int | None:
             return None
 
 
-def _marks(body: object) -> list[str]:
+def _codes_in(body: object) -> list[str]:
     if not isinstance(body, dict):
         return []
     fields = cast(JSON, body)

@@ -158,11 +158,11 @@ class OpenAIModel:
                 if failure.kind is RefusalKind.AGAIN:
                     self._starts[model].failed()
                 # Learnt before anything is raised: the next request is then refused without a call.
-                adapted = quirks.learn(body, failure.status, failure.words)
-                if request.exact and is_refused(body, failure.words) and has_new_pictures(request.messages):
-                    raise failure.final() from failure
+                adapted = quirks.learn(body, failure.status, failure.error_text)
+                if request.exact and is_refused(body, failure.error_text) and has_new_pictures(request.messages):
+                    raise failure.as_model_error() from failure
                 # Not a gap of the model: it refuses these pictures only, so later requests are sent with theirs.
-                if not adapted and failure.kind is RefusalKind.TRANSCRIPT and is_refused(body, failure.words):
+                if not adapted and failure.kind is RefusalKind.TRANSCRIPT and is_refused(body, failure.error_text):
                     request, adapted = without_refused_pictures(request), True
                 outcome = CallOutcome.ADAPTED if adapted else failure.outcome
                 self._observe(model, outcome, self._retry_policy.clock() - started, None)
@@ -176,40 +176,40 @@ class OpenAIModel:
 
     async def _wait_or_give_up(self, failure: CallFailed, retries: Retries, body: JSON) -> None:
         if failure.kind is RefusalKind.OVERFLOW:
-            self._learn_window(body, named_limit(failure.words))
+            self._learn_window(body, named_limit(failure.error_text))
         may_pass = failure.kind is RefusalKind.AGAIN
         wait = retries.next_wait(failure.wait, silent=failure.silent) if may_pass else None
         if wait is None:
-            raise failure.final() from failure
+            raise failure.as_model_error() from failure
         await self._retry_policy.sleep(wait)
 
     async def _call(self, body: JSON, request: ModelRequest, shown: _Shown) -> Answer:
         model: str = body["model"]
         real_tools = Gap.TOOLS not in self._quirks[model].gaps
-        fences = TextToolCallFilter(
+        text_calls = TextToolCallFilter(
             {tool["function"]["name"]: tool["function"] for tool in request.tools}, anywhere=not real_tools
         )
-        assembly = AnswerBuilder(self.settings.answer_bytes)
+        builder = AnswerBuilder(self.settings.answer_bytes)
         # `break` leaves a generator suspended; aclosing ends it at once, and with it the connection.
         async with self._place(model), aclosing(self._chunks(body)) as chunks:
             async for chunk in chunks:
                 self._starts[model].answered()
-                text = self._read(assembly, chunk)
-                if assembly.visible.restarted:  # a closing tag has shown that the text before it was reasoning
-                    fences.restart()
+                text = self._read(builder, chunk)
+                if builder.visible.restarted:  # a closing tag has shown that the text before it was reasoning
+                    text_calls.restart()
                     shown.start_afresh()
-                shown.show(fences.feed(text))
-                if assembly.is_full:
+                shown.show(text_calls.feed(text))
+                if builder.is_full:
                     break
-        if assembly.is_full:
-            return self._cut(body, request, assembly, fences, shown)
-        if not assembly.started:
+        if builder.is_full:
+            return self._cut(body, request, builder, text_calls, shown)
+        if not builder.started:
             raise self._endpoint.not_an_answer()
         # OpenRouter ends an answer that its provider broke off with the finish reason `error`.
-        if not assembly.complete or assembly.finish_reason == "error":
+        if not builder.complete or builder.finish_reason == "error":
             raise CallFailed(f"{self.settings.host} broke off its answer.", RefusalKind.AGAIN)
-        shown.show(fences.feed(assembly.visible.finish()) + fences.finish())
-        return self._answer(body, request, assembly, fences)
+        shown.show(text_calls.feed(builder.visible.finish()) + text_calls.finish())
+        return self._answer(body, request, builder, text_calls)
 
     @asynccontextmanager
     async def _place(self, model: str) -> AsyncGenerator[None]:
@@ -228,20 +228,20 @@ class OpenAIModel:
         start.answered()
 
     def _cut(
-        self, body: JSON, request: ModelRequest, assembly: AnswerBuilder, fences: TextToolCallFilter, shown: _Shown
+        self, body: JSON, request: ModelRequest, builder: AnswerBuilder, text_calls: TextToolCallFilter, shown: _Shown
     ) -> Answer:
         """Returns what has come until the limit, with a line that says so. Calls in it are not executed, as after any answer that was cut
         off.
         """
         log.warning("model.answer_cut", model=body["model"], limit=self.settings.answer_bytes)
         note = say("limits.answer_cut", limit=f"{self.settings.answer_bytes:,}")
-        shown.show(fences.feed(assembly.visible.finish() + f"\n\n{note}") + fences.finish())
-        assembly.finish_reason = "length"
-        return self._answer(body, request, assembly, fences)
+        shown.show(text_calls.feed(builder.visible.finish() + f"\n\n{note}") + text_calls.finish())
+        builder.finish_reason = "length"
+        return self._answer(body, request, builder, text_calls)
 
-    def _read(self, assembly: AnswerBuilder, chunk: JSON) -> str:
+    def _read(self, builder: AnswerBuilder, chunk: JSON) -> str:
         try:
-            return assembly.feed(chunk)
+            return builder.feed(chunk)
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # not the shape of a chunk
             raise self._endpoint.not_an_answer() from error
 
@@ -281,16 +281,18 @@ class OpenAIModel:
             raise self._endpoint.error_in_answer(body["model"], chunk["error"])
         return chunk
 
-    def _answer(self, body: JSON, request: ModelRequest, assembly: AnswerBuilder, fences: TextToolCallFilter) -> Answer:
-        tool_calls = assembly.tool_calls(fences.calls)
-        text = fences.text.rstrip() if fences.calls else fences.text
+    def _answer(
+        self, body: JSON, request: ModelRequest, builder: AnswerBuilder, text_calls: TextToolCallFilter
+    ) -> Answer:
+        tool_calls = builder.tool_calls(text_calls.calls)
+        text = text_calls.text.rstrip() if text_calls.calls else text_calls.text
         text = unfenced_json(text) if request.response_format else text
-        reason = assembly.finish_reason or "stop"
+        reason = builder.finish_reason or "stop"
         # Endpoints say `stop` beside calls too, so it is the calls that were found that decide.
         if reason in ("stop", "tool_calls", "function_call"):
             reason = "tool_calls" if tool_calls else "stop"
         answer = Answer(text=text, tool_calls=tool_calls, finish_reason=reason, model=body["model"])
-        return replace(answer, usage=self._usage(body, answer, assembly.usage))
+        return replace(answer, usage=self._usage(body, answer, builder.usage))
 
     def _usage(self, body: JSON, answer: Answer, counted: Usage | None) -> Usage:
         model: str = body["model"]

@@ -95,44 +95,44 @@ class Quirks:
             body["response_format"] = {"type": "json_object"}
         body["messages"] = with_instructions(body["messages"], _format_in_words(wanted))
 
-    def learn(self, body: Mapping[str, Any], status: int, words: str) -> bool:
+    def learn(self, body: Mapping[str, Any], status: int, error_text: str) -> bool:
         """Returns True when this refusal of `body` taught something new, so that asking again, shaped anew, makes sense."""
-        if status not in _TELLING or is_overflow(status, words):
+        if status not in _TELLING or is_overflow(status, error_text):
             return False
         # Pictures first: such a refusal speaks of content and types, and would be taken for one of something else.
-        if is_refused(body, words):
-            return is_blind(words) and self._add(Gap.PICTURES)
-        unsupported = bool(_UNSUPPORTED.search(words))
+        if is_refused(body, error_text):
+            return is_blind(error_text) and self._add(Gap.PICTURES)
+        unsupported = bool(_UNSUPPORTED.search(error_text))
         if status >= 500 and not unsupported:  # trouble of its own, that happens to name a field
             return False
         return (
-            self._learn_fields(body, words, unsupported)
-            or self._learn_output(body, words)
-            or self._learn_options(body, words)
+            self._learn_fields(body, error_text, unsupported)
+            or self._learn_output(body, error_text)
+            or self._learn_options(body, error_text)
         )
 
-    def _learn_fields(self, body: Mapping[str, Any], words: str, unsupported: bool) -> bool:
-        if "stream_options" in body and "stream_options" in words:
+    def _learn_fields(self, body: Mapping[str, Any], error_text: str, unsupported: bool) -> bool:
+        if "stream_options" in body and "stream_options" in error_text:
             return self._add(Gap.STREAM_OPTIONS)
-        if "max_tokens" in body and "max_completion_tokens" in words:
+        if "max_tokens" in body and "max_completion_tokens" in error_text:
             return self._add(Gap.MAX_TOKENS)
-        if "response_format" in body and _FORMAT.search(words):
+        if "response_format" in body and _FORMAT.search(error_text):
             kind = body["response_format"].get("type")
             return self._add(Gap.JSON_SCHEMA if kind == "json_schema" else Gap.JSON_OBJECT)
         # A complaint about calls in the transcript or about one schema is no gap: without tools the run could not go on.
-        if "tools" in body and unsupported and _TOOLS.search(words) and not _TRANSCRIPT_TOOLS.search(words):
+        if "tools" in body and unsupported and _TOOLS.search(error_text) and not _TRANSCRIPT_TOOLS.search(error_text):
             return self._add(Gap.TOOLS)
-        if unsupported and _SYSTEM.search(words) and _has_system(body["messages"]):
+        if unsupported and _SYSTEM.search(error_text) and _has_system(body["messages"]):
             return self._add(Gap.SYSTEM)
-        if body.get("stream") and unsupported and _STREAM.search(words):
+        if body.get("stream") and unsupported and _STREAM.search(error_text):
             return self._add(Gap.STREAM)
         return False
 
-    def _learn_output(self, body: Mapping[str, Any], words: str) -> bool:
+    def _learn_output(self, body: Mapping[str, Any], error_text: str) -> bool:
         name = next((name for name in _LIMITS if name in body), None)
-        if name is None or not _OUTPUT.search(words):
+        if name is None or not _OUTPUT.search(error_text):
             return False
-        named = _OUTPUT_LIMIT.search(words)
+        named = _OUTPUT_LIMIT.search(error_text)
         most = int(named.group(1).replace(",", "")) if named else 0
         if 0 < most < body[name]:
             self.most_output = most
@@ -140,9 +140,9 @@ class Quirks:
             self.dropped.add(name)
         return True
 
-    def _learn_options(self, body: Mapping[str, Any], words: str) -> bool:
+    def _learn_options(self, body: Mapping[str, Any], error_text: str) -> bool:
         own = {"model", "messages", "tools", "stream", "stream_options", "response_format"}
-        named = {key for key in body if key not in own and re.search(rf"\b{re.escape(key)}\b", words)}
+        named = {key for key in body if key not in own and re.search(rf"\b{re.escape(key)}\b", error_text)}
         self.dropped |= named
         return bool(named)
 

@@ -46,34 +46,34 @@ class RefusalKind(StrEnum):
     REFUSED = "refused"
 
 
-def classify(status: int, words: str) -> RefusalKind:
-    """Returns the kind of refusal. `words`: message, code, type and param of the error in one text."""
-    if status in (400, 413, 422, 500) and is_overflow(status, words):
+def classify(status: int, error_text: str) -> RefusalKind:
+    """Returns the kind of refusal. `error_text`: message, code, type and param of the error in one text."""
+    if status in (400, 413, 422, 500) and is_overflow(status, error_text):
         return RefusalKind.OVERFLOW
     if status in (408, 409, 425) or status >= 500:
         return RefusalKind.AGAIN
     if status == 429:  # waiting does not bring back a used-up quota
-        return RefusalKind.REFUSED if _QUOTA.search(words) else RefusalKind.AGAIN
-    if status in (400, 422) and _is_about_transcript(words):
+        return RefusalKind.REFUSED if _QUOTA.search(error_text) else RefusalKind.AGAIN
+    if status in (400, 422) and _is_about_transcript(error_text):
         return RefusalKind.TRANSCRIPT
     return RefusalKind.REFUSED
 
 
-def is_overflow(status: int, words: str) -> bool:
-    return status == 413 or bool(_OVERFLOW.search(words))
+def is_overflow(status: int, error_text: str) -> bool:
+    return status == 413 or bool(_OVERFLOW.search(error_text))
 
 
-def _is_about_transcript(words: str) -> bool:
+def _is_about_transcript(error_text: str) -> bool:
     # These speak of messages, prompts and content as well, and are no fault of the conversation.
-    if _KEY.search(words) or _MODEL.search(words) or _SCHEMA.search(words):
+    if _KEY.search(error_text) or _MODEL.search(error_text) or _SCHEMA.search(error_text):
         return False
-    return bool(_TRANSCRIPT.search(words))
+    return bool(_TRANSCRIPT.search(error_text))
 
 
-def named_limit(words: str) -> int | None:
+def named_limit(error_text: str) -> int | None:
     """Returns the window in tokens that an overflow names."""
     for pattern in _LIMITS:
-        if match := pattern.search(words):
+        if match := pattern.search(error_text):
             return int(match.group(1).replace(",", "")) or None
     return None
 

@@ -29,15 +29,15 @@ _ONE = re.compile(
 )
 
 
-def is_refused(body: Mapping[str, Any], words: str) -> bool:
+def is_refused(body: Mapping[str, Any], error_text: str) -> bool:
     """Returns whether the endpoint refuses the pictures of this request, for whatever reason."""
-    return bool(_PICTURES.search(words)) and any(map(_has_picture, body["messages"]))
+    return bool(_PICTURES.search(error_text)) and any(map(_has_picture, body["messages"]))
 
 
-def is_blind(words: str) -> bool:
+def is_blind(error_text: str) -> bool:
     """Returns whether a refusal of pictures means all of them, not just these."""
     # `this image type is not supported` matches both patterns, and is about one picture.
-    return bool(_NEVER.search(words)) and not _ONE.search(words)
+    return bool(_NEVER.search(error_text)) and not _ONE.search(error_text)
 
 
 def without_pictures(messages: Sequence[JSON], why: str = BLIND) -> list[JSON]:

@@ -6,7 +6,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from gateway.agent.tools.registry import Arguments, Tool, ToolContext, ToolError
-from gateway.texts.times import moment
+from gateway.texts.times import format_time
 from sessions import deployments, jobs, runs
 from sessions.errors import Invalid, NotFound
 from sessions.jobs import Job, NewJob
@@ -104,13 +104,13 @@ def _act(conn: Connection, place: ToolContext, action: str, job_id: str) -> str:
 
 def line_of(job: Job, timezone: str) -> str:
     """Returns one line about a job, for the agent and for people."""
-    following = f"next {moment(job.next_run_at, timezone)}" if job.next_run_at is not None else job.state.value
+    following = f"next {format_time(job.next_run_at, timezone)}" if job.next_run_at is not None else job.state.value
     last = f", last {job.last_status}" if job.last_status else ""
-    return f"{job.id} “{job.name}”: {job.in_words} ({job.timezone}), {following}{last}"
+    return f"{job.id} “{job.name}”: {job.schedule_display} ({job.timezone}), {following}{last}"
 
 
 def upcoming(job: Job, now: int) -> str:
-    return ", ".join(moment(each, job.timezone) for each in job.moments.upcoming(now))
+    return ", ".join(format_time(each, job.timezone) for each in job.moments.upcoming(now))
 
 
 TOOL = Tool(name="schedule", arguments=ScheduleArguments, function=schedule, idempotent=True)

@@ -75,18 +75,18 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._cancel_close()
         self._limits.closed(self)
-        for tell in self._when_lost:
-            tell()
+        for callback in self._when_lost:
+            callback()
         self._when_lost.clear()
         super().connection_lost(exc)
 
-    def when_lost(self, tell: Callable[[], object]) -> Callable[[], None]:
-        """Calls `tell` when the caller has left, at once if it has left already. Returns a function that cancels this."""
+    def when_lost(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Calls `callback` when the caller has left, at once if it has left already. Returns a function that cancels this."""
         if self.transport is None:
-            tell()
+            callback()
             return lambda: None
-        self._when_lost.append(tell)
-        return lambda: self._when_lost.remove(tell) if tell in self._when_lost else None
+        self._when_lost.append(callback)
+        return lambda: self._when_lost.remove(callback) if callback in self._when_lost else None
 
     def admit(self, key: str) -> bool:
         """Notes the key of the request. Returns False when the key has too many connections open."""

@@ -132,13 +132,13 @@ class CommitListener:
         self._loop = asyncio.get_running_loop()
         self.close = database.listen(self._on_commit)
 
-    def on(self, topic: Topic, id: str, tell: Callable[[Touch], None]) -> Callable[[], None]:  # noqa: A002  # as in Touch
-        """Calls `tell` after each commit that touched this. Returns a function that cancels it."""
+    def on(self, topic: Topic, id: str, callback: Callable[[Touch], None]) -> Callable[[], None]:  # noqa: A002  # as in Touch
+        """Calls `callback` after each commit that touched this. Returns a function that cancels it."""
         wanted = (topic, id)
-        self._listeners[wanted].append(tell)
+        self._listeners[wanted].append(callback)
 
         def stop() -> None:
-            self._listeners[wanted].remove(tell)
+            self._listeners[wanted].remove(callback)
             if not self._listeners[wanted]:
                 del self._listeners[wanted]
 
@@ -153,8 +153,8 @@ class CommitListener:
     def _notify(self, wanted: list[Touch]) -> None:
         for touch in wanted:
             # A copy, because a listener may remove itself.
-            for tell in tuple(self._listeners.get((touch.topic, touch.id), ())):
-                tell(touch)
+            for callback in tuple(self._listeners.get((touch.topic, touch.id), ())):
+                callback(touch)
 
 
 class ServerState:

@@ -21,11 +21,11 @@ class AgentCall:
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
-def finish_reason(told: str) -> FinishReason:
+def finish_reason(reported: str) -> FinishReason:
     """Reduces the endpoint's finish reason to those that callers know."""
-    match told:
+    match reported:
         case "length" | "tool_calls" | "content_filter":
-            return told
+            return reported
         case _:
             return "stop"
 
@@ -80,10 +80,10 @@ class TextFeed:
         self._news = asyncio.Event()
         self._gap = False
 
-    def on_event(self, moment: LiveEvent) -> None:
-        match moment.kind:
+    def on_event(self, event: LiveEvent) -> None:
+        match event.kind:
             case "token":
-                if text := self._deduplicator.new_in(moment.text):
+                if text := self._deduplicator.new_in(event.text):
                     self._pieces.append(f"\n\n{text}" if self._gap else text)
                     self._gap, self.has_text = False, True
             case "afresh":

@@ -25,7 +25,7 @@ from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
 from sessions.records import Role, RunStatus, StopReason
 from sessions.runs import Opening
-from sessions.runs.outcomes import Standing, of_call, standing, words_of_steps
+from sessions.runs.outcomes import CallState, call_state, of_call, texts_of_steps
 from sessions.topics import RunStarted, Topic, Touch
 
 HEADER = "X-Hermes-Session-Id"
@@ -112,7 +112,7 @@ class SessionExchange:
             if not await self._wait_for_change():  # a repeated call, or another process does the work
                 await self._catch_up()
             if self.run_id is not None:
-                found = await self._standing(self.run_id)
+                found = await self._call_state(self.run_id)
                 if not found.working:
                     outcome = outcome_of(found)
                     self.answered = True
@@ -141,9 +141,9 @@ class SessionExchange:
         if run_id is None or self.run_id is not None:
             return
         live, self._after_ask = self._server.api.services.live, after_ask
-        while (await self._standing(run_id)).working:
+        while (await self._call_state(run_id)).working:
             steps = live.steps_before(run_id)
-            earlier = await self._server.api.database.read(words_of_steps, run_id, after_ask=after_ask, steps=steps)
+            earlier = await self._server.api.database.read(texts_of_steps, run_id, after_ask=after_ask, steps=steps)
             # Nobody began or ended work on it meanwhile, so what was read and what is replayed neither overlap nor leave a gap.
             if live.steps_before(run_id) == steps:
                 for words in earlier:
@@ -153,14 +153,14 @@ class SessionExchange:
                 break
         self._follow(run_id, after_ask)
 
-    async def _standing(self, run_id: str) -> Standing:
+    async def _call_state(self, run_id: str) -> CallState:
         try:
-            return await self._server.api.database.read(standing, run_id, after_ask=self._after_ask)
+            return await self._server.api.database.read(call_state, run_id, after_ask=self._after_ask)
         except NotFound:
             raise ApiError(409, "The session was deleted while this call waited.", code="session_deleted") from None
 
 
-def outcome_of(found: Standing) -> ExchangeOutcome:
+def outcome_of(found: CallState) -> ExchangeOutcome:
     """Returns the outcome of a call that is not worked on any more. Raises ApiError when the run failed."""
     run = found.run
     silent = ExchangeOutcome(text="", input_tokens=run.input_tokens, output_tokens=run.output_tokens)
@@ -177,13 +177,13 @@ def outcome_of(found: Standing) -> ExchangeOutcome:
     return replace(silent, text=text, finish_reason=_reason(found))
 
 
-def _reason(found: Standing) -> FinishReason:
+def _reason(found: CallState) -> FinishReason:
     if found.run.withheld:
         return "content_filter"
     return "length" if found.run.stop_reason is StopReason.BUDGET else "stop"
 
 
-def _failed(found: Standing) -> ApiError:
+def _failed(found: CallState) -> ApiError:
     """Returns the error of a failed run. It forbids client libraries to repeat the call by themselves: the message is in the
     conversation already and would be there twice.
     """
@@ -209,7 +209,7 @@ async def call_on_session(
             new = NewInbox(
                 dedup_key=marked.key,
                 session_key=str(place.key),
-                messages=[await _message(server, message, inbox_files) for message in _news(question.messages)],
+                messages=[await _message(server, message, inbox_files) for message in _new_messages(question.messages)],
                 mode=InboxMode.QUEUE,
                 options=question.options,
                 fingerprint=marked.fingerprint or retry.fingerprint,
@@ -258,7 +258,7 @@ def _require_open_call(conn: Connection, key: str, messages: Sequence[InboxMessa
         raise ApiError(409, "No tool call of this session waits for these results.", code="unknown_tool_call")
 
 
-def _news(messages: Sequence[JSON]) -> Sequence[JSON]:
+def _new_messages(messages: Sequence[JSON]) -> Sequence[JSON]:
     """Returns the messages after the last one of the assistant."""
     last = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
     new = messages[last + 1 :]

@@ -32,7 +32,7 @@ from sessions.erase import erase
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
 from sessions.responses import Kept, KeptKind
-from sessions.runs.outcomes import of_call, standing
+from sessions.runs.outcomes import call_state, of_call
 
 
 def name_of(marked: RequestMark) -> str:
@@ -155,7 +155,7 @@ async def _with_result(call: ApiCall[Any, Any], kept: Kept) -> Kept:
         row = await database.read(inbox.by_dedup_key, kept.dedup_key or "")
         status = "queued" if row is not None else "failed"
         return replace(kept, answer=begun.model_copy(update={"status": status}).model_dump())
-    found = await database.read(standing, run_id, after_ask=after_ask)
+    found = await database.read(call_state, run_id, after_ask=after_ask)
     if found.working:
         return replace(kept, answer=begun.model_dump())
     try:

@@ -30,7 +30,7 @@ _PAGE = 500
 class Commits(Protocol):
     """Who tells of commits."""
 
-    def on(self, topic: Topic, id: str, tell: Callable[[Touch], None]) -> Callable[[], None]: ...  # noqa: A002
+    def on(self, topic: Topic, id: str, callback: Callable[[Touch], None]) -> Callable[[], None]: ...  # noqa: A002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

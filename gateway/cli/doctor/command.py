@@ -10,7 +10,7 @@ from click.exceptions import Exit
 from gateway.cli.context import Cli, as_called_here, pass_cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.doctor import home_checks, machine_checks, service_checks
-from gateway.cli.doctor.finding import Diagnosis, Patient, Severity, problem, warning
+from gateway.cli.doctor.finding import CheckTarget, Diagnosis, Severity, problem, warning
 from gateway.cli.formatting import as_json, counted
 from gateway.cli.service_view import service_sources
 from gateway.config.load import Loaded, read
@@ -23,7 +23,7 @@ from sessions.errors import StateError
 FAILED = 1
 _COLOURS = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
-CHECKS: tuple[Callable[[Patient], Iterator[Diagnosis]], ...] = (
+CHECKS: tuple[Callable[[CheckTarget], Iterator[Diagnosis]], ...] = (
     home_checks.permissions,
     home_checks.foreign,
     home_checks.database,
@@ -36,7 +36,10 @@ CHECKS: tuple[Callable[[Patient], Iterator[Diagnosis]], ...] = (
     machine_checks.installation,
     machine_checks.time_zone,
 )
-ASKING: tuple[Callable[[Patient], AsyncIterator[Diagnosis]], ...] = (service_checks.model, service_checks.platforms)
+ASYNC_CHECKS: tuple[Callable[[CheckTarget], AsyncIterator[Diagnosis]], ...] = (
+    service_checks.model,
+    service_checks.platforms,
+)
 
 
 @click.command()
@@ -62,7 +65,7 @@ def doctor(cli: Cli, fix: bool, wants_json: bool) -> None:
 
 
 def _count() -> int:
-    return len(CHECKS) + len(ASKING) + 1  # and the configuration
+    return len(CHECKS) + len(ASYNC_CHECKS) + 1  # and the configuration
 
 
 def _mend(finding: Diagnosis) -> bool:
@@ -80,18 +83,18 @@ def _examine(cli: Cli) -> list[Diagnosis]:
     with ExitStack() as stack:
         loaded = _configuration(cli, findings)
         database = _database(cli, stack, findings)
-        patient = Patient(home=cli.home, environ=cli.environ, loaded=loaded, database=database, now=now_ms())
+        target = CheckTarget(home=cli.home, environ=cli.environ, loaded=loaded, database=database, now=now_ms())
         try:
             for check in CHECKS:
-                findings += check(patient)
-            findings += asyncio.run(_asked(patient))
+                findings += check(target)
+            findings += asyncio.run(_run_async_checks(target))
         except StateError as error:
             findings.append(_unusable(error))
     return findings
 
 
-async def _asked(patient: Patient) -> list[Diagnosis]:
-    return [finding for check in ASKING async for finding in check(patient)]
+async def _run_async_checks(target: CheckTarget) -> list[Diagnosis]:
+    return [finding for check in ASYNC_CHECKS async for finding in check(target)]
 
 
 def _unusable(error: Exception) -> Diagnosis:

@@ -57,7 +57,7 @@ def note(code: str, what: str, remedy: str) -> Diagnosis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patient:
+class CheckTarget:
     """What every check may look at. `loaded` None: the configuration is not usable. `database` None: there is none, or it cannot be opened."""
 
     home: Path

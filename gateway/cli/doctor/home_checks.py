@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from gateway.cli.doctor.finding import Diagnosis, Patient, note, problem, warning
+from gateway.cli.doctor.finding import CheckTarget, Diagnosis, note, problem, warning
 from gateway.home import is_open
-from gateway.texts.times import span
+from gateway.texts.times import format_duration
 from sessions import gauges, meta, store
 from sessions.db.sqlite_check import quick_check
 from sessions.errors import StateError
@@ -23,27 +23,27 @@ _DAY_MS = 24 * 3_600_000
 _FOREVER = 3_600.0
 
 
-def permissions(patient: Patient) -> Iterator[Diagnosis]:
-    if not patient.home.is_dir():
-        yield note("home.missing", f"There is no home at {patient.home} yet.", "hermes setup   or   hermes gateway run")
+def permissions(target: CheckTarget) -> Iterator[Diagnosis]:
+    if not target.home.is_dir():
+        yield note("home.missing", f"There is no home at {target.home} yet.", "hermes setup   or   hermes gateway run")
         return
-    if is_open(patient.home):
-        what = f"Others on this machine can look into {patient.home}."
-        yield problem("home.permissions", what, f"chmod 700 {patient.home}", partial(patient.home.chmod, 0o700))
-    for path in (patient.home / name for name in PRIVATE):
+    if is_open(target.home):
+        what = f"Others on this machine can look into {target.home}."
+        yield problem("home.permissions", what, f"chmod 700 {target.home}", partial(target.home.chmod, 0o700))
+    for path in (target.home / name for name in PRIVATE):
         if path.is_file() and path.stat().st_mode & 0o007:
             yield problem(
                 "home.permissions", f"Everybody may read {path}.", f"chmod 600 {path}", partial(path.chmod, 0o600)
             )
-    if not os.access(patient.home, os.W_OK):
+    if not os.access(target.home, os.W_OK):
         yield problem(
-            "home.not_writable", f"This user may not write to {patient.home}.", f"sudo chown -R $USER {patient.home}"
+            "home.not_writable", f"This user may not write to {target.home}.", f"sudo chown -R $USER {target.home}"
         )
 
 
-def database(patient: Patient) -> Iterator[Diagnosis]:
-    path = patient.home / DATABASE
-    if patient.database is None or patient.database.dialect != "sqlite" or not path.exists():
+def database(target: CheckTarget) -> Iterator[Diagnosis]:
+    path = target.home / DATABASE
+    if target.database is None or target.database.dialect != "sqlite" or not path.exists():
         return
     try:
         # At a start the check is bounded in time; whoever asks the doctor waits for the whole.
@@ -59,30 +59,30 @@ def database(patient: Patient) -> Iterator[Diagnosis]:
         )
 
 
-def disk(patient: Patient) -> Iterator[Diagnosis]:
-    place = patient.home if patient.home.exists() else patient.home.parent
+def disk(target: CheckTarget) -> Iterator[Diagnosis]:
+    place = target.home if target.home.exists() else target.home.parent
     if place.exists() and (free := shutil.disk_usage(place).free) < LEAST_FREE_BYTES:
-        what = f"Only {free / 2**20:.0f} MB are free where {patient.home} is."
+        what = f"Only {free / 2**20:.0f} MB are free where {target.home} is."
         yield problem("disk.low", what, "Make room, or: hermes sessions prune --older-than 90")
 
 
-def backup(patient: Patient) -> Iterator[Diagnosis]:
-    if patient.database is None or patient.database.dialect != "sqlite":
+def backup(target: CheckTarget) -> Iterator[Diagnosis]:
+    if target.database is None or target.database.dialect != "sqlite":
         return
-    if patient.database.read_now(store.stats).messages == 0:
+    if target.database.read_now(store.stats).messages == 0:
         return
     remedy = "hermes backup ~/hermes.tar.gz   or   hermes gateway install, which saves one every night"
-    last = patient.database.read_now(meta.get, meta.LAST_BACKUP)
+    last = target.database.read_now(meta.get, meta.LAST_BACKUP)
     if last is None:
         yield warning("backup.missing", "There is no backup of the conversations yet.", remedy)
-    elif (age := patient.now - int(last)) > OLD_BACKUP_DAYS * _DAY_MS:
-        yield warning("backup.old", f"The last backup is {span(age / 1000)} old.", remedy)
+    elif (age := target.now - int(last)) > OLD_BACKUP_DAYS * _DAY_MS:
+        yield warning("backup.old", f"The last backup is {format_duration(age / 1000)} old.", remedy)
 
 
-def undelivered(patient: Patient) -> Iterator[Diagnosis]:
-    if patient.database is None:
+def undelivered(target: CheckTarget) -> Iterator[Diagnosis]:
+    if target.database is None:
         return
-    numbers = patient.database.read_now(gauges.read_gauges)
+    numbers = target.database.read_now(gauges.read_gauges)
     dead = sum(count for (_, state), count in numbers.outbox.items() if state == OutState.DEAD)
     if dead:
         what = f"{dead} message{'' if dead == 1 else 's'} could not be delivered."
@@ -91,10 +91,10 @@ def undelivered(patient: Patient) -> Iterator[Diagnosis]:
         )
 
 
-def foreign(patient: Patient) -> Iterator[Diagnosis]:
+def foreign(target: CheckTarget) -> Iterator[Diagnosis]:
     """Finds files of another program of a similar name in the same folder."""
-    if (patient.home / "hermes-agent").is_dir() or (patient.home / "auth.json").exists():
-        what = f"{patient.home} also holds files of another program, Hermes Agent."
+    if (target.home / "hermes-agent").is_dir() or (target.home / "auth.json").exists():
+        what = f"{target.home} also holds files of another program, Hermes Agent."
         yield warning("home.shared", what, "Give this one a home of its own: HERMES_HOME=~/.hermes-gateway")
 
 

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.cli.doctor.finding import Diagnosis, Patient, note, problem, warning
+from gateway.cli.doctor.finding import CheckTarget, Diagnosis, note, problem, warning
 from gateway.cli.doctor.home_checks import package_roots
 from sessions import workers
 from sessions.workers import WorkerState
@@ -14,14 +14,14 @@ from sessions.workers import WorkerState
 LEAST_SQLITE = (3, 35, 0)
 
 
-def daemon(patient: Patient) -> Iterator[Diagnosis]:
-    rows = patient.database.read_now(workers.everyone) if patient.database is not None else []
+def daemon(target: CheckTarget) -> Iterator[Diagnosis]:
+    rows = target.database.read_now(workers.everyone) if target.database is not None else []
     if not rows:
         yield note(
             "gateway.not_running", "No gateway runs on this home.", "hermes gateway run   or   hermes gateway install"
         )
     for row in rows:
-        if row.state_at(patient.now) is WorkerState.LOST:
+        if row.state_at(target.now) is WorkerState.LOST:
             what = f"The gateway on {row.host} (process {row.pid}) was killed, or does not answer any more."
             yield problem("gateway.lost", what, "hermes gateway run; what was under way goes on")
         elif refused := row.report.get("config", {}).get("refused"):
@@ -29,10 +29,10 @@ def daemon(patient: Patient) -> Iterator[Diagnosis]:
             yield problem("config.refused", what, "hermes config check   shows what to write")
 
 
-def port(patient: Patient) -> Iterator[Diagnosis]:
-    if patient.loaded is None or patient.is_running:
+def port(target: CheckTarget) -> Iterator[Diagnosis]:
+    if target.loaded is None or target.is_running:
         return
-    section = patient.loaded.config.api
+    section = target.loaded.config.api
     try:
         with socket.socket(socket.AF_INET6 if ":" in section.host else socket.AF_INET) as probe:
             # As the server does: a port whose last connections are closing counts as free.
@@ -43,7 +43,7 @@ def port(patient: Patient) -> Iterator[Diagnosis]:
         yield problem("api.port", what, "Stop the other program, or: hermes config set api.port 8643")
 
 
-def service(_: Patient) -> Iterator[Diagnosis]:
+def service(_: CheckTarget) -> Iterator[Diagnosis]:
     if shutil.which("systemctl") is None or not Path("/run/systemd/system").is_dir():
         return
     folders = (Path("/etc/systemd/system"), Path.home() / ".config/systemd/user")
@@ -51,7 +51,7 @@ def service(_: Patient) -> Iterator[Diagnosis]:
         yield note("service.missing", "The gateway does not start with the machine.", "hermes gateway install")
 
 
-def installation(_: Patient) -> Iterator[Diagnosis]:
+def installation(_: CheckTarget) -> Iterator[Diagnosis]:
     roots = package_roots()
     if len(roots) > 1:
         what = f"The packages gateway, adapters and sessions come from different places: {', '.join(map(str, sorted(roots)))}."
@@ -65,8 +65,8 @@ def installation(_: Patient) -> Iterator[Diagnosis]:
         yield problem("sqlite.version", what, "Use a Python that brings a newer SQLite.")
 
 
-def time_zone(patient: Patient) -> Iterator[Diagnosis]:
-    written = patient.loaded is not None and "timezone" in patient.loaded.config.session_reset.model_fields_set
+def time_zone(target: CheckTarget) -> Iterator[Diagnosis]:
+    written = target.loaded is not None and "timezone" in target.loaded.config.session_reset.model_fields_set
     if not written and not Path("/etc/localtime").exists():
         what = "This machine has no time zone, so days begin in UTC."
         yield warning("clock.time_zone", what, "hermes config set session_reset.timezone Europe/London")

@@ -9,7 +9,7 @@ from typing import Any, cast
 from adapters.base import ChecksSetup, DeliveryError, HearsWhatItIsGiven, TryLater, Unauthorized
 from adapters.registry import Unavailable, build, manifest
 from gateway.agent.models.ollama import ask_ollama
-from gateway.cli.doctor.finding import Diagnosis, Patient, note, problem, warning
+from gateway.cli.doctor.finding import CheckTarget, Diagnosis, note, problem, warning
 from gateway.cli.doctor.public_address import webhook_url, why_unreachable
 from gateway.config.daemon_settings import platform_sections
 from gateway.config.load import Loaded
@@ -21,10 +21,10 @@ MOST_SKEW_SECONDS = 60
 SMALL_WINDOW = 8_192
 
 
-async def model(patient: Patient) -> AsyncIterator[Diagnosis]:
-    if patient.loaded is None:
+async def model(target: CheckTarget) -> AsyncIterator[Diagnosis]:
+    if target.loaded is None:
         return
-    chosen = await asyncio.to_thread(choose_model, patient.loaded.config, patient.loaded.variables, ask_ollama)
+    chosen = await asyncio.to_thread(choose_model, target.loaded.config, target.loaded.variables, ask_ollama)
     if chosen.provider == "practice":
         yield note("model.practice", "The practice model answers; it is a demo and no real AI.", "hermes setup")
         return
@@ -44,7 +44,7 @@ async def model(patient: Patient) -> AsyncIterator[Diagnosis]:
         what = f"{chosen.where} does not list a model {chosen.name!r}."
         near = ", ".join(sorted(named)[:5])
         yield warning("model.unknown", what, f"hermes config set model.name NAME   (there are: {near})")
-    elif (window := await _window(patient.loaded, chosen)) < SMALL_WINDOW:
+    elif (window := await _window(target.loaded, chosen)) < SMALL_WINDOW:
         what = f"{chosen.name} has a window of {window:,} tokens: some tools and most of the past do not fit into it."
         yield warning("model.small_window", what, "Serve it with a larger one: num_ctx in Ollama, -c in llama.cpp.")
     if date is not None and abs(skew := (datetime.now(UTC) - date).total_seconds()) > MOST_SKEW_SECONDS:
@@ -85,16 +85,16 @@ def _names(listed: Any) -> frozenset[str]:
     return frozenset(str(row.get("id")) for row in cast(list[dict[str, Any]], rows or []))
 
 
-async def platforms(patient: Patient) -> AsyncIterator[Diagnosis]:
+async def platforms(target: CheckTarget) -> AsyncIterator[Diagnosis]:
     """Asks each enabled platform who the bot is, and checks that somebody may talk to it."""
-    if patient.loaded is None:
+    if target.loaded is None:
         return
-    for name in platform_sections(patient.loaded.config):
-        async for finding in _platform(patient, patient.loaded, name):
+    for name in platform_sections(target.loaded.config):
+        async for finding in _platform(target, target.loaded, name):
             yield finding
 
 
-async def _platform(patient: Patient, loaded: Loaded, name: str) -> AsyncIterator[Diagnosis]:
+async def _platform(target: CheckTarget, loaded: Loaded, name: str) -> AsyncIterator[Diagnosis]:
     title, section = manifest(name).title, platform_sections(loaded.config)[name]
     try:
         adapter = build(name, section, webhook_url=f"{loaded.config.api.public_url}/webhooks/{name}")
@@ -119,9 +119,9 @@ async def _platform(patient: Patient, loaded: Loaded, name: str) -> AsyncIterato
     finally:
         await adapter.close()
     if manifest(name).is_called(section):
-        async for finding in _webhook(patient, loaded, name):
+        async for finding in _webhook(target, loaded, name):
             yield finding
-    paired = patient.database.read_now(people.everybody) if patient.database is not None else []
+    paired = target.database.read_now(people.everybody) if target.database is not None else []
     if not section.allowed_users and not any(person.platform == name for person in paired):
         yield warning(
             f"{name}.nobody",
@@ -130,11 +130,11 @@ async def _platform(patient: Patient, loaded: Loaded, name: str) -> AsyncIterato
         )
 
 
-async def _webhook(patient: Patient, loaded: Loaded, name: str) -> AsyncIterator[Diagnosis]:
+async def _webhook(target: CheckTarget, loaded: Loaded, name: str) -> AsyncIterator[Diagnosis]:
     title = manifest(name).title
     if not loaded.config.api.public_url:
         what = f"{title} cannot call this gateway: api.public_url is empty."
         yield problem(f"{name}.webhook", what, "hermes config set api.public_url https://…")
-    elif patient.is_running and (why := await why_unreachable(webhook_url(loaded, name))):
+    elif target.is_running and (why := await why_unreachable(webhook_url(loaded, name))):
         what = f"{title} would not reach this gateway at {webhook_url(loaded, name)}: {why}."
         yield problem(f"{name}.webhook", what, "Look at the proxy in front of it: docs/how-to/behind-a-proxy.md")

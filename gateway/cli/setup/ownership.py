@@ -23,7 +23,7 @@ from sessions.db import Database, open_database
 from sessions.workers import WorkerState
 
 WAIT_SECONDS = 300.0
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 def meet(answers: Answers, name: str, bot: CheckedBot) -> None:
@@ -89,7 +89,7 @@ def _wait(database: Database, name: str) -> None:
         if (owner := _owner(database, name)) is not None:
             click.echo(f"  ok   Hello {owner}. You are the owner.")
             return
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     click.echo("  Nobody has sent it yet. It stays valid for a day.")
 
 
@@ -121,4 +121,4 @@ def _is_connected(database: Database, name: str, *, seconds: float) -> bool:
                 return True
         if time.monotonic() >= ends:
             return False
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)

@@ -29,8 +29,8 @@ async def test_a_missing_intent_is_told_in_words_and_recovers(
     async with scene(home, driver, hears=False) as s:
         platform = s.serving.chats.running["discord"]
         await s.until(lambda: platform.health.state is PlatformState.UNAUTHORIZED)
-        assert "the intent “Message Content” is off" in platform.health.words
-        assert "discord.com/developers" in platform.health.words
+        assert "the intent “Message Content” is off" in platform.health.message
+        assert "discord.com/developers" in platform.health.message
         driver.server.intents = True
         await s.until(driver.server.is_connected)
         assert await s.answer_to("hello")
@@ -46,7 +46,7 @@ async def test_an_intent_that_is_taken_away_later_is_told(
         await driver.server.drop(4014)
         platform = s.serving.chats.running["discord"]
         await s.until(lambda: platform.health.state is PlatformState.UNAUTHORIZED)
-        assert "Message Content" in platform.health.words
+        assert "Message Content" in platform.health.message
 
 
 def test_without_its_token_it_does_not_start(home: Path, driver: DiscordDriver) -> None:

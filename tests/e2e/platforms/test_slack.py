@@ -241,16 +241,16 @@ async def test_a_scope_that_is_missing_is_named(home: Path, monkeypatch: pytest.
     async with scene(home, driver) as s:
         platform = s.serving.chats.running["slack"]
         await s.until(lambda: platform.health.state is PlatformState.UNAUTHORIZED)
-        assert "app_mentions:read" in platform.health.words
-        assert "api.slack.com/apps" in platform.health.words
+        assert "app_mentions:read" in platform.health.message
+        assert "api.slack.com/apps" in platform.health.message
 
 
 async def test_a_wrong_app_token_is_said_in_words(home: Path, driver: SlackDriver) -> None:
     async with scene(home, driver, app_token="xapp-wrong") as s:
         platform = s.serving.chats.running["slack"]
         await s.until(lambda: platform.health.state is PlatformState.UNAUTHORIZED)
-        assert "app-level token" in platform.health.words
-        assert "xapp-wrong" not in platform.health.words
+        assert "app-level token" in platform.health.message
+        assert "xapp-wrong" not in platform.health.message
 
 
 async def test_an_app_that_was_removed_is_said_in_words(home: Path, driver: SlackDriver) -> None:

@@ -76,8 +76,8 @@ async def test_a_revoked_token_is_said_in_words_and_the_rest_goes_on(home: Path)
         s.server.revoke()
         platform = s.serving.chats.running["telegram"]
         await s.server.until(lambda: platform.health.state is PlatformState.UNAUTHORIZED)
-        assert "token" in platform.health.words
-        assert s.server.token not in platform.health.words
+        assert "token" in platform.health.message
+        assert s.server.token not in platform.health.message
         assert s.serving.chats.states()["telegram"]["state"] == "unauthorized"
 
 
@@ -107,10 +107,10 @@ async def test_a_second_poller_is_told_for_as_long_as_it_is_there(home: Path, mo
 
         await s.server.until(asked_again)
         assert seen == {PlatformState.LOST}
-        assert "Another program receives this bot's messages" in health.words
+        assert "Another program receives this bot's messages" in health.message
         s.server.faults.clear()
         await s.server.until(lambda: health.state is PlatformState.CONNECTED)
-        assert health.words == ""
+        assert health.message == ""
 
 
 async def test_it_is_ready_once_it_has_been_given_what_came(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ async def test_a_platform_that_reports_liveness_is_connected_when_it_lives(sqlit
         await until(lambda: slept)
         for _ in range(3):  # connected again, as far as the adapter can say, and nothing has come of it
             await asyncio.sleep(0.005)
-        assert (platform.health.state, platform.health.words) == (PlatformState.LOST, "not now")
+        assert (platform.health.state, platform.health.message) == (PlatformState.LOST, "not now")
         assert not platform.health.was_up
         adapter.succeed()
-        assert (platform.health.state, platform.health.words) == (PlatformState.CONNECTED, "")
+        assert (platform.health.state, platform.health.message) == (PlatformState.CONNECTED, "")

@@ -10,7 +10,7 @@ import pytest
 import gateway
 from gateway import texts
 from gateway.texts import needed, say
-from gateway.texts.times import span, when
+from gateway.texts.times import format_duration, format_short_time
 
 ROOT = Path(gateway.__file__).parent
 CATALOGUE: dict[str, dict[str, str]] = tomllib.loads((Path(texts.__file__).parent / "en.toml").read_text())
@@ -95,12 +95,12 @@ def test_a_missing_value_is_a_bug():
     ],
 )
 def test_spans(seconds: float, told: str):
-    assert span(seconds) == told
+    assert format_duration(seconds) == told
 
 
 def test_times_are_short_when_they_are_near():
     now = 1_750_000_000_000  # 15 June 2025, 15:06 UTC
     day = 86_400_000
-    assert when(now, now, "UTC") == "15:06"
-    assert when(now - 2 * day, now, "Europe/Oslo") == "13 Jun 17:06"
-    assert when(now - 300 * day, now, "UTC") == "19 Aug 2024"
+    assert format_short_time(now, now, "UTC") == "15:06"
+    assert format_short_time(now - 2 * day, now, "Europe/Oslo") == "13 Jun 17:06"
+    assert format_short_time(now - 300 * day, now, "UTC") == "19 Aug 2024"

@@ -8,7 +8,7 @@ from adapters.base import (
     TryLater,
     Unauthorized,
 )
-from adapters.telegram.polling import PATIENCE
+from adapters.telegram.polling import MOST_FAILURES
 from tests.unit.adapters.telegram.wire import TelegramGateway, address_of
 
 
@@ -42,7 +42,7 @@ async def test_an_outage_is_told_once_patience_ends(server, gateway) -> None:
     server.fail("getUpdates", times=99, drop="before")
     with pytest.raises(TryLater, match="cannot be reached"):
         await gateway.start()
-    assert len(gateway.pauses) == PATIENCE
+    assert len(gateway.pauses) == MOST_FAILURES
     assert gateway.adapter.last_success() is None
 
 

@@ -17,8 +17,8 @@ def shown(text: str, *, piece: int) -> str:
     out = io.StringIO()
     screen = Screen(Console(file=out, width=40, force_terminal=True, highlight=False))
     for at in range(0, len(text), piece):
-        screen.hear(LiveEvent("run", "token", text[at : at + piece]))
-    screen.hear(LiveEvent("run", "said"))
+        screen.on_event(LiveEvent("run", "token", text[at : at + piece]))
+    screen.on_event(LiveEvent("run", "said"))
     return re.sub(r"id=\d+", "id=", out.getvalue())  # rich numbers links at random
 
 
@@ -43,14 +43,14 @@ def test_a_long_paragraph_is_not_waited_for():
     out = io.StringIO()
     screen = Screen(Console(file=out, width=40, highlight=False))
     for word in re.findall(r"\S+ ", LONG):
-        screen.hear(LiveEvent("run", "token", word))
+        screen.on_event(LiveEvent("run", "token", word))
     assert out.getvalue().count("\n") >= 5
 
 
 def plain(text: str, *, width: int = 40) -> list[str]:
     out = io.StringIO()
     screen = Screen(Console(file=out, width=width, highlight=False))
-    screen.hear(LiveEvent("run", "token", text))
+    screen.on_event(LiveEvent("run", "token", text))
     screen.flush()
     return out.getvalue().split("\n")
 
@@ -79,7 +79,7 @@ def test_text_that_is_not_yet_a_line_is_previewed():
     console = Console(file=io.StringIO(), width=40, height=20, highlight=False)
     screen = Screen(console)
     for piece in ("one, ", "two", "\n\nthree"):
-        screen.hear(LiveEvent("run", "token", piece))
+        screen.on_event(LiveEvent("run", "token", piece))
         with console.capture() as preview:
             console.print(screen.preview(), end="")
         assert preview.get().strip() == {"one, ": "one,", "two": "one, two", "\n\nthree": "three"}[piece]
@@ -89,6 +89,6 @@ def test_the_preview_of_a_long_answer_fits_the_window():
     console = Console(file=io.StringIO(), width=40, height=20, highlight=False)
     screen = Screen(console)
     for number in range(3000):
-        screen.hear(LiveEvent("run", "token", f"- item {number}\n"))
+        screen.on_event(LiveEvent("run", "token", f"- item {number}\n"))
         if number % 50 == 0:
             assert len(list(screen.preview().lines)) < 20
