@@ -126,7 +126,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
                 "alerts": [alert_text(alert) for alert in alerts.current],
             }
 
-        await stack.enter_async_context(Heartbeat(database=app.database, describe=report).beating())
+        await stack.enter_async_context(Heartbeat(database=app.database, describe=report).reporting())
         yield Serving(app=app, chats=chats, resets=resets, jobs=jobs, url=url, key_hint=hint, reloads=reloads)
 
 

@@ -225,7 +225,7 @@ def _in(parts: Sequence[Session]) -> ColumnElement[bool]:
     return messages.c.session_id.in_([part.id for part in parts])
 
 
-def said(conn: Connection, parts: Sequence[Session]) -> list[Turn]:
+def turns(conn: Connection, parts: Sequence[Session]) -> list[Turn]:
     """The messages of people and the agent, oldest first. A question and its answer stand at the place of the tool
     call."""
     written = select(messages).where(_in(parts), _SHOWN)

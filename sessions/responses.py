@@ -140,7 +140,7 @@ def _import(conn: Connection, key: str, owner: str, history: Sequence[NewMessage
 def history(conn: Connection, kept: Kept) -> list[NewMessage]:
     """Returns what was said up to and with this answer. Calls that it left to the caller are open again."""
     if kept.kind is KeptKind.CONVERSATION or kept.ends_at is None:
-        return [*(_as_new(message) for message in kept.input), *_said(kept)]
+        return [*(_as_new(message) for message in kept.input), *_answer_messages(kept)]
     session_ids = select(sessions.c.id).where(sessions.c.session_key == kept.session_key)
     rows = select(messages).where(messages.c.session_id.in_(session_ids), messages.c.id <= kept.ends_at)
     left = {item["call_id"] for item in _calls(kept)}
@@ -163,7 +163,7 @@ def history(conn: Connection, kept: Kept) -> list[NewMessage]:
     return [*copied, *_open_calls(kept)]
 
 
-def _said(kept: Kept) -> list[NewMessage]:
+def _answer_messages(kept: Kept) -> list[NewMessage]:
     said: list[JSON] = [item for item in kept.answer.get("output", ()) if item["type"] == "message"]
     text = "".join(part.get("text", "") for item in said for part in item["content"])
     calls = [

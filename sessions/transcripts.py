@@ -150,7 +150,7 @@ class Transcripts:
     def _append(self, session_id: str) -> None:
         path = transcript_path(self._home, session_id)
         with files.open_locked(path) as file:
-            reached = _reached(file)
+            reached = _last_written_id(file)
             settled = self._settled(session_id, reached)
             if reached and getattr(next(settled, None), "id", None) != reached:  # the last line was taken back
                 self._replace(path, session_id)
@@ -212,7 +212,7 @@ def _rows(conn: Connection, session_id: str, start: int) -> Sequence[RowMapping]
     return conn.execute(_SETTLED, {"session": session_id, "start": start}).mappings().all()
 
 
-def _reached(file: BinaryIO) -> int:
+def _last_written_id(file: BinaryIO) -> int:
     """Returns the id in the last whole line, and removes a line that a crash cut off. Leaves the file at its end."""
     size = file.seek(0, os.SEEK_END)
     width = _TAIL

@@ -25,7 +25,7 @@ async def missed(
     """Yields the messages after `since` (epoch milliseconds), chat by chat, oldest first in each."""
     after = discord.Object(time_snowflake(datetime.fromtimestamp(max(since, now - _LONGEST_MS) / 1000, UTC)))
     seen: set[int] = set()
-    for channel in _news(client, after.id):
+    for channel in _new_messages(client, after.id):
         seen.add(channel.id)
         async for said in _since(channel, after):
             yield said
@@ -36,7 +36,7 @@ async def missed(
                 yield said
 
 
-def _news(client: discord.Client, after: int) -> Iterable[Any]:
+def _new_messages(client: discord.Client, after: int) -> Iterable[Any]:
     """Returns the channels and threads whose last message is newer; Discord names it when the connection begins."""
     for guild in client.guilds:
         for channel in (*guild.text_channels, *guild.voice_channels, *guild.threads):

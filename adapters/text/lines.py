@@ -42,7 +42,7 @@ class LineLayout:
     def _rendered(self, block: Block) -> tuple[Block, str, Size]:
         found = self._known.get(id(block))
         if found is None:
-            text = lay(block, self._notation)
+            text = render_block(block, self._notation)
             found = self._known[id(block)] = (block, text, Size(self._length(text) + _GAP))
         return found
 
@@ -61,7 +61,7 @@ class LineLayout:
         return "".join(parts)
 
 
-def lay(block: Block, notation: Notation) -> str:
+def render_block(block: Block, notation: Notation) -> str:
     """Renders one block with its marker, its indent and the marks of its quote."""
     text = _body(block, notation)
     if block.indent:

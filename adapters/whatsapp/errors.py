@@ -56,17 +56,17 @@ def _known(status: int, code: int, error: Json, retry_after: str | None) -> Deli
         return TryLater("WhatsApp asks to wait.", after=_seconds(retry_after) or _WAIT[code])
     if code in _OUTAGE or status >= 500:
         return TryLater(f"WhatsApp has an outage ({code}).", after=_seconds(retry_after))
-    return WhatsAppRefusal(_LATER_KNOWN.get(code) or f"WhatsApp refuses this: {_said(error)} ({code})", code)
+    return WhatsAppRefusal(_LATER_KNOWN.get(code) or f"WhatsApp refuses this: {_details(error)} ({code})", code)
 
 
 def failure_reason(error: Json) -> str:
     """Returns why a message that was accepted did not arrive."""
     code = error.get("code")
     known = _LATER_KNOWN.get(code) if isinstance(code, int) else None
-    return known or f"WhatsApp could not deliver it: {_said(error)} ({code})"
+    return known or f"WhatsApp could not deliver it: {_details(error)} ({code})"
 
 
-def _said(error: Json) -> str:
+def _details(error: Json) -> str:
     said = part(error, "error_data").get("details") or error.get("message") or error.get("title") or "no reason given"
     return str(said).strip().rstrip(".")[:300]
 

@@ -17,7 +17,7 @@ from gateway.api.http.endpoint import (
 )
 from gateway.api.http.errors import ApiError, invalid, not_found
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, run_once
-from gateway.api.http.json_bounds import whole
+from gateway.api.http.json_bounds import as_integer
 from gateway.api.http.keys import Scope
 from gateway.api.threads.schemas import Time
 from sessions import deployments, jobs, store
@@ -41,7 +41,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, patte
 Prompt = Annotated[str, StringConstraints(min_length=1, max_length=MAX_PROMPT, pattern=r"\S")]
 ScheduleText = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Zone = Annotated[str, StringConstraints(min_length=1, max_length=64)]
-Repeat = Annotated[int, Field(ge=1, le=1_000_000_000), BeforeValidator(whole)]
+Repeat = Annotated[int, Field(ge=1, le=1_000_000_000), BeforeValidator(as_integer)]
 Target = Annotated[str, StringConstraints(min_length=1, max_length=400)]
 SessionId = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 
@@ -319,7 +319,7 @@ def _slots(conn: Connection, job: Job) -> list[SlotBody]:
 
 def _output(conn: Connection, slot: Slot) -> str | None:
     """Returns the answer of the slot's run; None: there is none."""
-    return None if slot.run_id is None else store.said_by_run(conn, slot.run_id, Role.ASSISTANT)
+    return None if slot.run_id is None else store.last_text_of_run(conn, slot.run_id, Role.ASSISTANT)
 
 
 def _endpoint(method: str, path: str, run: Any, summary: str, **more: Any) -> Endpoint:

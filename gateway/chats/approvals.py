@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from gateway.commands import CommandContext
 from gateway.observe.logging import get_logger
-from gateway.runs.replies import as_asked
+from gateway.runs.replies import question_text
 from gateway.texts import say
 from gateway.texts.times import format_short_time
 from sessions import aliases, asks, inbox, outbox, runs
@@ -56,7 +56,7 @@ def notify_held_up(conn: Connection, inbound: Inbound, chat: CommandContext, wai
     """Tells the sender that the message is kept until the question is answered. Repeats the question where it was asked."""
     run, ask = waiting.run, waiting.ask
     if aliases.same_place(conn, run.route, chat.route) and _replies_to_another(conn, inbound, run, ask):
-        body = OutboxBody(text=say("ask.waiting", question=as_asked(ask)))
+        body = OutboxBody(text=say("ask.waiting", question=question_text(ask)))
         runs.remind(conn, run, ask, body, chat.now, route=chat.route, why=inbound.dedup_key)
     elif chat.route is not None:
         key, body = f"held_up:{inbound.dedup_key}", OutboxBody(text=say("ask.held_up"))

@@ -126,7 +126,7 @@ class Delivery:
         self._claims += 1
         for row in await self._database.write(self._claim):
             self._busy[row.chat] = self._claims
-            group.create_task(self._work_through(row))
+            group.create_task(self._deliver_chat(row))
 
     def wake(self) -> None:
         """Look for due rows now: another process may have added some."""
@@ -193,7 +193,7 @@ class Delivery:
 
     # --- one chat ---
 
-    async def _work_through(self, first: OutRow) -> None:
+    async def _deliver_chat(self, first: OutRow) -> None:
         row: OutRow | None = first
         try:
             while row is not None:
@@ -244,7 +244,7 @@ class Delivery:
             await self._give_up(row, str(error), gone=True)
         except (
             StateError
-        ):  # the database, not the message: `_work_through` ends, and the row is examined when its lease runs out
+        ):  # the database, not the message: `_deliver_chat` ends, and the row is examined when its lease runs out
             raise
         except Exception as error:  # a bug in rendering or the library: this message waits, and the others go on
             log.exception("outbox.failed", platform=self._platform, row=row.id)

@@ -5,7 +5,7 @@ from sqlalchemy import Connection
 from adapters.base import HomePage
 from gateway.chats.access import ANYBODY, ChatAccess
 from gateway.commands.base import label
-from gateway.runs.replies import approval_card, as_asked, question_card
+from gateway.runs.replies import approval_card, question_card, question_text
 from gateway.texts import say
 from gateway.texts.times import format_short_time
 from sessions import asks, runs, store
@@ -40,7 +40,7 @@ def _who(access: ChatAccess) -> str:
 def _waiting(conn: Connection, key: str) -> tuple[tuple[str, tuple[Button, ...]], ...]:
     run = runs.active(conn, key)
     ask = asks.open_of(conn, run.id) if run is not None and run.status is RunStatus.WAITING else None
-    return () if ask is None else ((as_asked(ask), _buttons(ask)),)
+    return () if ask is None else ((question_text(ask), _buttons(ask)),)
 
 
 def _buttons(ask: Ask) -> tuple[Button, ...]:

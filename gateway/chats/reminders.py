@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from sqlalchemy import Connection
 
 from gateway.observe.logging import get_logger
-from gateway.runs.replies import as_asked
+from gateway.runs.replies import question_text
 from gateway.texts import say
 from gateway.texts.times import format_short_time
 from sessions import runs
@@ -44,5 +44,5 @@ async def send_reminders(
 
 def _remind(conn: Connection, run: Run, ask: Ask, timezone: str, now: int) -> None:
     since = format_short_time(ask.created_at, now, timezone)
-    text = say("ask.waiting_reminder", when=since, question=as_asked(ask))
+    text = say("ask.waiting_reminder", when=since, question=question_text(ask))
     runs.remind(conn, run, ask, OutboxBody(text=text), now)

@@ -156,7 +156,7 @@ def _size(home: Path) -> int:
 @pass_cli
 def restore(cli: Cli, file: Path, yes: bool) -> None:
     """Make the home anew from FILE. What is in the home now is kept under another name."""
-    from gateway.cli.process import only_one
+    from gateway.cli.process import single_instance
 
     check_home(cli.home)
     cli.home.parent.mkdir(parents=True, exist_ok=True)
@@ -171,7 +171,7 @@ def restore(cli: Cli, file: Path, yes: bool) -> None:
         else:
             _may_put_aside(cli.home, yes=yes)
             # The lock of the daemon: a home that is in use is not moved away under it.
-            with only_one(cli.home):
+            with single_instance(cli.home):
                 pass
             aside = _free_name(cli.home)
             cli.home.rename(aside)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from gateway.app import App, open_app, running
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.conversation import RunOutcome, TerminalConversation, leaving, why_it_failed
+from gateway.cli.conversation import RunOutcome, TerminalConversation, failure_text, leaving
 from gateway.cli.error_messages import Wrong
 from gateway.commands.base import label, last_message
 from gateway.config.load import load
@@ -158,7 +158,7 @@ async def _exchange(conversation: TerminalConversation, text: str, show: Callabl
 
 def _print(outcome: RunOutcome) -> None:
     if outcome.run.status is RunStatus.ERROR:
-        click.echo(why_it_failed(outcome.run), err=True)
+        click.echo(failure_text(outcome.run), err=True)
     elif outcome.ask is not None:
         options = "".join(f"\n  {number}. {option}" for number, option in enumerate(outcome.ask.options, 1))
         click.echo(f"{outcome.ask.question}{options}")

@@ -107,7 +107,7 @@ class TerminalConversation:
             of_source=Source.CLI,
             moved=went.append,
         )
-        reply = await self.app.database.write(_obey, chat, parsed)
+        reply = await self.app.database.write(_run_command, chat, parsed)
         if went and went[-1] != self.key:
             self.key = went[-1]
             self._moved(self.key)
@@ -211,7 +211,7 @@ def _chosen(conn: Connection, key: str, text: str) -> str:
     return numbered.get(text.strip(), text)
 
 
-def _obey(conn: Connection, chat: CommandContext, parsed: Parsed) -> CommandReply:
+def _run_command(conn: Connection, chat: CommandContext, parsed: Parsed) -> CommandReply:
     before = runs.active(conn, chat.session_key)
     text = execute(conn, chat, parsed)
     command = find(parsed.name)
@@ -235,7 +235,7 @@ def _outcome(conn: Connection, run_id: str) -> RunOutcome:
     return RunOutcome(run=run, answer=(said.content or "") if said else "")
 
 
-def why_it_failed(run: Run) -> str:
+def failure_text(run: Run) -> str:
     """Returns the run's error in words, and that nothing is lost."""
     if not run.error:
         return say("run.failed")

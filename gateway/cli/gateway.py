@@ -31,7 +31,7 @@ log = get_logger(__name__)
 
 PAUSE = 0.015
 _SSH_FIELDS = 4  # the client's address and port, and ours
-_Stamps = list[tuple[int, int] | None]
+_ModificationTimes = list[tuple[int, int] | None]
 STARTING = "No changes were made; the gateway was not started."
 
 
@@ -41,7 +41,7 @@ def run(cli: Cli) -> None:
     """The daemon, in the foreground."""
     new = not cli.home.exists()
     prepare_home(cli.home)
-    seen = _stamps(cli.home)  # before it is read: what is saved meanwhile is a change
+    seen = _modification_times(cli.home)  # before it is read: what is saved meanwhile is a change
     try:
         loaded = load(cli.home, cli.environ)
     except BadConfig as error:
@@ -60,7 +60,7 @@ def run(cli: Cli) -> None:
     # In a process of its own: what alembic loads would stay in memory for good.
     if on_sqlite and not process.has_pid_file(cli.home):
         upgrade_in_child(cli.home)
-    with process.only_one(cli.home) as was_killed:
+    with process.single_instance(cli.home) as was_killed:
         if on_sqlite:
             _check_after_crash(cli.home / "state.db", was_killed=was_killed)
         asyncio.run(
@@ -76,7 +76,9 @@ def _check_after_crash(path: Path, *, was_killed: bool) -> None:
         log.info("database.checked", whole=quick_check(path))
 
 
-async def _serve(cli: Cli, loaded: Loaded, seen: _Stamps, guard: CrashGuard, *, new: bool, on_terminal: bool) -> None:
+async def _serve(
+    cli: Cli, loaded: Loaded, seen: _ModificationTimes, guard: CrashGuard, *, new: bool, on_terminal: bool
+) -> None:
     async with (
         process.signals() as signals,
         open_app(cli.home, loaded, pause=PAUSE if on_terminal else 0) as app,
@@ -144,13 +146,13 @@ async def _talk(cli: Cli, app: App) -> None:
         await Terminal(conversation, cli.home, screen).run()
 
 
-async def _reload(cli: Cli, served: Serving, signals: process.Signals, seen: _Stamps) -> None:
+async def _reload(cli: Cli, served: Serving, signals: process.Signals, seen: _ModificationTimes) -> None:
     """Takes over a good configuration on SIGHUP or a saved file; refuses a bad one, and the last good one stays in force."""
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await signals.reload.wait()
-        now = _stamps(cli.home)
+        now = _modification_times(cli.home)
         if not signals.reload.is_set() and now == seen:
             continue
         signals.reload.clear()
@@ -167,12 +169,12 @@ async def _reload(cli: Cli, served: Serving, signals: process.Signals, seen: _St
             log.error("config.refused", error=str(error))
 
 
-def _stamps(home: Path) -> _Stamps:
+def _modification_times(home: Path) -> _ModificationTimes:
     """Returns the values by which a saved file is noticed."""
-    return [_stamp(home / name) for name in ("config.yaml", ".env")]
+    return [_modification_time(home / name) for name in ("config.yaml", ".env")]
 
 
-def _stamp(file: Path) -> tuple[int, int] | None:
+def _modification_time(file: Path) -> tuple[int, int] | None:
     try:
         stat = file.stat()
     except OSError:

@@ -109,10 +109,10 @@ def main() -> None:
     try:
         hermes.main(prog_name="hermes")
     finally:
-        _let_go_of_output()
+        _close_output()
 
 
-def _let_go_of_output() -> None:
+def _close_output() -> None:
     """Closes standard output without an error: what could not be written was told already, and Python would try once more at its end."""
     try:
         sys.stdout.flush()

@@ -39,7 +39,7 @@ def has_pid_file(home: Path) -> bool:
 
 
 @contextlib.contextmanager
-def only_one(home: Path) -> Generator[bool]:
+def single_instance(home: Path) -> Generator[bool]:
     """Holds the home for this daemon while the block lasts. Gives True when the one before it was killed. Raises AlreadyRunning."""
     path = home / _PID_FILE
     was_killed = path.exists()

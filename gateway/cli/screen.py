@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.segment import Segment, SegmentLines
 from rich.text import Text
 
-from gateway.cli.conversation import RunOutcome, why_it_failed
+from gateway.cli.conversation import RunOutcome, failure_text
 from gateway.cli.markdown import TerminalMarkdown
 from gateway.cli.markdown_stream import Blocks
 from gateway.runs.live_events import LiveEvent
@@ -90,7 +90,7 @@ class Screen:
             if outcome.ask.options:
                 self.console.print()
         if outcome.run.status is RunStatus.ERROR:
-            self.dim(why_it_failed(outcome.run))
+            self.dim(failure_text(outcome.run))
 
     def preview(self) -> SegmentLines:
         """Returns the last lines of the block that is still being written, as many as fit above the prompt."""

@@ -32,7 +32,7 @@ class Heartbeat:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     @contextlib.asynccontextmanager
-    async def beating(self) -> AsyncGenerator[None]:
+    async def reporting(self) -> AsyncGenerator[None]:
         """Writes the report every few seconds while the block lasts; then deletes the row."""
         task = asyncio.create_task(self._run(self.clock()))
         try:

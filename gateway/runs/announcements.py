@@ -50,10 +50,10 @@ class Announcement:
         if self.text != before:
             self._services.live.publish(LiveEvent(self._run_id, "heading", self.text))
 
-    def above(self, body: OutboxBody | None) -> OutboxBody | None:
+    def prepended_to(self, body: OutboxBody | None) -> OutboxBody | None:
         return body if body is None or not self.text else replace(body, text=self.text + body.text)
 
-    def sends(
+    def marking_announced(
         self, work: Callable[Concatenate[Connection, P], T], body: OutboxBody | None
     ) -> Callable[Concatenate[Connection, P], T]:
         """Returns the transition `work`, which sends this body, so changed that it also marks the reset as announced. One transaction for

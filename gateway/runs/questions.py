@@ -77,9 +77,9 @@ class Questions:
         args_hash: str | None = None,
     ) -> None:
         """Parks the run, unless something came in meanwhile: that may be the answer, so it is taken in and the model decides again."""
-        shown = self._announcement.above(card) if self._seen().route else None
+        shown = self._announcement.prepended_to(card) if self._seen().route else None
         self.parked = await self._database.write(
-            self._announcement.sends(_parked, shown),
+            self._announcement.marking_announced(_parked, shown),
             self._now_at(),
             call,
             question,

@@ -64,10 +64,10 @@ def approval_card(exact: str) -> OutboxBody:
 
 def closed_card(ask: Ask, moment: str) -> str:
     """Returns a card's text without the invitation to decide, with what became of it."""
-    return f"{as_asked(ask)}\n\n{_outcome(ask, moment)}"
+    return f"{question_text(ask)}\n\n{_outcome(ask, moment)}"
 
 
-def as_asked(ask: Ask) -> str:
+def question_text(ask: Ask) -> str:
     """Returns the question as its card has it, without the invitation to decide."""
     if ask.kind is AskKind.QUESTION:
         return ask.question

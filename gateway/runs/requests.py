@@ -90,7 +90,10 @@ class Requests:
     def search_past(self, conn: Connection, seen: Snapshot, profile: AgentProfile) -> None:
         """Searches for the new message's words in the read that the step begins with anyway, unless its meaning has to be asked for first."""
         if not (seen.calls or seen.unread or self._embeddings(profile)) and self._wants_recall(seen, profile):
-            self._recalled = (_asked(seen), _search_past(conn, seen, only_here=not profile.remembers, meaning=None))
+            self._recalled = (
+                _searched_message(seen),
+                _search_past(conn, seen, only_here=not profile.remembers, meaning=None),
+            )
 
     async def _recall(self, seen: Snapshot, profile: AgentProfile) -> Sequence[FoundMessage]:
         """Returns lines found by a search for the new message's words, once for each message, so that the steps of a run share their
@@ -104,14 +107,14 @@ class Requests:
             found = await self._services.database.read(
                 _search_past, seen, only_here=not profile.remembers, meaning=meaning
             )
-            self._recalled = (_asked(seen), found)
-        return self._recalled[1] if self._recalled is not None and self._recalled[0] == _asked(seen) else ()
+            self._recalled = (_searched_message(seen), found)
+        return self._recalled[1] if self._recalled is not None and self._recalled[0] == _searched_message(seen) else ()
 
     def _wants_recall(self, seen: Snapshot, profile: AgentProfile) -> bool:
         """Returns whether this message has not been searched for yet, and something may be found that is not in the prompt anyway."""
         if self._most is not None or seen.run.kind is RunKind.FAREWELL:
             return False
-        if self._recalled is not None and self._recalled[0] == _asked(seen):
+        if self._recalled is not None and self._recalled[0] == _searched_message(seen):
             return False
         if seen.has_past and profile.remembers:
             return True
@@ -155,7 +158,7 @@ def _is_all_above(seen: Snapshot, window: Window) -> bool:
     return size // 4 + TURN_TOKENS * len(seen.history) <= window.recent * 3 // 4
 
 
-def _asked(seen: Snapshot) -> int:
+def _searched_message(seen: Snapshot) -> int:
     """Returns the id of the message that is searched for."""
     return next((message.id for message in reversed(seen.history) if message.role is Role.USER), 0)
 

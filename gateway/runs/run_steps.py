@@ -237,9 +237,9 @@ class RunSteps:
             self._on_token(note)  # a stream and a preview must end with the text that is stored
             answer = replace(answer, text=answer.text.rstrip() + note)
         route, asked = self._snapshot.run.route, self._claimed.kind is not RunKind.JOB
-        reply = None if route is None else self._announcement.above(reply_body(answer.text, route, asked=asked))
+        reply = None if route is None else self._announcement.prepended_to(reply_body(answer.text, route, asked=asked))
         is_over = await self._database.write(
-            self._announcement.sends(runs.finish, reply),
+            self._announcement.marking_announced(runs.finish, reply),
             self._run,
             self._model_answer(answer),
             self._services.clock(),
@@ -267,9 +267,9 @@ class RunSteps:
 
     async def end_over_budget(self, limit: str) -> None:
         text = say("budget.run", limit=limit)
-        reply = self._announcement.above(OutboxBody(text=text)) if self._snapshot.run.route else None
+        reply = self._announcement.prepended_to(OutboxBody(text=text)) if self._snapshot.run.route else None
         await self._database.write(
-            self._announcement.sends(runs.finish, reply),
+            self._announcement.marking_announced(runs.finish, reply),
             self._run,
             ModelAnswer(text=text),
             self._services.clock(),
@@ -286,9 +286,14 @@ class RunSteps:
 
     async def fail(self, error: str, notice: str | None, code: str | None = None) -> None:
         """Ends the run in error; never raises for a run that is over."""
-        body = self._announcement.above(OutboxBody(text=notice)) if notice else None
+        body = self._announcement.prepended_to(OutboxBody(text=notice)) if notice else None
         await self._database.write(
-            self._announcement.sends(runs.fail, body), self._run, error, self._services.clock(), notice=body, code=code
+            self._announcement.marking_announced(runs.fail, body),
+            self._run,
+            error,
+            self._services.clock(),
+            notice=body,
+            code=code,
         )
 
     # --- the tools ---

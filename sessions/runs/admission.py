@@ -63,7 +63,7 @@ def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accep
     starts = ids.new_id("run") if current is None and new.mode is InboxMode.TAKE_IN else None
     row_id = inbox.put(conn, new, now, run_id=starts)
     if row_id is None:
-        return _doubled(conn, new.dedup_key)
+        return _repeated(conn, new.dedup_key)
     touch(conn, Topic.INBOX, new.session_key)
     if current is not None and new.kind is InboxKind.MESSAGE and new.answers and may_answer(conn, current, new.route):
         answer_with_row(conn, current, row_id, new.messages, new.dedup_key, now)
@@ -82,7 +82,7 @@ def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accep
     return Accepted(fresh=True, run_id=begun.id, status=begun.status)
 
 
-def _doubled(conn: Connection, dedup_key: str) -> Accepted:
+def _repeated(conn: Connection, dedup_key: str) -> Accepted:
     row = inbox.by_dedup_key(conn, dedup_key)
     if row is None:
         return Accepted(fresh=False, run_id=None)

@@ -54,7 +54,7 @@ def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now:
         return None
     values = {"run": current.id, "by": owner, "until": now + lease_ms, "took_over": took_over, "now": now}
     taken = Run.from_row(conn.execute(_TAKE, values).mappings().one())
-    return replace(taken, away_ms=_away(current, now, lease_ms))
+    return replace(taken, away_ms=_unattended_ms(current, now, lease_ms))
 
 
 _SUSPECTS = select(runs.c.lease_owner).where(
@@ -67,7 +67,7 @@ def _is_suspect_at_work(conn: Connection, but: str, now: int) -> bool:
     return any(not leases.is_dead(owner) for owner in owners if owner is not None)
 
 
-def _away(run: Run, now: int, lease_ms: int) -> int:
+def _unattended_ms(run: Run, now: int, lease_ms: int) -> int:
     """Returns since when a run that was begun, and was not put aside, has given no sign of life."""
     if run.fence == 0 or run.away_since is not None:
         return 0

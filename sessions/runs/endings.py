@@ -10,13 +10,13 @@ from sessions.outbox_body import OutboxBody
 from sessions.records import MessageState, NewMessage, Role, Run, RunKind, RunStatus, StopReason
 from sessions.runs import farewells
 from sessions.runs.journal import (
+    check_fence,
     close_call,
     count_stopped,
     emit_status,
     new_messages,
     note_answer,
     open_calls,
-    own,
     take_in,
     take_step,
 )
@@ -77,7 +77,7 @@ def _reply(conn: Connection, run: Run, reply: OutboxBody, now: int, *, dedup_key
 
 def hand_over(conn: Connection, run: Run, now: int) -> None:
     """Ends a run whose answer asks for tools of the caller. The calls stay open for the caller's next request."""
-    own(conn, run, now)
+    check_fence(conn, run, now)
     _end(conn, run, RunStatus.COMPLETED, now, reason=StopReason.DONE)
 
 
@@ -92,7 +92,7 @@ def fail(
 ) -> None:
     """Ends the run in error, with a line in the chat. What was said stays; the transcript stays valid. `code`: for callers."""
     inbox.serialize(conn, run.session_key)
-    own(conn, run, now)
+    check_fence(conn, run, now)
     # What was said to this run would start the next one, which fails as this one did.
     take_in(conn, run, new_messages(conn, run), now)
     _close_all(conn, run, "[not done: the run ended with an error]", now)

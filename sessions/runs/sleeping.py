@@ -9,7 +9,7 @@ from sessions.db.sql import param
 from sessions.outbox_body import OutboxBody
 from sessions.records import Run, RunKind, RunStatus
 from sessions.runs import farewells
-from sessions.runs.journal import own
+from sessions.runs.journal import check_fence
 from sessions.runs.queries import LONGEST_SLEEP_MS, get, is_time
 from sessions.topics import Topic
 
@@ -29,7 +29,7 @@ def sleep(
     the model has answered again.
     """
     inbox.serialize(conn, run.session_key)
-    own(conn, run, now)
+    check_fence(conn, run, now)
     current = get(conn, run.id)
     since = now if current.away_since is None else current.away_since
     # Not for longer, whatever the endpoint asks for: `is_time` takes a later time for a clock that was set back.

@@ -6,7 +6,7 @@ from sessions import events, inbox
 from sessions.db.engine import touch
 from sessions.db.schema import messages, runs
 from sessions.records import Message, MessageState, NewMessage, Role, Run
-from sessions.runs.journal import close_call, new_messages, note_answer, open_calls, own, take_in, take_step
+from sessions.runs.journal import check_fence, close_call, new_messages, note_answer, open_calls, take_in, take_step
 from sessions.runs.types import ModelAnswer
 from sessions.topics import Topic
 
@@ -16,7 +16,7 @@ def take_in_new_messages(conn: Connection, run: Run, now: int) -> int:
     inbox.serialize(conn, run.session_key)
     rows = new_messages(conn, run)
     if rows:
-        own(conn, run, now)
+        check_fence(conn, run, now)
     return len(take_in(conn, run, rows, now))
 
 
@@ -56,7 +56,7 @@ def answered(conn: Connection, run: Run, said: ModelAnswer, now: int, *, step: i
 
 def tool_started(conn: Connection, run: Run, message_id: int, now: int) -> None:
     """Marks the call as started. After a crash it is unknown whether the tool did its work."""
-    own(conn, run, now)
+    check_fence(conn, run, now)
     conn.execute(update(messages).where(messages.c.id == message_id).values(state=MessageState.STARTED))
 
 
@@ -64,7 +64,7 @@ def tool_done(
     conn: Connection, run: Run, message_id: int, content: str, now: int, *, state: MessageState = MessageState.DONE
 ) -> None:
     """Commits the result: this call is never executed again."""
-    own(conn, run, now)
+    check_fence(conn, run, now)
     close_call(conn, run, message_id, content, now, state=state)
     # Progress: interruptions are counted anew.
     conn.execute(update(runs).where(runs.c.id == run.id).values(attempts=0))

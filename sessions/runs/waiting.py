@@ -16,7 +16,7 @@ from sessions.inbox import InboxKind, InboxMode, InboxOutcome, InboxRow
 from sessions.inbox_body import InboxMessage
 from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Message, Route, Run, RunStatus
-from sessions.runs.journal import close_call, emit_status, new_messages, own
+from sessions.runs.journal import check_fence, close_call, emit_status, new_messages
 from sessions.runs.queries import get
 from sessions.topics import RunStarted, Topic
 
@@ -42,7 +42,7 @@ def park(
     `card` is what is sent to the chat; `{ask}` in the data of its buttons becomes the number of the ask.
     """
     inbox.serialize(conn, run.session_key)
-    own(conn, run, now)
+    check_fence(conn, run, now)
     # Parked now, the run would take the answer for something that came before the question.
     if new_messages(conn, run):
         return False

@@ -83,7 +83,7 @@ def around(conn: Connection, session_id: str, numbers: Iterable[int], room: int)
     return [rows[i][0] for i in sorted(kept)]
 
 
-def last_said(conn: Connection, session_id: str) -> int | None:
+def last_of_person(conn: Connection, session_id: str) -> int | None:
     """The id of the last message of a person in this session."""
     mine = (messages.c.session_id == session_id, messages.c.role == Role.USER)
     return conn.scalar(select(func.max(messages.c.id)).where(*mine))
@@ -227,7 +227,7 @@ def user_text(conn: Connection, session_id: str, *, newest: bool) -> str | None:
     return conn.scalar(query.limit(1))
 
 
-def said_by_run(conn: Connection, run_id: str, role: Role) -> str | None:
+def last_text_of_run(conn: Connection, run_id: str, role: Role) -> str | None:
     """The last words of this run."""
     of_run = messages.c.session_id == select(runs.c.session_id).where(runs.c.id == run_id).scalar_subquery()
     query = select(messages.c.content).where(of_run, messages.c.run_id == run_id, messages.c.role == role)

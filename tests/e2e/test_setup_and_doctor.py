@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from adapters.testing.whatsapp import WhatsAppServer
-from gateway.cli.doctor.command import ASKING, CHECKS
+from gateway.cli.doctor.command import ASYNC_CHECKS, CHECKS
 from gateway.cli.doctor.public_address import why_unreachable
 from gateway.cli.main import hermes as command
 from tests.fakes.model_server import ModelServer
@@ -242,7 +242,7 @@ def test_a_new_home_has_no_problem(tmp_path: Path):
     assert hermes(home, "sessions", "import", "/dev/null").exit_code == 0
     done = hermes(home, "doctor")
     assert done.exit_code == 0, done.output
-    assert f"{len(CHECKS) + len(ASKING) + 1} checks, all is well." in done.stdout
+    assert f"{len(CHECKS) + len(ASYNC_CHECKS) + 1} checks, all is well." in done.stdout
     assert codes(home).keys() == {"gateway.not_running", "model.practice"}
 
 

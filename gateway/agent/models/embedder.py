@@ -29,7 +29,7 @@ class Embedder:
         client, model = await self._endpoint.client(), self.settings.name
         body = {"model": model, "input": list(texts), "encoding_format": "float"}
         try:
-            async with self._endpoint.speaking(model):
+            async with self._endpoint.translating_errors(model):
                 answer = await client.post("/embeddings", cast_to=object, body=body)
                 return _vectors(answer, len(texts))
         except _NotVectors:

@@ -73,7 +73,7 @@ class ModelEndpoint:
             self._client = None
 
     @asynccontextmanager
-    async def speaking(self, model: str) -> AsyncGenerator[asyncio.Timeout]:
+    async def translating_errors(self, model: str) -> AsyncGenerator[asyncio.Timeout]:
         """Turns whatever goes wrong inside into CallFailed. Gives the timeout, which the caller moves whenever something arrives."""
         import openai
 

@@ -60,7 +60,7 @@ class CallFailed(Exception):
                 about = self.kind is RefusalKind.TRANSCRIPT
                 return ModelRefused(str(self), status=self.status or None, about_transcript=about)
 
-    def about_audio(self) -> ModelError:
+    def as_audio_error(self) -> ModelError:
         """Returns the same failure for a call that had a recording and no transcript."""
         if self.kind is RefusalKind.AGAIN:
             return ModelUnreachable(str(self))

@@ -250,7 +250,7 @@ class OpenAIModel:
         client = await self._endpoint.client()
         from openai import AsyncStream
 
-        async with self._endpoint.speaking(body["model"]) as limit:
+        async with self._endpoint.translating_errors(body["model"]) as limit:
             if not body.get("stream"):
                 whole = await client.post(PATH, cast_to=object, content=encoded_body(body))
                 yield self._checked(body, whole)

@@ -63,7 +63,7 @@ class PracticeModel:
     async def ask(self, request: ModelRequest, on_token: OnToken | None = None) -> Answer:
         text, calls = _answer_to(request)
         if on_token:
-            pause = SLOW_SECONDS if _SLOWLY.match(last_words(request.messages)) else self._pause
+            pause = SLOW_SECONDS if _SLOWLY.match(last_user_text(request.messages)) else self._pause
             await self._stream(text, on_token, pause)
         return Answer(
             text=text,
@@ -85,7 +85,7 @@ class PracticeModel:
         return Usage(input_tokens=asked, output_tokens=self.tokens.text(written), estimated=True)
 
 
-def last_words(messages: Sequence[JSON]) -> str:
+def last_user_text(messages: Sequence[JSON]) -> str:
     """Returns what the user wrote last, without the context block before it and the name in groups."""
     users = [message for message in messages if message["role"] == "user"]
     content: Any = users[-1].get("content") if users else ""
@@ -101,7 +101,7 @@ def _answer_to(request: ModelRequest) -> tuple[str, tuple[ToolCall, ...]]:
         return _as_asked(request), ()
     if request.messages and request.messages[-1]["role"] == "tool":
         return _results_in_words(request.messages), ()
-    said = last_words(request.messages)
+    said = last_user_text(request.messages)
     # Before the tricks: `what do you know` is also the pattern of one that calls the memory tool, which the prompt makes unnecessary.
     if _KNOW.match(said) and _remembered(request.messages):
         return _known(request.messages), ()

@@ -36,7 +36,7 @@ class Transcriber:
                 may_pass = failure.kind is RefusalKind.AGAIN
                 wait = retries.next_wait(failure.wait, silent=failure.silent) if may_pass else None
                 if wait is None:
-                    raise failure.about_audio() from failure
+                    raise failure.as_audio_error() from failure
                 await self._retry_policy.sleep(wait)
             else:
                 self._observe(
@@ -46,7 +46,7 @@ class Transcriber:
 
     async def _call(self, audio: bytes, name: str, language: str | None) -> str:
         client, model = await self._endpoint.client(), self.settings.transcription
-        async with self._endpoint.speaking(model):
+        async with self._endpoint.translating_errors(model):
             spoken = {"language": language} if language else {}
             files = {"file": (name, audio)}
             answer = await client.post(

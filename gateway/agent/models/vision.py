@@ -44,7 +44,7 @@ def without_pictures(messages: Sequence[JSON], why: str = BLIND) -> list[JSON]:
     """Returns the messages without their pictures, and tells the model so. Messages without pictures stay as they are."""
     if not any(map(_has_picture, messages)):
         return list(messages)
-    return with_instructions([_in_words(each) if _has_picture(each) else each for each in messages], why)
+    return with_instructions([_text_only(each) if _has_picture(each) else each for each in messages], why)
 
 
 def has_new_pictures(messages: Sequence[JSON]) -> bool:
@@ -66,7 +66,7 @@ def _has_picture(message: Mapping[str, Any]) -> bool:
     return isinstance(content, list) and any(part.get("type") in _MEDIA for part in cast(list[JSON], content))
 
 
-def _in_words(message: JSON) -> JSON:
+def _text_only(message: JSON) -> JSON:
     """Returns the message without pictures. When only text is left, its content is one text: endpoints that take no pictures often take
     no parts either."""
     left = [part for part in message["content"] if part.get("type") not in _MEDIA]

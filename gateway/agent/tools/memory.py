@@ -81,7 +81,7 @@ async def _note(place: ToolContext, arguments: MemoryArguments, replaces: int | 
 
 def _save_note(conn: Connection, place: ToolContext, text: str, **fields: Any) -> Observation:
     """Saves the note with its source: the last message of a person in this run, or before it."""
-    said = store.last_said(conn, place.session.id)
+    said = store.last_of_person(conn, place.session.id)
     src = [] if said is None else [said]
     return notes.note(conn, place.session.ns, text, place.clock(), session_id=place.session.id, src=src, **fields)
 

@@ -62,6 +62,6 @@ def _no_number(text: str) -> float:
     raise invalid(f"{text[:40]} is no number that JSON knows.", code="bad_json")
 
 
-def whole(value: Any) -> Any:
+def as_integer(value: Any) -> Any:
     """Returns 2.0 as the integer 2, as JSON makes no difference between them; other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

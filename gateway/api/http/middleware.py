@@ -11,7 +11,7 @@ from gateway.api.http.connection import connection_of
 from gateway.api.http.endpoint import Endpoint, EndpointAccess, handle
 from gateway.api.http.errors import REQUEST_ID, ApiError, invalid, new_request_id, unavailable
 from gateway.api.http.host_check import from_this_machine
-from gateway.api.http.keys import NOBODY, CallerKey, Scope, find_key, network_of
+from gateway.api.http.keys import NOBODY, CallerKey, find_key, network_of
 from gateway.api.http.server_state import ServerState
 from gateway.observe.logging import get_logger
 from sessions.errors import Busy, Invalid, NotFound, Unusable
@@ -59,12 +59,8 @@ def admit(server: ServerState, endpoint: Endpoint | None, request: web.Request) 
     if wait := server.calls.take(key.name):
         raise _slow_down("This key calls too often.", wait, code="rate_limited")
     if endpoint is not None and endpoint.scopes and not key.scopes.intersection(endpoint.scopes):
-        raise ApiError(403, f"This key lacks the scope {_either(endpoint.scopes)}.", code="scope_missing")
+        raise ApiError(403, f"This key lacks the scope {' or '.join(endpoint.scopes)}.", code="scope_missing")
     return key
-
-
-def _either(scopes: tuple[Scope, ...]) -> str:
-    return " or ".join(scopes)
 
 
 def middleware(server: ServerState, endpoints: Mapping[Handler, Endpoint]) -> Middleware:

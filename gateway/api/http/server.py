@@ -82,7 +82,7 @@ def refuse_unsafe(api: ApiServices, host: str) -> None:
 def _application(server: ServerState, endpoints: Sequence[Endpoint]) -> web.Application:
     known: dict[Handler, Endpoint] = {}
     app = web.Application(middlewares=[middleware(server, known)])
-    app.on_response_prepare.append(_sign)
+    app.on_response_prepare.append(_add_common_headers)
     for endpoint in endpoints:
         # Each route gets a function of its own, by which the middleware finds the endpoint that the router has chosen.
         async def handler(request: web.Request) -> web.StreamResponse:
@@ -102,7 +102,7 @@ async def _expect_nothing(_: web.Request) -> None:
     """Whoever waits for `100 Continue` is told so when the body is read, after the key; other expectations count for nothing."""
 
 
-async def _sign(request: web.Request, response: web.StreamResponse) -> None:
+async def _add_common_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(common_headers(request.get(REQUEST_ID)))
 
 

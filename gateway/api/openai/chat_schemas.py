@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from gateway.api.http.file_schemas import Contents, FileUrl
-from gateway.api.http.json_bounds import whole
+from gateway.api.http.json_bounds import as_integer
 from gateway.api.openai.exchange import FinishReason
 
 
@@ -17,7 +17,7 @@ def _not(value: bool) -> bool:
 
 NotSupported = Annotated[bool, AfterValidator(_not), WithJsonSchema({"type": "boolean", "const": False})]
 Text = Annotated[str, Field(max_length=10_000_000)]
-TokenCount = Annotated[int, Field(ge=1, le=10_000_000), BeforeValidator(whole)]
+TokenCount = Annotated[int, Field(ge=1, le=10_000_000), BeforeValidator(as_integer)]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 CallId = Annotated[str, Field(min_length=1, max_length=256)]
 JsonObject = dict[str, Any]
@@ -161,12 +161,12 @@ class ChatRequest(Known):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63), BeforeValidator(whole)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63), BeforeValidator(as_integer)] | None = None
     stop: str | Annotated[list[str], Field(max_length=16, fail_fast=True)] | None = None
     reasoning_effort: str | None = None
     max_tokens: TokenCount | None = None
     max_completion_tokens: TokenCount | None = None
-    n: Annotated[int, Field(ge=1, le=1), BeforeValidator(whole)] | None = None
+    n: Annotated[int, Field(ge=1, le=1), BeforeValidator(as_integer)] | None = None
     logit_bias: dict[str, float] | None = None
     verbosity: str | None = None
     logprobs: NotSupported | None = None

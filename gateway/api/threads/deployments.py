@@ -144,12 +144,12 @@ async def get_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 def _whole(conn: Connection, found: Deployment, thread_id: str) -> WholeThread:
     thread = deployments.thread(conn, found.id, thread_id)
-    said = deployments.said(conn, deployments.sessions_of(conn, found.id, thread_id))
+    turns = deployments.turns(conn, deployments.sessions_of(conn, found.id, thread_id))
     return WholeThread(
         **row_of(thread),
         deployment_id=found.id,
         created_at=iso(thread.created_at),
-        messages=[MessageRow.of(turn) for turn in said],
+        messages=[MessageRow.of(turn) for turn in turns],
     )
 
 
@@ -252,7 +252,7 @@ ENDPOINTS = (
         "GET", _THREADS, list_threads, "Its conversations", scopes=(Scope.READ,), query=Page, answers={200: ThreadList}
     ),
     _endpoint(
-        "GET", _THREAD, get_thread, "One conversation and what was said", scopes=_TALK, answers={200: WholeThread}
+        "GET", _THREAD, get_thread, "One conversation and what was turns", scopes=_TALK, answers={200: WholeThread}
     ),
     _endpoint(
         "PATCH",

@@ -243,11 +243,11 @@ async def test_what_may_have_arrived_is_not_risked_again_before_the_chat_takes_a
         await database.write(put, "1", "hello")
         await until(lambda: chats.probes >= 3)
         assert chats.tries == 1
-        assert under_test.trouble == "no answer"
+        assert under_test.failure == "no answer"
         chats.unheard = chats.silent = False
         await until_states(database, "sent")
         assert chats.sent == [("1", "hello")]
-        assert under_test.trouble is None
+        assert under_test.failure is None
 
 
 @pytest.mark.usefixtures("quick")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.conversation import why_it_failed
+from gateway.cli.conversation import failure_text
 from gateway.texts import say
 from sessions.records import Run
 
@@ -21,4 +21,4 @@ KEPT = say("run.kept")
 )
 def test_a_failure_is_whole_sentences_and_says_what_is_kept_once(error: str | None, told: str) -> None:
     known: dict[str, Any] = dict.fromkeys(Run.__slots__)
-    assert why_it_failed(Run(**{**known, "error": error})) == told
+    assert failure_text(Run(**{**known, "error": error})) == told
