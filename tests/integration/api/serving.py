@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -28,11 +28,19 @@ from sessions.db import Database, open_database
 from sessions.records import Run, Session
 from tests.fakes.model_server import ModelServer, Script
 
+if TYPE_CHECKING:
+    import openai
+
 OWNER = CallerKey(name="owner", secret="owner-" + "k" * 32, scopes=frozenset(Scope))
 CHATTER = CallerKey(name="chatter", secret="chatter-" + "c" * 32, scopes=frozenset({Scope.CHAT}))
 READER = CallerKey(name="reader", secret="reader-" + "r" * 32, scopes=frozenset({Scope.READ}))
 OTHER = CallerKey(name="other", secret="other-" + "o" * 32, scopes=frozenset({Scope.CHAT, Scope.READ}))
 KEYS = (OWNER, CHATTER, READER, OTHER)
+CHAT = {"messages": [{"role": "user", "content": "x"}]}
+WEATHER = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+}
 TOOLS = ("memory", "session_search", "skill", "files", "ask_human")
 
 
@@ -72,6 +80,36 @@ class Gateway:
         status, answer, _ = await self.ask("POST", "/v1/chat/completions", body, key, **headers)
         assert status == 200, answer
         return answer["choices"][0]["message"]["content"]
+
+
+def client_of(gw: Gateway, **more: Any) -> "openai.AsyncOpenAI":
+    import openai  # here: most tests need none, and it takes a second
+
+    return openai.AsyncOpenAI(**{"base_url": f"{gw.url}/v1", "api_key": OWNER.secret, "max_retries": 0, **more})
+
+
+def one_message(text: str) -> list[Any]:
+    return [{"role": "user", "content": text}]
+
+
+def is_error_body(answer: Any) -> bool:
+    return set(answer) == {"error"} and set(answer["error"]) == {"message", "type", "code", "param"}
+
+
+async def connected(gw: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = gw.url.removeprefix("http://").split(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def raw_answer(gw: Gateway, sent: bytes) -> bytes:
+    """All that is answered to these bytes until the other side closes."""
+    reader, writer = await connected(gw)
+    writer.write(sent)
+    try:
+        async with asyncio.timeout(20):
+            return await reader.read()
+    finally:
+        writer.close()
 
 
 def _profile(run: Run, session: Session) -> AgentProfile:

@@ -10,26 +10,10 @@ from structlog.testing import capture_logs
 
 from gateway.api.http.connection import IdleTimes
 from gateway.api.http.server_state import Intervals
-from tests.integration.api.serving import Gateway, gateway
+from tests.integration.api.serving import connected, gateway, raw_answer
 from tests.machine import hand_driven_loop
 
 SECRET = "Authorization: Bearer hk-do-not-tell"
-
-
-async def connected(gw: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    host, port = gw.url.removeprefix("http://").split(":")
-    return await asyncio.open_connection(host, int(port))
-
-
-async def said(gw: Gateway, sent: bytes) -> bytes:
-    """All that is answered until the other side closes."""
-    reader, writer = await connected(gw)
-    writer.write(sent)
-    try:
-        async with asyncio.timeout(20):
-            return await reader.read()
-    finally:
-        writer.close()
 
 
 @pytest.mark.parametrize(
@@ -49,7 +33,7 @@ async def test_what_is_no_http_is_refused_in_shape_and_without_an_echo(
 ) -> None:
     with capture_logs() as lines:
         async with gateway(home) as gw:
-            head, _, body = (await said(gw, sent)).partition(b"\r\n\r\n")
+            head, _, body = (await raw_answer(gw, sent)).partition(b"\r\n\r\n")
     assert head.startswith((b"HTTP/1.0 400", b"HTTP/1.1 400"))
     assert b"Server: hermes-gateway" in head
     error = json.loads(body)["error"]
@@ -65,7 +49,7 @@ async def test_a_body_that_cannot_be_unpacked_is_not_worth_a_traceback(
 ) -> None:
     head = b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 9\r\n\r\n"
     async with gateway(home) as gw:
-        answer = await said(gw, head + b"not gzip.")
+        answer = await raw_answer(gw, head + b"not gzip.")
     assert answer.split()[1] == b"401"
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
@@ -73,7 +57,7 @@ async def test_a_body_that_cannot_be_unpacked_is_not_worth_a_traceback(
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: loc"], ids=["nothing", "half"])
 async def test_whoever_does_not_ask_in_time_is_let_go(home: Path, sent: bytes) -> None:
     async with gateway(home, intervals=Intervals(idle=IdleTimes(head=0.05), shutdown=0.2)) as gw:
-        assert await said(gw, sent) == b""
+        assert await raw_answer(gw, sent) == b""
 
 
 async def test_whoever_asked_in_time_may_stay(home: Path) -> None:

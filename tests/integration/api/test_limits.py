@@ -18,8 +18,7 @@ from gateway.api.http.connection import IdleTimes
 from gateway.api.http.connection_limits import ConnectionLimits, ConnectionShares
 from gateway.api.http.server_state import ApiLimits, Intervals
 from gateway.dispatch.fair_queue import FairPlaces
-from tests.integration.api.serving import CHATTER, OWNER, gateway
-from tests.integration.api.test_connections import connected, said
+from tests.integration.api.serving import CHATTER, OWNER, connected, gateway, raw_answer
 
 CHAT = "/v1/chat/completions"
 UNITS = Path(__file__).parents[3] / "systemd"
@@ -43,7 +42,7 @@ async def test_packed_bodies_are_never_unpacked(
     monkeypatch.setattr(ZLibDecompressor, "decompress_sync", lambda *args, **_: unpacked.append(args) or b"")
     packed = gzip.compress(b" " * 50_000_000)
     async with gateway(home) as gw:
-        answer = await said(gw, request(path, key, packed, None, "Content-Encoding: gzip", "Connection: close"))
+        answer = await raw_answer(gw, request(path, key, packed, None, "Content-Encoding: gzip", "Connection: close"))
         assert int(answer.split()[1]) == status
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"]
         assert gw.model.count == 0
@@ -161,7 +160,7 @@ async def test_large_bodies_share_their_bytes_a_second(home: Path) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         answers = await asyncio.gather(
-            *(said(gw, request(CHAT, OWNER.secret, body, None, "Connection: close")) for _ in range(3))
+            *(raw_answer(gw, request(CHAT, OWNER.secret, body, None, "Connection: close")) for _ in range(3))
         )
         took = loop.time() - began
     assert [answer.split()[1] for answer in answers] == [b"200"] * 3

@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 from tests.fakes.model_replies import Reply, call, calls
-from tests.integration.api.serving import OWNER, Gateway, gateway
+from tests.integration.api.serving import client_of, gateway
 
 WEATHER: Any = {
     "type": "function",
@@ -17,10 +16,6 @@ WEATHER: Any = {
     "strict": False,
 }
 SESSIONS = pytest.mark.parametrize("headers", [{}, {"X-Hermes-Session-Id": "r"}], ids=["stateless", "session"])
-
-
-def client_of(gw: Gateway) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{gw.url}/v1", api_key=OWNER.secret, max_retries=0)
 
 
 @SESSIONS

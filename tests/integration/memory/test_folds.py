@@ -1,26 +1,20 @@
 """Folds on both databases: what they write, and every way in which they can fail. The extractor is scripted."""
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
 
-from gateway.agent.memory.fold_worker import ATTEMPTS, FIRST_SCAN_SECONDS
-from gateway.runs.history import JournalTails
+from gateway.agent.memory.fold_worker import ATTEMPTS
 from sessions import memory, store
 from sessions.db import Database, search
 from sessions.db.query import any_of_its_words
-from sessions.errors import NotFound
-from sessions.records import EndReason, Observation, Run, Session
 from tests.fakes.model_replies import Failure, Reply, bad_request
 from tests.fakes.model_rules import Speaks
-from tests.integration.memory.folding import KEY, NS, answer, extractor, folded_lines, folding, noted
+from tests.integration.memory.folding import JSON, NS, answer, extractor, folded_lines, folding, noted
 
-JSON = dict[str, Any]
 REDIS = {
     "text": "Removed Redis",
     "kind": "decision",
@@ -291,216 +285,3 @@ async def test_a_fold_that_was_killed_is_repeated_at_once_and_counts_once(home: 
         await it.fold(session)
         assert it.texts() == ["Likes tea"]
         assert len(it.server.folded) == 2
-
-
-# --- forgetting -----------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_forgotten_note_is_not_found_again_by_the_next_fold(database: Database) -> None:
-    """Nor by one that says it in other words, nor does it come back in the digest."""
-    known = {"peanuts": {"text": "Ann is allergic to peanuts", "asked_as": ["what must Ann not eat?"]}}
-    async with folding(database, extractor(**known)) as it:
-        session = it.say("Ann is allergic to peanuts and likes jazz", "ok")
-        await it.fold(session)
-        [note] = it.notes()
-        database.write_now(memory.forget, NS, note.id)
-        assert (it.everything(), it.state().digest) == ([], "")
-
-        def again(_: JSON) -> str:
-            sources = [note.src[0]]
-            return answer(
-                noted("Ann is allergic to peanuts", *sources),
-                noted("A peanut allergy: Ann", *sources),
-                noted("Ann likes jazz", *sources),
-                digest="We spoke about music. Ann is allergic to peanuts. Berlin is next.",
-            )
-
-        it.server.folds = again
-        database.write_now(lambda conn: conn.exec_driver_sql("UPDATE folds SET folded_to = 0") and None)
-        await it.fold(session)
-        assert it.texts() == ["Ann likes jazz"]
-        assert it.state().digest == "We spoke about music. Berlin is next."
-
-
-async def test_what_is_said_anew_or_saved_on_purpose_is_kept_again(database: Database) -> None:
-    async with folding(database, extractor(oslo={"text": "Ann lives in Oslo"})) as it:
-        session = it.say("Ann lives in Oslo", "ok")
-        await it.fold(session)
-        database.write_now(memory.forget, NS, it.notes()[0].id)
-        it.say("By the way: Ann lives in Oslo", "ok")
-        await it.fold(session)
-        assert it.texts() == ["Ann lives in Oslo"]
-        database.write_now(memory.forget, NS, it.notes()[0].id)
-        assert database.write_now(memory.note, NS, "Ann lives in Oslo", 9).text == "Ann lives in Oslo"
-
-
-async def test_forgetting_takes_what_was_replaced_too(database: Database) -> None:
-    first = database.write_now(memory.note, NS, "Lives in Oslo", 1)
-    second = database.write_now(memory.note, NS, "Lives in Rome", 2, replaces=first.id)
-    third = database.write_now(memory.note, NS, "Lives in Paris", 3, replaces=second.id)
-    with pytest.raises(NotFound):
-        database.write_now(memory.forget, NS, first.id)
-    database.write_now(memory.forget, NS, third.id)
-    query = any_of_its_words("lives in oslo rome paris", 8)
-    assert query is not None
-    assert database.read_now(search.notes, query, NS, limit=9) == []
-
-
-async def test_undo_takes_back_what_was_learned_from_it(database: Database) -> None:
-    async with folding(database, extractor(tea={"text": "Likes tea"}, rum={"text": "Likes rum"})) as it:
-        session = it.say("I like tea", "ok", "I like rum", "ok")
-        await it.fold(session)
-        assert it.texts() == ["Likes tea", "Likes rum"]
-        database.write_now(store.take_back, session.id)
-        assert it.texts() == ["Likes tea"]
-        it.say("I like cake", "ok")
-        await it.fold(session)
-        assert [text for _, text in folded_lines(it.server.folded[-1])] == ["I like cake", "ok"]
-
-
-async def test_undo_reaches_back_into_the_session_that_had_grown_too_long(database: Database) -> None:
-    async with folding(database, extractor(tea={"text": "Likes tea"}, rum={"text": "Likes rum"})) as it:
-        parent = it.say("I like tea", "ok", "I like rum", "ok")
-        await it.fold(parent)
-        child = it.database.write_now(store.continue_in_child, parent, it.clock())
-        it.say("I like cake", "ok")
-        tails, undone = JournalTails(), lambda: it.database.write_now(store.take_back, child.id)
-        shown = lambda: [said.content for said in it.database.read_now(tails.history, run_of(child))]  # noqa: E731
-        assert shown() == ["I like tea", "ok", "I like rum", "ok", "I like cake", "ok"]
-        assert undone()
-        assert shown() == ["I like tea", "ok", "I like rum", "ok"]
-        assert undone()
-        assert (shown(), it.texts()) == (["I like tea", "ok"], ["Likes tea"])
-        assert undone()
-        assert not undone(), "nothing is left"
-        ended = it.say("new start", "ok", key="agent:main:telegram:dm:7")
-        it.database.write_now(store.end, ended.id, EndReason.USER, it.clock())
-        after = it.say(key="agent:main:telegram:dm:7")
-        assert not it.database.write_now(store.take_back, after.id), "what was before a reset stays"
-
-
-def run_of(session: Session) -> Run:
-    fields: dict[str, Any] = dict.fromkeys(Run.__slots__)
-    return Run(**{**fields, "id": "now", "session_id": session.id})
-
-
-async def test_a_deleted_session_takes_its_notes_and_the_digest_along(database: Database) -> None:
-    async with folding(database, extractor(tea={"text": "Likes tea"})) as it:
-        kept = it.say("I like tea", "ok")
-        await it.fold(kept)
-        database.write_now(store.end, kept.id, EndReason.USER, it.clock())
-        gone = it.say("I said I like tea in Oslo", "ok")
-        it.server.folds = lambda _: answer(noted("Likes Oslo", folded_lines(_)[0][0]), digest="Oslo")
-        await it.fold(gone)
-        database.write_now(store.delete_session, gone.id)
-        assert (it.texts(), it.state().digest) == (["Likes tea"], "")
-        database.write_now(store.delete_session, kept.id)
-        assert (it.everything(), it.state()) == ([], memory.MemoryState())
-
-
-# --- when ------------------------------------------------------------------------------------------------------------------------
-
-
-async def due(it: Any, *sessions: Any) -> dict[str, int]:
-    it.worker._watched = {session.id: 0 for session in sessions}
-    return {each.session_id: keep for each, keep in await it.worker._due()}
-
-
-async def test_it_is_due_when_much_is_unfolded_after_a_silence_and_at_the_end(database: Database) -> None:
-    async with folding(database, extractor()) as it:
-        much = it.say(*["word " * 800] * 5, key=f"{KEY}:1")
-        some = it.say(*["word " * 500] * 2, key=f"{KEY}:2")
-        little = it.say("hello", "hi", key=f"{KEY}:3")
-        terminal = it.say("hello", "hi", key="agent:main:cli:20250305_091523_a1b2c3d4")
-        assert await due(it, much, some, little, terminal) == {much.id: 2_000}
-        it.clock.tick(10 * 60_000)
-        everybody = (much, some, little, terminal)
-        assert await due(it, *everybody) == {much.id: 2_000, some.id: 0, terminal.id: 0}
-        database.write_now(store.end, little.id, EndReason.IDLE, it.clock())
-        assert await due(it, *everybody) == {much.id: 2_000, some.id: 0, terminal.id: 0, little.id: 0}
-        it.settings["enabled"] = False
-        assert await due(it, *everybody) == {}
-
-
-async def test_the_worker_hears_by_itself(sqlite: Database) -> None:
-    async with folding(sqlite, extractor(tea={"text": "Likes tea"})) as it:
-        task = asyncio.create_task(it.worker.run())
-        await asyncio.sleep(0)
-        session = it.say("I like tea", "ok")
-        sqlite.write_now(store.end, session.id, EndReason.USER, it.clock())
-        async with asyncio.timeout(20):
-            while not it.texts():
-                await asyncio.sleep(0.05)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert len(it.server.folded) == 1
-
-
-async def test_sessions_of_one_person_that_end_together_are_folded_one_after_the_other(
-    sqlite: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.agent.memory.fold_worker.GROUP_SECONDS", 0.02)
-    notes = extractor(tea={"text": "Likes tea"}, piano={"text": "Plays the piano"}, oslo={"text": "Lives in Oslo"})
-    async with folding(sqlite, notes) as it:
-        task = asyncio.create_task(it.worker.run())
-        await asyncio.sleep(0)
-        said = {
-            KEY: "I like tea",
-            "agent:main:discord:dm": "I play the piano",
-            "agent:main:cli:20250305_091523_a1b2c3d4": "I live in oslo",
-        }
-        for session in [it.say(text, "ok", key=key) for key, text in said.items()]:
-            sqlite.write_now(store.end, session.id, EndReason.DAILY, it.clock())
-        async with asyncio.timeout(FIRST_SCAN_SECONDS - 2):
-            while len(it.texts()) < 3:
-                await asyncio.sleep(0.05)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert len(it.server.folded) == 3
-
-
-async def test_a_very_long_session_continues_in_a_child(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "CHAIN_LENGTH", 40)
-    async with folding(database, extractor()) as it:
-        session = it.say(*["hi"] * 42)
-        database.write_now(store.choose_model, session.id, "big-model")
-        await it.fold(session, keep=10)
-        parent = database.read_now(store.get, session.id)
-        child = database.read_now(store.active, KEY)
-        assert child is not None
-        assert (parent.end_reason, child.parent_session_id) == (EndReason.COMPRESSED, parent.id)
-        assert (child.chosen_model, child.session_key, child.ns) == ("big-model", KEY, NS)
-
-
-async def test_what_was_imported_is_not_summarised_unasked(database: Database, home: Path) -> None:
-    from sessions import export
-
-    async with folding(database, extractor()) as it:
-        session = it.say(*["word " * 900] * 8)
-        exported = json.dumps(database.read_now(export.export_session, session.id))
-        database.write_now(store.delete_session, session.id)
-        [line] = export.parse_lines([exported])
-        assert database.write_now(export.import_session, line)
-        assert database.read_now(memory.unfolded) == []
-
-
-def test_observations_beyond_the_budget_are_chosen_in_steps(sqlite: Database) -> None:
-    """By weight and recency, and the choice stays while up to fifteen more come."""
-
-    def add(conn: Connection, number: int) -> Observation:
-        return memory.note(conn, NS, f"fact number {number}", number)
-
-    def shown(conn: Connection) -> list[str]:
-        found = memory.lines(conn, NS)
-        return [line.text for line in memory.choose(found, 200, {line.id: 10 for line in found})]
-
-    for number in range(64):
-        sqlite.write_now(add, number)
-    before = sqlite.read_now(shown)
-    assert len(before) == 15
-    for number in range(64, 69):
-        sqlite.write_now(add, number)
-        after = sqlite.read_now(shown)
-        assert after[: len(before)] == before
-        before = after
-    assert len(before) == 20

@@ -1,8 +1,8 @@
-"""What people see of a run: steering, tools, limits, approvals, stops, and models that fail."""
+"""What people see of a run that works: messages that come in meanwhile, tools, limits."""
 
 import asyncio
 from dataclasses import replace
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,15 @@ import pytest
 
 from gateway.agent.loop import UNKNOWN
 from gateway.observe.standstill import Standstills
-from gateway.runs.live_events import LiveEvent
 from gateway.texts import say
-from sessions import asks, runs
+from sessions import runs
 from sessions.call_options import CallOptions
 from sessions.clock import now_ms
 from sessions.records import MessageState, Role, RunStatus, StopReason
 from sessions.topics import Topic
-from tests.fakes.model_replies import OVERFLOWS, Failure, Reply, bad_key, bad_request, call, calls
+from tests.fakes.model_replies import OVERFLOWS, Reply, call, calls
 from tests.integration.runs.test_going_on import NOTE, ToolGate
 from tests.integration.runs.worker_in_process import (
-    GROUP,
     KEY,
     Plain,
     WorkerHarness,
@@ -269,229 +267,3 @@ async def test_the_same_call_a_third_time_is_answered_with_a_note(home: Path):
         await it.say("go")
         assert made == ["x", "x", "y"]
         assert of_role(await it.messages(), Role.TOOL)[2].startswith("[not done: you have made this very call twice")
-
-
-# --- approvals -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def deeds() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def deed(deeds: list[str]):
-    async def do(_: object, arguments: Any) -> str:
-        deeds.append(arguments.text)
-        return "done"
-
-    return tool("deed", do, needs_approval=True)
-
-
-async def test_a_deed_waits_for_its_approval_and_is_done_once(home: Path, deed, deeds: list[str]):
-    script = [calls(call("deed", {"text": "rm x"}, id="d")), calls(call("deed", {"text": "rm x"}, id="d")), "ok"]
-    async with worker_in_process(home, script, tools=[deed]) as it:
-        run = await it.say("clean up")
-        assert (run.status, deeds) == (RunStatus.WAITING, [])
-        card = (await it.sent())[-1]
-        assert "rm x" in card["text"]
-        assert [button["data"] for button in card["buttons"]] == ["a:1:y", "a:1:n"]
-        assert "Ann" in await it.command("/approve")
-        again = await it.settled(run.id)
-        assert deeds == ["rm x"]
-        assert again.status is RunStatus.WAITING, "the same call again needs an approval of its own"
-        await it.command("/deny too risky")
-        await it.settled(run.id)
-        assert deeds == ["rm x"]
-        assert of_role(await it.messages(), Role.TOOL)[-1] == "[denied by Ann: too risky]"
-
-
-@pytest.mark.parametrize(("answer", "done"), [("Yes.", True), ("ok, but only the first", False), ("no", False)])
-async def test_only_a_bare_yes_approves(home: Path, deed, deeds: list[str], answer: str, done: bool):
-    async with worker_in_process(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
-        await it.say("do it")
-        await it.arrive()
-        assert (await it.say(answer)).status is not RunStatus.WAITING
-        assert bool(deeds) is done
-
-
-async def test_the_reason_of_a_denial_approves_nothing(home: Path, deed, deeds: list[str]):
-    async with worker_in_process(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
-        run = await it.say("do it")
-        assert (await it.command("/deny ok")).startswith("Denied by Ann")
-        await it.settled(run.id)
-        assert deeds == []
-        assert of_role(await it.messages(), Role.TOOL)[-1] == "[denied by Ann: ok]"
-
-
-async def test_who_is_held_up_by_a_question_elsewhere_hears_of_it_and_is_answered_after_that(home: Path):
-    gate = ToolGate()
-    topics = [replace(GROUP, address=replace(GROUP.address, thread_id=number)) for number in ("11", "12")]
-    ask = calls(call("ask_human", {"question": "Which?"}), before=gate)
-    async with worker_in_process(home, [ask, "thanks", "four"]) as it:
-        run_id = (await it.accept("choose", route=topics[0])).run_id
-        await gate.reached.wait()
-        await it.accept("what is two and two", route=topics[1])
-        gate.open.set()
-        await it.settled(run_id)
-        assert [body["text"] for body in await it.sent()] == ["Which?", say("ask.held_up")]
-        assert (await it.say("what is three and three", route=topics[1])).status is RunStatus.WAITING
-        await it.say("red", route=topics[0])
-        async with asyncio.timeout(30):
-            while (await it.sent())[-1]["text"] != "four":
-                await asyncio.sleep(0.01)
-        assert ("tool", "red") in await it.said()
-
-
-async def test_a_second_decision_changes_nothing(home: Path, deed, deeds: list[str]):
-    async with worker_in_process(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
-        run = await it.say("do it")
-        ask = await it.ask(run.id)
-        assert ask is not None
-        decide = lambda text: it.database.write(runs.answer, run.id, text, "Bo", now_ms(), ask_id=ask.id)  # noqa: E731
-        assert await decide("no") is True
-        assert await decide("yes") is False
-        await it.settled(run.id)
-        assert deeds == []
-        assert (await it.database.read(asks.get, ask.id)).answer == "no"
-
-
-async def test_a_question_is_withdrawn_when_a_message_was_first(home: Path):
-    gate = ToolGate()
-    ask = calls(call("ask_human", {"question": "Which?"}), before=gate)
-    async with worker_in_process(home, [ask, "Blue then."]) as it:
-        run_id = (await it.accept("paint")).run_id
-        await gate.reached.wait()
-        await it.accept("blue, by the way")
-        gate.open.set()
-        assert (await it.settled(run_id)).status is RunStatus.COMPLETED
-        assert of_role(await it.messages(), Role.TOOL) == ["[not asked: a new message arrived first; it follows]"]
-        assert await it.outcomes() == ["folded", "folded"]
-
-
-# --- ends ----------------------------------------------------------------------------------------------------------
-
-
-async def test_stop_cancels_the_call_and_keeps_a_valid_transcript(home: Path):
-    gate = ToolGate()
-
-    async def slow(*_: object) -> str:
-        await gate()
-        return "never"
-
-    async with worker_in_process(home, [calls(call("slow")), "next"], tools=[tool("slow", slow)]) as it:
-        run_id = (await it.accept("begin")).run_id
-        await gate.reached.wait()
-        assert await it.command("/stop") == say("run.stopped")
-        assert (await it.settled(run_id)).stop_reason is StopReason.CANCELLED
-        assert (await it.say("and now")).status is RunStatus.COMPLETED
-        assert it.server.refused == []
-        assert await it.command("/stop") == say("run.nothing_to_stop")
-
-
-async def test_the_thread_of_work_survives_the_budget(home: Path):
-    async def look(_place: Any, arguments: Plain) -> str:
-        return f"result {arguments.text} " + "x" * 2_000
-
-    script = [calls(call("look", {"text": str(number)}, id=f"c{number}")) for number in range(40)]
-    async with worker_in_process(home, script, then="done", tools=[tool("look", look)], limits={"steps": 40}) as it:
-        await it.say("Collect all forty results.")
-        await it.say("go on")
-        messages = it.server.bodies[-1]["messages"]
-        assert messages[1]["content"].endswith("Collect all forty results.")
-        assert messages[-1]["content"].endswith("go on")
-        assert any("result 39" in str(message["content"]) for message in messages)
-        assert it.server.refused == []
-
-
-async def test_stop_keeps_what_was_said_and_counts_it(home: Path):
-    gate, passed = ToolGate(), count(1)
-
-    async def between() -> None:
-        if next(passed) > 1:
-            await gate()
-
-    script = [Reply(chunks=("First words. ", "Never said."), between=between), "next"]
-    async with worker_in_process(home, script) as it:
-        begun: list[LiveEvent] = []
-        it.services.live.listen("*", begun.append)
-        run_id = (await it.accept("begin")).run_id
-        await gate.reached.wait()
-        async with asyncio.timeout(30):
-            while not any(moment.kind == "token" for moment in begun):
-                await asyncio.sleep(0.001)
-        await it.command("/stop")
-        async with asyncio.timeout(30):
-            while not any(moment.kind == "ended" for moment in begun):
-                await asyncio.sleep(0.001)
-        run = await it.settled(run_id)
-        assert (run.stop_reason, run.output_tokens) == (StopReason.CANCELLED, 3)
-        assert run.input_tokens > 100
-        assert (await it.said())[-1] == ("assistant", "First words.\n\n[stopped by the user]")
-        assert [body["text"] for body in await it.sent()][-1] == "First words.\n\n(stopped here)"
-        gate.open.set()
-        await it.say("and now")
-        assert it.server.bodies[-1]["messages"][2]["content"] == "First words.\n\n[stopped by the user]"
-
-
-async def test_no_reply_and_empty_answers(home: Path):
-    async with worker_in_process(home, ["NO_REPLY", "", "NO_REPLY", ""]) as it:
-        for _ in range(2):
-            await it.say("in a group", key="agent:main:telegram:group:-9", route=GROUP)
-        assert await it.sent() == []
-        await it.say("in a DM")
-        await it.say("in a DM")
-        assert [row["text"] for row in await it.sent()] == ["NO_REPLY", say("run.failed")]
-
-
-# --- models that fail ----------------------------------------------------------------------------------------------
-
-
-async def test_an_unreachable_model_is_told_at_once_in_the_terminal_and_retry_answers_the_message(home: Path):
-    async with worker_in_process(home, then=Failure(status=500)) as it:
-        run = await it.say("hello", route=None)
-        assert run.status is RunStatus.ERROR
-        assert "trouble of its own" in (run.error or "")
-        it.server.then = "here I am"
-        assert await it.command("/retry") == ""
-        await wait_for_idle(it)
-        assert await it.said() == [("user", "hello"), ("assistant", "here I am")]
-
-
-async def wait_for_idle(it: WorkerHarness) -> None:
-    async with asyncio.timeout(30):
-        while await it.database.read(runs.in_flight):
-            await asyncio.sleep(0.005)
-
-
-async def test_a_refused_key_is_said_without_the_key(home: Path):
-    async with worker_in_process(home, then=bad_key("sk-fake-key-1234567890")) as it:
-        run = await it.say("hello")
-        told = (await it.sent())[-1]["text"] + (run.error or "")
-        assert run.status is RunStatus.ERROR
-        assert "sk-fake-key-1234567890" not in told
-
-
-async def test_a_refusal_of_one_transcript_stays_that_sessions_problem(home: Path):
-    def script(body: dict[str, Any]) -> Any:
-        return bad_request("messages.[1]: no") if "poison" in str(body["messages"]) else "fine"
-
-    async with worker_in_process(home, script) as it:
-        assert (await it.say("poison")).status is RunStatus.ERROR
-        assert (await it.say("hello", key=f"{KEY}:8")).status is RunStatus.COMPLETED
-
-
-async def test_a_fallback_answers_and_is_named(home: Path):
-    def script(body: dict[str, Any]) -> Any:
-        return Failure(status=500) if body["model"] == "fake-model" else "from the other"
-
-    async with worker_in_process(home, script, settings={"fallbacks": ("spare",)}) as it:
-        assert (await it.say("hello")).status is RunStatus.COMPLETED
-        assert (await it.said())[-1] == ("assistant", "from the other")
-
-
-async def test_thinking_is_neither_stored_nor_sent(home: Path):
-    async with worker_in_process(home, ["<think>hm, a secret plan</think>Hello."]) as it:
-        await it.say("hello")
-        assert "secret plan" not in str(await it.said()) + str(await it.sent())
-        assert (await it.said())[-1] == ("assistant", "Hello.")

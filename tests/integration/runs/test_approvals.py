@@ -1,0 +1,116 @@
+"""Tool calls that need a person's approval, and questions: who may answer, and what becomes of the run."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.texts import say
+from sessions import asks, runs
+from sessions.clock import now_ms
+from sessions.records import Role, RunStatus
+from tests.fakes.model_replies import call, calls
+from tests.integration.runs.test_going_on import ToolGate
+from tests.integration.runs.worker_in_process import (
+    GROUP,
+    of_role,
+    tool,
+    worker_in_process,
+)
+
+
+@pytest.fixture
+def deeds() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def deed(deeds: list[str]):
+    async def do(_: object, arguments: Any) -> str:
+        deeds.append(arguments.text)
+        return "done"
+
+    return tool("deed", do, needs_approval=True)
+
+
+async def test_a_deed_waits_for_its_approval_and_is_done_once(home: Path, deed, deeds: list[str]):
+    script = [calls(call("deed", {"text": "rm x"}, id="d")), calls(call("deed", {"text": "rm x"}, id="d")), "ok"]
+    async with worker_in_process(home, script, tools=[deed]) as it:
+        run = await it.say("clean up")
+        assert (run.status, deeds) == (RunStatus.WAITING, [])
+        card = (await it.sent())[-1]
+        assert "rm x" in card["text"]
+        assert [button["data"] for button in card["buttons"]] == ["a:1:y", "a:1:n"]
+        assert "Ann" in await it.command("/approve")
+        again = await it.settled(run.id)
+        assert deeds == ["rm x"]
+        assert again.status is RunStatus.WAITING, "the same call again needs an approval of its own"
+        await it.command("/deny too risky")
+        await it.settled(run.id)
+        assert deeds == ["rm x"]
+        assert of_role(await it.messages(), Role.TOOL)[-1] == "[denied by Ann: too risky]"
+
+
+@pytest.mark.parametrize(("answer", "done"), [("Yes.", True), ("ok, but only the first", False), ("no", False)])
+async def test_only_a_bare_yes_approves(home: Path, deed, deeds: list[str], answer: str, done: bool):
+    async with worker_in_process(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
+        await it.say("do it")
+        await it.arrive()
+        assert (await it.say(answer)).status is not RunStatus.WAITING
+        assert bool(deeds) is done
+
+
+async def test_the_reason_of_a_denial_approves_nothing(home: Path, deed, deeds: list[str]):
+    async with worker_in_process(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
+        run = await it.say("do it")
+        assert (await it.command("/deny ok")).startswith("Denied by Ann")
+        await it.settled(run.id)
+        assert deeds == []
+        assert of_role(await it.messages(), Role.TOOL)[-1] == "[denied by Ann: ok]"
+
+
+async def test_who_is_held_up_by_a_question_elsewhere_hears_of_it_and_is_answered_after_that(home: Path):
+    gate = ToolGate()
+    topics = [replace(GROUP, address=replace(GROUP.address, thread_id=number)) for number in ("11", "12")]
+    ask = calls(call("ask_human", {"question": "Which?"}), before=gate)
+    async with worker_in_process(home, [ask, "thanks", "four"]) as it:
+        run_id = (await it.accept("choose", route=topics[0])).run_id
+        await gate.reached.wait()
+        await it.accept("what is two and two", route=topics[1])
+        gate.open.set()
+        await it.settled(run_id)
+        assert [body["text"] for body in await it.sent()] == ["Which?", say("ask.held_up")]
+        assert (await it.say("what is three and three", route=topics[1])).status is RunStatus.WAITING
+        await it.say("red", route=topics[0])
+        async with asyncio.timeout(30):
+            while (await it.sent())[-1]["text"] != "four":
+                await asyncio.sleep(0.01)
+        assert ("tool", "red") in await it.said()
+
+
+async def test_a_second_decision_changes_nothing(home: Path, deed, deeds: list[str]):
+    async with worker_in_process(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
+        run = await it.say("do it")
+        ask = await it.ask(run.id)
+        assert ask is not None
+        decide = lambda text: it.database.write(runs.answer, run.id, text, "Bo", now_ms(), ask_id=ask.id)  # noqa: E731
+        assert await decide("no") is True
+        assert await decide("yes") is False
+        await it.settled(run.id)
+        assert deeds == []
+        assert (await it.database.read(asks.get, ask.id)).answer == "no"
+
+
+async def test_a_question_is_withdrawn_when_a_message_was_first(home: Path):
+    gate = ToolGate()
+    ask = calls(call("ask_human", {"question": "Which?"}), before=gate)
+    async with worker_in_process(home, [ask, "Blue then."]) as it:
+        run_id = (await it.accept("paint")).run_id
+        await gate.reached.wait()
+        await it.accept("blue, by the way")
+        gate.open.set()
+        assert (await it.settled(run_id)).status is RunStatus.COMPLETED
+        assert of_role(await it.messages(), Role.TOOL) == ["[not asked: a new message arrived first; it follows]"]
+        assert await it.outcomes() == ["folded", "folded"]
