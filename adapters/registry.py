@@ -84,6 +84,14 @@ def manifest(name: str) -> Manifest:
     raise Unavailable(f"There is no platform {name!r}. There are: {', '.join([*OUR_OWN, *of_others()])}.")
 
 
+def title_of(name: str) -> str:
+    """Returns how people write the name of a platform, also of one whose package is not installed any more."""
+    try:
+        return manifest(name).title
+    except Unavailable:
+        return name.title()
+
+
 @cache
 def of_others() -> tuple[str, ...]:
     """Returns the names of platforms that other packages bring; nothing of them is imported."""

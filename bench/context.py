@@ -12,8 +12,6 @@ import json
 import random
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +22,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from bench.corpus import texts
-from bench.gateway import NAME, MeasuredApp
+from bench.gateway import NAME, MeasuredApp, model_server
 from bench.recall import find
 from bench.table import ResultTable
 from gateway.app import App, open_app, running
@@ -152,18 +150,6 @@ async def _serve() -> None:
         await asyncio.Event().wait()
 
 
-@contextlib.contextmanager
-def model() -> Iterator[str]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "bench.context", "--serve"], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.terminate()
-
-
 # --- the measurement ----------------------------------------------------------------------------------------------------------------
 
 
@@ -257,7 +243,7 @@ async def measure(
     home: Path, count: int, planted_facts: int, *, looks: Sequence[int] = LOOKS, times: bool = True
 ) -> tuple[ResultTable, dict[str, float]]:
     facts = planted(planted_facts)
-    with model() as url:
+    with model_server("bench.context", "--serve") as url:
         section = {"provider": "openai", "base_url": url, "name": NAME, "api_key": "none", "context_window": 128_000}
         (home / "config.yaml").write_text(json.dumps({"model": section}))
         async with open_app(home, load(home, {})) as app, running(app):

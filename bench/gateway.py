@@ -50,8 +50,9 @@ asyncio.run(ready())
 
 
 @contextlib.contextmanager
-def model_server() -> Iterator[str]:
-    command = [sys.executable, "-m", "tests.fakes.model_server", "--port", "0"]
+def model_server(module: str = "tests.fakes.model_server", *arguments: str) -> Iterator[str]:
+    """Runs a model server in a process of its own. Gives its address, which it prints first."""
+    command = [sys.executable, "-m", module, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

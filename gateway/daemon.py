@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+from adapters.registry import title_of
 from gateway.agent.models.interface import ModelError
 from gateway.agent.models.transcriber import Transcriber
 from gateway.api.http.host_check import HostCheck
@@ -143,6 +144,7 @@ async def _chats(app: App, stack: contextlib.AsyncExitStack) -> PlatformSupervis
         limits=lambda: intake_limits(settings.config),
         timezone=services.timezone,
         default_model=lambda: app.answering.chosen.name,
+        platform_title=title_of,
         clock=services.clock,
         opening=services.resets.opening,
     )

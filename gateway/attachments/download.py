@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from adapters.base import Adapter, DeliveryError, FetchesMedia, TryLater
+from adapters.registry import title_of
 from gateway.attachments.inbox_files import describe_file, safe_name, save_file, size_text
 from gateway.attachments.safe_fetch import Fetch, Fetcher, NotFetched
 from gateway.observe.logging import get_logger
@@ -71,10 +72,8 @@ class AttachmentDownloader:
             return replace(file, address="", gone=True), f"[file {name} is not there: {error}]"
         except (DeliveryError, OSError) as error:
             log.warning("media.gone", name=name, error=str(error))
-            not_now = isinstance(error, TryLater)
-            line = say(
-                "limits.file_not_now" if not_now else "limits.file_gone", name=name, platform=file.platform.title()
-            )
+            reason = "limits.file_not_now" if isinstance(error, TryLater) else "limits.file_gone"
+            line = say(reason, name=name, platform=title_of(file.platform))
             return replace(file, gone=True), f"[{line}]"
         settled = replace(file, address="", mime=mime, path=str(path), size=len(data))  # the address may hold a secret
         return settled, await self._line(settled, path, data)

@@ -51,6 +51,7 @@ class Intake:
         limits: Callable[[], IntakeLimits] = IntakeLimits,
         timezone: str = "UTC",
         default_model: Callable[[], str] = str,
+        platform_title: Callable[[str], str] = str.title,
         clock: Clock = now_ms,
         opening: Callable[[str], Opening] = lambda _: Opening(),
     ) -> None:
@@ -59,6 +60,7 @@ class Intake:
         self._limits = limits
         self._timezone = timezone
         self._default_model = default_model
+        self._platform_title = platform_title
         self._clock = clock
         self._opening = opening
         self._edits = EditFilter()
@@ -172,6 +174,7 @@ class Intake:
             ),
             timezone=self._timezone,
             default_model=self._default_model(),
+            platform_title=self._platform_title,
         )
 
     def _message(self, conn: Connection, inbound: Inbound, chat: CommandContext, *, allowed: bool = True) -> str | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import click
 from sqlalchemy import Connection
 
+from adapters.registry import title_of
 from gateway.app import App
 from gateway.cli.context import program
 from gateway.commands import CommandContext, Parsed, execute, find, parse
@@ -104,6 +105,7 @@ class TerminalConversation:
             opening=self._opening,
             timezone=self.app.services.timezone,
             default_model=self.app.answering.chosen.name,
+            platform_title=title_of,
             of_source=Source.CLI,
             moved=went.append,
         )

@@ -18,7 +18,8 @@ _LABEL = 48
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandContext:
     """Where a command was given, and by whom. `of_source`: the terminal, where every session has a key of its own: its sessions are listed
-    by their source. `moved`: is called with the key of the session that is resumed.
+    by their source. `moved`: is called with the key of the session that is resumed. `platform_title`: returns how people write the name of
+    a platform.
     """
 
     key: SessionKey
@@ -30,6 +31,7 @@ class CommandContext:
     default_model: str = ""
     of_source: Source | None = None
     moved: Callable[[str], None] = lambda _: None
+    platform_title: Callable[[str], str] = str.title
 
     @property
     def session_key(self) -> str:

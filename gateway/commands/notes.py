@@ -48,7 +48,7 @@ def _origin(conn: Connection, chat: CommandContext, note: Observation) -> str:
     session = store.get(conn, note.session_id) if note.session_id and store.exists(conn, note.session_id) else None
     if session is None or session.session_key == chat.session_key:
         return say("memory.said_here_as", day=day, words=quote) if quote else say("memory.said_here", day=day)
-    place = _place(session.source)
+    place = _place(session.source, chat)
     return (
         say("memory.said_there_as", day=day, place=place, words=quote)
         if quote
@@ -65,7 +65,7 @@ def _quote(note: Observation, source: Message | None) -> str:
     return best if len(best) <= LONGEST_QUOTE else best[: LONGEST_QUOTE - 1].rstrip() + "…"
 
 
-def _place(source: str) -> str:
+def _place(source: str, chat: CommandContext) -> str:
     match source:
         case Source.CLI:
             return say("memory.in_terminal")
@@ -74,7 +74,7 @@ def _place(source: str) -> str:
         case Source.JOB:
             return say("memory.in_job")
         case _:
-            return say("memory.on_platform", platform="WhatsApp" if source == Source.WHATSAPP else source.title())
+            return say("memory.on_platform", platform=chat.platform_title(source))
 
 
 def _day(moment: int, chat: CommandContext) -> str:

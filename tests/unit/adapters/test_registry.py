@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from adapters.base import ReceivesWebhooks
-from adapters.registry import OUR_OWN, Unavailable, build, is_built, manifest, section_model, settings
+from adapters.registry import OUR_OWN, Unavailable, build, is_built, manifest, section_model, settings, title_of
 from sessions.keys import Platform
 
 BUILT = [name for name in OUR_OWN if is_built(name)]
@@ -49,6 +49,7 @@ def test_only_what_the_adapter_is_made_of_counts_as_its_settings() -> None:
 def test_an_unknown_platform() -> None:
     with pytest.raises(Unavailable, match=r"no platform 'icq'\. There are: telegram, discord, slack, whatsapp\."):
         manifest("icq")
+    assert [title_of("icq"), title_of("whatsapp")] == ["Icq", "WhatsApp"]
 
 
 def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

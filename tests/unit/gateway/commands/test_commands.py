@@ -3,6 +3,7 @@
 import pytest
 from sqlalchemy import Connection
 
+from adapters.registry import title_of
 from gateway.commands import COMMANDS, MENU, CommandContext, execute, hint, parse
 from gateway.texts import say
 from sessions import memory, runs, store, workers
@@ -26,7 +27,7 @@ class CommandHarness:
 
     def chat(self, key: str = KEY) -> CommandContext:
         return CommandContext(
-            key=SessionKey.parse(key), now=self.clock(), user="Ann", default_model="big", timezone="UTC"
+            key=SessionKey.parse(key), now=self.clock(), user="Ann", default_model="big", platform_title=title_of
         )
 
     def send(self, text: str, key: str = KEY) -> str:
@@ -322,12 +323,15 @@ def test_memory_shows_since_when_and_from_which_words(harness: CommandHarness):
         other = store.start(conn, SessionKey.parse("agent:main:cli:20250305_091523_a1b2c3d4"), 1, source="cli")
         [there] = store.append(conn, other.id, [NewMessage(role=Role.USER, content="I like tea.")], 1_700_000_000_000)
         memory.note(conn, here.ns, "I like tea", 1, session_id=other.id, src=[there])
+        phone = store.start(conn, SessionKey.parse("agent:main:whatsapp:dm:491"), 1, source="whatsapp")
+        memory.note(conn, here.ns, "I gave up meat", 1_700_000_000_000, session_id=phone.id)
 
     harness.database.write_now(write)
-    assert harness.send("/memory").splitlines()[:2] == [
+    assert harness.send("/memory").splitlines()[:3] == [
         (
             "2. Removed Redis, because stale prices (since 2025-06-15; said on 15 Jun in this chat: “we ripped Redis out today.”; "
             "before: Redis is in use)"
         ),
         "3. I like tea (said on 14 Nov 2023 in the terminal)",
+        "4. I gave up meat (said on 14 Nov 2023 on WhatsApp)",
     ]
