@@ -151,7 +151,7 @@ _STEP = (
 
 
 def take_step(conn: Connection, run: Run, step: int, said: ModelAnswer, now: int) -> Run | None:
-    """Counts this answer, and checks the fence as `check_fence` does. Returns None when this step was committed before."""
+    """Counts this answer, and checks the fence too. Returns None when this step was committed before."""
     used = {"read": said.input_tokens, "written": said.output_tokens}
     held = {"run": run.id, "held": run.fence, "before": step, "now": now, "worked": run.worked_ms}
     row = conn.execute(_STEP, {**held, **used}).mappings().first()

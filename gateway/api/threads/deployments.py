@@ -252,7 +252,7 @@ ENDPOINTS = (
         "GET", _THREADS, list_threads, "Its conversations", scopes=(Scope.READ,), query=Page, answers={200: ThreadList}
     ),
     _endpoint(
-        "GET", _THREAD, get_thread, "One conversation and what was turns", scopes=_TALK, answers={200: WholeThread}
+        "GET", _THREAD, get_thread, "One conversation and what was said", scopes=_TALK, answers={200: WholeThread}
     ),
     _endpoint(
         "PATCH",
