@@ -60,7 +60,7 @@ class Requests:
             folded_to=seen.folded_to,
             older=seen.older,
             recalled=await self._recall(seen, profile),
-            skills=await self._skills(seen.session.ns) if toolbox.get("skill") else (),
+            skills=await self._skills(seen.session.ns) if toolbox.tools.get("skill") else (),
             history=seen.history,
             message_count=seen.session.message_count,
             run_id=self._run_id,

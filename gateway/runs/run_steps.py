@@ -302,16 +302,16 @@ class RunSteps:
         return call.tool_name in self._claimed.options.tool_names
 
     def may_run_beside_others(self, call: Message) -> bool:
-        tool = self._toolbox.get(call.tool_name or "")
+        tool = self._toolbox.tools.get(call.tool_name or "")
         return tool is not None and tool.reads_only
 
     def may_repeat(self, call: Message) -> bool:
-        tool = self._toolbox.get(call.tool_name or "")
+        tool = self._toolbox.tools.get(call.tool_name or "")
         return tool is None or tool.idempotent
 
     async def run_tool(self, call: Message) -> Result | None:
         toolbox = self._toolbox
-        tool = toolbox.get(call.tool_name or "")
+        tool = toolbox.tools.get(call.tool_name or "")
         arguments = arguments_of(call, self._snapshot.history)
         if tool is None:
             return Result(content=f"[there is no tool {call.tool_name}; you have {', '.join(toolbox.tools) or 'none'}]")

@@ -161,14 +161,14 @@ class StatelessSteps:
         return call.tool_name in self._options.tool_names
 
     def may_run_beside_others(self, call: Message) -> bool:
-        tool = self._toolbox.get(call.tool_name or "")
+        tool = self._toolbox.tools.get(call.tool_name or "")
         return tool is not None and tool.reads_only
 
     def may_repeat(self, call: Message) -> bool:
         return call.state is not MessageState.STARTED
 
     async def run_tool(self, call: Message) -> Result:
-        tool = self._toolbox.get(call.tool_name or "")
+        tool = self._toolbox.tools.get(call.tool_name or "")
         if tool is None:
             return Result(content=f"[there is no tool {call.tool_name} here]")
         self._on_event(LiveEvent(self._id, "tool", tool.name))

@@ -115,7 +115,7 @@ class IsolationHarness:
             idem_key=str(next(_NUMBERS)),
             run_id="tool",
         )
-        found = _TOOLS.get(tool)
+        found = _TOOLS.tools.get(tool)
         assert found is not None
         return str(await found.run(place, json.dumps(arguments)))
 

@@ -31,29 +31,26 @@ class Embedder:
         try:
             async with self._endpoint.translating_errors(model):
                 answer = await client.post("/embeddings", cast_to=object, body=body)
-                return _vectors(answer, len(texts))
-        except _NotVectors:
-            said = f"{self.settings.host} did not answer with a vector for each text. Check memory.embeddings."
-            raise CallFailed(said, RefusalKind.AGAIN).as_model_error() from None
+                if (found := _vectors(answer, len(texts))) is not None:
+                    return found
+                message = f"{self.settings.host} did not answer with a vector for each text. Check memory.embeddings."
+                raise CallFailed(message, RefusalKind.AGAIN)
         except CallFailed as failure:
             raise failure.as_model_error() from failure
 
 
-class _NotVectors(Exception):
-    """The answer is not what was asked for."""
-
-
-def _vectors(answer: object, count: int) -> list[Vector]:
+def _vectors(answer: object, count: int) -> list[Vector] | None:
+    """Returns the vectors in their order; None where they are not what was asked for."""
     rows: list[Any] = cast(JSON, answer).get("data") or [] if isinstance(answer, dict) else []
     found: dict[int, Vector] = {}
     for place, row in enumerate(rows):
         fields = cast(JSON, row) if isinstance(row, dict) else {}
         index = fields.get("index", place)  # without one, the order counts
         if not isinstance(index, int) or not _is_vector(fields.get("embedding")):
-            raise _NotVectors
+            return None
         found[index] = fields["embedding"]
     if sorted(found) != list(range(count)) or len({len(vector) for vector in found.values()}) > 1:
-        raise _NotVectors
+        return None
     return [found[place] for place in range(count)]
 
 

@@ -8,7 +8,7 @@ import asyncio
 import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import replace
 from typing import cast
 
@@ -29,7 +29,7 @@ from gateway.agent.models.interface import (
 from gateway.agent.models.quirks import Gap, Quirks
 from gateway.agent.models.refusals import RefusalKind, named_limit
 from gateway.agent.models.retry import Retries, RetryPolicy
-from gateway.agent.models.slow_start import NoPlace, SlowStart
+from gateway.agent.models.slow_start import SlowStart
 from gateway.agent.models.stream_reader import AnswerBuilder
 from gateway.agent.models.text_tool_calls import TextToolCallFilter, unfenced_json
 from gateway.agent.models.vision import has_new_pictures, is_refused, pictures_refused, without_refused_pictures
@@ -87,7 +87,7 @@ class OpenAIModel:
         self._endpoint = ModelEndpoint(settings)
         self._quirks = defaultdict[str, Quirks](Quirks)
         self._resting: dict[str, float] = {}
-        self._starts = defaultdict[str, SlowStart](lambda: SlowStart(self._retry_policy.clock))
+        self._starts = defaultdict[str, SlowStart](lambda: SlowStart(self._retry_policy.clock, settings.host))
         self._named_windows: dict[str, int] = {}  # 0: the endpoint does not name it
 
     def describe(self) -> str:
@@ -121,7 +121,7 @@ class OpenAIModel:
         failures: list[ModelError] = []
         candidates = self._candidates(request.model)
         for model in candidates:
-            retries = self._retry_policy.begin(self.settings.timeout_seconds, is_last=model == candidates[-1])
+            retries = Retries(self._retry_policy, self.settings.timeout_seconds, is_last=model == candidates[-1])
             try:
                 return await self._ask(model, request, shown, retries)
             except ModelRefused as error:
@@ -191,7 +191,7 @@ class OpenAIModel:
         )
         builder = AnswerBuilder(self.settings.answer_bytes)
         # `break` leaves a generator suspended; aclosing ends it at once, and with it the connection.
-        async with self._place(model), aclosing(self._chunks(body)) as chunks:
+        async with self._starts[model].place(), aclosing(self._chunks(body)) as chunks:
             async for chunk in chunks:
                 self._starts[model].answered()
                 text = self._read(builder, chunk)
@@ -210,16 +210,6 @@ class OpenAIModel:
             raise CallFailed(f"{self.settings.host} broke off its answer.", RefusalKind.AGAIN)
         shown.show(text_calls.feed(builder.visible.finish()) + text_calls.finish())
         return self._answer(body, request, builder, text_calls)
-
-    @asynccontextmanager
-    async def _place(self, model: str) -> AsyncGenerator[None]:
-        """Waits for one of the calls that this model is given now. Raises CallFailed where too many wait for it."""
-        try:
-            async with self._starts[model].place():
-                yield
-        except NoPlace:
-            message = f"{self.settings.host} fails, and others wait for it already."
-            raise CallFailed(message, RefusalKind.AGAIN) from None
 
     def start_slowly(self, model: str | None = None) -> None:
         start = self._starts[model or self.settings.name]

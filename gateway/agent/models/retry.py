@@ -26,17 +26,15 @@ class RetryPolicy:
     clock: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = random.random
 
-    def begin(self, seconds: float, *, is_last: bool = True) -> "Retries":
-        """For one request to one model. No call is begun after `seconds`, except the second one to an endpoint that was silent."""
-        return Retries(self, self.clock() + seconds, is_last=is_last)
-
 
 class Retries:
-    """Counts the failed calls of one request to one model."""
+    """Counts the failed calls of one request to one model. No call is begun after `seconds`, except the second one to an endpoint that was
+    silent.
+    """
 
-    def __init__(self, policy: RetryPolicy, deadline: float, *, is_last: bool) -> None:
+    def __init__(self, policy: RetryPolicy, seconds: float, *, is_last: bool = True) -> None:
         self._policy = policy
-        self._deadline = deadline
+        self._deadline = policy.clock() + seconds
         self._is_last = is_last
         self._failed = 0
         self._silent = 0

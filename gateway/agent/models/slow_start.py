@@ -5,6 +5,9 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from gateway.agent.models.errors import CallFailed
+from gateway.agent.models.refusals import RefusalKind
+
 FIRST = 8
 ALL = 128
 """When the limit has grown to this, it ends."""
@@ -12,15 +15,12 @@ STEP_SECONDS = 1.0
 WAIT_SECONDS = 15.0
 
 
-class NoPlace(Exception):
-    """All places were taken for so long that the call counts as failed."""
-
-
 class SlowStart:
-    """Counts the calls to one model. Without trouble it limits nothing."""
+    """Counts the calls to one model of this host. Without trouble it limits nothing."""
 
-    def __init__(self, clock: Callable[[], float], *, wait: float = WAIT_SECONDS) -> None:
+    def __init__(self, clock: Callable[[], float], host: str, *, wait: float = WAIT_SECONDS) -> None:
         self._clock = clock
+        self._host = host
         self._wait = wait
         self._busy = 0
         self._is_away = False
@@ -54,7 +54,9 @@ class SlowStart:
 
     @asynccontextmanager
     async def place(self) -> AsyncGenerator[None]:
-        """Waits for a place, first come first served, and holds it while the block lasts. Raises NoPlace."""
+        """Waits for a place, first come first served, and holds it while the block lasts. Raises CallFailed where too
+        many wait already.
+        """
         if self._waiting or not self._is_free():  # nobody overtakes those who wait
             await self._queue()
         else:
@@ -84,7 +86,8 @@ class SlowStart:
                 self._waiting.remove(place)
             self._grant()
             if isinstance(error, TimeoutError):
-                raise NoPlace from None
+                message = f"{self._host} fails, and others wait for it already."
+                raise CallFailed(message, RefusalKind.AGAIN) from None
             raise
 
     def _grant(self) -> None:

@@ -7,7 +7,7 @@ from gateway.agent.models.errors import CallFailed, CallOutcome
 from gateway.agent.models.interface import JSON
 from gateway.agent.models.openai import Observe, ignore
 from gateway.agent.models.refusals import RefusalKind
-from gateway.agent.models.retry import RetryPolicy
+from gateway.agent.models.retry import Retries, RetryPolicy
 
 
 class Transcriber:
@@ -26,7 +26,7 @@ class Transcriber:
 
     async def transcribe(self, audio: bytes, name: str, *, language: str | None = None) -> str:
         """Returns the spoken words. `name` tells the format by its ending. Raises ModelUnreachable or ModelRefused."""
-        retries = self._retry_policy.begin(self.settings.timeout_seconds)
+        retries = Retries(self._retry_policy, self.settings.timeout_seconds)
         while True:
             started = self._retry_policy.clock()
             try:

@@ -209,9 +209,6 @@ class Toolbox:
         # A caller's tool hides ours of the same name. When the caller demands one of its own, none of ours is offered.
         return Toolbox({}) if options.forces_tool else self.only(self.tools.keys() - options.tool_names)
 
-    def get(self, name: str) -> Tool | None:
-        return self.tools.get(name)
-
     @property
     def schemas(self) -> list[JSON]:
         return [tool.schema for tool in self.tools.values()]

@@ -19,7 +19,7 @@ from gateway.agent.models.interface import (
 )
 from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.refusals import retry_after
-from gateway.agent.models.retry import RetryPolicy
+from gateway.agent.models.retry import Retries, RetryPolicy
 from gateway.agent.models.transcriber import Transcriber
 from tests.fakes.model_replies import (
     OVERFLOWS,
@@ -113,7 +113,7 @@ async def test_an_endpoint_that_stays_silent_is_given_up():
 
 def test_a_silent_endpoint_with_a_fallback_left_is_not_waited_for_again():
     time = ModelTime()
-    retries = time.retry_policy().begin(20, is_last=False)
+    retries = Retries(time.retry_policy(), 20, is_last=False)
     time.now += 20
     assert retries.next_wait(silent=True) is None
 
@@ -180,10 +180,10 @@ def test_a_date_to_wait_for_counts_from_the_answers_own_date():
 
 def test_waits_grow_and_end_and_respect_the_deadline():
     policy = RetryPolicy(last_attempts=9, clock=lambda: 100.0, jitter=lambda: 0.0)
-    retries = policy.begin(900)
+    retries = Retries(policy, 900)
     assert [retries.next_wait() for _ in range(9)] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0, None]
-    assert policy.begin(0.1).next_wait() is None
-    assert policy.begin(900).next_wait(61) is None
+    assert Retries(policy, 0.1).next_wait() is None
+    assert Retries(policy, 900).next_wait(61) is None
 
 
 async def test_an_answer_that_breaks_off_begins_afresh():

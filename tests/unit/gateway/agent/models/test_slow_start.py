@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from gateway.agent.models.slow_start import FIRST, NoPlace, SlowStart
+from gateway.agent.models.errors import CallFailed
+from gateway.agent.models.slow_start import FIRST, SlowStart
 from tests.machine import hand_driven_loop
 
 
@@ -50,7 +51,7 @@ class Seconds:
 
 
 async def test_without_trouble_nothing_is_limited():
-    calls = Calls(SlowStart(Seconds()))
+    calls = Calls(SlowStart(Seconds(), "host"))
     await calls.come(300)
     assert len(calls.began) == 300
     await calls.end_all()
@@ -58,7 +59,7 @@ async def test_without_trouble_nothing_is_limited():
 
 async def test_after_trouble_eight_then_twice_as_many_every_second_in_order():
     seconds = Seconds()
-    calls = Calls(SlowStart(seconds))
+    calls = Calls(SlowStart(seconds, "host"))
     calls.start.failed()
     with hand_driven_loop() as passes:
         await calls.come(300)
@@ -77,7 +78,7 @@ async def test_after_trouble_eight_then_twice_as_many_every_second_in_order():
 
 
 async def test_whoever_ends_makes_room_for_the_next():
-    calls = Calls(SlowStart(Seconds()))
+    calls = Calls(SlowStart(Seconds(), "host"))
     calls.start.failed()
     await calls.come(12)
     await calls.end(3, 5)
@@ -86,10 +87,10 @@ async def test_whoever_ends_makes_room_for_the_next():
 
 
 async def test_a_call_that_waits_too_long_has_failed_and_takes_no_place():
-    calls = Calls(SlowStart(Seconds(), wait=0.01))
+    calls = Calls(SlowStart(Seconds(), "host", wait=0.01))
     calls.start.failed()
     await calls.come(FIRST)
-    with pytest.raises(NoPlace):
+    with pytest.raises(CallFailed):
         async with calls.start.place():
             raise AssertionError
     await calls.end_all()
@@ -99,7 +100,7 @@ async def test_a_call_that_waits_too_long_has_failed_and_takes_no_place():
 
 
 async def test_a_waiting_call_that_is_cancelled_takes_no_place():
-    calls = Calls(SlowStart(Seconds()))
+    calls = Calls(SlowStart(Seconds(), "host"))
     calls.start.failed()
     await calls.come(FIRST + 2)
     calls.tasks[FIRST].cancel()

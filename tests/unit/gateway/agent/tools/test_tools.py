@@ -47,7 +47,7 @@ def elsewhere(place: ToolContext) -> ToolContext:
 
 
 async def use(place: ToolContext, tool_name: str, /, **arguments: Any) -> Any:
-    tool = ALL.get(tool_name)
+    tool = ALL.tools.get(tool_name)
     assert tool is not None
     return await tool.run(place, json.dumps(arguments))
 
@@ -122,7 +122,7 @@ def test_a_toolbox_leaves_out_what_it_does_not_know_and_what_it_must_not_offer()
     forced = CallOptions(tools=(files,), sampling={"tool_choice": "required"})
     assert not box.beside(forced).tools
     assert box.beside(CallOptions()) is box
-    assert box.get("telepathy") is None
+    assert box.tools.get("telepathy") is None
 
 
 # --- memory --------------------------------------------------------------------------------------------------------
