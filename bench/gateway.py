@@ -208,7 +208,7 @@ def add_old_conversations(conn: Connection, first: int) -> None:
 
 
 async def beside_a_gigabyte(table: ResultTable, measured: MeasuredApp, count: int) -> None:
-    """The same load in a house with a long past."""
+    """The same load on a database with a long past."""
     for first in range(0, 1_000, 10):
         await measured.app.database.write(add_old_conversations, first)
     while await measured.app.database.read(search.unindexed):  # noqa: ASYNC110  # a bench has the time

@@ -113,9 +113,9 @@ class ConnectionLimits:
             self._displace(self._strangers.largest(), connection)
 
     def closed(self, connection: OpenConnection) -> None:
-        room, name = self._group_of.pop(connection, (None, ""))
-        if room is not None:
-            room.remove(name, connection)
+        groups, name = self._group_of.pop(connection, (None, ""))
+        if groups is not None:
+            groups.remove(name, connection)
 
     def identified(self, connection: OpenConnection, key: str) -> bool:
         """Registers the key of a connection. Returns False when the key, or all keys together, have too many connections in use."""
@@ -131,9 +131,9 @@ class ConnectionLimits:
         self._put(connection, self._with_key, key)
         return True
 
-    def _put(self, connection: OpenConnection, room: _ConnectionGroups, name: str) -> None:
-        room.add(name, connection)
-        self._group_of[connection] = room, name
+    def _put(self, connection: OpenConnection, groups: _ConnectionGroups, name: str) -> None:
+        groups.add(name, connection)
+        self._group_of[connection] = groups, name
 
     def _displace(self, candidates: Iterable[OpenConnection], newest: OpenConnection) -> None:
         """Closes the oldest connection, an idle one if possible."""

@@ -56,7 +56,7 @@ def test_no_word_stays_in_any_file(home: Path, sqlite: Database) -> None:
 
 
 def test_what_was_deleted_gives_its_disk_back(home: Path, sqlite: Database) -> None:
-    """Most of what a house holds goes; what is left takes what it took alone."""
+    """Most of what a home holds goes; what is left takes what it took alone."""
     conversation(sqlite, KEPT, *["kept"] * 50)
     sqlite.checkpoint()
     before = (home / "state.db").stat().st_size

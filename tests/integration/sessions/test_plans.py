@@ -1,4 +1,4 @@
-"""Nothing that happens for every message goes through a whole table, however large the house has grown."""
+"""Nothing that happens for every message goes through a whole table, however large the database has grown."""
 
 import re
 from collections.abc import Mapping

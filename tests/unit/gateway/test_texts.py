@@ -1,4 +1,4 @@
-"""The catalogue of what the house says: complete, used, and in its style."""
+"""The catalogue of what the gateway says: complete, used, and in its style."""
 
 import ast
 import re

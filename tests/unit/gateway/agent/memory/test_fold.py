@@ -8,8 +8,8 @@ from gateway.agent.memory.fold import DATA_ENDS, RESPONSE_FORMAT, BadFold, fold_
 from gateway.agent.tokens import Tokens
 from sessions.memory import FoldMaterial
 from sessions.records import Role
-from tests.properties.test_context import row
 from tests.unit.gateway.agent.memory.test_checks import candidate, message
+from tests.unit.gateway.agent.prompts import row
 
 NOTE = {"kind": "fact", "text": "Likes tea", "src": [1]}
 
