@@ -52,7 +52,7 @@ class _Reader:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._scalars = cast(Any, YAML(typ="safe", pure=True)).constructor
+        self.yaml = cast(Any, YAML(typ="safe", pure=True))
         self.places: dict[Path, SourcePlace] = {}
         self.problems: list[Problem] = []
 
@@ -95,7 +95,7 @@ class _Reader:
         kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
         if kind in {"null", "bool", "int", "float"}:
             try:
-                return self._scalars.construct_object(node)
+                return self.yaml.constructor.construct_object(node)
             except (ValueError, KeyError):  # !!int x
                 return node.value
         if kind not in _TEXT:
@@ -128,7 +128,7 @@ def read_yaml(text: str, source: str = "") -> Document:
     """Raises BadConfig where it is no YAML. Keys that are written twice and the like are in `problems`, and the rest is still read."""
     reader = _Reader(source)
     try:
-        node: Any = cast(Any, YAML(typ="rt", pure=True)).compose(text)
+        node: Any = reader.yaml.compose(text)
         data: Any = {} if node is None else reader.value(node)
     except YAMLError as error:
         raise BadConfig([_syntax_problem(error, text, source)]) from None
