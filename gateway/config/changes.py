@@ -40,7 +40,7 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
             inside = value
         case dict():
             inside = cast(dict[str, Any], value).items()
-        case [Section() | {}, *_]:
+        case [Section() | {}, *_]:  # else one value, such as a list of words
             inside = enumerate(cast(list[Any], value))
         case _:
             yield path, value

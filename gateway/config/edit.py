@@ -103,6 +103,7 @@ def _variable(document: Document, path: Path) -> str:
 
 def _with_variable(dotenv: str, name: str, value: str) -> str:
     """The `.env` with this variable and no older one of its name."""
+    # In single quotes, so that spaces, # and $ mean nothing.
     quoted = value.replace("\\", "\\\\").replace("'", "\\'")
     others = "".join(binding.original.string for binding in dotenv_bindings(dotenv) if binding.key != name)
     ending = "\n" if others and not others.endswith("\n") else ""

@@ -11,7 +11,9 @@ from gateway.config.yaml_nodes import Document
 from gateway.observe.redaction import redact
 
 _WIDTH = 160
+# A text whose quote is never closed may have taken in the key below it.
 _NAMED = re.compile(r"\w*(?:token|secret|key|passw)\w*[\"']?\s*[:=]", re.IGNORECASE)
+# One entry and nothing in which another could hide: no comment, no braces, no text that goes on below.
 _ENTRY = re.compile(r"\s*(?:- )?(?P<key>[A-Za-z_]+):\s+(?P<value>[^\s#{}\[\]&*|>][^#{}]*|\[[^#{}]*\])?\s*")
 
 

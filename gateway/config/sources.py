@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 YAML, DOTENV = "config.yaml", ".env"
 PREFIX = "HERMES_"
 _DATABASE = "HERMES_DATABASE__URL"
+# Finds too much rather than too little: then the file is read, and has the last word.
 _DATABASE_IN_YAML = re.compile(r"""\burl["']?:[ \t]*(?!["']{2}|#)\S""")
 REFERENCE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 

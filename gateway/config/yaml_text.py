@@ -12,6 +12,7 @@ from gateway.config.changes import leaves
 from gateway.config.problems import BadConfig, Path
 from gateway.config.yaml_nodes import Document, read_yaml
 
+# What YAML 1.1 takes for a switch, a number or a time of day.
 _OLD_YAML = re.compile(r"(?i)y|n|yes|no|on|off|[-+]?\d[\d:]*(\.\d*)?")
 _NOT_IN_YAML = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _COMMENTS = re.compile(r"(?:[ \t]*(?:#.*)?\n)*")
@@ -53,6 +54,7 @@ def _attempts(text: str, document: Document, path: Path, value: Any, *, quoted: 
         entry = {part: entry}
     written, (start, end) = _as_yaml(entry, quoted=quoted), document.places[known].span
     if text[start : start + 1] == "{":
+        # A mapping in braces gets no line of its own.
         comma = ", " if document.value(known) else ""
         yield text[: end - 1].rstrip(" ,\n") + comma + written[1:-1] + text[end - 1 :]
         return
