@@ -1,4 +1,4 @@
-"""Changes one key of `config.yaml`, keeps its comments and quotes, and puts secrets into `.env`."""
+"""Changes keys of `config.yaml`, keeps its comments and quotes, and puts secrets into `.env`."""
 
 import re
 from collections.abc import Mapping
@@ -73,7 +73,7 @@ def _with_key(sources: Sources, path: Path, value: str) -> tuple[Sources, str | 
 def _no_such_key(path: Path, root: type[Config]) -> Problem:
     place = SourcePlace(source="config set")
     known = [takes(root, path[:end]) is not None for end in range(1, len(path) + 1)]
-    if path and all(known):
+    if all(known):
         hint = f"name a key below it: {', '.join(beside(root, (*path, '')))}"
         return Problem(place=place, at=path, said="is a section", hint=hint)
     wrong = path[: known.index(False) + 1]

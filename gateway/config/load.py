@@ -84,7 +84,7 @@ def model_of(file: Document, found: Iterable[Setting], *, also: Iterable[str] = 
 def _validated(
     file: Document, whole: Document, root: type[Config], find: Callable[[str], str | None]
 ) -> tuple[Config, list[Problem]]:
-    """A variable hides no mistake of the file, but it may hide a reference that leads nowhere."""
+    """The configuration without what is wrong, and that. A variable hides no mistake of the file, but references that lead nowhere."""
     config, wrong = validated(root, without_names(whole.data, find))
     told = [explained(path, error, whole, root) for path, error in wrong if _counts(config, path, error)]
     _, alone = validated(root, without_names(file.data, find))
