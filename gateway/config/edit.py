@@ -5,16 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import ndiff
 from pathlib import Path as File
-from typing import Any
 
 from gateway.config.files import write_private
 from gateway.config.load import file_of, model_of, read
 from gateway.config.model import Config
-from gateway.config.overlay import Text
 from gateway.config.problems import BadConfig, Path, Problem, SourcePlace, parse_path, unknown_key
 from gateway.config.schema_info import beside, is_secret, takes
 from gateway.config.sources import DOTENV, REFERENCE, YAML, Sources, dotenv_bindings
-from gateway.config.validation import validated
+from gateway.config.validation import from_text
 from gateway.config.yaml_nodes import Document
 from gateway.config.yaml_text import with_value
 
@@ -63,7 +61,7 @@ def _with_key(sources: Sources, path: Path, value: str) -> tuple[Sources, str | 
     if is_secret(wanted) and value and not REFERENCE.fullmatch(value):
         variable = _variable(document, path)
         dotenv = _with_variable(sources.dotenv, variable, value)
-    yaml = with_value(sources.yaml or _HEAD, path, f"${{{variable}}}" if variable else _typed(root, path, value))
+    yaml = with_value(sources.yaml or _HEAD, path, f"${{{variable}}}" if variable else from_text(value, wanted))
     if yaml is None:
         said, hint = "there is nothing of that kind to change", "write it into the file by hand"
         raise BadConfig([Problem(place=SourcePlace(source=YAML), at=path, said=said, hint=hint)])
@@ -77,19 +75,7 @@ def _no_such_key(path: Path, root: type[Config]) -> Problem:
         hint = f"name a key below it: {', '.join(beside(root, (*path, '')))}"
         return Problem(place=place, at=path, said="is a section", hint=hint)
     wrong = path[: known.index(False) + 1]
-    return unknown_key(place, wrong, beside(root, wrong))
-
-
-def _typed(root: type[Config], path: Path, text: str) -> Any:
-    """The text as its key wants it; as it is, where it does not fit."""
-    data: Any = Text(text)
-    for part in reversed(path):
-        data = [data] if isinstance(part, int) else {part: data}
-    if validated(root, data)[1]:
-        return text
-    for part in path:
-        data = data[0 if isinstance(part, int) else part]
-    return str(data) if isinstance(data, Text) else data
+    return unknown_key(place, wrong, beside(root, wrong) or beside(root, wrong[:-1]))
 
 
 def _variable(document: Document, path: Path) -> str:

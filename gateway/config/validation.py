@@ -8,9 +8,18 @@ from pydantic_core import ErrorDetails
 from gateway.config.model import Config
 from gateway.config.overlay import Text
 from gateway.config.problems import BadConfig, Path
+from gateway.config.schema_info import KeySchema
 from gateway.config.yaml_nodes import read_yaml
 
 _SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_MISSED = {
+    "bool_type": "boolean",
+    "int_type": "integer",
+    "float_type": "number",
+    "list_type": "array",
+    "dict_type": "object",
+    "model_type": "object",
+}
 
 
 def validated(root: type[Config], data: Any) -> tuple[Config, list[tuple[Path, ErrorDetails]]]:
@@ -37,22 +46,30 @@ def validated(root: type[Config], data: Any) -> tuple[Config, list[tuple[Path, E
 
 def _meant(error: ErrorDetails) -> Any:
     """What was written, as the type that pydantic missed; as it is, where it means nothing of that type."""
-    match error["type"], error["input"]:
-        case "bool_type", str() as text:
+    kind = _MISSED.get(error["type"], "")
+    match error["input"]:
+        case None if kind in {"array", "object"}:  # a section whose keys are all commented out
+            return [] if kind == "array" else {}
+        case str() as text if isinstance(text, Text) or kind == "boolean":
+            return from_text(text, {"type": kind})
+        case written:
+            return written
+
+
+def from_text(text: str, wanted: KeySchema) -> Any:
+    """What a text means for a key; the text itself, where it means nothing of its type."""
+    match wanted.get("type"):
+        case "boolean":
             return _SWITCHES.get(text.strip().lower(), text)
-        case "list_type", None:
-            return []
-        case "model_type" | "dict_type", None:  # a section whose keys are all commented out
-            return {}
-        case "list_type", Text() as text if not text.lstrip().startswith("["):
-            return [Text(part.strip()) for part in text.split(",") if part.strip()]
-        case "int_type" | "float_type" | "list_type" | "model_type" | "dict_type", Text() as text if text.strip():
+        case "array" if not text.lstrip().startswith("["):
+            return [from_text(Text(part.strip()), wanted.get("items", {})) for part in text.split(",") if part.strip()]
+        case "integer" | "number" | "array" | "object" if text.strip():
             try:
                 return read_yaml(text).data
             except BadConfig:
                 return text
-        case _, written:
-            return written
+        case _:
+            return text
 
 
 def _steps(data: Any, location: Path) -> list[tuple[Any, str | int]]:

@@ -185,6 +185,7 @@ def test_a_reference_is_written_as_it_is():
         ("api.port.x", "1", "unknown key"),
         ("api.keys[0].name", "x", "there is nothing of that kind to change"),
         ("api.port", "x", "got 'x'"),
+        ("agents.main.tools", "web_fetc, files", "got 'web_fetc'"),
         ("platforms.slack.enabled", "yes", "missing"),
         ("session_reset.timezone", "Mars", "got 'Mars', which is no time zone"),
     ],
@@ -194,6 +195,14 @@ def test_what_cannot_be_is_refused(key, value, said):
         edit(Sources(yaml=FILE), {key: value})
 
     assert caught.value.problems[0].said == said
+
+
+@pytest.mark.parametrize(("key", "remedy"), [("api.prt", "did you mean port?"), ("api.port.hos", "did you mean host?")])
+def test_an_unknown_key_names_those_that_there_are(key, remedy):
+    with pytest.raises(BadConfig) as caught:
+        edit(Sources(), {key: "1"})
+
+    assert caught.value.problems[0].remedy == remedy
 
 
 @pytest.mark.parametrize("yaml", ["log: {level: info, level: info}", "model: [", "- a"])
