@@ -93,7 +93,7 @@ class MeasuredApp:
         new = NewInbox(
             dedup_key=f"bench:{self._number}",
             session_key=f"agent:main:telegram:dm:{chat}",
-            messages=[InboxMessage(content=text)],
+            messages=[InboxMessage(content=text, sender="Ann")],
             route=route,
         )
         began = time.perf_counter()

@@ -30,6 +30,7 @@ from gateway.agent.window import Window
 from sessions import memory, store
 from sessions.db import Database, open_database, search
 from sessions.db.query import any_of_its_words
+from sessions.db.search_scope import SearchScope
 from sessions.keys import SessionKey
 from sessions.memory import FoldMaterial, NewObservation, vectors
 from sessions.memory.vectors import QueryVector
@@ -154,7 +155,7 @@ def find(
     query = any_of_its_words(question, recall.TERMS)
     assert query is not None
     near = vectors.nearest(conn, str(SessionKey.parse(key).namespace), meaning)
-    return search.best(conn, query, search.SearchScope(ns=key), limit=limit, also=near)
+    return search.best(conn, query, SearchScope(ns=key), limit=limit, also=near)
 
 
 # --- LoCoMo -----------------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from gateway.agent.models.interface import JSON, InputTooLong, ModelRequest
 from gateway.agent.shortening import cut_marker, without_result, without_text
 from gateway.agent.system_prompt import core, newest_lines, whole_sentences
 from gateway.agent.tokens import Tokens, size_of
-from gateway.agent.transcript import as_turn, timed, valid, with_its_time
+from gateway.agent.transcript import EarlierTurn, as_turn, timed, valid, with_its_time
 from gateway.agent.window import NEW_MESSAGE_RESERVE, Shares, Window, fair_shares, shares
 from sessions.db.search import FoundMessage
 from sessions.memory import PromptNote, choose
@@ -93,9 +93,9 @@ def build(
     kept = cut.recent(earlier, material.message_count - len(own))
     new = [as_turn(each, cut.clip_own(each), cut.parts_of_own(each)) for each in cut.own(own)]
     turns = valid([turn for turn in [*(each.turn for each in kept), *new] if turn is not None])
-    context = _context(material, plan, measure, [*(each.message for each in kept), *own])
+    context = _context(material, plan, measure, [each.message.id for each in kept] + [each.id for each in own])
     messages: list[JSON] = [_system_message(material, plan, measure)]
-    messages += timed(turns, material.timezone, context, {id(each.turn): each.sent for each in kept if each.sent})
+    messages += timed(turns, material.timezone, context)
     size = tokens.messages(messages, measure.model) + tokens.tools(plan.tools, measure.model)
     if size > window.whole:
         if material.exact or window.most is not None:
@@ -106,14 +106,15 @@ def build(
     return Built(request=request, size=size, cut=cut.cuts_of(own))
 
 
-def _context(material: Material, plan: _PromptPlan, measure: Measure, shown: Sequence[Message]) -> str:
-    """Returns the text between the time line and the new message: how many older messages are not shown, and those that a search found."""
-    start = shown[0].id if shown else 0
+def _context(material: Material, plan: _PromptPlan, measure: Measure, shown: Sequence[int]) -> str:
+    """Returns the text between the time line and the new message: how many older messages are not shown, and those that a
+    search found. `shown`: ids of the messages of the request, in order."""
+    start = shown[0] if shown else 0
     before = takewhile(lambda message: message.id < start, material.history)
     gap = sum(material.folded_to < message.id and message.role is not Role.TOOL for message in before)
     gap += material.older
     missing = f"[{gap} older messages not yet summarised; session_search finds them]" if gap else ""
-    above = {message.id for message in shown}
+    above = frozenset(shown)
     hidden = [message for message in material.recalled if message.id not in above]
     asked = recall.words_of(material.history, material.run_id) if hidden else ""
     found = recall.block(hidden, plan.shares.recall, measure.text, asked=asked)
@@ -126,7 +127,8 @@ def _divide(material: Material) -> tuple[list[Message], list[Message]]:
     Where a run began without a user message (/retry, results of the caller's tools), its own begin at the last user message before it.
     """
     history = material.history
-    first = next((i for i, message in enumerate(history) if message.run_id == material.run_id), len(history))
+    of_runs = [message.run_id for message in history]
+    first = of_runs.index(material.run_id) if material.run_id in of_runs else len(history)
     if first == len(history) or history[first].role is not Role.USER:
         first = next((i for i in range(first - 1, -1, -1) if history[i].role is Role.USER), first)
     return list(history[:first]), list(history[first:])
@@ -225,14 +227,12 @@ def _notes(material: Material, budget: int, measure: Measure) -> str:
 
 class _Earlier(NamedTuple):
     """An earlier message, shortened to the budget of one turn. `made_for`: the settings that it was computed with. `cost`: its tokens.
-    `turn`: its message of the request; None when it says nothing. `sent`: the encoded form of that, used unless it is joined with another
-    message or gets a note."""
+    `turn`: its message of the request; None when it says nothing."""
 
     made_for: tuple[int, float, str]
     message: Message
     cost: int
-    turn: JSON | None
-    sent: EncodedMessage | None
+    turn: EarlierTurn | None
 
 
 class _Cutter:
@@ -248,10 +248,12 @@ class _Cutter:
     def recent(self, messages: Sequence[Message], count: int) -> list[_Earlier]:
         """Returns the newest turns that fit, beginning with a user message. The first message shown changes only every few messages, so that
         the endpoint's cache of the beginning stays usable."""
-        left = self._shares.recent
+        left, made_for = self._shares.recent, self._made_for
         fitting = list[_Earlier]()
         for message in reversed(messages):
-            earlier = self._earlier(message)
+            earlier: _Earlier | None = message.derived.get("earlier")
+            if earlier is None or earlier.made_for != made_for:  # nearly all were made for an earlier request
+                earlier = self._earlier(message)
             left -= earlier.cost
             if left < 0:
                 break
@@ -266,20 +268,20 @@ class _Cutter:
         return fitting[opening:] or self._last_exchange(messages)
 
     def _earlier(self, message: Message) -> _Earlier:
-        """Returns the message as earlier requests showed it, and computes it only once. Pictures and files are read each time."""
-        if message.attachments:
-            return self._as_earlier(message)
-        known: _Earlier | None = message.derived.get("earlier")
-        if known is None or known.made_for != self._made_for:
-            known = message.derived["earlier"] = self._as_earlier(message)
-        return known
+        """Computes how requests after this one show the message, and keeps it for them. Pictures and files are read each time."""
+        made = self._as_earlier(message)
+        if not message.attachments:
+            message.derived["earlier"] = made
+        return made
 
     def _as_earlier(self, message: Message) -> _Earlier:
         short = self._with_short_arguments(message)
-        turn = as_turn(short, self._clip_turn(short), self._parts_of_turn(short))
-        sent = None if turn is None else with_its_time(turn, ZoneInfo(self._timezone))
-        sent = None if sent is None else EncodedMessage(sent, size_of(sent))
-        return _Earlier(self._made_for, short, self._turn_cost(short), turn, sent)
+        plain = as_turn(short, self._clip_turn(short), self._parts_of_turn(short))
+        if plain is None:
+            return _Earlier(self._made_for, short, self._turn_cost(short), None)
+        sent = with_its_time(plain, ZoneInfo(self._timezone))
+        turn = EarlierTurn(plain, EncodedMessage(sent, size_of(sent)))
+        return _Earlier(self._made_for, short, self._turn_cost(short), turn)
 
     def _last_exchange(self, messages: Sequence[Message]) -> list[_Earlier]:
         """A long run before this one: what it was about, and the end of what it did, so that its thread is not lost."""

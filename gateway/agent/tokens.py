@@ -43,7 +43,9 @@ class Tokens:
     def messages(self, messages: Sequence[Message], model: str = "") -> int:
         if not _are_same(messages, self._messages):  # an answer is measured against the request that was just made
             self._messages = tuple(messages)
-            self._size_of_messages = sum(map(size_of, messages))
+            self._size_of_messages = sum(
+                [each.size if isinstance(each, EncodedMessage) else size_of(each) for each in messages]
+            )
         return _rounded_up(self._size_of_messages * self.factor(model))
 
     def tools(self, tools: Sequence[Message], model: str = "") -> int:

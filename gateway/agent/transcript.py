@@ -3,11 +3,10 @@
 The JSONL files of sessions are written in `sessions/transcripts.py`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import eq
-from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -18,6 +17,16 @@ MISSING = "[no result: this call was never finished]"
 WROTE = "The person wrote: "
 """Before a result that somebody wrote freely: it may answer the question, or be something new."""
 _AT = "at"  # when a user message was said; taken off again by `timed`
+
+
+class EarlierTurn(JSON):
+    """A message of an earlier turn, with what `timed` makes of it. Whoever changes the message makes a plain copy of it."""
+
+    __slots__ = ("sent",)
+
+    def __init__(self, turn: JSON, sent: JSON) -> None:
+        super().__init__(turn)
+        self.sent = sent
 
 
 def as_turn(message: Message, text: str, parts: Sequence[JSON]) -> JSON | None:
@@ -58,17 +67,14 @@ def with_time(turns: Sequence[JSON], moment: int, timezone: str) -> list[JSON]:
     ]
 
 
-def timed(
-    turns: Sequence[JSON], timezone: str, note: str = "", known: Mapping[int, JSON] = MappingProxyType({})
-) -> list[JSON]:
+def timed(turns: Sequence[JSON], timezone: str, note: str = "") -> list[JSON]:
     """Returns the messages, every user message with a line in front that says when it was written, and the last one also with `note`. The
-    line of a message is the same in every request, so that endpoints can cache it. `known`: what this has returned for a message before,
-    by the identity of the message."""
+    line of a message is the same in every request, so that endpoints can cache it."""
     zone, last = ZoneInfo(timezone), last_of_user(turns)
-    return [
-        (None if i == last else known.get(id(turn))) or with_its_time(turn, zone, note if i == last else "")
-        for i, turn in enumerate(turns)
-    ]
+    found = [turn.sent if isinstance(turn, EarlierTurn) else with_its_time(turn, zone) for turn in turns]
+    if last is not None:
+        found[last] = with_its_time(turns[last], zone, note)
+    return found
 
 
 def last_of_user(turns: Sequence[JSON]) -> int | None:

@@ -1,6 +1,7 @@
 """Caches the end of a session's journal, and reads only new messages with every step."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -39,7 +40,7 @@ class JournalTails:
         """
         found = self._newest(conn, run.session_id)
         while True:
-            own = sum(message.run_id == run.id for message in found)
+            own = [message.run_id for message in found].count(run.id)
             start = max(0, len(found) - own - EARLIER)
             asked = any(message.role is Role.USER for message in found[start : len(found) - own])
             if len(found) < EARLIER or (own + EARLIER <= len(found) and asked) or len(found) >= MOST:
@@ -72,12 +73,17 @@ class JournalTails:
         while count and rows[count - 1].id > mark.settled_to and rows[count - 1].session_id == session_id:
             count -= 1
         settled = rows[:count]
-        if before is not None and len(settled) == len(before.rows) and before.rewrites == mark.rewrites:
+        known = before if before is not None and before.rewrites == mark.rewrites else _Kept(mark.rewrites, [], 0)
+        if len(settled) == len(known.rows):
             return
+        size = known.size + _size_of(settled[len(known.rows) :]) - _size_of(settled[: -EARLIER - 40])
         settled = settled[-EARLIER - 40 :]
-        size = sum([len(message.content or "") for message in settled]) * _COPIES + len(settled) * _BESIDE
         self._kept.pop(session_id, None)
         if size <= _KEPT_OF_ONE and settled:
             self._kept[session_id] = _Kept(mark.rewrites, settled, size)
         while sum(kept.size for kept in list(self._kept.values())) > _KEPT_BYTES:
             self._kept.popitem(last=False)
+
+
+def _size_of(rows: Sequence[Message]) -> int:
+    return sum(len(message.content or "") * _COPIES + _BESIDE for message in rows)

@@ -11,15 +11,18 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from sessions.db.query import Term
+from sessions.db.search_scope import SearchScope
 
 MOST = 100_000
 RANK_OFFSET = 60
 """The constant of reciprocal rank fusion, with its usual value: the larger it is, the less the first places count."""
 TELLING, MOST_TERMS, MOST_IN_PASSING = 0.7, 8, 6
+BESIDE_IN_PASSING = 5
+"""Recall looks for so many of the words, the rarest, also beside the messages: around them and in notes."""
 HOLDERS = 500
 """In a namespace with many messages, a word that more messages than this contain counts only when the query has few others. So the time of
 a search is bounded."""
-HOLDERS_IN_PASSING, NEAR_IN_PASSING = 200, 60
+HOLDERS_IN_PASSING, NEAR_IN_PASSING = 100, 30
 """The same for recall, which searches for every new message: for the messages with the word, and for the messages around them."""
 COUNTED = 500
 """Recall counts the messages of a namespace only up to this number. Counting more changes no ranking in `bench/recall.py`."""
@@ -37,6 +40,7 @@ class Place(StrEnum):
     NEAR = "near"
     NOTE = "note"
     ASKED = "asked"
+    __hash__ = str.__hash__  # that of an enum is a Python function, and a search looks places up a hundred times
 
 
 WEIGHTS = {Place.TEXT: 1.0, Place.SENDER: 1.8, Place.NEAR: 0.75, Place.NOTE: 0.6, Place.ASKED: 1.2}
@@ -51,6 +55,14 @@ class Weighed(NamedTuple):
     score: int
 
 
+class _Word(NamedTuple):
+    """A word of the query. `holders`: how many messages contain it."""
+
+    rarity: float
+    term: Term
+    holders: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """`messages`: number of messages; `holders`: for each word, how many of them contain it. `empty`: places that contain none of the words."""
@@ -63,8 +75,8 @@ class Counts:
 class Lookup(Protocol):
     """What ranking needs of a database, for one namespace or all."""
 
-    def count(self, terms: Sequence[Term], most: int | None) -> Counts:
-        """Counts messages. `most`: counting stops there for each word; None: counts all."""
+    def count(self, terms: Sequence[Term], most: int | None, most_messages: int | None) -> Counts:
+        """Counts messages. Counting stops at `most` for each word, and at `most_messages` for all messages; None: counts all."""
         ...
 
     def best(self, wanted: Sequence[Weighed], limit: int) -> list[int]:
@@ -77,30 +89,44 @@ class Lookup(Protocol):
 
 
 def ranked(
-    index: Lookup, terms: Sequence[Term], limit: int | None, *, literal: bool = False, least: int = 2
+    index: Lookup,
+    terms: Sequence[Term],
+    scope: SearchScope,
+    limit: int | None,
+    *,
+    literal: bool = False,
+    least: int = 2,
 ) -> list[int]:
     """Returns ids of messages, best first. `literal`: only a message's own words count. `least`: how many terms count even when they are
     common; 0: recall, which has to be fast."""
     in_passing = least == 0 and not literal
     holders = HOLDERS_IN_PASSING if in_passing else HOLDERS
-    counts = index.count(terms, holders + 1 if in_passing else None)  # a word that more hold does not count then
-    total = counts.messages
-    weighed = list(zip(terms, (_rarity(total, number) for number in counts.holders), strict=True))
+    known = min(scope.messages, COUNTED) if in_passing else 0
+    if in_passing:  # a word that more messages contain does not count then
+        counts = index.count(terms, holders + 1, 0 if known == COUNTED else COUNTED)
+    else:
+        counts = index.count(terms, None, None)
+    total = max(known, counts.messages)
+    said = [_Word(_rarity(total, n), term, n) for term, n in zip(terms, counts.holders, strict=True)]
     if literal:
-        return index.best([_weighed(Place.TEXT, *each) for each in weighed], limit or MOST)
+        return index.best([_weighed(Place.TEXT, word) for word in said], limit or MOST)
     telling = max(TELLING, math.log(max(1.0, total / holders)))
-    weighed.sort(key=lambda each: -each[1])
-    del weighed[MOST_IN_PASSING if in_passing and total >= MANY else MOST_TERMS :]
-    weighed = [each for place, each in enumerate(weighed) if place < least or total < MANY or each[1] >= telling]
+    said.sort(key=lambda word: -word.rarity)
+    del said[MOST_IN_PASSING if in_passing and total >= MANY else MOST_TERMS :]
+    said = [word for place, word in enumerate(said) if place < least or total < MANY or word.rarity >= telling]
     near = 0.0 if total < MANY else max(RARE, math.log(max(1.0, total / NEAR_IN_PASSING)) if in_passing else RARE)
-    wanted = [
-        _weighed(place, term, rarity)
-        for place in Place
-        if place not in counts.empty
-        for term, rarity in weighed
-        if place is not Place.NEAR
-        or (rarity >= near and len(weighed) > 1)  # one word's neighbours contain it themselves
-    ]
+    skipped = counts.empty if scope.names_of_senders else {*counts.empty, Place.SENDER}
+    beside = said[:BESIDE_IN_PASSING] if in_passing else said
+    found_near = beside if len(said) > 1 else []  # one word's neighbours contain it themselves
+    words = {
+        Place.TEXT: [word for word in said if word.holders],
+        Place.SENDER: said,
+        # What no message contains is near none; but the words of a phrase may be there without following each other.
+        Place.NEAR: [w for w in found_near if w.rarity >= near and (w.holders or len(w.term.words) > 1)],
+        Place.NOTE: beside,
+        Place.ASKED: beside,
+    }
+    wanted = [_weighed(place, word) for place in Place if place not in skipped for word in words[place]]
     return index.best(wanted, limit or MOST) if wanted else []
 
 
@@ -108,8 +134,8 @@ def _rarity(total: int, holders: int) -> float:
     return math.log(1 + (max(total, holders) - holders + 0.5) / (holders + 0.5))
 
 
-def _weighed(place: Place, term: Term, rarity: float) -> Weighed:
-    return Weighed(place, term, int(WEIGHTS[place] * rarity * 1_000_000))
+def _weighed(place: Place, word: _Word) -> Weighed:
+    return Weighed(place, word.term, int(WEIGHTS[place] * word.rarity * 1_000_000))
 
 
 def merged(first: Sequence[int], second: Sequence[int]) -> list[int]:

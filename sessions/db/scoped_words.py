@@ -23,6 +23,7 @@ class Mark(StrEnum):
     ALL = "x"
     NOTE = "n"
     ASKED = "q"
+    __hash__ = str.__hash__  # as in `ranking.Place`
 
 
 @lru_cache(maxsize=4_096)

@@ -5,7 +5,7 @@ indexed in order, and the last one again when it gets a successor. So the indexe
 `indexed_to` at any time. That is necessary to delete an entry: the index of SQLite does not store what was indexed.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from sessions.db.index_entry import Entry
 from sessions.db.query import Query, content_words, namespace_token, parse, spaced
 from sessions.db.ranking import merged
 from sessions.db.schema import messages, sessions
+from sessions.db.search_scope import SearchScope
 from sessions.db.sql import param
 from sessions.errors import Invalid
 from sessions.records import ROLES, Message, Role, Session
@@ -171,29 +172,6 @@ _PAGES = (40, 160, 800)
 """Sizes of the pages in which hits are read, best first, until enough of them are in the scope."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchScope:
-    """What is searched: everything (for the owner of the machine only), one namespace of it, one session key of that, one session.
-
-    `without_run`: the messages of this run are left out, `without`: these.
-    """
-
-    ns: str | None = None
-    key: str | None = None
-    session: str | None = None
-    without_run: str | None = None
-    without: Container[int] = ()
-
-    def takes(self, run_id: str | None, session_id: str, key: str, ns: str) -> bool:
-        """Returns whether a message of these is in the scope. The namespace is looked at again, whatever the index says."""
-        return (
-            (self.ns is None or self.ns == ns)
-            and (self.key is None or self.key == key)
-            and (self.session is None or self.session == session_id)
-            and (self.without_run is None or self.without_run != run_id)
-        )
-
-
 class FoundMessage(NamedTuple):
     """What is shown of a message that was found."""
 
@@ -261,18 +239,15 @@ def found_messages(
     also: Sequence[int] = (),
 ) -> list[FoundMessage]:
     """Returns of the same hits only what is shown of them. With `least` 0 (recall) its time does not grow with the number of messages."""
-    found = _index(conn).find(
-        conn, query, scope.ns, source, limit + sum(_PAGES if least else _PAGES[:2]), cut_off, least
-    )
+    found = _index(conn).find(conn, query, scope, source, limit + sum(_PAGES if least else _PAGES[:2]), cut_off, least)
     found = [number for number in (merged(found, also) if also else found) if number not in scope.without]
     chosen: list[FoundMessage] = []
     for size in (limit, *_PAGES):
         page, found = found[:size], found[size:]
-        rows = {row[0]: row for row in _index(conn).read(conn, page)} if page else {}
-        there = (rows[number] for number in page if number in rows)
+        rows = _index(conn).read(conn, page) if page else ()
         chosen += [
             FoundMessage(number, ROLES[role], sender, created_at, content)
-            for number, role, sender, created_at, content, *where in there
+            for number, role, sender, created_at, content, *where in rows
             if scope.takes(*where)
         ]
         if len(chosen) >= limit or not found:

@@ -7,8 +7,9 @@ from sqlalchemy import Connection, delete, text
 
 from sessions.db.index_entry import Entry
 from sessions.db.query import Both, Either, Node, Query, Term, Without, namespace_token, words
-from sessions.db.ranking import COUNTED, Counts, Place, Weighed, ranked
+from sessions.db.ranking import Counts, Place, Weighed, ranked
 from sessions.db.schema import message_search
+from sessions.db.search_scope import SearchScope
 
 _ADD = text(
     "INSERT INTO message_search (message_id, ns, stems, words) VALUES (:message_id, :ns,"
@@ -47,13 +48,13 @@ def merge_step(conn: Connection) -> bool:  # noqa: ARG001  # autovacuum does it
 def find(
     conn: Connection,
     query: Query,
-    ns: str | None,
+    scope: SearchScope,
     source: str | None,
     limit: int,
     cut_off: int | None,
     least: int = 2,
 ) -> list[int]:
-    ns = None if ns is None else namespace_token(ns)
+    ns = None if scope.ns is None else namespace_token(scope.ns)
     terms = [term for term in query.terms() if not term.prefix]
     parameters: dict[str, object] = {"limit": limit, "ns": ns, "source": source, "cut_off": cut_off}
     conditions: list[str] = []
@@ -67,7 +68,8 @@ def find(
         conditions.append("m.id < :cut_off")
     if not terms:
         return _newest(conn, conditions, parameters)
-    found = ranked(_PostgresLookup(conn, ns), terms, None if conditions else limit, literal=query.literal, least=least)
+    lookup, most = _PostgresLookup(conn, ns), None if conditions else limit
+    found = ranked(lookup, terms, scope, most, literal=query.literal, least=least)
     return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
 
 
@@ -82,7 +84,8 @@ _READ = (
 
 def read(conn: Connection, found: Sequence[int]) -> Sequence[tuple[Any, ...]]:
     """As on SQLite."""
-    return [tuple(row) for row in conn.exec_driver_sql(_READ, (list(found),))]
+    rows = {row[0]: tuple(row) for row in conn.exec_driver_sql(_READ, (list(found),))}
+    return [rows[number] for number in found if number in rows]
 
 
 def find_notes(conn: Connection, terms: Sequence[Term], ns: str, limit: int) -> list[int]:
@@ -115,11 +118,11 @@ class _PostgresLookup:
         self._wall = "" if ns is None else " AND ns = %s"
         self._of: tuple[object, ...] = () if ns is None else (ns,)
 
-    def count(self, terms: Sequence[Term], most: int | None) -> Counts:
+    def count(self, terms: Sequence[Term], most: int | None, most_messages: int | None) -> Counts:
         """Counts as `ranking.Lookup` says. For places other than the text it first checks whether any of the words is there at all, because each
         word costs a query plan."""
         everything = f"SELECT message_id FROM message_search WHERE true{self._wall}", self._of  # noqa: S608  # our own words
-        counts = [_counted(*everything, None if most is None else COUNTED)]
+        counts = [_counted(*everything, most_messages)]
         counts += [_counted(*self._holders(Place.TEXT, term), most) for term in terms]
         elsewhere = [Place.SENDER, Place.NOTE, Place.ASKED]  # words of messages stand near others, as a rule
         counts += [_exists(*self._holders(place, *terms)) for place in elsewhere]

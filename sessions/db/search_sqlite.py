@@ -15,8 +15,9 @@ from sqlalchemy import Connection, text
 
 from sessions.db.index_entry import Entry
 from sessions.db.query import Both, Either, Node, Query, Term, Without, is_content, namespace_token, words
-from sessions.db.ranking import COUNTED, Counts, Place, Weighed, ranked
+from sessions.db.ranking import Counts, Place, Weighed, ranked
 from sessions.db.scoped_words import Mark, scoped, start_of
+from sessions.db.search_scope import SearchScope
 
 _ADD = (
     "INSERT INTO messages_fts(rowid, ns, sender, text) VALUES (?, ?, ?, ?)",
@@ -97,13 +98,13 @@ def _changes(conn: Connection) -> int:
 def find(
     conn: Connection,
     query: Query,
-    ns: str | None,
+    scope: SearchScope,
     source: str | None,
     limit: int,
     cut_off: int | None,
     least: int = 2,
 ) -> list[int]:
-    token = None if ns is None else namespace_token(ns)
+    token = None if scope.ns is None else namespace_token(scope.ns)
     terms = [term for term in query.terms() if not term.prefix]
     parameters: dict[str, object] = {"limit": limit, "source": source, "cut_off": cut_off}
     conditions: list[str] = []
@@ -115,7 +116,8 @@ def find(
         conditions.append("m.id < :cut_off")
     if not terms:
         return _newest(conn, conditions, parameters)
-    found = ranked(_SqliteLookup(conn, ns), terms, None if conditions else limit, literal=query.literal, least=least)
+    lookup, most = _SqliteLookup(conn, scope.ns), None if conditions else limit
+    found = ranked(lookup, terms, scope, most, literal=query.literal, least=least)
     return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
 
 
@@ -131,7 +133,7 @@ _READ = (
 
 
 def read(conn: Connection, found: Sequence[int]) -> Sequence[tuple[Any, ...]]:
-    """Returns what is shown of these messages, and where they are: run, session, session key, namespace."""
+    """Returns what is shown of these messages, in their order, and where they are: run, session, session key, namespace."""
     return fetched(conn, _READ, {"ids": json.dumps(found)})
 
 
@@ -205,12 +207,12 @@ class _SqliteLookup:
         """The namespaces whose neighbours are searched in a search over all of them."""
         return list(self._conn.exec_driver_sql(_NAMESPACES).scalars())
 
-    def count(self, terms: Sequence[Term], most: int | None) -> Counts:
+    def count(self, terms: Sequence[Term], most: int | None, most_messages: int | None) -> Counts:
         words: dict[str, dict[int, str]] = {"text": {}, "scoped": {}}
         for place, term in enumerate(terms):
             source, word = self._word(Place.TEXT, term)
             words[source][place] = word
-        limits = {"most": -1, "counted": -1} if most is None else {"most": most, "counted": COUNTED}
+        limits = {"most": -1 if most is None else most, "counted": -1 if most_messages is None else most_messages}
         everything = f'"{self._start[Mark.ALL]}"'
         values = {source: json.dumps(some) for source, some in words.items()} | limits | {"all": everything}
         found = fetched(self._conn, _COUNT_IN_NAMESPACE if self._token else _COUNT_ALL, values)
@@ -231,21 +233,24 @@ class _SqliteLookup:
 
     def _word(self, place: Place, term: Term) -> tuple[str, str]:
         """Returns the source for this place, and the FTS5 expression for the term."""
-        if place is Place.TEXT and not (self._token and len(term.words) == 1 and is_content(term.words[0])):
+        if self._token and (place is not Place.TEXT or (len(term.words) == 1 and is_content(term.words[0]))):
+            source, mark = _MARKED[place]
+            return source, _together(term.words, self._start[mark])
+        if place is Place.TEXT:
             # a phrase needs positions; stop words and the words of all namespaces are only here
             wall = f'ns : "{self._token}" AND ' if self._token else ""
             return "text", f"{wall}text : {_quoted(term)}"
-        if place is Place.SENDER and not self._token:
+        if place is Place.SENDER:
             return "text", f'sender : "{_as_speaker(term.words)}"'
-        if place is Place.NEAR and not self._token:
+        if place is Place.NEAR:
             starts = (start_of(namespace_token(ns), Mark.NEAR) for ns in self._namespaces)
             return "scoped", " OR ".join(f"({_together(term.words, start)})" for start in starts) or '""'
         source, mark = _MARKED[place]
         return source, _together(term.words, self._start[mark])
 
 
-def _together(of: Iterable[str], start: str) -> str:
-    return " AND ".join([f'"{start}{word}"' for word in of])
+def _together(of: Sequence[str], start: str) -> str:
+    return f'"{start}{of[0]}"' if len(of) == 1 else " AND ".join([f'"{start}{word}"' for word in of])
 
 
 def _newest(conn: Connection, conditions: list[str], parameters: dict[str, object]) -> list[int]:

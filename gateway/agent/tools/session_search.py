@@ -17,6 +17,7 @@ from sessions.clock import iso
 from sessions.db import search
 from sessions.db.query import any_of_its_words, stems
 from sessions.db.search import Hit
+from sessions.db.search_scope import SearchScope
 from sessions.errors import Invalid, NotFound
 from sessions.memory.vectors import QueryVector
 from sessions.records import Message, Observation, Role, Session
@@ -97,7 +98,7 @@ def _find(
     )
     # A phrase that nobody used, or too many conditions: any of its words will do.
     if not hits and (plain := any_of_its_words(query, limit)) is not None:
-        scope = search.SearchScope(ns=place.session.ns, without_run=place.run_id)
+        scope = SearchScope(ns=place.session.ns, without_run=place.run_id)
         hits = search.best(conn, plain, scope, limit=limit, also=near)
     by_session: dict[str, list[Hit]] = {}
     for hit in hits:

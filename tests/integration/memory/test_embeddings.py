@@ -207,6 +207,6 @@ async def test_what_was_meant_is_in_the_prompt(home: Path, *, configured: bool) 
                     pass
                 await measured.say("1", "how is it fast again without?")
                 shown = str(model.bodies[-1]["messages"][-1]["content"])
-                assert ("user: We ripped out Redis" in shown) is configured
+                assert ("Ann: We ripped out Redis" in shown) is configured
                 count = select(func.count()).select_from(note_vectors)
                 assert await app.database.read(lambda conn: conn.scalar(count)) == int(configured)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, delete, text
 
+from gateway.agent.memory import recall
 from sessions import store
 from sessions.db import Database, open_database, search
 from sessions.db.query import parse
@@ -177,6 +178,20 @@ def test_who_spoke_can_be_searched(database: Database) -> None:
     conversation(database, OTHER, "Ann likes coffee")
     index_all(database)
     assert found(database, "ann", ns=KEY) == ["I like tea"]
+
+
+@pytest.mark.parametrize(("key", "recalled"), [(KEY, ["cake for us all"]), ("agent:main:telegram:dm:1", [])])
+def test_who_spoke_is_recalled_where_several_people_write(database: Database, key: str, recalled: list[str]) -> None:
+    conversation(database, key, "cake for us all", sender="Ann Lee")
+    index_all(database)
+
+    def search_past(conn: Connection) -> list[str | None]:
+        session = store.active(conn, key)
+        assert session is not None
+        hits = recall.search_past(conn, session, "what did Ann bring?", run_id="now", without=frozenset())
+        return [hit.content for hit in hits]
+
+    assert database.read_now(search_past) == recalled
 
 
 # --- walls ----------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,71 @@
+"""Which words are looked up where, and how far is counted: what a search costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sessions.db.query import Term
+from sessions.db.ranking import BESIDE_IN_PASSING, COUNTED, Counts, Place, Weighed, ranked
+from sessions.db.search_scope import SearchScope
+
+
+@dataclass
+class CountedWords:
+    """A database in which each word is in so many messages. Notes what it is asked."""
+
+    holders: dict[str, int]
+    messages: int = 1_000
+    most_messages: list[int | None] = field(default_factory=list[int | None])
+    wanted: list[Weighed] = field(default_factory=list[Weighed])
+
+    def count(self, terms: Sequence[Term], most: int | None, most_messages: int | None) -> Counts:
+        self.most_messages.append(most_messages)
+        found = self.messages if most_messages is None else min(self.messages, most_messages)
+        return Counts(messages=found, holders=[self.holders[" ".join(term.words)] for term in terms])
+
+    def best(self, wanted: Sequence[Weighed], limit: int) -> list[int]:
+        assert limit
+        self.wanted += wanted
+        return []
+
+    def best_notes(self, terms: Sequence[Term], limit: int) -> list[int]:
+        raise NotImplementedError
+
+    def looked_up(self, place: Place) -> list[str]:
+        return [" ".join(each.term.words) for each in self.wanted if each.place is place]
+
+
+def searched(index: CountedWords, scope: SearchScope, *, least: int) -> CountedWords:
+    terms = [Term(tuple(word.split())) for word in index.holders]
+    ranked(index, terms, scope, 10, least=least)
+    return index
+
+
+def test_a_word_that_nobody_said_is_looked_up_as_a_name_and_in_notes_only() -> None:
+    index = searched(CountedWords({"walrus": 3, "unsaid": 0, "front door": 0}), SearchScope(ns="n"), least=2)
+    assert index.looked_up(Place.TEXT) == ["walrus"]
+    assert sorted(index.looked_up(Place.NEAR)) == ["front door", "walrus"], "its words may stand apart"
+    for place in (Place.SENDER, Place.NOTE, Place.ASKED):
+        assert "unsaid" in index.looked_up(place)
+
+
+def test_recall_looks_for_the_rarest_words_alone_beside_the_messages() -> None:
+    words = {f"word{number}": number for number in range(1, 9)}
+    index = searched(CountedWords(words), SearchScope(ns="n"), least=0)
+    assert index.looked_up(Place.NOTE) == list(words)[:BESIDE_IN_PASSING]
+    assert len(index.looked_up(Place.TEXT)) > BESIDE_IN_PASSING
+    assert searched(CountedWords(words), SearchScope(ns="n"), least=2).looked_up(Place.NOTE) == list(words)
+
+
+def test_recall_counts_no_messages_that_are_known_to_be_there() -> None:
+    words = {"walrus": 3, "tusk": 5}
+    counted = searched(CountedWords(words), SearchScope(ns="n"), least=0)
+    known = searched(CountedWords(words), SearchScope(ns="n", messages=COUNTED), least=0)
+    assert (counted.most_messages, known.most_messages) == ([COUNTED], [0])
+    assert known.wanted == counted.wanted
+
+
+def test_names_of_senders_are_looked_up_where_several_people_write() -> None:
+    words = {"ann": 3, "tea": 5}
+    assert searched(CountedWords(words), SearchScope(ns="n"), least=0).looked_up(Place.SENDER)
+    alone = SearchScope(ns="n", names_of_senders=False)
+    assert not searched(CountedWords(words), alone, least=0).looked_up(Place.SENDER)
