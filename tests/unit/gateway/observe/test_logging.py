@@ -89,6 +89,11 @@ def test_what_looks_like_a_secret_is_hidden(text: str):
         assert secret not in hidden
 
 
+@pytest.mark.parametrize("text", ["model skylark-pro-250415-preview", "https://host/v1", "hkust-large-language-model"])
+def test_what_only_begins_like_a_secret_stays(text: str):
+    assert redact(text) == text
+
+
 def test_a_traceback_has_no_values_of_variables_and_no_secrets(lines):
     def fail() -> None:
         inside = "value of a variable"
