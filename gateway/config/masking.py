@@ -38,9 +38,10 @@ def _line_of(problem: Problem, document: Document, lines: list[str], root: type[
     path = next((at for at, one in document.places.items() if one.key and one.key.line == place.line), None)
     if place.source != YAML or path is None:
         return ""
-    meant = takes(root, path) or takes(root, (*path[:-1], problem.suggestion or ""))
     text = lines[place.line - 1]
     entry = _ENTRY.fullmatch(text)
-    if meant is None or entry is None or entry["key"] != path[-1] or (entry["value"] and not holds_plain_values(meant)):
+    fits = len(text) <= _WIDTH and text.isprintable() and redact(text) == text
+    if entry is None or entry["key"] != path[-1] or not fits:
         return ""
-    return text if len(text) <= _WIDTH and text.isprintable() and redact(text) == text else ""
+    meant = takes(root, path) or takes(root, (*path[:-1], problem.suggestion or ""))
+    return text if meant is not None and (not entry["value"] or holds_plain_values(meant)) else ""
