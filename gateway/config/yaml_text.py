@@ -15,7 +15,6 @@ from gateway.config.yaml_nodes import Document, read_yaml
 # What YAML 1.1 takes for a switch, a number or a time of day.
 _OLD_YAML = re.compile(r"(?i)y|n|yes|no|on|off|[-+]?\d[\d:]*(\.\d*)?")
 _NOT_IN_YAML = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-_COMMENTS = re.compile(r"(?:[ \t]*(?:#.*)?\n)*")
 
 
 def with_value(text: str, path: Path, value: Any) -> str | None:
@@ -24,11 +23,11 @@ def with_value(text: str, path: Path, value: Any) -> str | None:
     Texts get quotes where YAML, or an older reader of it, would take them for something else. None: there is no place
     for the value, or none that leaves everything else as it is. Raises BadConfig.
     """
-    found = read_yaml(text).value(path)
-    if type(found) is type(value) and found == value:
-        return text
     text = text if text.endswith("\n") else f"{text}\n"
     document = read_yaml(text)
+    found = document.value(path)
+    if type(found) is type(value) and found == value:
+        return text
     attempts = (one for quoted in (False, True) for one in _attempts(text, document, path, value, quoted=quoted))
     return next((attempt for attempt in attempts if _differs_only_there(attempt, document, path, value)), None)
 
@@ -77,17 +76,15 @@ def _replaced(text: str, document: Document, path: Path, written: str) -> str:
 def _inserted(text: str, document: Document, section: Path, rest: Path, written: str) -> Iterator[str]:
     """The text with new lines for the keys of `rest`: behind a comment that shows the first of them, or at the end of the section."""
     key, (start, end) = document.places[section].key, document.places[section].span
-    first = text.index("\n", key.span[1]) + 1 if key else 0
     below = [place.key for at, place in document.places.items() if at[:-1] == section]
     siblings = [one for one in below if one and one.span[0] >= start]
     indent = siblings[0].column - 1 if siblings else key.column + 1 if key else 0
-    behind = text.index("\n", max(first, end) - 1) + 1
-    new = "".join(f"{' ' * (indent + 2 * depth)}{part}:\n" for depth, part in enumerate(rest))[:-1] + f" {written}\n"
-    margin = f"^ {{{indent}}}#"
-    shown = re.compile(rf"{margin} ?{re.escape(str(rest[0]))}:(\s.*)?\n({margin}  .*\n)*", re.MULTILINE)
-    comments = cast(re.Match[str], _COMMENTS.match(text, behind))
-    for at in (*(match.end() for match in shown.finditer(text, first, comments.end())), behind):
-        yield text[:at] + new + text[at:]
+    shown = re.compile(rf"^( *)# ?{re.escape(str(rest[0]))}:(?:\s.*)?\n(?:\1#   .*\n)*", re.MULTILINE)
+    # A comment may be that of another section: then the key comes out elsewhere, and the attempt is not used.
+    places = [(comment.end(), comment[1]) for comment in shown.finditer(text)]
+    for at, margin in (*places, (text.index("\n", max(end, 1) - 1) + 1, " " * indent)):
+        lines = "\n".join(f"{margin}{'  ' * depth}{part}:" for depth, part in enumerate(rest))
+        yield f"{text[:at]}{lines} {written}\n{text[at:]}"
 
 
 def _as_yaml(value: Any, *, quoted: bool) -> str:
