@@ -1,7 +1,10 @@
-"""The folder in which everything is kept: `~/.hermes` or `HERMES_HOME`."""
+"""The folder in which everything is kept, `~/.hermes` or `HERMES_HOME`, and how its settings are written."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
+
+from sessions.files import written_whole
 
 
 class BadHome(Exception):
@@ -41,3 +44,28 @@ def prepare_home(home: Path) -> None:
         why = (error.strerror or str(error)).lower()
         remedy = "Make it writable for this user, or name another folder with --home DIR or HERMES_HOME."
         raise BadHome(f"{home} cannot be written: {why}. {remedy}") from None
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file of settings whole or not at all, readable only for its owner. A link keeps pointing where it does. Raises OSError.
+
+    A file that is there keeps its owner, and its mode unless everybody could read it. A new one gets mode 0600 and, written by root, the owner of its folder: the
+    service of another user has to read what an admin writes.
+    """
+    target = path.resolve()
+    try:
+        with written_whole(target) as file:
+            file.write(text)
+            _take_on_rights(file.fileno(), target)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # nobody knows the temporary file
+        raise
+
+
+def _take_on_rights(handle: int, target: Path) -> None:
+    existing = target.stat() if target.exists() else None
+    if existing is not None and not existing.st_mode & 0o007:
+        os.fchmod(handle, existing.st_mode & 0o777)
+    if os.geteuid() == 0:
+        owner = existing or target.parent.stat()
+        os.fchown(handle, owner.st_uid, owner.st_gid)

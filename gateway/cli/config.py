@@ -15,7 +15,7 @@ from gateway.cli.formatting import as_json, counted, one_line
 from gateway.cli.service_view import service_sources, service_view
 from gateway.config.problems import BadConfig, dotted
 from gateway.config.sources import DOTENV, YAML, Sources
-from gateway.home import check_home, prepare_home
+from gateway.home import check_home, prepare_home, write_private
 
 if TYPE_CHECKING:  # pydantic is for those commands that check
     from gateway.config.load import Loaded
@@ -34,7 +34,7 @@ def config() -> None:
 @pass_cli
 def init(cli: Cli, force: bool) -> None:
     """Write a documented config.yaml, and the schema that editors use."""
-    from gateway.config.files import example, schema, write_private
+    from gateway.config.files import example, schema
 
     path = cli.home / YAML
     prepare_home(cli.home)

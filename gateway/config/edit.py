@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from difflib import ndiff
 from pathlib import Path as File
 
-from gateway.config.files import write_private
 from gateway.config.load import file_of, model_of, read
 from gateway.config.model import Config
 from gateway.config.problems import BadConfig, Path, Problem, SourcePlace, parse_path, unknown_key
@@ -15,6 +14,7 @@ from gateway.config.sources import DOTENV, REFERENCE, YAML, Sources, dotenv_bind
 from gateway.config.validation import from_text
 from gateway.config.yaml_nodes import Document
 from gateway.config.yaml_text import with_value
+from gateway.home import write_private
 
 _HEAD = "# yaml-language-server: $schema=./config.schema.json\n"
 

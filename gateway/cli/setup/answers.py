@@ -6,10 +6,10 @@ from pathlib import Path
 
 from gateway.cli.service_view import service_sources
 from gateway.config.edit import edit
-from gateway.config.files import example, schema, write_private
+from gateway.config.files import example, schema
 from gateway.config.load import Loaded, read
 from gateway.config.sources import YAML, Sources
-from gateway.home import prepare_home
+from gateway.home import prepare_home, write_private
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
