@@ -67,7 +67,7 @@ class PlantedFact:
     value: str
 
     @property
-    def said(self) -> str:
+    def statement(self) -> str:
         return f"Note well: the {self.what} of {self.who} is {self.value}."
 
     @property
@@ -109,7 +109,7 @@ def turns(count: int, facts: Sequence[PlantedFact]) -> Iterator[tuple[str, Plant
     for number in range(count):
         fact = places.get(number)
         text = next(ordinary) if number % 23 else hard[number // 23 % len(hard)](number)
-        yield (f"{text[:400]} {fact.said}" if fact else text), fact
+        yield (f"{text[:400]} {fact.statement}" if fact else text), fact
 
 
 # --- the fake model -----------------------------------------------------------------------------------------------------------------

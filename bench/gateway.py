@@ -73,11 +73,11 @@ class MeasuredApp:
     async def open(self) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
 
-        def hear(touched: frozenset[Touch]) -> None:
+        def on_commit(touched: frozenset[Touch]) -> None:
             if over := ids_of(Topic.RUN, touched):
                 loop.call_soon_threadsafe(self._note, over)
 
-        unlisten = self.app.database.listen(hear)
+        unlisten = self.app.database.listen(on_commit)
         try:
             yield
         finally:

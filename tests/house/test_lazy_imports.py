@@ -1,4 +1,4 @@
-"""What the command line must not pay for: commands that only look answer at once."""
+"""What the command line must not pay for: commands that only print_modules answer at once."""
 
 import json
 import subprocess
@@ -91,11 +91,11 @@ from gateway.app import open_app
 from gateway.cli import gateway
 from gateway.cli.main import hermes
 
-async def look(cli, loaded, *_, **__):
+async def print_modules(cli, loaded, *_, **__):
     async with open_app(cli.home, loaded):
         print(json.dumps(sorted(sys.modules)))
 
-gateway._serve = look
+gateway._serve = print_modules
 hermes.main(["--home", sys.argv[1], "gateway", "run"], standalone_mode=False)
 """
     (tmp_path / "config.yaml").write_text("model: {provider: practice}\n")

@@ -207,11 +207,11 @@ class _Followed:
     skips_step: bool
     deduplicator: TextDeduplicator = field(default_factory=TextDeduplicator)
 
-    def new_in(self, moment: LiveEvent) -> str:
+    def new_in(self, live: LiveEvent) -> str:
         """Returns the text that its readers have not got yet."""
-        match moment.kind:
+        match live.kind:
             case "token":
-                return "" if self.skips_step else self.deduplicator.new_in(moment.text)
+                return "" if self.skips_step else self.deduplicator.new_in(live.text)
             case "afresh":
                 self.deduplicator.restart()
             case "said" | "tool":
@@ -245,16 +245,16 @@ class EventHub:
             for reader in channel.readers:
                 reader.wake()
 
-    def _on_live_event(self, moment: LiveEvent) -> None:
-        begun = moment.run
-        if moment.kind == "begun" and begun is not None and begun.deployment is not None:
+    def _on_live_event(self, live: LiveEvent) -> None:
+        begun = live.run
+        if live.kind == "begun" and begun is not None and begun.deployment is not None:
             self._runs[begun.id] = _Followed(begun.deployment, begun.thread_id, self._is_taken_over(begun))
-        elif moment.kind == "ended":
-            self._runs.pop(moment.run_id, None)
-        elif (run := self._runs.get(moment.run_id)) is not None:
-            text, channel = run.new_in(moment), self._channels.get(run.deployment)
+        elif live.kind == "ended":
+            self._runs.pop(live.run_id, None)
+        elif (run := self._runs.get(live.run_id)) is not None:
+            text, channel = run.new_in(live), self._channels.get(run.deployment)
             if text and channel is not None:
-                channel.token(_Token(moment.run_id, run.thread_id, text))
+                channel.token(_Token(live.run_id, run.thread_id, text))
 
     def _is_taken_over(self, run: Run) -> bool:
         """Returns whether another process may have been in the middle of a step of this run."""

@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.e2e.chat.windows import HERMES, SlowModel, change, heard, piped, session_in, stored, until
+from tests.e2e.chat.windows import HERMES, SlowModel, change, last_request, piped, session_in, stored, until
 from tests.fakes.model_server import ModelServer
 
 
@@ -19,11 +19,11 @@ def test_resuming_has_the_whole_history(open_window, configured: Path, model: tu
     window.types("who am I")
     window.sees("You said who am I.")
     answer = "You said **my name is Ann**.\n\n- one\n- two"
-    assert heard(server) == [("user", "my name is Ann"), ("assistant", answer), ("user", "who am I")]
+    assert last_request(server) == [("user", "my name is Ann"), ("assistant", answer), ("user", "who am I")]
     window.presses("\x04")
     window.ends()
     assert piped(configured, "-c", said="and now\n").returncode == 0
-    assert [text for role, text in heard(server) if role == "user"] == ["my name is Ann", "who am I", "and now"]
+    assert [text for role, text in last_request(server) if role == "user"] == ["my name is Ann", "who am I", "and now"]
 
 
 def test_a_second_process_in_the_same_session(open_window, configured: Path, model: tuple[ModelServer, SlowModel]):
@@ -121,7 +121,7 @@ def test_earlier_sessions_of_the_terminal_are_reached_from_inside(
     window.sees("You last said: “my name is Ann”")
     window.types("who am I")
     window.sees("You said who am I.")
-    assert [text for role, text in heard(server) if role == "user"] == ["my name is Ann", "who am I"]
+    assert [text for role, text in last_request(server) if role == "user"] == ["my name is Ann", "who am I"]
     window.presses("\x04")
     window.ends()
 

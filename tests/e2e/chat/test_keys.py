@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.e2e.chat.windows import HERMES, SlowModel, TerminalWindow, heard, piped
+from tests.e2e.chat.windows import HERMES, SlowModel, TerminalWindow, last_request, piped
 from tests.fakes.model_server import ModelServer
 
 
@@ -20,7 +20,7 @@ def test_ctrl_c_stops_the_answer_and_keeps_what_was_typed(open_window, model: tu
     assert window.shown.count("my own words") == 1
     window.presses(" and its end\r")
     window.sees("You said my own words and its end.")
-    assert heard(server)[-1] == ("user", "my own words and its end")
+    assert last_request(server)[-1] == ("user", "my own words and its end")
 
 
 def test_ctrl_z_gives_the_shell_back_and_fg_the_chat(configured: Path, windows: list[TerminalWindow]):

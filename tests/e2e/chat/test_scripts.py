@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.chat.windows import HERMES, SlowModel, TerminalWindow, change, heard, piped, session_in, stored
+from tests.e2e.chat.windows import HERMES, SlowModel, TerminalWindow, change, last_request, piped, session_in, stored
 from tests.fakes.model_server import ModelServer
 
 
@@ -43,7 +43,7 @@ def test_what_is_piped_is_one_message(configured: Path, model: tuple[ModelServer
         answer = piped(configured, *arguments, said=log)
         assert answer.returncode == 0, answer.stderr
         assert server.count == before + 1
-        assert heard(server)[-1] == ("user", said)
+        assert last_request(server)[-1] == ("user", said)
     assert piped(configured, said="").returncode == 0
     nothing = piped(configured, "chat", "-q", "-", said="")
     assert nothing.returncode == 2
@@ -107,7 +107,7 @@ def test_a_command_that_sets_the_agent_to_work_is_waited_for(configured: Path, m
     server, _ = model
     several = [piped(configured, *arguments).stdout for arguments in in_turn("one", "/retry", "two")]
     assert re.findall(r"\*\*(\w+)\*\*", "".join(several)) == ["one", "one", "two"]
-    assert [text for role, text in heard(server) if role == "user"] == ["one", "two"]
+    assert [text for role, text in last_request(server) if role == "user"] == ["one", "two"]
     again = piped(configured, "chat", "-c", "-q", "/retry")
     assert (again.returncode, again.stdout) == (0, "You said **two**.\n\n- one\n- two\n")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.chat.windows import SlowModel, heard, session_in, stored, until
+from tests.e2e.chat.windows import SlowModel, last_request, session_in, stored, until
 from tests.fakes.model_server import ModelServer
 
 
@@ -21,7 +21,7 @@ def test_a_conversation_in_the_terminal(open_window, configured: Path, model: tu
 
     window.presses("\x1b[200~first line\nsecond line\x1b[201~\r")
     window.sees("second line.")
-    assert heard(server)[-1] == ("user", "first line\nsecond line")
+    assert last_request(server)[-1] == ("user", "first line\nsecond line")
 
     window.types("/title Boats")
     window.sees("called “Boats”")
@@ -48,7 +48,7 @@ def test_steering_and_stopping(open_window, configured: Path, model: tuple[Model
     window.sees("Noted.")
     slow.go_on.set()
     window.sees("You said and mind the gap.")
-    assert heard(server) == [
+    assert last_request(server) == [
         ("user", "slowly please"),
         ("assistant", "First part.\n\nSecond part."),
         ("user", "and mind the gap"),

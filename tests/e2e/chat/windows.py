@@ -152,7 +152,7 @@ def until(ready: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def heard(server: ModelServer) -> list[tuple[str, str]]:
+def last_request(server: ModelServer) -> list[tuple[str, str]]:
     """The last request as (role, text), without the system prompt and the time."""
     said = [(m["role"], re.sub(r"^\[[^\]]+\]\n\n", "", m["content"] or "")) for m in server.bodies[-1]["messages"]]
     return said[1:]

@@ -49,7 +49,7 @@ ID                             Source       Model                          Messa
 """
 
 
-def said(role: Role, content: str, **more: object) -> NewMessage:
+def new_message(role: Role, content: str, **more: object) -> NewMessage:
     return NewMessage(role=role, content=content, **more)
 
 
@@ -69,10 +69,10 @@ def fill(conn) -> None:
         conn,
         cli.id,
         [
-            said(Role.USER, "How do we deploy the garden app?"),
-            said(Role.ASSISTANT, "Let me look.", tool_calls=[CALL]),
-            said(Role.TOOL, "notes.txt\nplan.txt", tool_name="files", tool_call_id="c1"),
-            said(Role.ASSISTANT, "Run this:\n\n  make deploy"),
+            new_message(Role.USER, "How do we deploy the garden app?"),
+            new_message(Role.ASSISTANT, "Let me look.", tool_calls=[CALL]),
+            new_message(Role.TOOL, "notes.txt\nplan.txt", tool_name="files", tool_call_id="c1"),
+            new_message(Role.ASSISTANT, "Run this:\n\n  make deploy"),
         ],
         BEGIN + 1000,
     )
@@ -86,17 +86,20 @@ def fill(conn) -> None:
         model="a-provider/with-a-name-that-is-much-too-long",
     )
     store.append(
-        conn, ended.id, [said(Role.USER, "deployed \x1b]0;owned\x07 it", sender="Ann\x1b[31m")], BEGIN + 61 * MINUTE
+        conn,
+        ended.id,
+        [new_message(Role.USER, "deployed \x1b]0;owned\x07 it", sender="Ann\x1b[31m")],
+        BEGIN + 61 * MINUTE,
     )
     store.end(conn, ended.id, EndReason.IDLE, BEGIN + 62 * MINUTE)
     key = SessionKey.parse("agent:main:slack:channel:C1")
     first = start(conn, key, BEGIN + DAY, source=Source.SLACK, session_id=LONG_ID, title="tulips")
-    store.append(conn, first.id, [said(Role.USER, "[Dana] Which tulips?", sender="Dana")], BEGIN + DAY)
+    store.append(conn, first.id, [new_message(Role.USER, "[Dana] Which tulips?", sender="Dana")], BEGIN + DAY)
     store.end(conn, first.id, EndReason.COMPRESSED, BEGIN + 2 * DAY)
     second = start(
         conn, key, BEGIN + 2 * DAY, source=Source.SLACK, session_id=LATER_ID, title="tulips", parent=first.id
     )
-    store.append(conn, second.id, [said(Role.ASSISTANT, "The red ones.")], BEGIN + 2 * DAY)
+    store.append(conn, second.id, [new_message(Role.ASSISTANT, "The red ones.")], BEGIN + 2 * DAY)
 
 
 def really(home: Path, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:

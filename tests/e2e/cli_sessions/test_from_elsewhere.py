@@ -32,7 +32,7 @@ def taken(home: Path, tmp_path: Path) -> dict[str, Any]:
     return {one["session_key"]: one for one in map(json.loads, file.read_text().splitlines())}
 
 
-def said(session: dict[str, Any]) -> list[tuple[str, str]]:
+def transcript(session: dict[str, Any]) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in session["messages"]]
 
 
@@ -58,7 +58,7 @@ def test_hermes_agent(tmp_path: Path, theirs: Path):
     assert terminal["title"] == "Weather in Oslo"
     assert terminal["model"] == "anthropic/claude-opus-4.6"
     assert terminal["end_reason"] == "user"
-    assert said(terminal) == [
+    assert transcript(terminal) == [
         ("user", "What is the weather in Oslo?"),
         ("assistant", None),
         ("tool", "Rain, 3 degrees."),
@@ -68,8 +68,8 @@ def test_hermes_agent(tmp_path: Path, theirs: Path):
     assert question["created_at"] == 1_767_950_000_250
     assert asking["tool_calls"][0]["function"] == {"name": "web_search", "arguments": '{"query": "weather Oslo"}'}
     assert (result["tool_call_id"], result["tool_name"]) == ("call_1", "web_search")
-    assert said(found["agent:main:telegram:dm:111"])[0] == ("user", "Remember that I prefer tea ☕")
-    assert said(found["agent:main:telegram:group:-42"]) == [("user", "[Bob] hello"), ("assistant", "Hi Bob")]
+    assert transcript(found["agent:main:telegram:dm:111"])[0] == ("user", "Remember that I prefer tea ☕")
+    assert transcript(found["agent:main:telegram:group:-42"]) == [("user", "[Bob] hello"), ("assistant", "Hi Bob")]
     assert "not for others" not in json.dumps(found)
     assert "Ann prefers tea." in hermes(home, "memory", "list").stdout
 
@@ -84,7 +84,7 @@ def test_nanobot(tmp_path: Path, theirs: Path):
     done = hermes(home, "sessions", "import", "--from", "nanobot", str(theirs))
     assert done.stdout.splitlines() == ["2 conversations taken, 0 here already; 2 notes taken."]
     found = taken(home, tmp_path)
-    assert said(found["agent:main:telegram:dm:111"]) == [
+    assert transcript(found["agent:main:telegram:dm:111"]) == [
         ("user", "Remember that I prefer tea"),
         ("assistant", None),
         ("tool", "saved"),

@@ -7,7 +7,7 @@ import pytest
 
 from sessions import store
 from sessions.records import Role
-from tests.e2e.cli_sessions.stock import BEGIN, CLI_ID, DAY, ENDED_ID, LATER_ID, LIST, LONG_ID, really, said
+from tests.e2e.cli_sessions.stock import BEGIN, CLI_ID, DAY, ENDED_ID, LATER_ID, LIST, LONG_ID, new_message, really
 
 # --- list -------------------------------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ def test_search_shows_the_place_of_each_hit(stocked, run):
 
 
 def test_search_finds_what_was_written_a_moment_ago(database, run):
-    database.write_now(store.append, CLI_ID, [said(Role.USER, "and the marigolds?")], BEGIN + DAY)
+    database.write_now(store.append, CLI_ID, [new_message(Role.USER, "and the marigolds?")], BEGIN + DAY)
 
     assert "marigolds" in run("search", "marigolds").stdout
 

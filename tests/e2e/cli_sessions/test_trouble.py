@@ -14,7 +14,7 @@ import pytest
 from sessions import store
 from sessions.db.search import index_some
 from sessions.records import Role
-from tests.e2e.cli_sessions.stock import BEGIN, CLI_ID, DAY, EVERYTHING, LATER_ID, LONG_ID, ids, said
+from tests.e2e.cli_sessions.stock import BEGIN, CLI_ID, DAY, EVERYTHING, LATER_ID, LONG_ID, ids, new_message
 
 WRITER = """
 import sys
@@ -175,7 +175,7 @@ def test_an_older_database_is_not_upgraded_where_it_cannot_be(unwritable, run):
 
 
 def test_an_index_that_trails_far_behind_is_brought_up(database, run):
-    lines = [said(Role.USER, f"line {number}") for number in range(700)]
+    lines = [new_message(Role.USER, f"line {number}") for number in range(700)]
     database.write_now(store.append, CLI_ID, lines, BEGIN + DAY)
 
     assert "line 699" in run("search", "699").stdout

@@ -39,7 +39,7 @@ async def readiness(s: PlatformScene) -> tuple[int, dict[str, Any]]:
         return answer.status, await answer.json()
 
 
-async def heard(s: PlatformScene, text: str) -> None:
+async def answered(s: PlatformScene, text: str) -> None:
     """Waits until this is answered."""
     s.says(text)
     await s.until(lambda: text in "".join(s.driver.texts(s.driver.dm())))
@@ -50,13 +50,13 @@ async def test_one_whose_token_is_revoked(home: Path, pair: tuple[Driver, Driver
         name, other = failing.driver.name, well.driver.name
         for s in (failing, well):
             await s.driver.until_ready()
-            await heard(s, "hello one")
+            await answered(s, "hello one")
         assert (await readiness(well))[1]["status"] == "ready"
 
         failing.driver.revoke()
         failing.says("hello?")
         await failing.until(lambda: failing.serving.chats.states()[name]["state"] in REFUSED)
-        await heard(well, "hello two")
+        await answered(well, "hello two")
 
         status, body = await readiness(well)
         assert (status, body["status"], body["waiting"]) == (200, "degraded", [])
@@ -71,7 +71,7 @@ async def test_one_that_never_let_us_in(home: Path, pair: tuple[Driver, Driver])
         name, other = failing.driver.name, well.driver.name
         await failing.until(lambda: failing.serving.chats.states()[name]["state"] in REFUSED)
         await well.driver.until_ready()
-        await heard(well, "hello")
+        await answered(well, "hello")
 
         status, body = await readiness(well)
         assert (status, body["status"], body["waiting"]) == (503, "waiting", [name])
@@ -84,12 +84,12 @@ async def test_one_that_cannot_be_reached_for_a_while(home: Path, pair: tuple[Dr
     async with pair[0].server, pair[1].server, side_by_side(home, *pair) as (failing, well):
         for s in (failing, well):
             await s.driver.until_ready()
-            await heard(s, "hello one")
+            await answered(s, "hello one")
         failing.driver.sending_fails(drop="before", times=10_000)
         failing.says("hello two")
         await failing.until(lambda: failing.driver.server.faults[0].times < 9_998)
-        await heard(well, "hello two")
+        await answered(well, "hello two")
         failing.driver.server.faults.clear()
-        await heard(failing, "hello three")
+        await answered(failing, "hello three")
         texts = "".join(failing.driver.texts(failing.driver.dm()))
         assert [texts.count(f"hello {number}") for number in ("one", "two", "three")] == [1, 1, 1]

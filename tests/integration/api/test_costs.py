@@ -30,9 +30,9 @@ def executed() -> Iterator[dict[int, Any]]:
     """The statements that run meanwhile, by their identity."""
     found: dict[int, Any] = {}
 
-    def hear(_: Any, statement: Any, *__: Any) -> None:
+    def on_execute(_: Any, statement: Any, *__: Any) -> None:
         found[id(statement)] = statement
 
-    event.listen(Engine, "before_execute", hear)
+    event.listen(Engine, "before_execute", on_execute)
     yield found
-    event.remove(Engine, "before_execute", hear)
+    event.remove(Engine, "before_execute", on_execute)

@@ -169,11 +169,11 @@ async def test_a_thread_shows_what_was_asked_and_answered(home: Path, database_u
         sent = await send(gw, dep, "leave")
         await settled(gw, dep, sent["run_id"])
         asked = [("user", "leave"), ("agent", "Go?\n1. yes\n2. no")]
-        assert await told(gw, dep, sent["thread_id"], sent["run_id"]) == asked
+        assert await thread_messages(gw, dep, sent["thread_id"], sent["run_id"]) == asked
         await gw.ask("POST", f"{BASE}/{dep}/runs/{sent['run_id']}/steering", {"response": "yes"})
         await settled(gw, dep, sent["run_id"])
         answered = [*asked, ("user", "yes"), ("agent", "Gone.")]
-        assert await told(gw, dep, sent["thread_id"], sent["run_id"]) == answered
+        assert await thread_messages(gw, dep, sent["thread_id"], sent["run_id"]) == answered
 
 
 async def test_a_question_that_nobody_answered_stays_in_its_thread(home: Path) -> None:
@@ -182,11 +182,11 @@ async def test_a_question_that_nobody_answered_stays_in_its_thread(home: Path) -
         sent = await send(gw, dep, "leave")
         await settled(gw, dep, sent["run_id"])
         await gw.ask("POST", f"{BASE}/{dep}/runs/{sent['run_id']}/cancel")
-        turns = await told(gw, dep, sent["thread_id"], sent["run_id"])
+        turns = await thread_messages(gw, dep, sent["thread_id"], sent["run_id"])
         assert turns == [("user", "leave"), ("agent", "Go?"), ("agent", "[stopped by the user]")]
 
 
-async def told(gw: Gateway, deployment: str, thread_id: str, run_id: str) -> list[tuple[str, str]]:
+async def thread_messages(gw: Gateway, deployment: str, thread_id: str, run_id: str) -> list[tuple[str, str]]:
     """Who said what in a thread that has one run; its row in the list counts the same."""
     _, thread, _ = await gw.ask("GET", f"{BASE}/{deployment}/threads/{thread_id}")
     _, listed, _ = await gw.ask("GET", f"{BASE}/{deployment}/threads")

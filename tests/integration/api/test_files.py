@@ -192,7 +192,7 @@ async def call(gw: Gateway, path: str, body: dict[str, Any], session: str | None
     return gw.model.calls[-1].messages[-1]["content"]
 
 
-def said(part: dict[str, Any]) -> list[dict[str, Any]]:
+def message_with(part: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"role": "user", "content": [part]}]
 
 
@@ -200,8 +200,8 @@ def said(part: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("url", [PICTURE, FAR])
 async def test_pictures_of_calls_reach_the_model_as_they_stand(home: Path, session: str | None, url: str) -> None:
     async with gateway(home) as gw:
-        chat = {"messages": said({"type": "image_url", "image_url": {"url": url}})}
-        response = {"input": said({"type": "input_image", "image_url": url})}
+        chat = {"messages": message_with({"type": "image_url", "image_url": {"url": url}})}
+        response = {"input": message_with({"type": "input_image", "image_url": url})}
         for path, body in (("/v1/chat/completions", chat), ("/v1/responses", response)):
             assert (await call(gw, path, body, session))[-1] == {"type": "image_url", "image_url": {"url": url}}
 
@@ -214,9 +214,11 @@ async def test_files_of_calls(home: Path, session: str | None, dialect: str, way
     async with site() as far, gateway(home, fetcher=far.public) as gw:
         source = {"filename": "report.pdf"} | ({"file_data": PDF} if way == "data" else {"file_url": far.url})
         if dialect == "chat":
-            sent = await call(gw, "/v1/chat/completions", {"messages": said({"type": "file", "file": source})}, session)
+            sent = await call(
+                gw, "/v1/chat/completions", {"messages": message_with({"type": "file", "file": source})}, session
+            )
         else:
-            sent = await call(gw, "/v1/responses", {"input": said({"type": "input_file", **source})}, session)
+            sent = await call(gw, "/v1/responses", {"input": message_with({"type": "input_file", **source})}, session)
         assert sent[-1] == {"type": "file", "file": {"filename": "report.pdf", "file_data": PDF}}
         if session is not None:
             assert "[file inbox/report.pdf, application/pdf, 1 kB]" in sent[0]["text"]
@@ -227,7 +229,7 @@ async def test_files_of_calls(home: Path, session: str | None, dialect: str, way
 @SESSIONS
 async def test_a_call_says_when_a_file_could_not_be_fetched(home: Path, session: str | None) -> None:
     async with site() as far, gateway(home, fetcher=far.as_it_is) as gw:
-        body = {"messages": said({"type": "file", "file": {"file_url": far.inside}})}
+        body = {"messages": message_with({"type": "file", "file": {"file_url": far.inside}})}
         assert "report.pdf is not there" in json.dumps(await call(gw, "/v1/chat/completions", body, session))
         assert far.asked == 0
 
@@ -235,7 +237,7 @@ async def test_a_call_says_when_a_file_could_not_be_fetched(home: Path, session:
 async def test_a_file_must_come_from_somewhere(home: Path) -> None:
     async with gateway(home) as gw:
         for file in ({}, {"file_id": "file-1"}, {"file_data": "%%%"}, {"file_url": "file:///etc/passwd"}):
-            body = {"messages": said({"type": "file", "file": file})}
+            body = {"messages": message_with({"type": "file", "file": file})}
             assert (await gw.ask("POST", "/v1/chat/completions", body))[0] == 400
 
 

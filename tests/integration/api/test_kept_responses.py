@@ -17,7 +17,7 @@ from tests.integration.api.serving import OTHER, OWNER, Gateway, gateway
 from tests.integration.api.test_responses import WEATHER, client_of
 
 
-def said(gw: Gateway, number: int = -1) -> list[str]:
+def shown_to_model(gw: Gateway, number: int = -1) -> list[str]:
     """What the model was shown, without the system prompt and the time."""
     found = gw.model.calls[number].messages[1:]
     return [f"{one['role']}: {str(one.get('content')).rpartition(chr(10))[2]}" for one in found]
@@ -38,7 +38,7 @@ async def test_a_response_is_continued_by_its_id(home: Path, stream: bool, datab
         second = await ask("b", first.id)
         third = await ask("c", second.id)
         assert (second.previous_response_id, third.output_text) == (first.id, "Three.")
-        assert said(gw) == ["user: a", "assistant: One.", "user: b", "assistant: Two.", "user: c"]
+        assert shown_to_model(gw) == ["user: a", "assistant: One.", "user: b", "assistant: Two.", "user: c"]
         key = str(SessionKey.response("owner", first.id))
         session = await gw.database.read(store.active, key)
         assert session is not None
@@ -54,9 +54,9 @@ async def test_a_second_continuation_is_a_branch(home: Path) -> None:
         second = await client.responses.create(model="big", input="b", previous_response_id=first.id)
         await client.responses.create(model="big", input="red", previous_response_id=second.id)
         branch = await client.responses.create(model="big", input="blue", previous_response_id=second.id)
-        assert said(gw) == ["user: a", "assistant: One.", "user: b", "assistant: Two.", "user: blue"]
+        assert shown_to_model(gw) == ["user: a", "assistant: One.", "user: b", "assistant: Two.", "user: blue"]
         await client.responses.create(model="big", input="green", previous_response_id=first.id)
-        assert said(gw) == ["user: a", "assistant: One.", "user: green"]
+        assert shown_to_model(gw) == ["user: a", "assistant: One.", "user: green"]
         keys = {session.session_key for session in await gw.database.read(store.recent)}
         assert f"agent:main:response:owner:{branch.id}" in keys
         assert len(keys) == 3
@@ -71,7 +71,7 @@ async def test_a_whole_transcript_is_the_start_of_a_chain(home: Path) -> None:
     async with gateway(home, ["Two.", "Three."]) as gw, client_of(gw) as client:
         first = await client.responses.create(model="big", input=history)
         await client.responses.create(model="big", input="c", previous_response_id=first.id)
-        assert said(gw) == ["user: a", "assistant: One.", "user: b", "assistant: Two.", "user: c"]
+        assert shown_to_model(gw) == ["user: a", "assistant: One.", "user: b", "assistant: Two.", "user: c"]
 
 
 async def test_tools_go_back_and_forth_along_a_chain_and_its_branches(home: Path) -> None:
@@ -130,7 +130,7 @@ async def test_the_background_answers_at_once_and_is_polled(home: Path) -> None:
         assert not await gw.database.read(store.recent)
         after = await client.responses.create(model="big", input="and?", previous_response_id=begun.id)
         assert after.output_text == "Next."
-        assert said(gw) == ["user: work", "assistant: Done.", "user: and?"]
+        assert shown_to_model(gw) == ["user: work", "assistant: Done.", "user: and?"]
         assert len(await gw.database.read(store.recent)) == 1
 
 
@@ -150,7 +150,7 @@ async def test_a_conversation_goes_on(home: Path) -> None:
         assert (await client.conversations.retrieve(talk.id)).metadata == {"a": "b"}
         await client.responses.create(model="big", input="hi", conversation=talk.id)
         found = await client.responses.create(model="big", input="and?", conversation={"id": talk.id})
-        assert said(gw)[-2:] == ["assistant: One.", "user: and?"]
+        assert shown_to_model(gw)[-2:] == ["assistant: One.", "user: and?"]
         assert "I am Ann." in str(gw.model.calls[-1].messages)
         assert found.conversation is not None
         assert found.conversation.id == talk.id

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.api.http.parsing import MOST_PARSED
 from tests.integration.api.serving import Gateway, gateway
-from tests.integration.api.test_files import SESSIONS, as_data, asked, call, inbox, said, send
+from tests.integration.api.test_files import SESSIONS, as_data, asked, call, inbox, message_with, send
 
 DATA = b"\x89PNG\r\n\x1a\n" + random.Random(2).randbytes(300_000)
 PICTURE = f"data:image/png;base64,{base64.b64encode(DATA).decode()}"
@@ -23,9 +23,9 @@ async def test_large_pictures_and_files_reach_the_model_as_they_stand(home: Path
     picture = {"type": "image_url", "image_url": {"url": PICTURE}}
     file = {"type": "file", "file": {"filename": "a.bin", "file_data": PICTURE}}
     async with gateway(home) as gw:
-        assert (await call(gw, CHAT, {"messages": said(picture)}, session))[-1] == picture
-        assert (await call(gw, CHAT, {"messages": said(file)}, session))[-1] == file
-        response = {"input": said({"type": "input_image", "image_url": PICTURE}), "store": False}
+        assert (await call(gw, CHAT, {"messages": message_with(picture)}, session))[-1] == picture
+        assert (await call(gw, CHAT, {"messages": message_with(file)}, session))[-1] == file
+        response = {"input": message_with({"type": "input_image", "image_url": PICTURE}), "store": False}
         assert (await call(gw, RESPONSES, response, session))[-1] == picture
         assert not list(home.glob("tmp*"))
 
@@ -69,7 +69,7 @@ async def test_the_same_large_body_again_is_recognised(home: Path) -> None:
 @pytest.mark.parametrize("broken", [PICTURE + "A", PICTURE[:-9] + "*" + PICTURE[-8:]])
 async def test_what_is_wrong_with_a_large_file_is_said(home: Path, broken: str) -> None:
     async with gateway(home) as gw:
-        body = {"messages": said({"type": "image_url", "image_url": {"url": broken}})}
+        body = {"messages": message_with({"type": "image_url", "image_url": {"url": broken}})}
         status, answer, _ = await gw.ask("POST", CHAT, body)
         assert (status, answer["error"]["param"]) == (400, "messages[0].content[0].image_url.url")
         assert "base64" in answer["error"]["message"]
@@ -94,5 +94,5 @@ async def test_a_body_that_is_larger_besides_its_files_is_refused(home: Path) ->
     async with gateway(home) as gw:
         part = {"type": "text", "text": "x" * (MOST_PARSED // 2 + 1)}
         assert await status(gw, {"messages": [{"role": "user", "content": [part, part]}]}) == 413
-        escaped = {"metadata": {"data": "A" * MOST_PARSED}, "messages": said({"type": "text", "text": "x"})}
+        escaped = {"metadata": {"data": "A" * MOST_PARSED}, "messages": message_with({"type": "text", "text": "x"})}
         assert await status(gw, escaped) == 413

@@ -77,7 +77,7 @@ def test_the_metrics_count_the_calls():
     assert metrics.recent_calls.counts(NOW * 2)[0] == 0
 
 
-def told(conn: Connection) -> Sequence[str]:
+def alerts_sent(conn: Connection) -> Sequence[str]:
     return [row.body for row in conn.execute(select(outbox).where(outbox.c.dedup_key.startswith("alert:")))]
 
 
@@ -97,13 +97,15 @@ async def test_the_owner_hears_of_it_once_a_day(database: Database):
     )
     for _ in range(3):
         await under_test.check()
-    bodies = await database.read(told)
+    bodies = await database.read(alerts_sent)
     assert len(bodies) == 3
     assert any("slack has been silent" in body for body in bodies)
     assert any("(500,000)" in body for body in bodies)
     clock.now += DAY
     await under_test.check()
-    assert len(await database.read(told)) == 6  # the tokens are usual again, but what was said above waits for a day
+    assert (
+        len(await database.read(alerts_sent)) == 6
+    )  # the tokens are usual again, but what was said above waits for a day
 
 
 async def test_where_nobody_is_the_owner_nothing_is_sent(sqlite: Database):
@@ -111,5 +113,5 @@ async def test_where_nobody_is_the_owner_nothing_is_sent(sqlite: Database):
         sqlite, RecentCalls(), platforms=lambda: ["telegram"], silent=dict, refused=lambda: 1, clock=HandClock(NOW)
     )
     await under_test.check()
-    assert await sqlite.read(told) == []
+    assert await sqlite.read(alerts_sent) == []
     assert [alert.condition for alert in under_test.current] == [Condition.CONFIG_REFUSED]

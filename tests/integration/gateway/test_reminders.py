@@ -10,7 +10,7 @@ from sessions.keys import ChatKind
 from tests.integration.gateway.intake_in_process import DM, DM_KEY, GROUP, GROUP_KEY, IntakeHarness
 
 
-async def look(intake: IntakeHarness) -> None:
+async def run_once(intake: IntakeHarness) -> None:
     """One look at what waits."""
     looked = asyncio.Event()
 
@@ -29,13 +29,13 @@ async def test_after_a_day_it_is_asked_once_more_and_then_left(intake: IntakeHar
     intake.waits(DM_KEY)
     before = len(intake.sent())
     intake.clock.now += AFTER_MS - 1
-    await look(intake)
+    await run_once(intake)
     assert len(intake.sent()) == before
     intake.clock.now += 2
-    await look(intake)
-    await look(intake)
+    await run_once(intake)
+    await run_once(intake)
     intake.clock.now += 5 * AFTER_MS
-    await look(intake)
+    await run_once(intake)
     (reminder,) = intake.sent()[before:]
     assert reminder.startswith("Still waiting")
     assert "rm -rf *" in reminder
@@ -53,5 +53,5 @@ async def test_nobody_is_reminded_in_a_group_or_of_what_is_answered(
         intake.database.write_now(runs.answer, active.id, "yes", "Ann", intake.clock(), ask_id=int(number))
     before = len(intake.sent())
     intake.clock.now += 2 * AFTER_MS
-    await look(intake)
+    await run_once(intake)
     assert len(intake.sent()) == before

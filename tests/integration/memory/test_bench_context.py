@@ -15,7 +15,7 @@ async def test_prompts_stay_bounded_and_planted_facts_last(home: Path) -> None:
 
 def test_the_fold_is_never_told_the_question_of_the_test() -> None:
     facts = context.planted(20)
-    said = "\n".join(f"{number} 2025-01-01 user: {fact.said}" for number, fact in enumerate(facts, 1))
+    said = "\n".join(f"{number} 2025-01-01 user: {fact.statement}" for number, fact in enumerate(facts, 1))
     answer = context.scripted_fold({"messages": [{}, {"content": said}]})
     assert all(fact.value in answer and fact.question not in answer for fact in facts)
 

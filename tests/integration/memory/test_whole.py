@@ -375,11 +375,11 @@ async def test_a_turn_asks_the_database_as_often_however_long_the_conversation_i
         asked.append(statement)
         return recalled(conn, statement, values)
 
-    def hear(conn: Connection, cursor: object, statement: str, *_: object) -> None:
+    def on_statement(conn: Connection, cursor: object, statement: str, *_: object) -> None:
         asked.append(statement)
 
     monkeypatch.setattr(search_sqlite, "fetched", fetched)
-    event.listen(Engine, "before_cursor_execute", hear)
+    event.listen(Engine, "before_cursor_execute", on_statement)
     try:
         async with worker_with_tools(home) as it:
             counts: list[int] = []
@@ -390,6 +390,6 @@ async def test_a_turn_asks_the_database_as_often_however_long_the_conversation_i
                 await it.say(f"answer {number} about gardens")
                 counts.append(len(asked))
     finally:
-        event.remove(Engine, "before_cursor_execute", hear)
+        event.remove(Engine, "before_cursor_execute", on_statement)
     assert counts[-1] <= counts[2] + 3, counts
     assert sum("messages_scoped" in statement for statement in asked) == 2

@@ -87,7 +87,7 @@ async def test_who_is_held_up_by_a_question_elsewhere_hears_of_it_and_is_answere
         async with asyncio.timeout(30):
             while (await it.sent())[-1]["text"] != "four":
                 await asyncio.sleep(0.01)
-        assert ("tool", "red") in await it.said()
+        assert ("tool", "red") in await it.transcript()
 
 
 async def test_a_second_decision_changes_nothing(home: Path, deed, deeds: list[str]):

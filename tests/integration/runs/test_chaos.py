@@ -33,13 +33,13 @@ class PayingModel:
 
     def __init__(self, dice: random.Random) -> None:
         self.asked: list[str] = []
-        self._heard = asyncio.Event()
+        self._called = asyncio.Event()
         self._pause = lambda: asyncio.sleep(dice.random() * 0.01)
 
     def __call__(self, body: dict[str, Any]) -> Reply:
         number = len(self.asked)
         self.asked.append(json.dumps(body["messages"]))
-        self._heard.set()
+        self._called.set()
         last = body["messages"][-1]
         verb = str(last["content"]).split()[-1] if last["role"] == "user" else "told"
         numbered = partial(call, id=f"c{number}")
@@ -54,13 +54,13 @@ class PayingModel:
             case _:
                 return Reply(text=f"answer {number}", before=self._pause)
 
-    async def hears(self, calls: int, patience: float = 0.4) -> None:
+    async def wait_for_calls(self, calls: int, patience: float = 0.4) -> None:
         """Wait for so many more requests, or until nothing is asked any more."""
         wanted = len(self.asked) + calls
         while len(self.asked) < wanted:
-            self._heard.clear()
+            self._called.clear()
             try:
-                await asyncio.wait_for(self._heard.wait(), patience)
+                await asyncio.wait_for(self._called.wait(), patience)
             except TimeoutError:
                 return
 
@@ -88,9 +88,9 @@ class ChaosPlatform:
         finally:
             child.kill()
             await asyncio.to_thread(child.join)
-            self._hear(ours)
+            self._read_acknowledgements(ours)
 
-    def _hear(self, pipe: Any) -> None:
+    def _read_acknowledgements(self, pipe: Any) -> None:
         try:
             while pipe.poll():
                 acknowledged = pipe.recv()
@@ -108,7 +108,7 @@ class ChaosPlatform:
                     pipe.send(self._dice.choice(self.sent[: self._next + 1]))
                 await asyncio.sleep(self._dice.random() * 0.02)
             self._next += share
-            await model.hears(self._dice.randint(1, 3))
+            await model.wait_for_calls(self._dice.randint(1, 3))
             await asyncio.sleep(self._dice.random() * 0.05)
 
     async def until_done(self) -> None:

@@ -55,7 +55,7 @@ async def test_a_paid_answer_waits_until_postgresql_is_back(
     async with worker_in_process(home, [Reply(text="paid for", before=gate)], url=postgres_url) as it:
         run_id = await outage_at_the_end(it, gate, postgres_server.away())
         assert (await it.settled(run_id)).status is RunStatus.COMPLETED
-        assert await it.said() == [("user", "begin"), ("assistant", "paid for")]
+        assert await it.transcript() == [("user", "begin"), ("assistant", "paid for")]
         assert [body["text"] for body in await it.sent()] == ["paid for"]
         assert it.server.count == 1
 
@@ -122,7 +122,7 @@ async def test_a_paid_answer_waits_as_long_as_the_disk_is_full_and_nobody_hears_
         run_id = await outage_at_the_end(it, gate, full(small_disk))
         run = await it.settled(run_id)
         assert (run.status, run.fence, run.attempts) == (RunStatus.COMPLETED, 1, 0)
-        assert (await it.said())[-1] == ("assistant", answer)
+        assert (await it.transcript())[-1] == ("assistant", answer)
         assert [body["text"] for body in await it.sent()] == [answer]
         assert it.server.count == 1
         assert await it.database.read(runs.in_flight) == []

@@ -53,7 +53,7 @@ async def test_a_run_that_crashed_in_its_third_step_goes_on_there_at_once(home: 
             await it.settled(run_id)
         assert it.server.count == 4
         assert [body["messages"] for body in it.server.bodies][2] == it.server.bodies[3]["messages"]
-        assert (await it.said())[-1] == ("assistant", "third")
+        assert (await it.transcript())[-1] == ("assistant", "third")
 
 
 async def test_a_drained_run_finishes_its_step_and_goes_on_without_counting_as_interrupted(home: Path):
@@ -77,7 +77,7 @@ async def test_a_drained_run_finishes_its_step_and_goes_on_without_counting_as_i
         async with at_work(it):
             run = await it.settled(run_id)
         assert (run.status, run.attempts, it.server.count) == (RunStatus.COMPLETED, 0, 2)
-        assert ("tool", "done") in await it.said()
+        assert ("tool", "done") in await it.transcript()
 
 
 async def test_draining_gives_up_a_step_that_takes_too_long(home: Path):

@@ -76,7 +76,7 @@ async def test_stop_keeps_what_was_said_and_counts_it(home: Path):
         run = await it.settled(run_id)
         assert (run.stop_reason, run.output_tokens) == (StopReason.CANCELLED, 3)
         assert run.input_tokens > 100
-        assert (await it.said())[-1] == ("assistant", "First words.\n\n[stopped by the user]")
+        assert (await it.transcript())[-1] == ("assistant", "First words.\n\n[stopped by the user]")
         assert [body["text"] for body in await it.sent()][-1] == "First words.\n\n(stopped here)"
         gate.open.set()
         await it.say("and now")
@@ -101,7 +101,7 @@ async def test_an_unreachable_model_is_told_at_once_in_the_terminal_and_retry_an
         it.server.then = "here I am"
         assert await it.command("/retry") == ""
         await wait_for_idle(it)
-        assert await it.said() == [("user", "hello"), ("assistant", "here I am")]
+        assert await it.transcript() == [("user", "hello"), ("assistant", "here I am")]
 
 
 async def wait_for_idle(it: WorkerHarness) -> None:
@@ -133,11 +133,11 @@ async def test_a_fallback_answers_and_is_named(home: Path):
 
     async with worker_in_process(home, script, settings={"fallbacks": ("spare",)}) as it:
         assert (await it.say("hello")).status is RunStatus.COMPLETED
-        assert (await it.said())[-1] == ("assistant", "from the other")
+        assert (await it.transcript())[-1] == ("assistant", "from the other")
 
 
 async def test_thinking_is_neither_stored_nor_sent(home: Path):
     async with worker_in_process(home, ["<think>hm, a secret plan</think>Hello."]) as it:
         await it.say("hello")
-        assert "secret plan" not in str(await it.said()) + str(await it.sent())
-        assert (await it.said())[-1] == ("assistant", "Hello.")
+        assert "secret plan" not in str(await it.transcript()) + str(await it.sent())
+        assert (await it.transcript())[-1] == ("assistant", "Hello.")

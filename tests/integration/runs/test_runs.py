@@ -64,7 +64,12 @@ async def test_a_message_during_the_last_call_is_answered_in_the_same_run(home: 
         assert (await it.accept("two")).run_id == run_id
         gate.open.set()
         assert (await it.settled(run_id)).steps == 2
-        assert await it.said() == [("user", "one"), ("assistant", "first"), ("user", "two"), ("assistant", "second")]
+        assert await it.transcript() == [
+            ("user", "one"),
+            ("assistant", "first"),
+            ("user", "two"),
+            ("assistant", "second"),
+        ]
         assert [row["text"] for row in await it.sent()] == ["first", "second"]
         assert await it.outcomes() == ["folded", "folded"]
 

@@ -90,10 +90,10 @@ class WorkerHarness:
     async def _changes(self) -> AsyncIterator[asyncio.Event]:
         changed, loop = asyncio.Event(), asyncio.get_running_loop()
 
-        def hear(_: frozenset[Touch]) -> None:
+        def on_commit(_: frozenset[Touch]) -> None:
             loop.call_soon_threadsafe(changed.set)
 
-        unlisten = self.database.listen(hear)
+        unlisten = self.database.listen(on_commit)
         try:
             yield changed
         finally:
@@ -110,7 +110,7 @@ class WorkerHarness:
     async def messages(self, key: str = KEY) -> list[Message]:
         return await self.database.read(_messages, key)
 
-    async def said(self, key: str = KEY) -> list[tuple[str, str]]:
+    async def transcript(self, key: str = KEY) -> list[tuple[str, str]]:
         return [(str(m.role), m.content or "") for m in await self.messages(key)]
 
     async def sent(self) -> list[dict[str, Any]]:

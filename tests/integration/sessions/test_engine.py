@@ -102,13 +102,13 @@ async def test_a_cancelled_waiter_changes_nothing_for_the_others(database: Datab
 
 
 async def test_listeners_hear_after_the_commit_and_only_of_what_was_committed(database: Database) -> None:
-    heard: list[tuple[set[str], bool]] = []
+    commits: list[tuple[set[str], bool]] = []
 
-    def hear(touched: frozenset[Touch]) -> None:
+    def on_commit(touched: frozenset[Touch]) -> None:
         names = set(ids_of(Topic.KEY, touched))
-        heard.append((names, names <= database.read_now(keys)))
+        commits.append((names, names <= database.read_now(keys)))
 
-    stop = database.listen(hear)
+    stop = database.listen(on_commit)
     await together(database, lambda c: put(c, "a"), broken, lambda c: put(c, "b"))
     await together(database, broken)
     with pytest.raises(LookupError):
@@ -116,8 +116,8 @@ async def test_listeners_hear_after_the_commit_and_only_of_what_was_committed(da
     await database.write(put, "c")
     stop()
     await database.write(put, "d")
-    assert set().union(*(names for names, _ in heard)) == {"a", "b", "c"}
-    assert all(committed for _, committed in heard)
+    assert set().union(*(names for names, _ in commits)) == {"a", "b", "c"}
+    assert all(committed for _, committed in commits)
 
 
 async def test_a_listener_that_fails_stops_nobody(database: Database, caplog: pytest.LogCaptureFixture) -> None:

@@ -34,14 +34,15 @@ def a_talk(conn: Connection) -> str:
 
 
 @pytest.fixture
-def told(database: Database) -> list[Event]:
+def stored(database: Database) -> list[Event]:
     database.write_now(a_talk)
     return database.read_now(events.after, "dep_1", 0)
 
 
-def test_they_tell_the_story_of_a_run_in_order(told: list[Event]) -> None:
+def test_they_tell_the_story_of_a_run_in_order(stored: list[Event]) -> None:
     story = [
-        (event.kind, event.data.get("status") or event.data.get("role") or event.data.get("content")) for event in told
+        (event.kind, event.data.get("status") or event.data.get("role") or event.data.get("content"))
+        for event in stored
     ]
     assert story == [
         ("run_status", "running"),
@@ -54,15 +55,15 @@ def test_they_tell_the_story_of_a_run_in_order(told: list[Event]) -> None:
         ("message", "agent"),
         ("run_status", "completed"),
     ]
-    assert len({event.data["run_id"] for event in told}) == 1
+    assert len({event.data["run_id"] for event in stored}) == 1
 
 
-def test_they_can_be_followed_from_any_point(database: Database, told: list[Event]) -> None:
-    assert told[-1].id == database.read_now(events.last_id, "dep_1")
-    for event in told:
-        assert database.read_now(events.after, "dep_1", event.id) == [later for later in told if later.id > event.id]
+def test_they_can_be_followed_from_any_point(database: Database, stored: list[Event]) -> None:
+    assert stored[-1].id == database.read_now(events.last_id, "dep_1")
+    for event in stored:
+        assert database.read_now(events.after, "dep_1", event.id) == [later for later in stored if later.id > event.id]
     assert database.read_now(events.after, "dep_1", 0, run_id="run_none") == []
-    assert database.read_now(events.after, "dep_1", 0, thread_id="thr_1", limit=2) == told[:2]
+    assert database.read_now(events.after, "dep_1", 0, thread_id="thr_1", limit=2) == stored[:2]
     assert database.read_now(events.after, "dep_2", 0) == []
 
 
@@ -78,15 +79,15 @@ async def test_a_follower_skips_none_of_writers_that_overlap(database: Database)
 
     seen: list[int] = []
 
-    async def look() -> None:
+    async def read_new() -> None:
         seen.extend(event.id for event in await database.read(events.after, "dep_1", seen[-1] if seen else 0))
 
     work = asyncio.gather(*(one(number) for number in range(12)))
     while not work.done():
-        await look()
+        await read_new()
         await asyncio.sleep(0)
     await work
-    await look()
+    await read_new()
     assert seen == [event.id for event in await database.read(events.after, "dep_1", 0)]
     assert len(seen) == 12 * 4
 

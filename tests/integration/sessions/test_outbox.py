@@ -22,10 +22,10 @@ def claim(database: Database, now: int = NOW, owner: str = "me") -> list[OutRow]
 
 
 def texts(rows: list[OutRow]) -> list[str]:
-    return [said(row) for row in rows]
+    return [text_of(row) for row in rows]
 
 
-def said(row: OutRow) -> str:
+def text_of(row: OutRow) -> str:
     return row.body.text if isinstance(row.body, OutboxBody) else str(row.body["text"])
 
 
@@ -60,7 +60,7 @@ def test_pieces_stand_where_the_whole_stood(database: Database) -> None:
     (row,) = claim(database)
     first, piece = database.write_now(outbox.split, row, [{"text": "1"}, {"text": "2"}, {"text": "3"}], NOW)
     assert piece == {"text": "1"}
-    order = [said(first)]
+    order = [text_of(first)]
     send(database, first)
     while rows := claim(database, NOW + 5_000):
         order += texts(rows)

@@ -69,7 +69,7 @@ def note(conn: Connection, number: int) -> int:
     return memory.note(conn, "agent:main", f"note {number}", number).id
 
 
-def hear(conn: Connection, number: int) -> None:
+def overhear(conn: Connection, number: int) -> None:
     overheard.add(conn, KEY, f"message {number}", "Ann", "hello", number)
 
 
@@ -96,7 +96,7 @@ def bring_in(conn: Connection, number: int) -> bool:
     ("work", "table"),
     [
         (note, observations),
-        (hear, overheard_table),
+        (overhear, overheard_table),
         (open_it, sessions),
         (admit, people_table),
         (bring_in, sessions),

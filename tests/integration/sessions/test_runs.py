@@ -63,7 +63,7 @@ class RunHarness:
     def journal(self, run: Run) -> list[Message]:
         return self.database.read_now(store.read_messages, run.session_id)
 
-    def said(self, run: Run) -> list[tuple[str, str | None]]:
+    def transcript(self, run: Run) -> list[tuple[str, str | None]]:
         return [(row.role.value, row.content) for row in self.journal(run)]
 
     def outcomes(self) -> list[str | None]:
@@ -96,7 +96,7 @@ def test_a_message_starts_a_run_and_the_answer_goes_out_with_its_end(harness: Ru
     run = harness.claimed()
     assert run.id == accepted.run_id
     assert harness.finish(run, "hello")
-    assert harness.said(run) == [("user", "[Ann] message 1"), ("assistant", "hello")]
+    assert harness.transcript(run) == [("user", "[Ann] message 1"), ("assistant", "hello")]
     assert harness.to_send() == ["hello"]
     assert harness.status(run) is RunStatus.COMPLETED
     assert harness.outcomes() == ["folded"]
@@ -107,7 +107,7 @@ def test_a_run_that_waits_for_more_begins_when_it_is_time(harness: RunHarness) -
     harness.database.write_now(runs.accept, message(1), first, NOW)
     harness.database.write_now(runs.accept, message(2), first, NOW + 900)
     assert harness.claim(now=NOW + 999) is None
-    assert [text for _, text in harness.said(harness.claimed(now=NOW + 1_000))] == [
+    assert [text for _, text in harness.transcript(harness.claimed(now=NOW + 1_000))] == [
         "[Ann] message 1",
         "[Ann] message 2",
     ]
@@ -126,7 +126,7 @@ def test_a_message_meanwhile_is_folded_and_only_from_the_same_thread(harness: Ru
     assert harness.accept(2).run_id == run.id
     harness.accept(3, thread="9")
     assert harness.database.write_now(runs.take_in_new_messages, run, NOW) == 1
-    assert [text for _, text in harness.said(run)] == ["[Ann] message 1", "[Ann] message 2"]
+    assert [text for _, text in harness.transcript(run)] == ["[Ann] message 1", "[Ann] message 2"]
     assert harness.finish(run, "both")
     other = harness.claimed()
     assert other.id != run.id
@@ -139,7 +139,7 @@ def test_a_message_at_the_finish_line_makes_the_run_go_on(harness: RunHarness) -
     harness.accept(2)
     assert not harness.finish(run, "first")
     assert harness.finish(run, "second", step=1)
-    assert [text for _, text in harness.said(run)] == ["[Ann] message 1", "first", "[Ann] message 2", "second"]
+    assert [text for _, text in harness.transcript(run)] == ["[Ann] message 1", "first", "[Ann] message 2", "second"]
     assert harness.to_send() == ["first"]
     assert harness.outcomes() == ["folded", "folded"]
 
@@ -150,7 +150,7 @@ def test_queued_messages_get_runs_of_their_own_in_order(harness: RunHarness) -> 
     texts = []
     for _ in range(3):
         run = harness.claimed()
-        texts.append(harness.said(run)[-1][1])
+        texts.append(harness.transcript(run)[-1][1])
         assert harness.claim("b") is None
         assert harness.finish(run, "done")
     assert texts == ["[Ann] message 1", "[Ann] message 2", "[Ann] message 3"]
@@ -168,7 +168,7 @@ def test_every_transition_may_be_repeated_after_an_ambiguous_commit(harness: Run
         harness.database.write_now(runs.tool_done, run, call.id, text, NOW)
     for _ in range(2):
         assert harness.finish(run, "done", step=1)
-    assert harness.said(run) == [
+    assert harness.transcript(run) == [
         ("user", "[Ann] message 1"),
         ("assistant", ""),
         ("tool", "result"),
@@ -222,7 +222,7 @@ def test_a_question_waits_as_a_row_and_the_next_message_answers_it(harness: RunH
     assert harness.claim("b", NOW + 10**9) is None
     assert harness.accept(2).run_id == run.id
     assert harness.status(run) is RunStatus.RUNNING
-    assert harness.said(run)[-1] == ("tool", "[Ann] message 2")
+    assert harness.transcript(run)[-1] == ("tool", "[Ann] message 2")
     assert harness.outcomes() == ["folded", "answered"]
     assert harness.claimed("c").id == run.id
     assert harness.to_send() == ["blue?"]
@@ -246,7 +246,7 @@ def test_an_answer_counts_once_and_for_its_own_question(harness: RunHarness) -> 
     assert not harness.database.write_now(runs.answer, run.id, "no", "Bob", NOW, ask_id=ask.id + 1)
     assert harness.database.write_now(runs.answer, run.id, "yes", "Ann", NOW, ask_id=ask.id)
     assert not harness.database.write_now(runs.answer, run.id, "no", "Bob", NOW, ask_id=ask.id)
-    assert harness.said(run)[-1] == ("tool", "yes")
+    assert harness.transcript(run)[-1] == ("tool", "yes")
 
 
 def test_an_approval_lets_the_call_go_on_without_being_its_result(harness: RunHarness) -> None:
@@ -286,7 +286,7 @@ def test_a_failure_says_so_in_the_chat_and_keeps_the_message(harness: RunHarness
     ended = harness.database.read_now(runs.get, run.id)
     assert (ended.status, ended.error) == (RunStatus.ERROR, "no network")
     assert harness.to_send() == ["sorry"]
-    assert harness.said(run)[0] == ("user", "[Ann] message 1")
+    assert harness.transcript(run)[0] == ("user", "[Ann] message 1")
     assert all(row.state in {MessageState.DONE, MessageState.UNKNOWN} for row in harness.journal(run))
 
 

@@ -131,7 +131,7 @@ class RunScene:
     def ends(self) -> None:
         self.live.publish(LiveEvent("r", "ended"))
 
-    async def hears(self, message_id: str) -> None:
+    async def marks_read(self, message_id: str) -> None:
         inbound = Inbound(dedup_key="k", address=self.address, sender=Sender(id="7"), message_id=message_id)
         self.presence.mark_read(inbound, "r")
 

@@ -11,7 +11,7 @@ from sessions.messages import AttachmentKind, Inbound, InboundKind
 ME = SlackBot(team="T1", user="UBOT")
 
 
-def heard(**event: Any) -> list[Inbound]:
+def normalized(**event: Any) -> list[Inbound]:
     whole = {
         "type": "message",
         "user": "U7",
@@ -24,8 +24,8 @@ def heard(**event: Any) -> list[Inbound]:
 
 
 def test_a_mention_and_the_message_that_comes_with_it_are_one() -> None:
-    (message,) = heard(text="<@UBOT> hello")
-    (mention,) = heard(text="<@UBOT> hello", type="app_mention", channel_type=None)
+    (message,) = normalized(text="<@UBOT> hello")
+    (mention,) = normalized(text="<@UBOT> hello", type="app_mention", channel_type=None)
     assert message.dedup_key == mention.dedup_key == "sl:T1:C1:1795056008.000001"
     assert (message.text, message.mentioned) == (mention.text, mention.mentioned) == ("hello", True)
     assert message.address == mention.address
@@ -33,11 +33,11 @@ def test_a_mention_and_the_message_that_comes_with_it_are_one() -> None:
 
 
 def test_direct_messages_stay_where_they_are_said() -> None:
-    (direct,) = heard(channel="D7", channel_type="im", text="hi")
+    (direct,) = normalized(channel="D7", channel_type="im", text="hi")
     assert (direct.address.kind, direct.address.thread_id, direct.mentioned) == (ChatKind.DM, None, True)
-    (threaded,) = heard(channel="D7", channel_type="im", text="hi", thread_ts="1.1")
+    (threaded,) = normalized(channel="D7", channel_type="im", text="hi", thread_ts="1.1")
     assert threaded.address.thread_id == "1.1"
-    (group,) = heard(channel="G1", channel_type="mpim", text="hi")
+    (group,) = normalized(channel="G1", channel_type="mpim", text="hi")
     assert (group.address.kind, group.mentioned) == (ChatKind.GROUP, False)
 
 
@@ -53,18 +53,18 @@ def test_direct_messages_stay_where_they_are_said() -> None:
     ],
 )
 def test_text_as_people_read_it(raw: str, text: str) -> None:
-    (said,) = heard(text=raw)
+    (said,) = normalized(text=raw)
     assert said.text == text
 
 
 def test_whom_it_is_for() -> None:
-    (other,) = heard(text="<@U2> your turn")
+    (other,) = normalized(text="<@U2> your turn")
     assert (other.mentioned, other.mentions_other) == (False, True)
-    (all_of_us,) = heard(text="<!channel> news")
+    (all_of_us,) = normalized(text="<!channel> news")
     assert all_of_us.mentions_other
-    (thread,) = heard(text="go on", thread_ts="1.1")
+    (thread,) = normalized(text="go on", thread_ts="1.1")
     assert (thread.in_thread, thread.mentioned) == (True, False)
-    (root,) = heard(text="go on", thread_ts="1795056008.000001")
+    (root,) = normalized(text="go on", thread_ts="1795056008.000001")
     assert not root.in_thread
 
 
@@ -84,18 +84,20 @@ def test_files_with_their_addresses() -> None:
         "url_private": "https://files.slack.com/v",
     }
     gone = {"id": "F3", "mode": "tombstone"}
-    (said,) = heard(text="", subtype="file_share", files=[picture, voice, gone])
+    (said,) = normalized(text="", subtype="file_share", files=[picture, voice, gone])
     assert [file.kind for file in said.attachments] == [AttachmentKind.IMAGE, AttachmentKind.VOICE]
     assert said.attachments[0].ref == "F1|https://files.slack.com/a"
 
 
 def test_changes() -> None:
     message = {"type": "message", "user": "U7", "ts": "1.1", "text": "new", "edited": {"ts": "2.2"}}
-    (edit,) = heard(subtype="message_changed", message=message, previous_message={**message, "text": "old"}, ts="2.2")
+    (edit,) = normalized(
+        subtype="message_changed", message=message, previous_message={**message, "text": "old"}, ts="2.2"
+    )
     assert (edit.kind, edit.message_id, edit.text) == (InboundKind.EDIT, "1.1", "new")
     unfurled = {key: value for key, value in message.items() if key != "edited"}
-    assert heard(subtype="message_changed", message=unfurled, previous_message=unfurled) == []
-    (gone,) = heard(subtype="message_deleted", deleted_ts="1.1", previous_message=message)
+    assert normalized(subtype="message_changed", message=unfurled, previous_message=unfurled) == []
+    (gone,) = normalized(subtype="message_deleted", deleted_ts="1.1", previous_message=message)
     assert (gone.kind, gone.message_id) == (InboundKind.DELETED, "1.1")
 
 
@@ -112,7 +114,7 @@ def test_changes() -> None:
     ],
 )
 def test_what_nobody_said_is_nothing(event: dict[str, Any]) -> None:
-    assert heard(**event) == []
+    assert normalized(**event) == []
 
 
 def test_a_command_a_tap_and_the_stop_button() -> None:
@@ -132,5 +134,5 @@ def test_a_command_a_tap_and_the_stop_button() -> None:
     body = {"type": "block_actions", "user": {"id": "U7"}, "channel": {"id": "C1"}, "actions": actions}
     (tap,) = normalize({**body, "container": {"message_ts": "2.2", "thread_ts": "1.1"}}, ME)
     assert (tap.kind, tap.text, tap.message_id, tap.address.thread_id) == (InboundKind.TAP, "a:1:y", "2.2", "1.1")
-    (stop,) = heard(type="agent_session_stopped", thread_ts="1.1", event_ts="4.4")
+    (stop,) = normalized(type="agent_session_stopped", thread_ts="1.1", event_ts="4.4")
     assert (stop.text, stop.address.thread_id) == ("/stop", "1.1")

@@ -17,7 +17,7 @@ ANYBODY = {"allowed_users": frozenset({"*"})}
 READS_ALL = {"require_mention": False}
 
 
-def said(kind: ChatKind = ChatKind.DM, user: str = "7", chat: str = "-1", **more: Any) -> Inbound:
+def message(kind: ChatKind = ChatKind.DM, user: str = "7", chat: str = "-1", **more: Any) -> Inbound:
     bot, name = more.pop("is_bot", False), more.pop("name", "Ann")
     return Inbound(
         dedup_key="d",
@@ -35,33 +35,33 @@ GROUP, CHANNEL = ChatKind.GROUP, ChatKind.CHANNEL
 @pytest.mark.parametrize(
     ("rules", "inbound", "verdict"),
     [
-        ({}, said(), AccessDecision.STRANGER),
-        ({}, said(GROUP), AccessDecision.IGNORED),
-        ({}, said(CHANNEL), AccessDecision.IGNORED),
-        (LISTED, said(), AccessDecision.ALLOWED),
-        (LISTED, said(user="8"), AccessDecision.STRANGER),
-        (LISTED, said(user="77"), AccessDecision.STRANGER),
-        (LISTED, said(user="8", name="7"), AccessDecision.STRANGER),
-        ({"allowed_users": frozenset({"Ann"})}, said(name="Ann"), AccessDecision.STRANGER),
-        (LISTED, said(is_bot=True), AccessDecision.IGNORED),
-        (ANYBODY, said(is_bot=True), AccessDecision.IGNORED),
-        (ANYBODY, said(user="8"), AccessDecision.ALLOWED),
-        ({"allowed_users": frozenset({"7*"})}, said(user="77"), AccessDecision.STRANGER),
-        (LISTED, said(GROUP), AccessDecision.ALLOWED),
-        (LISTED, said(GROUP, mentioned=False), AccessDecision.OVERHEARD),
-        (LISTED, said(GROUP, user="8"), AccessDecision.IGNORED),
-        (LISTED | OPEN, said(GROUP, user="8"), AccessDecision.PRESENT),
-        (LISTED | OPEN, said(GROUP), AccessDecision.ALLOWED),
-        (OPEN, said(GROUP, user="8", mentioned=False), AccessDecision.OVERHEARD),
-        (OPEN, said(GROUP, user="8", chat="-2"), AccessDecision.IGNORED),
-        (OPEN, replace(said(GROUP, user="8", chat="-2"), parent_chat="-1"), AccessDecision.PRESENT),
-        (OPEN, said(CHANNEL, user="8"), AccessDecision.PRESENT),
-        (OPEN, said(user="-1"), AccessDecision.STRANGER),
-        ({"allowed_chats": frozenset({"*"})}, said(GROUP, user="8", chat="-2"), AccessDecision.PRESENT),
-        ({"allowed_chats": frozenset({"*"})}, said(user="8"), AccessDecision.STRANGER),
-        (LISTED | READS_ALL, said(GROUP, mentioned=False), AccessDecision.ALLOWED),
-        (LISTED | READS_ALL, said(GROUP, mentioned=False, mentions_other=True), AccessDecision.OVERHEARD),
-        (LISTED | READS_ALL, said(GROUP, mentions_other=True), AccessDecision.ALLOWED),
+        ({}, message(), AccessDecision.STRANGER),
+        ({}, message(GROUP), AccessDecision.IGNORED),
+        ({}, message(CHANNEL), AccessDecision.IGNORED),
+        (LISTED, message(), AccessDecision.ALLOWED),
+        (LISTED, message(user="8"), AccessDecision.STRANGER),
+        (LISTED, message(user="77"), AccessDecision.STRANGER),
+        (LISTED, message(user="8", name="7"), AccessDecision.STRANGER),
+        ({"allowed_users": frozenset({"Ann"})}, message(name="Ann"), AccessDecision.STRANGER),
+        (LISTED, message(is_bot=True), AccessDecision.IGNORED),
+        (ANYBODY, message(is_bot=True), AccessDecision.IGNORED),
+        (ANYBODY, message(user="8"), AccessDecision.ALLOWED),
+        ({"allowed_users": frozenset({"7*"})}, message(user="77"), AccessDecision.STRANGER),
+        (LISTED, message(GROUP), AccessDecision.ALLOWED),
+        (LISTED, message(GROUP, mentioned=False), AccessDecision.OVERHEARD),
+        (LISTED, message(GROUP, user="8"), AccessDecision.IGNORED),
+        (LISTED | OPEN, message(GROUP, user="8"), AccessDecision.PRESENT),
+        (LISTED | OPEN, message(GROUP), AccessDecision.ALLOWED),
+        (OPEN, message(GROUP, user="8", mentioned=False), AccessDecision.OVERHEARD),
+        (OPEN, message(GROUP, user="8", chat="-2"), AccessDecision.IGNORED),
+        (OPEN, replace(message(GROUP, user="8", chat="-2"), parent_chat="-1"), AccessDecision.PRESENT),
+        (OPEN, message(CHANNEL, user="8"), AccessDecision.PRESENT),
+        (OPEN, message(user="-1"), AccessDecision.STRANGER),
+        ({"allowed_chats": frozenset({"*"})}, message(GROUP, user="8", chat="-2"), AccessDecision.PRESENT),
+        ({"allowed_chats": frozenset({"*"})}, message(user="8"), AccessDecision.STRANGER),
+        (LISTED | READS_ALL, message(GROUP, mentioned=False), AccessDecision.ALLOWED),
+        (LISTED | READS_ALL, message(GROUP, mentioned=False, mentions_other=True), AccessDecision.OVERHEARD),
+        (LISTED | READS_ALL, message(GROUP, mentions_other=True), AccessDecision.ALLOWED),
     ],
 )
 def test_who_may(rules: dict[str, Any], inbound: Inbound, verdict: AccessDecision):
@@ -70,8 +70,8 @@ def test_who_may(rules: dict[str, Any], inbound: Inbound, verdict: AccessDecisio
 
 def test_who_was_paired_is_let_in_by_id():
     access = ChatAccess(AccessRules(), Paired(users=frozenset({"7"}), owner="7"))
-    assert access.judge(said()) is AccessDecision.ALLOWED
-    assert access.judge(said(user="8", name="7")) is AccessDecision.STRANGER
+    assert access.judge(message()) is AccessDecision.ALLOWED
+    assert access.judge(message(user="8", name="7")) is AccessDecision.STRANGER
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_with_a_star_strangers_do_not_share_a_memory(anybody: list[str]):
     access = ChatAccess(
         access_rules(Config.model_validate({"platforms": {"telegram": {"allowed_users": anybody}}}), "telegram")
     )
-    keys = {str(access.key(message.address, message.sender)) for message in (said(user="8"), said(user="9"))}
+    keys = {str(access.key(message.address, message.sender)) for message in (message(user="8"), message(user="9"))}
     assert keys == {"agent:main:telegram:dm:8", "agent:main:telegram:dm:9"}
 
 

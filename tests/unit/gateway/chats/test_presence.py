@@ -212,7 +212,7 @@ async def test_what_comes_in_meanwhile_gets_a_reaction_until_the_answer_is_there
     group.begins()
     await group.time.passes(2)
     for number in ("5", "6"):
-        await group.hears(number)
+        await group.marks_read(number)
     await group.time.passes(3)
     group.ends()
     asked = group.time.now - 100
@@ -236,7 +236,7 @@ async def test_reactions_that_are_not_permitted_are_left_out(group: RunScene) ->
     group.begins()
     await group.time.passes(2)
     group.chat.trouble = [Undeliverable("REACTION_INVALID")]
-    await group.hears("5")
+    await group.marks_read("5")
     await group.time.passes(1)
     assert group.chat.trouble == []
 
@@ -244,7 +244,7 @@ async def test_reactions_that_are_not_permitted_are_left_out(group: RunScene) ->
 async def test_what_comes_in_too_late_gets_no_reaction(group: RunScene) -> None:
     group.begins()
     await group.time.passes(SOON_SECONDS)
-    await group.hears("5")
+    await group.marks_read("5")
     group.ends()
     await group.delivers()
     await group.time.passes(20)
@@ -269,7 +269,7 @@ async def test_closing_ends_everything(dm: RunScene) -> None:
 
 async def test_a_sign_is_taken_off_when_the_run_is_stopped(group: RunScene) -> None:
     group.begins()
-    await group.hears("8")
+    await group.marks_read("8")
     await group.time.passes(2)
     group.presence.end_without_answer(["r"])
     group.ends()

@@ -83,7 +83,7 @@ class CommandHarness:
     def session(self):
         return self.database.read_now(store.active, KEY)
 
-    def said(self) -> list[str | None]:
+    def transcript(self) -> list[str | None]:
         return [message.content for message in self.database.read_now(store.read_messages, self.session.id)]
 
 
@@ -160,7 +160,7 @@ def test_new_ends_the_run_and_the_conversation(harness: CommandHarness):
     assert harness.database.read_now(runs.get, run).status is RunStatus.COMPLETED
     assert harness.database.read_now(store.get, old).end_reason is EndReason.USER
     harness.answered("afresh")
-    assert harness.said() == ["afresh", "yes"]
+    assert harness.transcript() == ["afresh", "yes"]
 
 
 def test_resume_goes_back_by_number_title_and_id(harness: CommandHarness):
@@ -204,7 +204,7 @@ def test_undo_takes_back_one_exchange_at_a_time(harness: CommandHarness):
     harness.answered("one")
     harness.answered("two")
     assert harness.send("/undo") == say("run.undone")
-    assert harness.said() == ["one", "yes"]
+    assert harness.transcript() == ["one", "yes"]
     harness.send("/undo")
     assert harness.send("/undo") == say("run.nothing_to_undo")
 
@@ -213,7 +213,7 @@ def test_undo_takes_back_several_at_once(harness: CommandHarness):
     for text in ("one", "two", "three"):
         harness.answered(text)
     assert harness.send("/undo 2") == say("run.undone_many", count=2)
-    assert harness.said() == ["one", "yes"]
+    assert harness.transcript() == ["one", "yes"]
     assert harness.send("/undo two") == say("command.usage", usage="/undo or /undo 3")
     assert harness.send("/undo 9") == say("run.undone")
 
@@ -225,7 +225,7 @@ def test_retry_answers_the_last_message_again(harness: CommandHarness):
     assert harness.active.status is RunStatus.RUNNING
     assert harness.send("/retry") == say("run.nothing_to_retry")
     harness.database.write_now(harness._finish, "better")
-    assert harness.said() == ["one", "better"]
+    assert harness.transcript() == ["one", "better"]
 
 
 # --- the work ------------------------------------------------------------------------------------------------------

@@ -287,7 +287,7 @@ _DATA = st.recursive(
 )
 
 
-def told(sources: Sources) -> str:
+def shown(sources: Sources) -> str:
     """Empty for a good configuration."""
     try:
         read(sources)
@@ -299,13 +299,13 @@ def told(sources: Sources) -> str:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(_WORDS, _DATA, max_size=4))
 def test_whatever_is_written_is_a_configuration_or_a_list_of_problems(data):
-    told(Sources(yaml=json.dumps(data)))
+    shown(Sources(yaml=json.dumps(data)))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(alphabet="abm: -[]{}'\"\n\t#&*!|>%@`$?\\,0x", max_size=60))
 def test_whatever_is_typed_is_a_configuration_or_a_list_of_problems(text):
-    told(Sources(yaml=text, dotenv=text))
+    shown(Sources(yaml=text, dotenv=text))
 
 
 _SECRET = "swordfish-lagoon"
@@ -329,4 +329,4 @@ database:
 def test_one_slip_of_a_finger_shows_no_secret(at, typed):
     slipped = _FILE[:at] + typed + _FILE[at + 1 :]
 
-    assert _SECRET not in told(Sources(yaml=slipped))
+    assert _SECRET not in shown(Sources(yaml=slipped))
