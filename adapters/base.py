@@ -1,8 +1,10 @@
 """The contract between a platform's adapter and the gateway. Whoever writes an adapter reads this file and nothing else."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from sessions.keys import Address, Sender
@@ -31,6 +33,16 @@ class Undeliverable(DeliveryError):
 
 class Unauthorized(DeliveryError):
     """The credentials are not accepted. Nothing works until the operator changes them."""
+
+
+async def read_file(piece: Piece) -> bytes:
+    """Returns the data of a piece's file: its `content`, or the file at its `path`. Raises Undeliverable."""
+    if "content" in piece:
+        return piece["content"].encode()
+    try:
+        return await asyncio.to_thread(Path(piece["path"]).read_bytes)
+    except OSError as error:
+        raise Undeliverable(f"The file {piece['filename']} cannot be read: {error.strerror}.") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from gateway.chats.intake import Intake
 from gateway.chats.owner_alerts import OwnerAlerts, alert_text
 from gateway.chats.reminders import send_reminders
 from gateway.chats.runner import PlatformState
-from gateway.chats.supervisor import Handshakes, PlatformSupervisor, Webhooks
+from gateway.chats.supervisor import PlatformSupervisor
 from gateway.config.agent_settings import model_names, reset_rules, voice_settings
 from gateway.config.changes import Change, diff
 from gateway.config.daemon_settings import (
@@ -235,8 +235,8 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
         models=lambda: model_names(app.settings.config, app.answering.chosen),
         platforms=lambda: platform_sections(app.settings.config),
         readiness=lambda: _readiness(app.settings.config, chats, watch),
-        webhooks=Webhooks(chats),
-        handshakes=Handshakes(chats),
+        webhook=chats.webhook,
+        handshake=chats.handshake,
         metrics=app.metrics,
         places=app.places,
         host_check=HostCheck(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),

@@ -1,13 +1,11 @@
 """Discord through discord.py: its gateway connection in, its HTTP client out."""
 
-import asyncio
 import hashlib
 import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import discord
@@ -31,6 +29,7 @@ from adapters.base import (
     ShowsTyping,
     Unauthorized,
     Undeliverable,
+    read_file,
 )
 from adapters.discord.config import DiscordConfig
 from adapters.discord.errors import NO_INTENT, DiscordRefusal, translated
@@ -356,7 +355,4 @@ async def _file(piece: Piece) -> tuple[str, bytes] | None:
         return None
     if "text" in piece:
         return piece["filename"], piece["text"].encode()
-    try:
-        return piece["filename"], await asyncio.to_thread(Path(piece["path"]).read_bytes)
-    except OSError as error:
-        raise Undeliverable(f"The file {piece['filename']} cannot be read: {error.strerror}.") from error
+    return piece["filename"], await read_file(piece)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import structlog
@@ -35,6 +34,7 @@ from adapters.base import (
     Unauthorized,
     Undeliverable,
     WebhookReply,
+    read_file,
 )
 from adapters.payload import Json, part, text
 from adapters.slack.askers import Askers, mention
@@ -302,7 +302,7 @@ class Slack(
         return self._web.is_slacks(url) and await self._web.post(url, json=body) == 200
 
     async def _send_file(self, address: Address, piece: Piece) -> str:
-        data = piece["content"].encode() if "content" in piece else await _read_file(piece)
+        data = await read_file(piece)
         comment = piece.get("comment", "")
         return await upload(self._web, address.chat_id, address.thread_id, piece["filename"], data, comment)
 
@@ -369,10 +369,3 @@ async def _without_group(work: Awaitable[None]) -> Exception | None:
     except Exception as error:  # noqa: BLE001  # raised again by `run`
         return error
     return None
-
-
-async def _read_file(piece: Piece) -> bytes:
-    try:
-        return await asyncio.to_thread(Path(piece["path"]).read_bytes)
-    except OSError as error:
-        raise Undeliverable(f"The file {piece['filename']} cannot be read: {error.strerror}.") from error

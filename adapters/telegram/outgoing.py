@@ -1,15 +1,13 @@
 """Sends and edits messages by the Bot API. What Telegram refuses for its formatting is sent again as plain text."""
 
-import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import structlog
 from telegram import Bot, InputFile, Message
 
-from adapters.base import TryLater, Undeliverable
+from adapters.base import TryLater, Undeliverable, read_file
 from adapters.telegram.errors import Moved, TelegramRefusal, Translation
 from sessions.keys import Address
 from sessions.messages import Piece, Receipt
@@ -72,7 +70,9 @@ class OutgoingCalls:
     async def _send(self, address: Address, piece: Piece) -> Message:
         to = self.to(address)
         to["api_kwargs"] = {key: value for key, value in piece.items() if key not in _NOT_FOR_TELEGRAM}
-        file = await _upload(piece) if piece["method"] != "sendMessage" else None
+        file = None
+        if piece["method"] != "sendMessage":
+            file = InputFile(await read_file(piece), filename=piece["filename"])
         with self.calling(address):
             match piece["method"]:
                 case "sendMessage":
@@ -108,16 +108,6 @@ class OutgoingCalls:
 
     def chat_id(self, address: Address) -> int:
         return int(self._supergroups.get(address.chat_id, address.chat_id))
-
-
-async def _upload(piece: Piece) -> InputFile:
-    if "content" in piece:
-        return InputFile(piece["content"].encode(), filename=piece["filename"])
-    try:
-        data = await asyncio.to_thread(Path(piece["path"]).read_bytes)
-    except OSError as error:
-        raise Undeliverable(f"The file {piece['filename']} cannot be read: {error.strerror}.") from error
-    return InputFile(data, filename=piece["filename"])
 
 
 def _is_formatting(refusal: TelegramRefusal) -> bool:

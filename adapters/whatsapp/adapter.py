@@ -8,7 +8,6 @@ import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,6 +32,7 @@ from adapters.base import (
     Unauthorized,
     Undeliverable,
     WebhookReply,
+    read_file,
 )
 from adapters.payload import parts
 from adapters.whatsapp.client import CloudApi
@@ -194,7 +194,7 @@ class WhatsApp(
     async def _message(self, address: Address, piece: Piece) -> dict[str, Any]:
         message = {**_to(address), **{key: value for key, value in piece.items() if key not in _NOT_FOR_META}}
         if "filename" in piece:
-            data = piece["content"].encode() if "content" in piece else await _read(piece)
+            data = await read_file(piece)
             media: dict[str, Any] = {"id": await self._api.upload(self._number, data, piece["filename"], piece["mime"])}
             if piece["type"] == "document":
                 media["filename"] = piece["filename"]
@@ -252,13 +252,6 @@ class WhatsApp(
     def _note_success(self) -> None:
         self._last_success = self._clock()
         self._tell_success()
-
-
-async def _read(piece: Piece) -> bytes:
-    try:
-        return await asyncio.to_thread(Path(piece["path"]).read_bytes)
-    except OSError as error:
-        raise Undeliverable(f"The file {piece['filename']} cannot be read: {error.strerror}.") from error
 
 
 def _to(address: Address) -> dict[str, Any]:

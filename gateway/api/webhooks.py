@@ -17,7 +17,7 @@ async def webhook(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     """Hands the delivery to the adapter, which checks its signature and stores what it holds. Raises ApiError 404 when the platform has no
     webhook, 401 when the signature is wrong.
     """
-    receive = call.server.api.webhooks.get(call.path["platform"])
+    receive = call.server.api.webhook(call.path["platform"])
     if receive is None:
         raise not_found("webhook")
     async with read_body(call.request, body_rules(call.server, call.path["platform"], HOOK_BYTES)) as body:
@@ -38,7 +38,7 @@ async def handshake(call: ApiCall[NoFields, HandshakeQuery]) -> web.StreamRespon
     """Returns what the platform expects when the webhook is registered. Raises ApiError 404 when the platform has no webhook, 403 when the
     verify token is not the configured one.
     """
-    answer = call.server.api.handshakes.get(call.path["platform"])
+    answer = call.server.api.handshake(call.path["platform"])
     if answer is None:
         raise not_found("webhook")
     reply = answer(dict(call.request.query))

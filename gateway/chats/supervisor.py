@@ -121,6 +121,19 @@ class PlatformSupervisor:
 
     # --- for people and programs that ask ---
 
+    def webhook(self, name: str) -> Receive | None:
+        """Returns what takes the deliveries of this platform; None where it is not running, or does not call us."""
+        platform = self.running.get(name)
+        if platform is None or not isinstance(platform.adapter, ReceivesWebhooks):
+            return None
+        receive, deliver = platform.adapter.receive, platform.deliver
+        return lambda headers, body: receive(headers, body, deliver)
+
+    def handshake(self, name: str) -> Handshake | None:
+        """Returns what answers this platform before it calls; None where it asks nothing."""
+        adapter = self.adapters.get(name)
+        return adapter.handshake if isinstance(adapter, AnswersHandshake) else None
+
     async def lines(self, names: Collection[str] | None = None) -> list[str]:
         """Returns the lines of the start screen: who the bot is on each platform, if that is known within two seconds, and the owner's
         code where nobody has access.
@@ -178,43 +191,3 @@ def _describe(platform: PlatformRunner) -> str:
             return "connecting"
         case PlatformState.LOST | PlatformState.UNAUTHORIZED | PlatformState.NOT_SENDING:
             return health.message
-
-
-class Webhooks(Mapping[str, Receive]):
-    """The running platforms that receive webhooks, by name."""
-
-    def __init__(self, platforms: PlatformSupervisor) -> None:
-        self._platforms = platforms
-
-    def __getitem__(self, name: str) -> Receive:
-        adapter = self._platforms.adapters[name]
-        if not isinstance(adapter, ReceivesWebhooks):
-            raise KeyError(name)
-        receive = adapter.receive
-        deliver = self._platforms.running[name].deliver
-        return lambda headers, body: receive(headers, body, deliver)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, adapter in self._platforms.adapters.items() if isinstance(adapter, ReceivesWebhooks))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-
-class Handshakes(Mapping[str, Handshake]):
-    """The running platforms that answer a handshake before they are called, by name."""
-
-    def __init__(self, platforms: PlatformSupervisor) -> None:
-        self._platforms = platforms
-
-    def __getitem__(self, name: str) -> Handshake:
-        adapter = self._platforms.adapters[name]
-        if not isinstance(adapter, AnswersHandshake):
-            raise KeyError(name)
-        return adapter.handshake
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, adapter in self._platforms.adapters.items() if isinstance(adapter, AnswersHandshake))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))

@@ -365,7 +365,8 @@ class RunSteps:
         most = max(2_000, (services.window(fast).room - 1_000) * 3)
         kept = middle_of(lines, most)
         answer = await services.model().ask(summary_request(query, kept, model=fast))
-        await self._database.write(_count_summary, self._claimed.session_id, answer, services.today())
+        used, session_id, day = answer.usage, self._claimed.session_id, services.today()
+        await self._database.write(spending.add_for_session, session_id, day, used.input_tokens, used.output_tokens)
         return answer.text
 
     # --- where it stands ---
@@ -377,10 +378,3 @@ class RunSteps:
     @property
     def draining(self) -> bool:
         return self._draining()
-
-
-def _count_summary(conn: Connection, session_id: str, answer: Answer, day: str) -> None:
-    usage = answer.usage
-    used = store.AnswerCost(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
-    store.count_used(conn, session_id, used)
-    spending.add(conn, day, usage.input_tokens, usage.output_tokens)

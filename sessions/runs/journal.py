@@ -170,8 +170,7 @@ def count_stopped(conn: Connection, run: Run, said: ModelAnswer) -> None:
     """The usage of an answer that was cut short by a stop."""
     read, written = runs.c.input_tokens + said.input_tokens, runs.c.output_tokens + said.output_tokens
     conn.execute(update(runs).where(runs.c.id == run.id).values(input_tokens=read, output_tokens=written))
-    used = store.AnswerCost(input_tokens=said.input_tokens, output_tokens=said.output_tokens)
-    store.count_used(conn, run.session_id, used)
+    store.count_used(conn, run.session_id, said.input_tokens, said.output_tokens)
     if said.day:
         spending.add(conn, said.day, said.input_tokens, said.output_tokens)
 

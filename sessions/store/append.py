@@ -143,9 +143,9 @@ def set_attachments(conn: Connection, message_id: int, content: str, attachments
         touch(conn, Topic.REWRITTEN, session_id)
 
 
-def count_used(conn: Connection, session_id: str, used: AnswerCost) -> None:
-    """Adds the cost of an answer that has no row of its own."""
-    read, written = sessions.c.input_tokens + used.input_tokens, sessions.c.output_tokens + used.output_tokens
+def count_used(conn: Connection, session_id: str, input_tokens: int, output_tokens: int) -> None:
+    """Adds the tokens of an answer that has no row of its own."""
+    read, written = sessions.c.input_tokens + input_tokens, sessions.c.output_tokens + output_tokens
     changed = {"input_tokens": read, "output_tokens": written}
     conn.execute(update(sessions).where(sessions.c.id == session_id).values(changed))
 

@@ -9,11 +9,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
-
 from gateway.agent.memory.checks import checked, without_secrets
 from gateway.agent.memory.fold import DIGEST_TOKENS, MOST_TOKENS, BadFold, FoldedNote, fold_request, parse, salvage
-from gateway.agent.models.interface import Answer, ContextOverflow, Model, ModelError, ModelRefused
+from gateway.agent.models.interface import ContextOverflow, Model, ModelError, ModelRefused
 from gateway.agent.system_prompt import whole_sentences
 from gateway.agent.tokens import Tokens
 from gateway.agent.window import Window
@@ -268,8 +266,10 @@ class FoldWorker:
             answer = await self._model().ask(
                 fold_request(material, self._tokens, model=self._settings().fast, most=most, error=error, last=last)
             )
-            read, written = read + answer.usage.input_tokens, written + answer.usage.output_tokens
-            await self._database.write(self._count, material.session.id, answer)
+            used, day = answer.usage, iso(self._clock())[:10]
+            read, written = read + used.input_tokens, written + used.output_tokens
+            session_id = material.session.id
+            await self._database.write(spending.add_for_session, session_id, day, used.input_tokens, used.output_tokens)
             texts.append(answer.text)
             try:
                 parsed = parse(answer.text)
@@ -282,14 +282,6 @@ class FoldWorker:
                 return _Read(notes=complete, digest=None), (read, written)
         log.warning("fold.not_understood", session_id=material.session.id, error=error)
         return None, (read, written)
-
-    def _count(self, conn: Connection, session_id: str, answer: Answer) -> None:
-        """Adds the cost of the answer to the session and to the day."""
-        usage = answer.usage
-        store.count_used(
-            conn, session_id, store.AnswerCost(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
-        )
-        spending.add(conn, iso(self._clock())[:10], usage.input_tokens, usage.output_tokens)
 
     async def _commit(self, material: FoldMaterial, read: _Read, began: int, usage: tuple[int, int]) -> int | None:
         # In a thread: the checks compare every word of the notes with every message, and would block the loop.

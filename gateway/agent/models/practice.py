@@ -9,6 +9,7 @@ from typing import Any, cast
 from gateway.agent.models.interface import JSON, Answer, ModelRequest, OnToken, ToolCall, Usage
 from gateway.agent.models.practice_tricks import BOTH_AT_ONCE, TRICKS, PracticeTrick, help_text, long_answer
 from gateway.agent.tokens import Tokens
+from gateway.texts.quoting import as_quoted
 
 NAME = "practice"
 PAUSE_SECONDS = 0.015
@@ -125,7 +126,7 @@ def _in_words(said: str, messages: Sequence[JSON], offered: dict[str, JSON]) -> 
         return _known(messages)
     return (
         "I am the practice model of this gateway: a handful of fixed rules, no real AI. "
-        f"I understood that you wrote:\n\n{_quoted(said[:SHOWN_CHARACTERS] or '(nothing)')}\n\n"
+        f"I understood that you wrote:\n\n{as_quoted(said[:SHOWN_CHARACTERS] or '(nothing)')}\n\n"
         "Write `help` to see what you can try. Set `model` in config.yaml to talk to a real model."
     )
 
@@ -188,11 +189,7 @@ def _result(name: str, message: JSON) -> str:
     if not text:
         return f"The tool `{name}` is done and had nothing to say."
     shown = text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + " …"
-    return f"The tool `{name}` answered:\n\n{_quoted(shown)}"
-
-
-def _quoted(text: str) -> str:
-    return "\n".join(f"> {line}" for line in text.splitlines())
+    return f"The tool `{name}` answered:\n\n{as_quoted(shown)}"
 
 
 def _as_asked(request: ModelRequest) -> str:

@@ -107,8 +107,8 @@ class ApiServices:
     platforms: Callable[[], Collection[str]] = tuple
     """Names of those that are switched on."""
     readiness: Callable[[], Readiness] = Readiness
-    webhooks: Mapping[str, Receive] = field(default_factory=dict[str, Receive])
-    handshakes: Mapping[str, Handshake] = field(default_factory=dict[str, Handshake])
+    webhook: Callable[[str], Receive | None] = lambda _: None
+    handshake: Callable[[str], Handshake | None] = lambda _: None
     metrics: Metrics = field(default_factory=Metrics)
     host_check: HostCheck = field(default_factory=HostCheck)
     limits: ApiLimits = field(default_factory=ApiLimits)

@@ -93,8 +93,8 @@ FRIENDLY: dict[str, Any] = {
     "limits": ApiLimits(wrong_keys_at_once=1e9, calls_at_once=1e9, queue_per_session=10**6),
     "intervals": Intervals(shutdown=0.1, heartbeat=0.01),
     "fetcher": Fetcher(resolve=nowhere),
-    "webhooks": {"telegram": signed},
-    "handshakes": {"telegram": lambda _: WebhookReply(text="1158201444")},
+    "webhook": {"telegram": signed}.get,
+    "handshake": {"telegram": lambda _: WebhookReply(text="1158201444")}.get,
 }
 
 

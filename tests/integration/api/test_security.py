@@ -169,7 +169,7 @@ async def test_webhooks_take_any_host_and_origin_but_not_any_signature(home: Pat
         seen.append(body)
         return WebhookReply(text="thanks")
 
-    async with gateway(home, webhooks={"telegram": receive, "matrix": receive}) as gw:
+    async with gateway(home, webhook={"telegram": receive, "matrix": receive}.get) as gw:
         async with gw.http.post(
             f"{gw.url}/webhooks/telegram",
             data=b"raw \x00",
