@@ -16,7 +16,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import aiohttp
 from aiohttp import web
@@ -32,6 +32,7 @@ from adapters.testing.telegram_rules import (
 )
 from adapters.testing.telegram_wire import ApiRefusal, Fault, parameters, refusal
 from adapters.testing.telegram_world import Json, TelegramChat, TelegramMessage, User, World
+from adapters.testing.wire import WireServer, hang_up
 
 _FILES = {
     "sendDocument": "document",
@@ -43,7 +44,9 @@ _FILES = {
 _COUNTED = {"sendMessage", "editMessageText", *_FILES}
 
 
-class TelegramServer(World):
+class TelegramServer(World, WireServer):
+    bot: User
+
     def __init__(
         self,
         token: str = "123456:TEST-token",  # noqa: S107  # of a fake
@@ -53,37 +56,22 @@ class TelegramServer(World):
         longest_poll: float = 1.0,
         check_floods: bool = True,
     ) -> None:
-        super().__init__(User(int(token.split(":", maxsplit=1)[0]), "Hermes", username, is_bot=True), clock)
+        WireServer.__init__(self)
+        World.__init__(self, User(int(token.split(":", maxsplit=1)[0]), "Hermes", username, is_bot=True), clock)
         self.token = token
         self.longest_poll = longest_poll
         self.flood = Flood(clock, on=check_floods)
         self.revoked = False
-        self.violations: list[str] = []
         self.floods: list[str] = []
         self.faults: list[Fault] = []
-        self.calls: list[tuple[str, Json]] = []
         self.polled_from: list[tuple[str, int]] = []
         self.webhook: Json = {"url": ""}
         self.commands: dict[str, list[Json]] = {}
         self._poll = 0
-        self._runner: web.AppRunner | None = None
-        self.url = ""
 
-    async def __aenter__(self) -> Self:
-        app = web.Application(client_max_size=60_000_000)
+    def routes(self, app: web.Application) -> None:
         app.router.add_route("*", "/bot{token}/{method}", self._call)
         app.router.add_get("/file/bot{token}/{path:.+}", self._download)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
 
     def fail(self, method: str, *, times: int = 1, **how: Any) -> Fault:
         """The next calls of this method ("*": of any) go wrong. See Fault."""
@@ -97,14 +85,6 @@ class TelegramServer(World):
     def revoke(self) -> None:
         self.revoked = True
         self.news.set()
-
-    def called(self, method: str) -> list[Json]:
-        return [params for name, params in self.calls if name == method]
-
-    async def until(self, ready: Callable[[], object], timeout: float = 30) -> None:
-        async with asyncio.timeout(timeout):
-            while not ready():  # noqa: ASYNC110
-                await asyncio.sleep(0.005)  # what it waits for may be anything
 
     async def answered(self, chat_id: int | str, count: int = 1, timeout: float = 30) -> list[str]:
         """The bot's texts in this chat, once there are `count`."""
@@ -140,7 +120,7 @@ class TelegramServer(World):
         if fault and fault.wait and not fault.drop:
             await fault.wait.wait()
         elif fault and fault.drop == "before":
-            return self._hang_up(request)
+            return hang_up(request)
         elif fault and fault.raw:
             return web.Response(status=fault.status, text=fault.raw)
         elif fault and not fault.drop:
@@ -153,18 +133,13 @@ class TelegramServer(World):
             return refusal(refused)
         if fault and fault.wait:
             await fault.wait.wait()
-        return self._hang_up(request) if fault and fault.drop else web.json_response({"ok": True, "result": answer})
+        return hang_up(request) if fault and fault.drop else web.json_response({"ok": True, "result": answer})
 
     def _fault(self, method: str) -> Fault | None:
         fault = next((fault for fault in self.faults if fault.method in {method, "*"} and fault.times > 0), None)
         if fault:
             fault.times -= 1
         return fault
-
-    def _hang_up(self, request: web.Request) -> web.Response:
-        if request.transport is not None:
-            request.transport.close()
-        return web.Response()
 
     def _authorize(self, request: web.Request) -> None:
         if ":" not in request.match_info["token"]:

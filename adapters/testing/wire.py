@@ -96,12 +96,12 @@ class WireServer:
             return await act()
         fault.times -= 1
         if fault.drop == "before":
-            return _hang_up(request)
+            return hang_up(request)
         if fault.drop:
             await act()
             if fault.wait is not None:
                 await fault.wait.wait()
-            return _hang_up(request)
+            return hang_up(request)
         if fault.wait is not None:
             await fault.wait.wait()
             return await act()
@@ -111,7 +111,7 @@ class WireServer:
         return web.Response(body=json.dumps(fault.body or {}).encode(), status=fault.status, headers=headers)
 
 
-def _hang_up(request: web.Request) -> web.Response:
+def hang_up(request: web.Request) -> web.Response:
     if request.transport is not None:
         request.transport.close()
     return web.Response()
