@@ -1,9 +1,8 @@
 """Builds the request for the next model call of a run: the system prompt, earlier messages, the new messages, the tools.
 
-The system prompt is joined in `system_prompt.py`; its part about the gateway is made in `gateway_prompt.py`. Parts that change rarely come
-first, because endpoints cache the beginning of a request. Every part is cut by a function that returns no more than its budget, so the
-request fits into the window whatever the history is. What a program sends over HTTP is never cut: `InputTooLong` is raised when it does
-not fit.
+The system prompt is made in `system_prompt.py`. Parts that change rarely come first, because endpoints cache the beginning of a request.
+Every part is cut by a function that returns no more than its budget, so the request fits into the window whatever the history is. What a
+program sends over HTTP is never cut: `InputTooLong` is raised when it does not fit.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,13 +12,12 @@ from math import ceil
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from gateway.agent.measure import MESSAGE_OVERHEAD, TIME_LINE, Measure
 from gateway.agent.memory import recall
 from gateway.agent.models.encoding import EncodedMessage
 from gateway.agent.models.interface import JSON, InputTooLong, ModelRequest
 from gateway.agent.shortening import cut_marker, without_result, without_text
 from gateway.agent.system_prompt import core, newest_lines, whole_sentences
-from gateway.agent.tokens import Tokens, size_of
+from gateway.agent.tokens import MESSAGE_OVERHEAD, TIME_LINE, Measure, Tokens, size_of
 from gateway.agent.transcript import EarlierTurn, as_turn, timed, valid, with_its_time
 from gateway.agent.window import NEW_MESSAGE_RESERVE, Shares, Window, fair_shares, shares
 from sessions.db.search import FoundMessage

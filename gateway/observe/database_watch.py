@@ -41,7 +41,7 @@ class DatabaseWatch:
                 log.debug("database.still_unavailable", error=str(error))
 
     def _check(self) -> None:
-        failure = self._database.trouble
+        failure = self._database.failure
         if (failure is None) == (self._failure is None):
             return
         self._failure, self._since = failure, self._clock()

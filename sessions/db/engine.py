@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 P = ParamSpec("P")
 Work = Callable[Concatenate[Connection, P], T]
-Hear = Callable[[frozenset[Touch]], None]
-Listener = tuple[Hear, frozenset[Topic]]
+OnCommit = Callable[[frozenset[Touch]], None]
+Listener = tuple[OnCommit, frozenset[Topic]]
 EVERY_TOPIC = frozenset(Topic)
 
 _BATCH = 128
@@ -89,11 +89,11 @@ def resolve_futures(outcomes: list[Outcome]) -> None:
 def notify_listeners(listeners: list[Listener], touched: frozenset[Touch]) -> None:
     topics = {what.topic for what in touched}
     # A copy: a listener may remove itself.
-    for hear, wanted in tuple(listeners):
+    for on_commit, wanted in tuple(listeners):
         if wanted.isdisjoint(topics):
             continue
         try:
-            hear(touched)
+            on_commit(touched)
         except Exception:  # noqa: BLE001  # its fault must not stop the only writer
             _log.exception("db.listener_failed")
 
@@ -136,18 +136,18 @@ class Database(ReadsAndWrites):
         self._backend = backend
         self._listeners = listeners
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="db-read")
-        self.trouble: str | None = None
+        self.failure: str | None = None
         """Why it could not be used when that was last tried, in words for the operator. Only a write that succeeds takes it back."""
 
     @property
     def dialect(self) -> str:
         return self._backend.name
 
-    def listen(self, hear: Hear, *topics: Topic) -> Callable[[], None]:
-        """Calls `hear` after each commit that touched one of the topics, or anything where none is named, in the committing thread; it must
+    def listen(self, on_commit: OnCommit, *topics: Topic) -> Callable[[], None]:
+        """Calls `on_commit` after each commit that touched one of the topics, or anything where none is named, in the committing thread; it must
         be quick and must not raise. Returns a function that stops it.
         """
-        listener = hear, frozenset(topics) or EVERY_TOPIC
+        listener = on_commit, frozenset(topics) or EVERY_TOPIC
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -156,26 +156,26 @@ class Database(ReadsAndWrites):
         job = QueuedWrite(lambda conn: work(conn, *args, **kwargs), asyncio.get_running_loop())
         # Given to the writer before the first await, so writes keep the order in which they were called.
         self._backend.submit(job)
-        with self._noting_trouble():
+        with self._noting_failure():
             result = await job.future
-        self.trouble = None
+        self.failure = None
         return result
 
     def write_now(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As `write`, for a thread that may block."""
         job = QueuedWrite(lambda conn: work(conn, *args, **kwargs), None)
         self._backend.submit(job)
-        with self._noting_trouble():
+        with self._noting_failure():
             result = job.future.result()
-        self.trouble = None
+        self.failure = None
         return result
 
     @contextlib.contextmanager
-    def _noting_trouble(self) -> Generator[None]:
+    def _noting_failure(self) -> Generator[None]:
         try:
             yield
         except DatabaseUnavailable as error:
-            self.trouble = str(error)
+            self.failure = str(error)
             raise
 
     async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -184,7 +184,7 @@ class Database(ReadsAndWrites):
         return await loop.run_in_executor(self._readers, lambda: self.read_now(work, *args, **kwargs))
 
     def read_now(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._noting_trouble():
+        with self._noting_failure():
             try:
                 with self._backend.read() as conn:
                     return work(conn, *args, **kwargs)
@@ -219,19 +219,19 @@ class GroupCommit:
         self._queue: SimpleQueue[QueuedWrite[Any] | None] = SimpleQueue()
         self._kept: Connection | None = None
         self._open = True
-        self._door = threading.Lock()
+        self._queue_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="db-write", daemon=True)
         self._thread.start()
 
     def submit(self, job: QueuedWrite[Any]) -> None:
         # Under the lock: a job behind the end mark would never be taken, and its caller would wait for ever.
-        with self._door:
+        with self._queue_lock:
             if not self._open:
                 raise RuntimeError("the database is closed")
             self._queue.put(job)
 
     def close(self) -> None:
-        with self._door:
+        with self._queue_lock:
             if self._open:
                 self._queue.put(None)
             self._open = False

@@ -16,13 +16,13 @@ from sessions.db.search_scope import SearchScope
 MOST = 100_000
 RANK_OFFSET = 60
 """The constant of reciprocal rank fusion, with its usual value: the larger it is, the less the first places count."""
-TELLING, MOST_TERMS, MOST_IN_PASSING = 0.7, 8, 6
-BESIDE_IN_PASSING = 5
+TELLING, MOST_TERMS, RECALL_MOST_TERMS = 0.7, 8, 6
+RECALL_BESIDE = 5
 """Recall looks for so many of the words, the rarest, also beside the messages: around them and in notes."""
 HOLDERS = 500
 """In a namespace with many messages, a word that more messages than this contain counts only when the query has few others. So the time of
 a search is bounded."""
-HOLDERS_IN_PASSING, NEAR_IN_PASSING = 100, 30
+RECALL_HOLDERS, RECALL_NEAR = 100, 30
 """The same for recall, which searches for every new message: for the messages with the word, and for the messages around them."""
 COUNTED = 500
 """Recall counts the messages of a namespace only up to this number. Counting more changes no ranking in `bench/recall.py`."""
@@ -99,10 +99,10 @@ def ranked(
 ) -> list[int]:
     """Returns ids of messages, best first. `literal`: only a message's own words count. `least`: how many terms count even when they are
     common; 0: recall, which has to be fast."""
-    in_passing = least == 0 and not literal
-    holders = HOLDERS_IN_PASSING if in_passing else HOLDERS
-    known = min(scope.messages, COUNTED) if in_passing else 0
-    if in_passing:  # a word that more messages contain does not count then
+    for_recall = least == 0 and not literal
+    holders = RECALL_HOLDERS if for_recall else HOLDERS
+    known = min(scope.messages, COUNTED) if for_recall else 0
+    if for_recall:  # a word that more messages contain does not count then
         counts = index.count(terms, holders + 1, 0 if known == COUNTED else COUNTED)
     else:
         counts = index.count(terms, None, None)
@@ -112,11 +112,11 @@ def ranked(
         return index.best([_weighed(Place.TEXT, word) for word in said], limit or MOST)
     telling = max(TELLING, math.log(max(1.0, total / holders)))
     said.sort(key=lambda word: -word.rarity)
-    del said[MOST_IN_PASSING if in_passing and total >= MANY else MOST_TERMS :]
+    del said[RECALL_MOST_TERMS if for_recall and total >= MANY else MOST_TERMS :]
     said = [word for place, word in enumerate(said) if place < least or total < MANY or word.rarity >= telling]
-    near = 0.0 if total < MANY else max(RARE, math.log(max(1.0, total / NEAR_IN_PASSING)) if in_passing else RARE)
+    near = 0.0 if total < MANY else max(RARE, math.log(max(1.0, total / RECALL_NEAR)) if for_recall else RARE)
     skipped = counts.empty if scope.names_of_senders else {*counts.empty, Place.SENDER}
-    beside = said[:BESIDE_IN_PASSING] if in_passing else said
+    beside = said[:RECALL_BESIDE] if for_recall else said
     found_near = beside if len(said) > 1 else []  # one word's neighbours contain it themselves
     words = {
         Place.TEXT: [word for word in said if word.holders],

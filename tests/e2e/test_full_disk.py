@@ -31,7 +31,7 @@ def small_disk(tmp_path: Path) -> Generator[Path]:
 
 async def fill_up(database: Database) -> None:
     """Write until it is refused: the log has room for a while on a disk that is full."""
-    while database.trouble is None:
+    while database.failure is None:
         with contextlib.suppress(DatabaseUnavailable):
             await database.write(probe)
 
@@ -54,7 +54,7 @@ async def test_a_full_disk_is_told_in_the_log_and_on_readyz(small_disk: Path, mo
                 status, word, part = await ready()
                 assert (status, word, part["state"]) == (200, "degraded", "unavailable")
                 assert "is full" in part["words"]
-            await server.until(lambda: app.database.trouble is None)
+            await server.until(lambda: app.database.failure is None)
             assert (await ready())[2]["state"] == "available"
         told = [(entry["event"], entry["log_level"]) for entry in logs if entry["event"].startswith("database.")]
         assert [each for each in told if each[0] != "database.still_unavailable"] == [

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sessions.db.query import Term
-from sessions.db.ranking import BESIDE_IN_PASSING, COUNTED, Counts, Place, Weighed, ranked
+from sessions.db.ranking import COUNTED, RECALL_BESIDE, Counts, Place, Weighed, ranked
 from sessions.db.search_scope import SearchScope
 
 
@@ -51,8 +51,8 @@ def test_a_word_that_nobody_said_is_looked_up_as_a_name_and_in_notes_only() -> N
 def test_recall_looks_for_the_rarest_words_alone_beside_the_messages() -> None:
     words = {f"word{number}": number for number in range(1, 9)}
     index = searched(CountedWords(words), SearchScope(ns="n"), least=0)
-    assert index.looked_up(Place.NOTE) == list(words)[:BESIDE_IN_PASSING]
-    assert len(index.looked_up(Place.TEXT)) > BESIDE_IN_PASSING
+    assert index.looked_up(Place.NOTE) == list(words)[:RECALL_BESIDE]
+    assert len(index.looked_up(Place.TEXT)) > RECALL_BESIDE
     assert searched(CountedWords(words), SearchScope(ns="n"), least=2).looked_up(Place.NOTE) == list(words)
 
 

@@ -1,4 +1,4 @@
-"""Everything that a house needs: sessions, messages and their search, runs, inbox, outbox, events, memory, people.
+"""Everything that a database needs at first: sessions, messages and their search, runs, inbox, outbox, events, memory, people.
 
 Written out, not taken from the schema module: that one goes on growing, and this is what existing databases have been through.
 """
