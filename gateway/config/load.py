@@ -8,9 +8,9 @@ from typing import Any, cast
 from pydantic_core import ErrorDetails
 
 from gateway.config import rules
-from gateway.config.masking import shown
+from gateway.config.masking import with_excerpt
 from gateway.config.model import Config, config_model
-from gateway.config.overlay import Lost, lay_over, without_names
+from gateway.config.overlay import BadReference, lay_over, resolve_references
 from gateway.config.problems import BadConfig, Path, Problem, parse_path
 from gateway.config.sources import YAML, Setting, Sources, finder, misspelt, read_dotenv
 from gateway.config.validation import validated
@@ -54,9 +54,9 @@ def read(sources: Sources) -> Loaded:
         *misspelt(found, [*Config.model_fields]),
     ]
     lines = sources.yaml.splitlines()
-    warnings = (*sources.warnings, *(shown(warning, file, lines, root) for warning in doubtful))
+    warnings = (*sources.warnings, *(with_excerpt(warning, file, lines, root) for warning in doubtful))
     if problems:
-        raise BadConfig([shown(problem, file, lines, root) for problem in problems], warnings)
+        raise BadConfig([with_excerpt(problem, file, lines, root) for problem in problems], warnings)
     return Loaded(config=config, warnings=warnings, variables=sources.variables(), document=whole)
 
 
@@ -85,10 +85,12 @@ def _validated(
     file: Document, whole: Document, root: type[Config], find: Callable[[str], str | None]
 ) -> tuple[Config, list[Problem]]:
     """The configuration without what is wrong, and that. A variable hides no mistake of the file, but references that lead nowhere."""
-    config, wrong = validated(root, without_names(whole.data, find))
-    told = [explained(path, error, whole, root) for path, error in wrong if _counts(config, path, error)]
-    _, alone = validated(root, without_names(file.data, find))
-    told += [explained(path, error, file, root) for path, error in alone if not isinstance(error["input"], Lost)]
+    config, wrong = validated(root, resolve_references(whole.data, find))
+    told = [explained(path, error, whole, root) for path, error in wrong if _is_in_force(config, path, error)]
+    _, alone = validated(root, resolve_references(file.data, find))
+    told += [
+        explained(path, error, file, root) for path, error in alone if not isinstance(error["input"], BadReference)
+    ]
     return config, told
 
 
@@ -106,10 +108,10 @@ def _located(finding: rules.Finding, document: Document) -> Problem:
     return document.problem(parse_path(finding.path), finding.said, f"{finding.hint}{other}")
 
 
-def _counts(config: Config, path: Path, error: ErrorDetails) -> bool:
+def _is_in_force(config: Config, path: Path, error: ErrorDetails) -> bool:
     """A section that is switched off may hold references to what is not there."""
-    lost = error["input"]
-    match path if isinstance(lost, Lost) and not lost.is_broken else ():
+    written = error["input"]
+    match path if isinstance(written, BadReference) and not written.is_broken else ():
         case ("platforms", str() as name, *_):
             section = config.platforms.by_name().get(name)
             return section is not None and section.enabled

@@ -22,7 +22,7 @@ def without_secrets(text: str) -> str:
     return MASK if _NAMED.search(text) else redact(text)
 
 
-def shown(problem: Problem, document: Document, lines: list[str], root: type[Config]) -> Problem:
+def with_excerpt(problem: Problem, document: Document, lines: list[str], root: type[Config]) -> Problem:
     """The problem with its line of the file, and without what slipped to where a key belongs."""
     at = list(problem.at)
     for end, part in enumerate(problem.at, 1):

@@ -12,14 +12,14 @@ from gateway.config.yaml_nodes import Document
 _BROKEN = re.compile(r"(?<!\$)\$\{(?![A-Za-z_][A-Za-z0-9_.-]*\})[^}\s]{0,40}\}?")
 
 
-class Text(str):
+class UntypedText(str):
     """What a variable holds, or a value with a reference: its key says whether it means a number, a switch or a list."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class BadReference:
     """Stands for a text with a bad reference. It is of no type that a key can have, so the validation finds it.
 
     `is_broken`: it is written wrongly; else it leads nowhere.
@@ -30,27 +30,27 @@ class Lost:
     is_broken: bool = False
 
 
-def without_names(value: Any, find: Callable[[str], str | None]) -> Any:
+def resolve_references(value: Any, find: Callable[[str], str | None]) -> Any:
     """The data with each `${NAME}` replaced by what `find` returns for it."""
     match value:
         case dict():
-            return {name: without_names(one, find) for name, one in cast(dict[str, Any], value).items()}
+            return {name: resolve_references(one, find) for name, one in cast(dict[str, Any], value).items()}
         case list():
-            return [without_names(one, find) for one in cast(list[Any], value)]
+            return [resolve_references(one, find) for one in cast(list[Any], value)]
         case str() if "${" in value:
             return _replaced(value, find)
         case _:
             return value
 
 
-def _replaced(text: str, find: Callable[[str], str | None]) -> Text | Lost:
+def _replaced(text: str, find: Callable[[str], str | None]) -> UntypedText | BadReference:
     for name in REFERENCE.findall(text):
         if not (found := find(name)):
             said = f"${{{name}}} {'is set nowhere' if found is None else 'is set, but empty'}"
-            return Lost(said, f"put {name}=... into {DOTENV} in the home, or take this key out")
+            return BadReference(said, f"put {name}=... into {DOTENV} in the home, or take this key out")
     if broken := _BROKEN.search(text):
-        return Lost(f"{broken[0]} is no reference", "write ${NAME}; $${ is a plain ${", is_broken=True)
-    return Text(without_references(text, find))
+        return BadReference(f"{broken[0]} is no reference", "write ${NAME}; $${ is a plain ${", is_broken=True)
+    return UntypedText(without_references(text, find))
 
 
 def lay_over(file: Document, found: Sequence[Setting], root: type[Config]) -> Document:
@@ -64,7 +64,7 @@ def lay_over(file: Document, found: Sequence[Setting], root: type[Config]) -> Do
     source = EnvSettingsSource(cast(Any, root), env_prefix=PREFIX, env_nested_delimiter="__")
     # Values stay texts, because a list may be written with commas, and any value as a reference.
     source.config = SettingsConfigDict(enable_decoding=False)
-    source.env_vars = {setting.name.lower(): Text(setting.value) for setting in found}
+    source.env_vars = {setting.name.lower(): UntypedText(setting.value) for setting in found}
     places = {setting.path: setting.place for setting in found}
     below = {at: place for at, place in file.places.items() if not any(at[: len(over)] == over for over in places)}
     # A section that no file has is where its first variable is.

@@ -6,13 +6,13 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config.model import Config
-from gateway.config.overlay import Text
+from gateway.config.overlay import UntypedText
 from gateway.config.problems import BadConfig, Path
 from gateway.config.schema_info import KeySchema
 from gateway.config.yaml_nodes import read_yaml
 
 _SWITCHES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-_MISSED = {
+_JSON_TYPES = {
     "bool_type": "boolean",
     "int_type": "integer",
     "float_type": "number",
@@ -46,11 +46,11 @@ def validated(root: type[Config], data: Any) -> tuple[Config, list[tuple[Path, E
 
 def _meant(error: ErrorDetails) -> Any:
     """What was written, as the type that pydantic missed; as it is, where it means nothing of that type."""
-    kind = _MISSED.get(error["type"], "")
+    kind = _JSON_TYPES.get(error["type"], "")
     match error["input"]:
         case None if kind in {"array", "object"}:  # a section whose keys are all commented out
             return [] if kind == "array" else {}
-        case str() as text if isinstance(text, Text) or kind == "boolean":
+        case str() as text if isinstance(text, UntypedText) or kind == "boolean":
             return from_text(text, {"type": kind})
         case written:
             return written
@@ -62,7 +62,8 @@ def from_text(text: str, wanted: KeySchema) -> Any:
         case "boolean":
             return _SWITCHES.get(text.strip().lower(), text)
         case "array" if not text.lstrip().startswith("["):
-            return [from_text(Text(part.strip()), wanted.get("items", {})) for part in text.split(",") if part.strip()]
+            parts = [UntypedText(part.strip()) for part in text.split(",") if part.strip()]
+            return [from_text(part, wanted.get("items", {})) for part in parts]
         case "integer" | "number" | "array" | "object" if text.strip():
             try:
                 return read_yaml(text).data

@@ -6,7 +6,7 @@ from pydantic_core import ErrorDetails
 
 from gateway.config.masking import without_secrets
 from gateway.config.model import Config
-from gateway.config.overlay import Lost
+from gateway.config.overlay import BadReference
 from gateway.config.problems import Path, Problem, nearest, unknown_key
 from gateway.config.schema_info import KeySchema, beside, holds_plain_values, is_secret, takes
 from gateway.config.yaml_nodes import Document
@@ -18,8 +18,8 @@ def explained(path: Path, error: ErrorDetails, document: Document, root: type[Co
         return unknown_key(document.place(path, of_key=True), path, beside(root, path))
     if error["loc"][-1] == "[key]":
         return document.problem(path, "this name cannot be used", "allowed: letters, digits, _ and -", of_key=True)
-    if isinstance(lost := error["input"], Lost):
-        return document.problem(path, lost.said, lost.hint)
+    if isinstance(reference := error["input"], BadReference):
+        return document.problem(path, reference.said, reference.hint)
     return document.problem(path, *_about_value(error, takes(root, path) or {}))
 
 
