@@ -25,6 +25,7 @@ _JSON_TYPES = {
 def validated(root: type[Config], data: Any) -> tuple[Config, list[tuple[Path, ErrorDetails]]]:
     """The configuration, and what is wrong by its path. That is taken out of the data, so that the rules can look at the rest."""
     wrong: list[tuple[Path, ErrorDetails]] = []
+    # It ends: each round turns texts into what they mean, which is no such text any more, or takes something out.
     while True:
         try:
             return root.model_validate(data), wrong
