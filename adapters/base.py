@@ -1,6 +1,5 @@
 """The contract between a platform's adapter and the gateway. Whoever writes an adapter reads this file and nothing else."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,6 +36,8 @@ class Unauthorized(DeliveryError):
 
 async def read_file(piece: Piece) -> bytes:
     """Returns the data of a piece's file: its `content`, or the file at its `path`. Raises Undeliverable."""
+    import asyncio  # 15 ms that a command without adapters does not need
+
     if "content" in piece:
         return piece["content"].encode()
     try:

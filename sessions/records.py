@@ -3,15 +3,16 @@
 import json
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
-
-from sqlalchemy import RowMapping
+from typing import TYPE_CHECKING, Any, Self
 
 from sessions.call_options import CallOptions
 from sessions.keys import Address, ChatKind
 from sessions.messages import Piece
 from sessions.outbox_body import OutboxBody
 from sessions.stored_files import StoredFile
+
+if TYPE_CHECKING:  # the words of the tables are used by commands that open no database
+    from sqlalchemy import RowMapping
 
 
 class Source(StrEnum):
@@ -93,7 +94,7 @@ class Session:
     ns: str
 
     @classmethod
-    def from_row(cls, row: RowMapping) -> Self:
+    def from_row(cls, row: "RowMapping") -> Self:
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         values["end_reason"] = EndReason(row["end_reason"]) if row["end_reason"] else None
         return cls(**values)
@@ -126,7 +127,7 @@ class Message:
     """What others have computed from this message; it is kept as long as the message is. A message that was changed is another object."""
 
     @classmethod
-    def from_row(cls, row: RowMapping) -> Self:
+    def from_row(cls, row: "RowMapping") -> Self:
         return cls(
             id=row["id"],
             session_id=row["session_id"],
@@ -219,7 +220,7 @@ class Run:
     away_ms: int = 0  # how long nobody had worked on it when it was claimed; stands in no row
 
     @classmethod
-    def from_row(cls, row: RowMapping) -> Self:
+    def from_row(cls, row: "RowMapping") -> Self:
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__ if name not in _NO_COLUMNS}
         values["kind"] = RunKind(row["kind"])
         values["status"] = RunStatus(row["status"])
@@ -257,7 +258,7 @@ class Ask:
     approved: bool | None  # what was decided, whatever the words were; None for a question, and before
 
     @classmethod
-    def from_row(cls, row: RowMapping) -> Self:
+    def from_row(cls, row: "RowMapping") -> Self:
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         values["kind"] = AskKind(row["kind"])
         values["options"] = tuple(_json(row["options"]) or ())
@@ -289,7 +290,7 @@ class Observation:
     asked_as: tuple[str, ...]
 
     @classmethod
-    def from_row(cls, row: RowMapping) -> Self:
+    def from_row(cls, row: "RowMapping") -> Self:
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         values["src"] = tuple(json.loads(row["src"] or "[]"))
         values["asked_as"] = tuple(json.loads(row["asked_as"] or "[]"))
@@ -331,7 +332,7 @@ class OutRow:
     last_error: str | None
 
     @classmethod
-    def from_row(cls, row: RowMapping) -> Self:
+    def from_row(cls, row: "RowMapping") -> Self:
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         values["address"] = Route.from_json(row["address"])
         values["rendered"] = bool(row["rendered"])
@@ -350,7 +351,7 @@ class Event:
     data: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @classmethod
-    def from_row(cls, row: RowMapping) -> Self:
+    def from_row(cls, row: "RowMapping") -> Self:
         return cls(**{**{name: row[name] for name in cls.__slots__}, "data": json.loads(row["data"])})
 
 
