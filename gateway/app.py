@@ -104,7 +104,7 @@ class App:
         # Only now, after the awaits: a failure above must leave the last good configuration in force as a whole.
         self.settings.loaded = loaded
         self.services.resets.replace(reset_rules(loaded.config))
-        self.embeddings.look_again()
+        self.embeddings.recheck()
         if is_other:
             former, self.answering.chosen = self.answering.model, chosen
             self.answering.model = _model(self.answering.chosen, loaded.config, self.services.tokens, 0.0, self.metrics)

@@ -86,7 +86,7 @@ class Presence:
                 shown.preview = Preview(id=run.preview)
             if shown.preview_id is None:  # nothing that the answer could still take the place of
                 shown.cleared.set()
-            if shown.stage is not Stage.GROWING and run.status is not RunStatus.RUNNING:
+            if shown.stage is not Stage.WRITING and run.status is not RunStatus.RUNNING:
                 self._end(run.id, shown)
 
     def _on_live_event(self, event: LiveEvent) -> None:
@@ -161,7 +161,7 @@ class Presence:
         waits = await self._is_waiting(run_id)
         for pause in (0.0, 1.0, 5.0, 15.0):
             await self._sleep(pause)
-            if any(other.route.address == address and other.stage is Stage.GROWING for other in self._shown.values()):
+            if any(other.route.address == address and other.stage is Stage.WRITING for other in self._shown.values()):
                 return  # somebody works there again
             # Tried for some time: a status that stays says that somebody works who does not.
             try:
@@ -212,7 +212,7 @@ class Presence:
 
     async def _show(self, shown: ShownRun) -> None:
         await self._sleep(SOON_SECONDS)
-        while shown.stage is Stage.GROWING:
+        while shown.stage is Stage.WRITING:
             if self._clock() >= shown.paused_until:
                 try:
                     await self._send_typing(shown)
@@ -258,7 +258,7 @@ class Presence:
         if not self._pacer.try_turn(address, edit=True):
             return
         async with shown.calling:  # the final message takes the same lock, so no edit overtakes it
-            if shown.stage is not Stage.GROWING:  # the answer may have come while this edit waited for the lock
+            if shown.stage is not Stage.WRITING:  # the answer may have come while this edit waited for the lock
                 return
             known, quoted, silent = (
                 shown.preview_id,
@@ -376,11 +376,11 @@ class Presence:
 
     async def _mark_read(self, shown: ShownRun, inbound: Inbound) -> None:
         while not self._pacer.try_turn(inbound.address):
-            if shown.stage is not Stage.GROWING:
+            if shown.stage is not Stage.WRITING:
                 return
             await self._sleep(_TICK)
         async with shown.calling:
-            if shown.stage is Stage.GROWING:
+            if shown.stage is Stage.WRITING:
                 shown.noted.append(inbound)
                 await self._store_shown(shown)
                 await self._react(inbound, READ)

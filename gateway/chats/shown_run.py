@@ -17,7 +17,7 @@ _NAMED_TOOLS = frozenset({"session_search", "memory", "process", "schedule"})
 class Stage(Enum):
     """How far what is shown of a run has come."""
 
-    GROWING = auto()  # what the agent writes is shown
+    WRITING = auto()  # what the agent writes is shown
     CLOSED = auto()  # nothing more is shown: the answer, or a part of it, is on its way
     ENDED = auto()  # nobody works on the run any more
 
@@ -73,7 +73,7 @@ class ShownRun:
     run_id: str
     route: Route
     began: float
-    stage: Stage = Stage.GROWING
+    stage: Stage = Stage.WRITING
     written: WrittenText = field(default_factory=WrittenText)
     heading: str = ""  # what stands above the words
     preview: Preview | None = None
@@ -90,7 +90,7 @@ class ShownRun:
         return self.preview.id if self.preview else None
 
     def close(self) -> None:
-        if self.stage is Stage.GROWING:
+        if self.stage is Stage.WRITING:
             self.stage = Stage.CLOSED
 
 

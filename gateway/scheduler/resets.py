@@ -94,7 +94,7 @@ class Resets:
             reason = due(session.last_user_at, self._policies.policy(session.session_key), now)
             if reason is None:
                 continue
-            if self._policies.held_by(session.session_key) is not None:
+            if self._policies.blocked_by(session.session_key) is not None:
                 self._held_off[session.id] = session
                 continue
             yield DueSession(session=session, reason=reason, says_farewell=says_farewell)

@@ -89,7 +89,7 @@ class Embeddings:
         finally:
             unlisten()
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Makes `run` look for missing vectors now. To be called after a change of the configuration."""
         self._wake.set()
 

@@ -136,8 +136,8 @@ class FoldWorker:
         self._wake.set()
 
     async def _wait(self) -> None:
-        next_look = min(self._watched.values(), default=None)
-        seconds = None if next_look is None else max(0.0, (next_look - self._clock()) / 1000)
+        next_check = min(self._watched.values(), default=None)
+        seconds = None if next_check is None else max(0.0, (next_check - self._clock()) / 1000)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
         await asyncio.sleep(GROUP_SECONDS)

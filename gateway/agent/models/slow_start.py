@@ -26,7 +26,7 @@ class SlowStart:
         self._is_away = False
         self._back_at: float | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._growing: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def failed(self) -> None:
         """Notes a call that was not answered, where asking again later may help."""
@@ -97,9 +97,9 @@ class SlowStart:
                 self._busy += 1
                 place.set_result(None)
         # While the model is away nothing grows, so no timer is needed: a call that ends wakes the next.
-        if self._waiting and self._back_at is not None and self._growing is None:
-            self._growing = asyncio.get_running_loop().call_later(STEP_SECONDS, self._grow)
+        if self._waiting and self._back_at is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(STEP_SECONDS, self._on_timer)
 
-    def _grow(self) -> None:
-        self._growing = None
+    def _on_timer(self) -> None:
+        self._timer = None
         self._grant()

@@ -94,7 +94,7 @@ class ConnectionLimits:
     def __init__(self, shares: ConnectionShares, clock: Callable[[], float] = time.monotonic) -> None:
         self._shares = shares
         self._clock = clock
-        self._strangers = _ConnectionGroups()
+        self._without_key = _ConnectionGroups()
         self._with_key = _ConnectionGroups()
         self._group_of: dict[OpenConnection, tuple[_ConnectionGroups, str]] = {}
         self._next_log_at = 0.0
@@ -106,11 +106,11 @@ class ConnectionLimits:
 
     def opened(self, connection: OpenConnection) -> None:
         """Registers a new connection, of which only the address is known. Closes the oldest one of its kind if there are too many."""
-        self._put(connection, self._strangers, connection.address)
-        if self._strangers.size(connection.address) > self._shares.per_address:
-            self._displace(self._strangers.of(connection.address), connection)
+        self._put(connection, self._without_key, connection.address)
+        if self._without_key.size(connection.address) > self._shares.per_address:
+            self._displace(self._without_key.of(connection.address), connection)
         elif self.count > self._shares.total:
-            self._displace(self._strangers.largest(), connection)
+            self._displace(self._without_key.largest(), connection)
 
     def closed(self, connection: OpenConnection) -> None:
         groups, name = self._group_of.pop(connection, (None, ""))

@@ -142,10 +142,10 @@ async def text_pieces(exchange: Exchange, every: float) -> AsyncGenerator[str | 
     task.add_done_callback(lambda _: feed.wake())
     try:
         while not task.done():
-            heard = await feed.wait(every)
+            in_time = await feed.wait(every)
             if text := feed.take():
                 yield text
-            elif not heard:
+            elif not in_time:
                 yield None
         outcome = await task
         if text := feed.take():  # written between the last look and the end

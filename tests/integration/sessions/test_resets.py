@@ -192,7 +192,7 @@ async def test_a_queued_message_that_nobody_has_taken_up_holds_it_off_too(harnes
 
 async def test_what_else_goes_on_for_a_session_holds_it_off(harness: ResetHarness):
     session, busy = harness.spoke(), ["npm run build"]
-    harness.policies.hold_off.append(lambda key: busy[0] if busy and key == KEY else None)
+    harness.policies.blockers.append(lambda key: busy[0] if busy and key == KEY else None)
     harness.clock.tick(2 * HOUR)
     assert await harness.tick(session) is None
     assert harness.policies.opening(KEY).reset is None
