@@ -152,3 +152,7 @@ class DetachedFiles:
             if self._spool is not None:
                 self._spool.close()
             self._spool = None
+
+
+NO_FILES = DetachedFiles()
+"""The files of a body from which none was taken out."""

@@ -9,7 +9,7 @@ from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from gateway.api.http.connection import connection_of
 from gateway.api.http.endpoint import Endpoint, EndpointAccess, handle
-from gateway.api.http.errors import REQUEST_ID, ApiError, invalid, new_request_id, unavailable
+from gateway.api.http.errors import REQUEST_ID, ApiError, common_headers, invalid, new_request_id, unavailable
 from gateway.api.http.host_check import from_this_machine
 from gateway.api.http.keys import NOBODY, CallerKey, find_key, network_of
 from gateway.api.http.server_state import ServerState
@@ -81,6 +81,11 @@ def middleware(server: ServerState, endpoints: Mapping[Handler, Endpoint]) -> Mi
             return error_response(error, request).response()
 
     return guarded
+
+
+async def add_common_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Adds the headers that every answer has, just before it is sent."""
+    response.headers.update(common_headers(request.get(REQUEST_ID)))
 
 
 def error_response(error: Exception, request: web.Request) -> ApiError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, ValidationError
 
 from gateway.api.http.body import Body
-from gateway.api.http.detached_files import DetachedFiles, NotDetachable
+from gateway.api.http.detached_files import NO_FILES, DetachedFiles, NotDetachable
 from gateway.api.http.errors import invalid, too_large
 from gateway.api.http.json_bounds import require_bounded
 from gateway.api.http.validation_errors import describe_error
@@ -39,7 +39,7 @@ class BodyHash:
 class ReadBody:
     body: BaseModel
     body_hash: BodyHash = field(default_factory=BodyHash)
-    files: DetachedFiles = field(default_factory=DetachedFiles)
+    files: DetachedFiles = NO_FILES
 
 
 def parse_body(model: type[BaseModel], body: Body) -> ReadBody:

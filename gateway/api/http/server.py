@@ -13,10 +13,9 @@ from aiohttp.typedefs import Handler
 from gateway.api import health, jobs, webhooks
 from gateway.api.http.connection import Runner
 from gateway.api.http.endpoint import Endpoint
-from gateway.api.http.errors import REQUEST_ID, common_headers
 from gateway.api.http.host_check import is_loopback
 from gateway.api.http.keys import LEAST_LENGTH
-from gateway.api.http.middleware import middleware
+from gateway.api.http.middleware import add_common_headers, middleware
 from gateway.api.http.server_state import ApiServices, ServerState
 from gateway.api.openai import chat, responses, stored_responses
 from gateway.api.threads import deployments, runs
@@ -82,7 +81,7 @@ def refuse_unsafe(api: ApiServices, host: str) -> None:
 def _application(server: ServerState, endpoints: Sequence[Endpoint]) -> web.Application:
     known: dict[Handler, Endpoint] = {}
     app = web.Application(middlewares=[middleware(server, known)])
-    app.on_response_prepare.append(_add_common_headers)
+    app.on_response_prepare.append(add_common_headers)
     for endpoint in endpoints:
         # Each route gets a function of its own, by which the middleware finds the endpoint that the router has chosen.
         async def handler(request: web.Request) -> web.StreamResponse:
@@ -100,10 +99,6 @@ def _has_head(endpoint: Endpoint) -> bool:
 
 async def _expect_nothing(_: web.Request) -> None:
     """Whoever waits for `100 Continue` is told so when the body is read, after the key; other expectations count for nothing."""
-
-
-async def _add_common_headers(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(common_headers(request.get(REQUEST_ID)))
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int) -> ServerAddress:
