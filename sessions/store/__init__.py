@@ -16,6 +16,7 @@ from sessions.store.append import (
 from sessions.store.lifecycle import announced_by, continue_in_child, end, mark_announced, reopen
 from sessions.store.queries import (
     JournalMark,
+    Stats,
     active,
     around,
     chain,
@@ -35,10 +36,10 @@ from sessions.store.queries import (
     read_messages,
     recent,
     resolve,
+    stats,
     user_text,
 )
 from sessions.store.removing import delete_session, recount, require_idle, take_back
-from sessions.store.statistics import Stats, stats
 
 __all__ = [
     "CHAIN_LENGTH",

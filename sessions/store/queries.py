@@ -239,3 +239,17 @@ def ended_before(conn: Connection, moment: int, *, source: str | None = None) ->
     for condition in matching(source=source):
         query = query.where(condition)
     return list(conn.scalars(query))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    sessions: int
+    messages: int
+    by_source: dict[str, int]
+
+
+def stats(conn: Connection) -> Stats:
+    by_source = select(sessions.c.source, func.count()).group_by(sessions.c.source).order_by(sessions.c.source)
+    counts: dict[str, int] = {row.source: row[1] for row in conn.execute(by_source)}
+    total = conn.scalar(select(func.coalesce(func.sum(sessions.c.message_count), 0)))
+    return Stats(sessions=sum(counts.values()), messages=int(total or 0), by_source=counts)

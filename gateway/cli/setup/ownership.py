@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import subprocess
 import sys
 import time
@@ -15,7 +16,6 @@ from gateway.cli.context import as_called_here
 from gateway.cli.doctor.public_address import webhook_url, why_unreachable
 from gateway.cli.setup.answers import Answers
 from gateway.cli.setup.live_checks import CheckedBot
-from gateway.cli.setup.qr_code import qr_code
 from gateway.config import database_url
 from sessions import people, workers
 from sessions.clock import now_ms
@@ -68,7 +68,7 @@ def _offer_ownership(database: Database, name: str, bot: CheckedBot) -> None:
     words = f"{manifest(name).start} {code}"
     if bot.chat_link is not None and (link := bot.chat_link(code)):
         click.echo(f"  Open {link}   or send the bot: {words}")
-        click.echo(qr_code(link))
+        click.echo(_qr_code(link))
     else:
         click.echo(f"  Send the bot: {words}")
     click.echo("  waiting … (Ctrl-C: later; the code is valid for a day)")
@@ -122,3 +122,12 @@ def _is_connected(database: Database, name: str, *, seconds: float) -> bool:
         if time.monotonic() >= ends:
             return False
         time.sleep(_POLL_SECONDS)
+
+
+def _qr_code(link: str) -> str:
+    """Returns the link as a picture that a phone reads from the screen, for a terminal with light letters on a dark ground."""
+    import segno
+
+    drawn = io.StringIO()
+    segno.make_qr(link, error="l").terminal(drawn, border=2, compact=True)
+    return drawn.getvalue().rstrip("\n")
