@@ -391,5 +391,6 @@ async def test_a_turn_asks_the_database_as_often_however_long_the_conversation_i
                 counts.append(len(asked))
     finally:
         event.remove(Engine, "before_cursor_execute", on_statement)
-    assert counts[-1] <= counts[2] + 3, counts
+    # The least of some: once a second the worker also looks for what other processes have added.
+    assert min(counts[-3:]) <= min(counts[:3]) + 3, counts
     assert sum("messages_scoped" in statement for statement in asked) == 2
