@@ -22,7 +22,7 @@ from bench.table import ResultTable
 from gateway.app import App, open_app, running
 from gateway.config.load import load
 from gateway.config.model import AgentSection
-from gateway.observe import logging
+from gateway.observe import heap, logging
 from sessions import runs, store
 from sessions.clock import now_ms
 from sessions.db import search
@@ -259,6 +259,7 @@ def main() -> None:
     parser.add_argument("--big", action="store_true", help="also beside a gigabyte of old conversations")
     options = parser.parse_args()
     logging.configure("warning")
+    heap.tune()  # as the daemon does
     with tempfile.TemporaryDirectory() as folder:
         print(asyncio.run(measure(options.messages, options.turns, Path(folder), big=options.big)))
 

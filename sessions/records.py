@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from enum import StrEnum
+from sys import intern
 from typing import TYPE_CHECKING, Any, Self
 
 from sessions.call_options import CallOptions
@@ -105,6 +106,14 @@ class Session:
         return json.loads(self.model_config).get("model") if self.model_config else None
 
 
+@dataclass(slots=True)
+class Derived:
+    """What others have computed from a message. It is kept as long as the message is; a message that was changed is another object."""
+
+    in_requests: Any = None
+    """How requests show it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One row of the journal. `tool_calls` is as the model sent it; `content` of a user in a group begins with `[name] `."""
@@ -123,15 +132,14 @@ class Message:
     attachments: tuple[StoredFile, ...]
     state: MessageState
     idem_key: str | None
-    derived: dict[str, Any] = field(init=False, compare=False, repr=False, default_factory=dict[str, Any])
-    """What others have computed from this message; it is kept as long as the message is. A message that was changed is another object."""
+    derived: Derived = field(init=False, compare=False, repr=False, default_factory=Derived)
 
     @classmethod
     def from_row(cls, row: "RowMapping") -> Self:
         return cls(
             id=row["id"],
-            session_id=row["session_id"],
-            run_id=row["run_id"],
+            session_id=intern(row["session_id"]),  # hundreds of messages that are kept share these two
+            run_id=intern(row["run_id"]) if row["run_id"] else None,
             role=ROLES[row["role"]],
             content=row["content"],
             tool_calls=_json(row["tool_calls"]),

@@ -18,7 +18,7 @@ from gateway.agent.models.interface import JSON, InputTooLong, ModelRequest
 from gateway.agent.shortening import cut_marker, without_result, without_text
 from gateway.agent.system_prompt import core, newest_lines, whole_sentences
 from gateway.agent.tokens import MESSAGE_OVERHEAD, TIME_LINE, Measure, Tokens, size_of
-from gateway.agent.transcript import EarlierTurn, as_turn, timed, valid, with_its_time
+from gateway.agent.transcript import EarlierTurn, as_turn, timed, valid
 from gateway.agent.window import NEW_MESSAGE_RESERVE, Shares, Window, fair_shares, shares
 from sessions.db.search import FoundMessage
 from sessions.memory import PromptNote, choose
@@ -249,7 +249,7 @@ class _Cutter:
         left, made_for = self._shares.recent, self._made_for
         fitting = list[_Earlier]()
         for message in reversed(messages):
-            earlier: _Earlier | None = message.derived.get("earlier")
+            earlier: _Earlier | None = message.derived.in_requests
             if earlier is None or earlier.made_for != made_for:  # nearly all were made for an earlier request
                 earlier = self._earlier(message)
             left -= earlier.cost
@@ -269,7 +269,7 @@ class _Cutter:
         """Computes how requests after this one show the message, and keeps it for them. Pictures and files are read each time."""
         made = self._as_earlier(message)
         if not message.attachments:
-            message.derived["earlier"] = made
+            message.derived.in_requests = made
         return made
 
     def _as_earlier(self, message: Message) -> _Earlier:
@@ -277,9 +277,7 @@ class _Cutter:
         plain = as_turn(short, self._clip_turn(short), self._parts_of_turn(short))
         if plain is None:
             return _Earlier(self._made_for, short, self._turn_cost(short), None)
-        sent = with_its_time(plain, ZoneInfo(self._timezone))
-        turn = EarlierTurn(plain, EncodedMessage(sent, size_of(sent)))
-        return _Earlier(self._made_for, short, self._turn_cost(short), turn)
+        return _Earlier(self._made_for, short, self._turn_cost(short), EarlierTurn(plain, ZoneInfo(self._timezone)))
 
     def _last_exchange(self, messages: Sequence[Message]) -> list[_Earlier]:
         """A long run before this one: what it was about, and the end of what it did, so that its thread is not lost."""

@@ -10,7 +10,9 @@ from operator import eq
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from gateway.agent.models.encoding import EncodedMessage
 from gateway.agent.models.interface import JSON
+from gateway.agent.tokens import size_of
 from sessions.records import Message, Role
 
 MISSING = "[no result: this call was never finished]"
@@ -19,14 +21,20 @@ WROTE = "The person wrote: "
 _AT = "at"  # when a user message was said; taken off again by `timed`
 
 
-class EarlierTurn(JSON):
-    """A message of an earlier turn, with what `timed` makes of it. Whoever changes the message makes a plain copy of it."""
+class EarlierTurn(EncodedMessage):
+    """A message of an earlier turn as it is sent, a user's with its time. Where it is changed after all, `plain` is changed: the message
+    without its time."""
 
-    __slots__ = ("sent",)
+    __slots__ = ("_at", "_content")
 
-    def __init__(self, turn: JSON, sent: JSON) -> None:
-        super().__init__(turn)
-        self.sent = sent
+    def __init__(self, turn: JSON, zone: ZoneInfo) -> None:
+        sent = with_its_time(turn, zone)
+        super().__init__(sent, size_of(sent))
+        self._at, self._content = turn.get(_AT), turn["content"]
+
+    @property
+    def plain(self) -> JSON:
+        return {**self, "content": self._content} | ({} if self._at is None else {_AT: self._at})
 
 
 def as_turn(message: Message, text: str, parts: Sequence[JSON]) -> JSON | None:
@@ -71,17 +79,21 @@ def timed(turns: Sequence[JSON], timezone: str, note: str = "") -> list[JSON]:
     """Returns the messages, every user message with a line in front that says when it was written, and the last one also with `note`. The
     line of a message is the same in every request, so that endpoints can cache it."""
     zone, last = ZoneInfo(timezone), last_of_user(turns)
-    found = [turn.sent if isinstance(turn, EarlierTurn) else with_its_time(turn, zone) for turn in turns]
+    found = [turn if isinstance(turn, EarlierTurn) else with_its_time(turn, zone) for turn in turns]
     if last is not None:
-        found[last] = with_its_time(turns[last], zone, note)
+        found[last] = with_its_time(_plain(turns[last]), zone, note)
     return found
+
+
+def _plain(turn: JSON) -> JSON:
+    return turn.plain if isinstance(turn, EarlierTurn) else turn
 
 
 def last_of_user(turns: Sequence[JSON]) -> int | None:
     return next((i for i in range(len(turns) - 1, -1, -1) if turns[i]["role"] == "user"), None)
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=256)
 def time_line(moment: int, zone: ZoneInfo) -> str:
     when = datetime.fromtimestamp(moment / 1000, UTC).astimezone(zone)
     return f"[{when:%A, %Y-%m-%d %H:%M} {zone.key}]"
@@ -139,7 +151,9 @@ def _alternate(turns: Sequence[JSON]) -> list[JSON]:
         last = merged[-1] if merged else {}
         same = last.get("role") == turn["role"] and turn["role"] in {"user", "assistant"}
         if same and not last.get("tool_calls"):
-            merged[-1] = {**last, **turn, "content": _joined(last.get("content") or "", turn.get("content") or "")}
+            first, second = _plain(last), _plain(turn)
+            joined = _joined(first.get("content") or "", second.get("content") or "")
+            merged[-1] = {**first, **second, "content": joined}
         else:
             merged.append(turn)
     return merged

@@ -11,7 +11,8 @@ from sessions.records import EndReason, Message, Role, Run
 
 EARLIER = 160
 """Messages before those of the run. Folds keep fewer unfolded, so that nothing falls between."""
-SLACK = 80
+SLACK, SPARE = 80, 8
+"""So many more are read when nothing is kept, and are kept: then the next step finds those before its run without reading again."""
 MOST = 4_000
 _KEPT_BYTES, _KEPT_OF_ONE = 12_000_000, 1_800_000
 _COPIES, _BESIDE = 3, 1_200
@@ -76,8 +77,8 @@ class JournalTails:
         known = before if before is not None and before.rewrites == mark.rewrites else _Kept(mark.rewrites, [], 0)
         if len(settled) == len(known.rows):
             return
-        size = known.size + _size_of(settled[len(known.rows) :]) - _size_of(settled[: -EARLIER - 40])
-        settled = settled[-EARLIER - 40 :]
+        size = known.size + _size_of(settled[len(known.rows) :]) - _size_of(settled[: -EARLIER - SPARE])
+        settled = settled[-EARLIER - SPARE :]
         self._kept.pop(session_id, None)
         if size <= _KEPT_OF_ONE and settled:
             self._kept[session_id] = _Kept(mark.rewrites, settled, size)

@@ -1,9 +1,8 @@
 """Lets a run sleep while its model is away, and wakes the others once it answers."""
 
-from collections.abc import Callable
-
 from gateway.agent.models.interface import StartsSlowly
 from gateway.observe.logging import get_logger
+from gateway.runs.claimed_run import ClaimedRun
 from gateway.runs.farewell import next_try
 from gateway.runs.outages import GIVE_UP_MINUTES, GIVE_UP_MS
 from gateway.runs.services import Services
@@ -17,27 +16,26 @@ log = get_logger(__name__)
 
 
 class ModelWait:
-    """Waits for the model of one claim of a run. `now_at` returns the run with the time that it was worked on."""
+    """Waits for the model of one claim of a run."""
 
-    def __init__(self, services: Services, database: ReadsAndWrites, claimed: Run, now_at: Callable[[], Run]) -> None:
+    def __init__(self, services: Services, database: ReadsAndWrites, claim: ClaimedRun) -> None:
         self._services = services
         self._database = database
-        self._claimed = claimed
-        self._now_at = now_at
+        self._claim = claim
 
     @property
     def may_sleep(self) -> bool:
         """Returns whether the run may wait for a model that is away. A call of a program and the terminal get an error instead: somebody
         waits at the other end.
         """
-        run = self._claimed
+        run = self._claim.run
         return run.kind is not RunKind.CALL and (
             run.route is not None or run.deployment is not None or run.kind is not RunKind.CHAT
         )
 
     def known_away(self, model: str | None, run: Run) -> str | None:
         """Returns why it is useless to ask the model now; None: ask. A run that /retry has woken asks all the same."""
-        woken = self._claimed.fence > 1 and run.away_since is None
+        woken = self._claim.run.fence > 1 and run.away_since is None
         return None if woken or not self.may_sleep else self._services.outages.known(model, self._services.clock())
 
     async def mark_back(self, model: str | None, run: Run) -> None:
@@ -60,11 +58,11 @@ class ModelWait:
         if run.kind is RunKind.CHAT and run.route is not None:
             notice = OutboxBody(text=say("model.unreachable", minutes=GIVE_UP_MINUTES))
         wake_at = self._services.outages.next_try(model, now)
-        await self._database.write(runs.sleep, self._now_at(), now, wake_at=wake_at, model=model, notice=notice)
+        await self._database.write(runs.sleep, self._claim.now(), now, wake_at=wake_at, model=model, notice=notice)
         return wake_at
 
     async def put_off(self, model: str | None) -> None:
         """Puts off a farewell that cannot be given now."""
         now = self._services.clock()
-        wake_at = next_try(self._claimed, now)
-        await self._database.write(runs.sleep, self._now_at(), now, wake_at=wake_at, model=model)
+        wake_at = next_try(self._claim.run, now)
+        await self._database.write(runs.sleep, self._claim.now(), now, wake_at=wake_at, model=model)

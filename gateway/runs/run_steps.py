@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -16,6 +17,7 @@ from gateway.attachments.inbox_files import INBOX
 from gateway.observe.logging import get_logger
 from gateway.runs.announcements import Announcement
 from gateway.runs.budget import BudgetUse
+from gateway.runs.claimed_run import ClaimedRun
 from gateway.runs.farewell import as_farewell, limits_of
 from gateway.runs.live_events import LiveEvent
 from gateway.runs.model_wait import ModelWait
@@ -46,34 +48,26 @@ class RunSteps:
     def __init__(self, services: Services, run: Run, *, draining: Callable[[], bool] = lambda: False) -> None:
         self._services = services
         self._claimed = run
-        self._claimed_at = services.clock()
-        self._database = WaitingDatabase(services.database, self._log_wait)
+        self._claim = ClaimedRun(run, services)
+        self._database = WaitingDatabase(services.database, partial(_log_wait, run.id))
         self._draining = draining
         self._seen: Snapshot | None = None
         self._profile: AgentProfile
         self._toolbox: Toolbox
         self._route = run.route
         self._requests = Requests(services, run.id)
-        self._model_wait = ModelWait(services, self._database, run, lambda: self._run)
+        self._model_wait = ModelWait(services, self._database, self._claim)
         self._announcement = Announcement(services, run.id)
-        self._questions = Questions(
-            services, self._database, self._announcement, now_at=lambda: self._run, seen=lambda: self._snapshot.run
-        )
+        self._questions = Questions(services, self._database, self._announcement, self._claim)
         self._partial = ""  # the text of the answer that is being written
         self._model_works = False
         self._interruption_handled = run.fence == 1  # the first claim of a run continues nothing
         self._last_answer: Answer | None = None
         self.cut_off = False
 
-    @property
-    def _run(self) -> Run:
-        """The run as it was claimed, with the time that it was worked on until now."""
-        worked = self._services.standstills.elapsed(self._claimed_at, self._services.clock())
-        return replace(self._claimed, worked_ms=self._claimed.worked_ms + worked)
-
     def log_fields(self) -> dict[str, Any]:
         """Returns the fields of the log line about the run's end: chat, model, seconds since it was asked, tokens of all its steps."""
-        run, answer = self._seen.run if self._seen else self._run, self._last_answer
+        run, answer = self._seen.run if self._seen else self._claim.now(), self._last_answer
         usage = (answer.usage.input_tokens, answer.usage.output_tokens) if answer else (0, 0)
         address = run.route.address if run.route else None
         return {
@@ -129,7 +123,7 @@ class RunSteps:
         tokens = run.input_tokens + run.output_tokens
         limits = self._services.limits()
         return (limits_of(limits) if run.kind is RunKind.FAREWELL else limits).reached(
-            BudgetUse(steps=run.steps, tokens=tokens, seconds=self._run.worked_ms / 1000, today=seen.spent)
+            BudgetUse(steps=run.steps, tokens=tokens, seconds=self._claim.now().worked_ms / 1000, today=seen.spent)
         )
 
     # --- the model ---
@@ -205,16 +199,16 @@ class RunSteps:
     # --- the journal ---
 
     async def take_in_new_messages(self) -> None:
-        await self._database.write(runs.take_in_new_messages, self._run, self._services.clock())
+        await self._database.write(runs.take_in_new_messages, self._claim.now(), self._services.clock())
 
     async def commit_answer(self, answer: Answer) -> None:
         await self._database.write(self._commit_answer, self._model_answer(answer), answer.finish_reason == "length")
 
     def _commit_answer(self, conn: Connection, said: ModelAnswer, cut_off: bool) -> None:
         now = self._services.clock()
-        calls = runs.answered(conn, self._run, said, now, step=self._snapshot.run.steps)
+        calls = runs.answered(conn, self._claim.now(), said, now, step=self._snapshot.run.steps)
         for call in calls if cut_off else ():
-            runs.tool_done(conn, self._run, call.id, _CUT_OFF, now)
+            runs.tool_done(conn, self._claim.now(), call.id, _CUT_OFF, now)
 
     def _model_answer(self, answer: Answer) -> ModelAnswer:
         # Some models count their ids anew with every answer, and an approval counts for one call only: each gets an id of its own.
@@ -240,7 +234,7 @@ class RunSteps:
         reply = None if route is None else self._announcement.prepended_to(reply_body(answer.text, route, asked=asked))
         is_over = await self._database.write(
             self._announcement.marking_announced(runs.finish, reply),
-            self._run,
+            self._claim.now(),
             self._model_answer(answer),
             self._services.clock(),
             step=self._snapshot.run.steps,
@@ -263,14 +257,14 @@ class RunSteps:
             day=self._services.today(),
         )
         reply = OutboxBody(text=f"{text}\n\n{say('run.stopped_here')}") if text and route else None
-        await self._database.write(runs.keep_stopped, self._run, said, self._services.clock(), reply=reply)
+        await self._database.write(runs.keep_stopped, self._claim.now(), said, self._services.clock(), reply=reply)
 
     async def end_over_budget(self, limit: str) -> None:
         text = say("budget.run", limit=limit)
         reply = self._announcement.prepended_to(OutboxBody(text=text)) if self._snapshot.run.route else None
         await self._database.write(
             self._announcement.marking_announced(runs.finish, reply),
-            self._run,
+            self._claim.now(),
             ModelAnswer(text=text),
             self._services.clock(),
             step=self._snapshot.run.steps,
@@ -279,17 +273,14 @@ class RunSteps:
         )
 
     async def hand_over_calls(self) -> None:
-        await self._database.write(runs.hand_over, self._run, self._services.clock())
-
-    def _log_wait(self, error: DatabaseUnavailable, pause: float) -> None:
-        log.warning("database.unavailable", run_id=self._claimed.id, error=str(error), retry_in=pause)
+        await self._database.write(runs.hand_over, self._claim.now(), self._services.clock())
 
     async def fail(self, error: str, notice: str | None, code: str | None = None) -> None:
         """Ends the run in error; never raises for a run that is over."""
         body = self._announcement.prepended_to(OutboxBody(text=notice)) if notice else None
         await self._database.write(
             self._announcement.marking_announced(runs.fail, body),
-            self._run,
+            self._claim.now(),
             error,
             self._services.clock(),
             notice=body,
@@ -317,11 +308,14 @@ class RunSteps:
             return Result(content=f"[there is no tool {call.tool_name}; you have {', '.join(toolbox.tools) or 'none'}]")
         if times_made(self._snapshot.history, self._claimed.id, call, arguments) >= ENOUGH:
             return Result(content=_AGAIN)
-        if tool.needs_approval and (refusal := await self._questions.approval(call, arguments)) is not APPROVED:
+        if (
+            tool.needs_approval
+            and (refusal := await self._questions.approval(self._snapshot.run, call, arguments)) is not APPROVED
+        ):
             return refusal
         # Before the deed: after a crash this row says that nobody knows whether it was done. Reading again does no harm.
         if not tool.reads_only:
-            await self._database.write(runs.tool_started, self._run, call.id, self._services.clock())
+            await self._database.write(runs.tool_started, self._claim.now(), call.id, self._services.clock())
         self._services.live.publish(LiveEvent(self._claimed.id, "tool", tool.name))
         log.debug("tool.started", run_id=self._claimed.id, tool=tool.name)
         began = time.monotonic()
@@ -331,13 +325,13 @@ class RunSteps:
         log.debug("tool.finished", run_id=self._claimed.id, tool=tool.name, seconds=round(seconds, 3))
         self._services.live.publish(LiveEvent(self._claimed.id, "tool_done", tool.name))
         if isinstance(outcome, HumanQuestion):
-            await self._questions.ask(call, outcome)
+            await self._questions.ask(self._snapshot.run, call, outcome)
             return None
         return Result(content=outcome)
 
     async def done(self, call: Message, result: Result) -> None:
         now = self._services.clock()
-        await self._database.write(runs.tool_done, self._run, call.id, result.content, now, state=result.state)
+        await self._database.write(runs.tool_done, self._claim.now(), call.id, result.content, now, state=result.state)
         if result.state is MessageState.UNKNOWN:
             log.warning("tool.unknown_outcome", run_id=self._claimed.id, tool=call.tool_name)
 
@@ -378,3 +372,7 @@ class RunSteps:
     @property
     def draining(self) -> bool:
         return self._draining()
+
+
+def _log_wait(run_id: str, error: DatabaseUnavailable, pause: float) -> None:
+    log.warning("database.unavailable", run_id=run_id, error=str(error), retry_in=pause)

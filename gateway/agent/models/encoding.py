@@ -1,7 +1,6 @@
 """The JSON that is sent to models. A message that is the same in many requests is encoded once."""
 
 import json
-from functools import cached_property
 
 from gateway.agent.models.interface import JSON
 
@@ -9,13 +8,18 @@ from gateway.agent.models.interface import JSON
 class EncodedMessage(JSON):
     """A message with its JSON, and its size as `tokens.size_of` counts it. It must not be changed."""
 
+    __slots__ = ("_encoded", "size")
+
     def __init__(self, message: JSON, size: int) -> None:
         super().__init__(message)
         self.size = size
+        self._encoded: bytes | None = None
 
-    @cached_property
+    @property
     def encoded(self) -> bytes:
-        return encoded(dict(self))
+        if self._encoded is None:
+            self._encoded = encoded(dict(self))
+        return self._encoded
 
 
 def encoded(value: object) -> bytes:

@@ -1,11 +1,13 @@
 """How a run ends: stopped, silent, over its budget, or because its model fails."""
 
 import asyncio
+import gc
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from gateway.runs.live_events import LiveEvent
+from gateway.runs.run_steps import RunSteps
 from gateway.texts import say
 from sessions import runs
 from sessions.records import RunStatus, StopReason
@@ -141,3 +143,18 @@ async def test_thinking_is_neither_stored_nor_sent(home: Path):
         await it.say("hello")
         assert "secret plan" not in str(await it.transcript()) + str(await it.sent())
         assert (await it.transcript())[-1] == ("assistant", "Hello.")
+
+
+async def test_what_a_run_held_is_freed_with_it(home: Path):
+    """Not some time later by the garbage collector: what the runs of a busy hour held would make the process grow."""
+    async with worker_in_process(home, ["answered"] * 6) as it:
+        await it.say("first")  # what is loaded or kept once
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(5):
+                await it.say("again")
+            left = [each for each in gc.get_objects() if isinstance(each, RunSteps)]
+        finally:
+            gc.enable()
+    assert len(left) <= 1, "the worker's loop may still hold the last one"
