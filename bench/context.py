@@ -326,6 +326,8 @@ def main() -> None:
     parser.add_argument("--facts", type=int, default=FACTS)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.turns < LOOKS[1]:
+        parser.error(f"--turns: {LOOKS[1]} or more, or there is nothing to compare")
     logging.configure("error")
     if options.serve:
         with contextlib.suppress(KeyboardInterrupt):

@@ -6,20 +6,20 @@ from gateway.agent.models.interface import JSON
 
 
 class EncodedMessage(JSON):
-    """A message with its JSON, and its size as `tokens.size_of` counts it. It must not be changed."""
+    """A message with its JSON, and its size as `tokens.size_of` counts it. It must not be changed. `json` is empty before the first call of
+    `encode`."""
 
-    __slots__ = ("_encoded", "size")
+    __slots__ = ("json", "size")
 
     def __init__(self, message: JSON, size: int) -> None:
         super().__init__(message)
         self.size = size
-        self._encoded: bytes | None = None
+        self.json = b""
 
-    @property
-    def encoded(self) -> bytes:
-        if self._encoded is None:
-            self._encoded = encoded(dict(self))
-        return self._encoded
+    def encode(self) -> bytes:
+        """Raises ValueError as `encoded` does."""
+        self.json = encoded(dict(self))
+        return self.json
 
 
 def encoded(value: object) -> bytes:
@@ -29,6 +29,8 @@ def encoded(value: object) -> bytes:
 
 def encoded_body(body: JSON) -> bytes:
     """Returns the body of a call as it is sent. Raises ValueError for what cannot be sent."""
-    messages = [each.encoded if isinstance(each, EncodedMessage) else encoded(each) for each in body["messages"]]
+    messages = [
+        each.json or each.encode() if isinstance(each, EncodedMessage) else encoded(each) for each in body["messages"]
+    ]
     others = encoded({name: value for name, value in body.items() if name != "messages"})
     return b'{"messages":[' + b",".join(messages) + b"]," + others[1:]
