@@ -144,7 +144,7 @@ class EditsMessages(Protocol):
 
 
 @runtime_checkable
-class AnswersTaps(Protocol):
+class AnswersButtonPresses(Protocol):
     async def answer_tap(self, tap_id: str, text: str = "") -> None: ...
 
 
@@ -261,14 +261,14 @@ class ChecksSetup(Protocol):
 
 
 @runtime_checkable
-class NotesSetup(Protocol):
+class ListsSetupHints(Protocol):
     def setup_notes(self) -> Sequence[str]:
         """Returns what is left to do on the platform, or good to know of its settings, a sentence each. Called after `check`."""
         ...
 
 
 @runtime_checkable
-class HearsWhatItIsGiven(Protocol):
+class ReportsGroupAccess(Protocol):
     """A platform where a setting decides whether the bot is given all that is said in a group, or mentions and replies alone."""
 
     def hears_everything(self) -> bool:

@@ -1,4 +1,4 @@
-"""Questions to people, and their answers, as rows. They wait as long as it takes."""
+"""Questions to people, and their answers, as rows. They wait as long as it takes. Whether an answer in words means yes is decided here."""
 
 import json
 from collections.abc import Sequence

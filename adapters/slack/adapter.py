@@ -21,7 +21,7 @@ from adapters.base import (
     EditsMessages,
     FetchesMedia,
     HomePage,
-    NotesSetup,
+    ListsSetupHints,
     Pace,
     ProbesChats,
     Reacts,
@@ -73,7 +73,7 @@ class Slack(
     FetchesMedia,
     ReceivesWebhooks,
     ChecksSetup,
-    NotesSetup,
+    ListsSetupHints,
     ReportsLiveness,
 ):
     """An event is acknowledged by a middleware of bolt, after it was delivered; there are no listeners behind it."""

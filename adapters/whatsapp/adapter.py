@@ -20,7 +20,7 @@ from adapters.base import (
     Deliver,
     FetchesMedia,
     LinksToChat,
-    NotesSetup,
+    ListsSetupHints,
     OffersCommands,
     Pace,
     ProbesChats,
@@ -64,7 +64,7 @@ class WhatsApp(
     OffersCommands,
     ChecksSetup,
     LinksToChat,
-    NotesSetup,
+    ListsSetupHints,
     ReportsLiveness,
 ):
     """WhatsApp shows typing below a message that it knows; so the last one of every chat is remembered."""

@@ -10,7 +10,7 @@ from functools import partial
 
 from adapters.base import (
     Adapter,
-    AnswersTaps,
+    AnswersButtonPresses,
     CatchesUp,
     ChecksSetup,
     DeliveryError,
@@ -254,7 +254,7 @@ class PlatformRunner:
 
     async def _answer_tap(self, tap_id: str) -> None:
         """Acknowledges a tap, so that the button stops turning. Best effort: the decision is stored already."""
-        if tap_id and isinstance(self.adapter, AnswersTaps):
+        if tap_id and isinstance(self.adapter, AnswersButtonPresses):
             try:
                 await self.adapter.answer_tap(tap_id)
             except DeliveryError as error:

@@ -1,4 +1,4 @@
-"""`hermes`: where every command line begins. Nothing that a command needs is imported before it is called."""
+"""The command `hermes` and the list of its commands. Nothing that a command needs is imported before it is called."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Where `hermes` begins: Ctrl-C ends it without a traceback from the first moment on, also while its modules are being loaded."""
+"""The entry point of the program. It ends on Ctrl-C without a traceback, also while modules are being loaded, and calls `main.py`."""
 
 import signal
 

@@ -50,7 +50,7 @@ def read(sources: Sources) -> Loaded:
     if not sources.problems:  # nothing is missing from what could not be read
         problems += _broken_rules(config, whole, problems)
     doubtful = [
-        *(_located(finding, whole) for finding in rules.doubtful(config)),
+        *(_located(finding, whole) for finding in rules.warnings(config)),
         *misspelt(found, [*Config.model_fields]),
     ]
     lines = sources.yaml.splitlines()
@@ -98,7 +98,7 @@ def _broken_rules(config: Config, whole: Document, known: list[Problem]) -> list
     """What is missing because it, or what it is in, is wrong, is not missing as well."""
     told = {problem.path for problem in known}
     wrong = [problem.at for problem in known if problem.at]
-    broken = [one for one in rules.broken(config) if not told & {f"{one.path}.{key}" for key in one.one_of}]
+    broken = [one for one in rules.errors(config) if not told & {f"{one.path}.{key}" for key in one.one_of}]
     located = [_located(finding, whole) for finding in broken]
     return [one for one in located if not any(one.at[: len(at)] == at for at in wrong)]
 

@@ -1,4 +1,4 @@
-"""What depends on more than one key. `broken` keeps the daemon from starting, `doubtful` is only said."""
+"""Rules that depend on more than one key. `errors` keep the daemon from starting, `warnings` are only shown."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -25,12 +25,12 @@ class Finding(NamedTuple):
     one_of: tuple[str, ...] = ()
 
 
-def broken(config: Config) -> Iterator[Finding]:
+def errors(config: Config) -> Iterator[Finding]:
     for rule in (_model, _memory, _secrets, _api, _limits, _overrides):
         yield from rule(config)
 
 
-def doubtful(config: Config) -> Iterator[Finding]:
+def warnings(config: Config) -> Iterator[Finding]:
     for rule in (_cramped, _not_built, _unreachable, _unmatched, _alike, _names):
         yield from rule(config)
 

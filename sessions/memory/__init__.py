@@ -1,4 +1,7 @@
-"""Memory beside the messages: observations, which are never edited, and one digest for each namespace. Plain functions `(conn, …)`."""
+"""Memory beside the messages: observations, which are never edited, and one digest for each namespace. Plain functions `(conn, …)`.
+
+All sessions of a namespace share its notes, its search and its files. Which namespace a session belongs to follows from its key (`sessions/keys.py`).
+"""
 
 from sessions.memory import vectors
 from sessions.memory.digest import MemoryState, state

@@ -1,4 +1,4 @@
-"""Observations (notes): what is known in a namespace, each one sentence. A note is never edited; a newer one closes it, or it is removed."""
+"""Observations, which people and the model know as notes: what is known in a namespace, each one sentence. A note is never edited; a newer one closes it, or it is removed."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,5 +1,7 @@
 """The transitions of a run. Each is one transaction, checks the fence, and may be repeated after an ambiguous commit.
 
+The fence is a number that grows with every claim of a run; a worker that claimed it with a smaller one may not write any more.
+
 The journal is the transcript: a model's answer or a tool's result is committed before the next step, so resuming means loading the
 tail and doing the next thing.
 """

@@ -1,4 +1,4 @@
-"""Admits a message: it starts a run, joins the active one, or answers the question that this waits with."""
+"""Admits a message: it starts a run, joins the active run, or answers the question for which that run waits."""
 
 from dataclasses import replace
 

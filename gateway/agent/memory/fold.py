@@ -1,4 +1,4 @@
-"""Builds the request of a fold and parses its answer. No I/O."""
+"""Builds the request of a fold, the model call that turns messages into notes and a digest, and parses its answer. No I/O."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
-from adapters.base import ChecksSetup, DeliveryError, HearsWhatItIsGiven, TryLater, Unauthorized
+from adapters.base import ChecksSetup, DeliveryError, ReportsGroupAccess, TryLater, Unauthorized
 from adapters.registry import Unavailable, build, manifest
 from gateway.agent.models.ollama import ask_ollama
 from gateway.cli.doctor.finding import CheckTarget, Diagnosis, note, problem, warning
@@ -105,7 +105,7 @@ async def _platform(target: CheckTarget, loaded: Loaded, name: str) -> AsyncIter
         if isinstance(adapter, ChecksSetup):
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await adapter.check()
-        if isinstance(adapter, HearsWhatItIsGiven) and not section.require_mention and not adapter.hears_everything():
+        if isinstance(adapter, ReportsGroupAccess) and not section.require_mention and not adapter.hears_everything():
             what = f"{title} gives the bot only mentions and replies in groups, though require_mention is false."
             yield warning(
                 f"{name}.privacy_mode", what, "BotFather: /setprivacy → Disable; then add the bot to the group anew"

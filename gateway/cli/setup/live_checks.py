@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from adapters.base import ChecksSetup, DeliveryError, LinksToChat, NotesSetup
+from adapters.base import ChecksSetup, DeliveryError, LinksToChat, ListsSetupHints
 from adapters.registry import Unavailable, build
 from gateway.agent.models.interface import ModelError, ModelRequest
 from gateway.agent.models.ollama import ask_ollama
@@ -72,7 +72,7 @@ async def _who_is(platform: str, section: object, url: str) -> CheckedBot:
             name = await adapter.check() if isinstance(adapter, ChecksSetup) else ""
         return CheckedBot(
             name=name,
-            notes=tuple(adapter.setup_notes()) if isinstance(adapter, NotesSetup) else (),
+            notes=tuple(adapter.setup_notes()) if isinstance(adapter, ListsSetupHints) else (),
             chat_link=adapter.chat_link if isinstance(adapter, LinksToChat) else None,
         )
     finally:

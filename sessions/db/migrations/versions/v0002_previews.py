@@ -1,4 +1,4 @@
-"""What a chat is shown of a run: the preview of its answer, the messages marked as read. A decision beside the words it was given in."""
+"""What a chat is shown of a run: the preview of its answer, the messages marked as read. The decision of an approval, beside the text of the answer."""
 
 from alembic import op
 

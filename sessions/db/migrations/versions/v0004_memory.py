@@ -1,4 +1,4 @@
-"""Folds and digests, the index of observations, what was forgotten; a search index without tool results, whose neighbours differ."""
+"""Folds and digests, the index of observations, what was forgotten; a search index without tool results."""
 
 from alembic import op
 

@@ -5,7 +5,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from adapters.base import (
-    AnswersTaps,
+    AnswersButtonPresses,
     ChecksSetup,
     EditsMessages,
     FetchesMedia,
@@ -27,7 +27,7 @@ def test_it_has_every_capability_of_the_contract(gateway: TelegramGateway) -> No
         ShowsDrafts,
         Reacts,
         EditsMessages,
-        AnswersTaps,
+        AnswersButtonPresses,
         FetchesMedia,
         ReceivesWebhooks,
         OffersCommands,
