@@ -181,6 +181,7 @@ class OpenAIModel:
         wait = retries.next_wait(failure.wait, silent=failure.silent) if may_pass else None
         if wait is None:
             raise failure.as_model_error() from failure
+        log.warning("model.retried", model=body["model"], status=failure.status, retry_in=round(wait, 1))
         await self._retry_policy.sleep(wait)
 
     async def _call(self, body: JSON, request: ModelRequest, shown: _Shown) -> Answer:

@@ -6,6 +6,7 @@ from email.utils import format_datetime
 from itertools import count
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.errors import CallOutcome
@@ -65,9 +66,11 @@ PASSING = {
 @pytest.mark.parametrize("failure", PASSING.values(), ids=PASSING.keys())
 async def test_what_may_pass_is_tried_again(failure):
     async with model_in_process([failure, "back again"]) as talk:
-        assert (await talk.ask()).text == "back again"
+        with capture_logs() as lines:
+            assert (await talk.ask()).text == "back again"
         assert talk.server.count == 2
         assert talk.time.slept == [0.5]
+        assert [line["retry_in"] for line in lines if line["event"] == "model.retried"] == [0.5]
 
 
 @pytest.mark.parametrize("failure", PASSING.values(), ids=PASSING.keys())
