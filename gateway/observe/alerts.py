@@ -89,26 +89,41 @@ def _is_late(since: int | None, now: int, most: int) -> bool:
     return since is not None and now - since > most
 
 
+@dataclass(slots=True)
+class _Second:
+    at: int
+    calls: int = 0
+    failed: int = 0
+    tokens: int = 0
+
+
 class RecentCalls:
-    """The model's calls of the last half hour: how many failed, and how many tokens they took."""
+    """The model's calls of the last half hour: how many failed, and how many tokens they took. Kept as sums of a second each, so a busy hour
+    takes no more memory than a quiet one."""
 
     def __init__(self) -> None:
-        self._calls: deque[tuple[int, bool, int]] = deque()
+        self._seconds: deque[_Second] = deque()
 
     def add(self, now: int, *, failed: bool, tokens: int) -> None:
-        self._calls.append((now, failed, tokens))
-        while self._calls and now - self._calls[0][0] > TOKENS_MS:
-            self._calls.popleft()
+        at = now // 1_000 * 1_000
+        if not self._seconds or self._seconds[-1].at != at:
+            self._seconds.append(_Second(at))
+        second = self._seconds[-1]
+        second.calls += 1
+        second.failed += failed
+        second.tokens += tokens
+        while now - self._seconds[0].at > TOKENS_MS:
+            self._seconds.popleft()
 
     def clear(self) -> None:
         """Forgets all calls: what an earlier model did says nothing about the one that was chosen now."""
-        self._calls.clear()
+        self._seconds.clear()
 
     def counts(self, now: int) -> tuple[int, int]:
         """Returns the number of calls in the last ten minutes, and how many of them failed."""
-        recent = [failed for at, failed, _ in self._calls if now - at <= CALLS_MS]
-        return len(recent), sum(recent)
+        recent = [second for second in self._seconds if now - second.at <= CALLS_MS]
+        return sum(second.calls for second in recent), sum(second.failed for second in recent)
 
     def tokens(self, now: int) -> int:
         """Returns the tokens of the last half hour."""
-        return sum(tokens for at, _, tokens in self._calls if now - at <= TOKENS_MS)
+        return sum(second.tokens for second in self._seconds if now - second.at <= TOKENS_MS)

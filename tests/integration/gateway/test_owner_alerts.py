@@ -1,5 +1,6 @@
 """The owner hears of the six conditions, once a day each."""
 
+import pickle
 from collections.abc import Sequence
 
 import pytest
@@ -68,6 +69,14 @@ def test_calls_are_counted_over_ten_minutes_and_tokens_over_thirty():
     assert calls.tokens(NOW) == 1_110
     calls.clear()
     assert (calls.counts(NOW), calls.tokens(NOW)) == ((0, 0), 0)
+
+
+def test_a_busy_hour_takes_no_more_memory_than_a_quiet_one():
+    calls = RecentCalls()
+    for number in range(10_000):
+        calls.add(NOW + number % 500, failed=False, tokens=1)
+    assert calls.counts(NOW + MINUTE) == (10_000, 0)
+    assert len(pickle.dumps(calls)) < 1_000
 
 
 def test_the_metrics_count_the_calls():
