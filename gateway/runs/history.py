@@ -39,7 +39,7 @@ class JournalTails:
         """Returns all messages of this run and those before it. The start is the same at every step, so that prompts share it; after very
         many calls it is the message that the run is about.
         """
-        found = self._newest(conn, run.session_id)
+        found = self._newest(conn, run)
         while True:
             own = [message.run_id for message in found].count(run.id)
             start = max(0, len(found) - own - EARLIER)
@@ -51,16 +51,17 @@ class JournalTails:
                 return found if not asked else found[start:]
             found = more
 
-    def _newest(self, conn: Connection, session_id: str) -> list[Message]:
+    def _newest(self, conn: Connection, run: Run) -> list[Message]:
+        session_id = run.session_id
         mark = store.journal_mark(conn, session_id)
         kept = self._kept.get(session_id)
         if kept is None or kept.rewrites != mark.rewrites:
             rows = store.last_messages(conn, session_id, EARLIER + SLACK)
             if len(rows) < EARLIER and mark.parent is not None:
-                rows = [*self._of_parent(conn, mark.parent, EARLIER - len(rows)), *rows]
+                rows = [*self._of_parent(conn, mark.parent, EARLIER + SLACK - len(rows)), *rows]
         else:
             rows = [*kept.rows, *store.messages_after(conn, session_id, kept.rows[-1].id if kept.rows else 0)]
-        self._keep(session_id, mark, rows, kept)
+        self._keep(run, mark, rows, kept)
         return rows
 
     def _of_parent(self, conn: Connection, session_id: str, wanted: int) -> list[Message]:
@@ -69,7 +70,8 @@ class JournalTails:
             return []
         return store.last_messages(conn, session_id, wanted)
 
-    def _keep(self, session_id: str, mark: store.JournalMark, rows: list[Message], before: _Kept | None) -> None:
+    def _keep(self, run: Run, mark: store.JournalMark, rows: list[Message], before: _Kept | None) -> None:
+        session_id = run.session_id
         count = len(rows)  # of those that will not change; rows of the session that this one continues come first
         while count and rows[count - 1].id > mark.settled_to and rows[count - 1].session_id == session_id:
             count -= 1
@@ -77,8 +79,10 @@ class JournalTails:
         known = before if before is not None and before.rewrites == mark.rewrites else _Kept(mark.rewrites, [], 0)
         if len(settled) == len(known.rows):
             return
-        size = known.size + _size_of(settled[len(known.rows) :]) - _size_of(settled[: -EARLIER - SPARE])
-        settled = settled[-EARLIER - SPARE :]
+        # Those of a long run must not push out the ones before it, which its next step needs again.
+        most = EARLIER + SPARE + [message.run_id for message in settled].count(run.id)
+        size = known.size + _size_of(settled[len(known.rows) :]) - _size_of(settled[:-most])
+        settled = settled[-most:]
         self._kept.pop(session_id, None)
         if size <= _KEPT_OF_ONE and settled:
             self._kept[session_id] = _Kept(mark.rewrites, settled, size)

@@ -17,12 +17,13 @@ MOST = 100_000
 RANK_OFFSET = 60
 """The constant of reciprocal rank fusion, with its usual value: the larger it is, the less the first places count."""
 TELLING, MOST_TERMS, RECALL_MOST_TERMS = 0.7, 8, 6
-RECALL_BESIDE = 5
-"""Recall looks for so many of the words, the rarest, also beside the messages: around them and in notes."""
+RECALL_MOST_SAID, RECALL_MOST_NEAR = 5, 4
+"""Of those words, recall looks for so many, the rarest that somebody has said, in messages and in the messages around them. The others may be
+in notes, whose questions have words of their own."""
 HOLDERS = 500
 """In a namespace with many messages, a word that more messages than this contain counts only when the query has few others. So the time of
 a search is bounded."""
-RECALL_HOLDERS, RECALL_NEAR = 100, 30
+RECALL_HOLDERS, RECALL_NEAR = 100, 40
 """The same for recall, which searches for every new message: for the messages with the word, and for the messages around them."""
 COUNTED = 500
 """Recall counts the messages of a namespace only up to this number. Counting more changes no ranking in `bench/recall.py`."""
@@ -112,19 +113,24 @@ def ranked(
         return index.best([_weighed(Place.TEXT, word) for word in said], limit or MOST)
     telling = max(TELLING, math.log(max(1.0, total / holders)))
     said.sort(key=lambda word: -word.rarity)
-    del said[RECALL_MOST_TERMS if for_recall and total >= MANY else MOST_TERMS :]
+    if (
+        not for_recall
+    ):  # there a message of many words that nobody has said before must not hide those that somebody has
+        del said[MOST_TERMS:]
     said = [word for place, word in enumerate(said) if place < least or total < MANY or word.rarity >= telling]
+    most, most_said, most_near = MOST_TERMS, MOST_TERMS, MOST_TERMS
+    if for_recall and total >= MANY:
+        most, most_said, most_near = RECALL_MOST_TERMS, RECALL_MOST_SAID, RECALL_MOST_NEAR
     near = 0.0 if total < MANY else max(RARE, math.log(max(1.0, total / RECALL_NEAR)) if for_recall else RARE)
     skipped = counts.empty if scope.names_of_senders else {*counts.empty, Place.SENDER}
-    beside = said[:RECALL_BESIDE] if for_recall else said
-    found_near = beside if len(said) > 1 else []  # one word's neighbours contain it themselves
+    found_near = said if len(said) > 1 else []  # one word's neighbours contain it themselves
     words = {
-        Place.TEXT: [word for word in said if word.holders],
-        Place.SENDER: said,
+        Place.TEXT: [word for word in said if word.holders][:most_said],
+        Place.SENDER: said[:most],
         # What no message contains is near none; but the words of a phrase may be there without following each other.
-        Place.NEAR: [w for w in found_near if w.rarity >= near and (w.holders or len(w.term.words) > 1)],
-        Place.NOTE: beside,
-        Place.ASKED: beside,
+        Place.NEAR: [w for w in found_near if w.rarity >= near and (w.holders or len(w.term.words) > 1)][:most_near],
+        Place.NOTE: said[:most],
+        Place.ASKED: said[:most],
     }
     wanted = [_weighed(place, word) for place in Place if place not in skipped for word in words[place]]
     return index.best(wanted, limit or MOST) if wanted else []

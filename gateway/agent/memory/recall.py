@@ -21,6 +21,7 @@ TERMS = 10
 _LEAST_LINE = 16
 """No line is added when fewer tokens than this are left."""
 _LOOKED_AT = 200_000
+_SHORT = 2_000
 _DAY_MS = 86_400_000
 LONGEST_LINE = 600
 """Characters of one message that are shown; of a longer one the part that shares most words with the new message."""
@@ -51,8 +52,9 @@ def search_past(
         session=session.id if only_here else None,
         without_run=run_id,
         without=without,
-        names_of_senders=SessionKey.parse(session.session_key).kind is not ChatKind.DM,
-        messages=session.message_count,
+        names_of_senders=_several_write(SessionKey.parse(session.session_key)),
+        # A call has one result, and at most one message of its own without a word; neither is in the index.
+        messages=max(0, session.message_count - 2 * session.tool_call_count),
     )
     near = memory.vectors.nearest(conn, session.ns, meaning)
     return search.found_messages(conn, query, scope, limit=HITS, least=0, also=near)
@@ -84,10 +86,19 @@ def block(found: Sequence[FoundMessage], budget: int, cost: Callable[[str], int]
     return "\n".join([BEGINS, *(lines[number] for number in sorted(lines))]) if lines else ""
 
 
-@lru_cache(maxsize=32)
 def _query(text: str) -> Query | None:
     """Returns the query for a message. It is needed twice, for the search and for the excerpts of what was found."""
+    return _short_query(text) if len(text) <= _SHORT else any_of_its_words(text, TERMS)
+
+
+@lru_cache(maxsize=32)
+def _short_query(text: str) -> Query | None:
     return any_of_its_words(text, TERMS)
+
+
+def _several_write(key: SessionKey) -> bool:
+    """Returns False for a direct message with one person. Where the key names none, all direct messages may be one conversation."""
+    return key.kind is not ChatKind.DM or key.chat_id is None
 
 
 def _searched(asked: str) -> list[str]:

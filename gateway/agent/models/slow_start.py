@@ -54,8 +54,8 @@ class SlowStart:
 
     @asynccontextmanager
     async def place(self) -> AsyncGenerator[None]:
-        """Waits for a place, first come first served, and holds it while the block lasts. Raises CallFailed where too
-        many wait already.
+        """Waits for a place, first come first served, and holds it while the block lasts. Raises CallFailed when none
+        becomes free in time.
         """
         if self._waiting or not self._is_free():  # nobody overtakes those who wait
             await self._queue()

@@ -1,12 +1,14 @@
 """What is kept of a namespace and a session between two steps is never shown again after it was deleted."""
 
+import pytest
 from sqlalchemy import Connection
 
 from gateway.runs.history import JournalTails
 from gateway.runs.memory_views import MemoryViews
 from sessions import export, memory, runs, store
 from sessions.db import Database
-from sessions.records import EndReason, Run
+from sessions.keys import SessionKey
+from sessions.records import EndReason, Message, NewMessage, Role, Run, Source
 from sessions.runs import Opening
 from tests.integration.sessions.writing import conversation
 
@@ -55,3 +57,41 @@ def test_rows_are_read_again_after_a_change_and_after_delete_and_import(database
     database.write_now(store.delete_session, session.id)
     assert database.write_now(export.import_session, export.ImportedSession.model_validate(exported))
     assert database.read_now(seen, begun) == ["one", "yes", "two", "no"]
+
+
+def test_the_steps_of_a_long_run_begin_at_the_same_message_and_read_only_new_ones(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the messages before the run are those of the session that this one continues."""
+    tails, reads = JournalTails(), list[int]()
+    last_messages = store.last_messages
+
+    def counted(conn: Connection, session_id: str, count: int) -> list[Message]:
+        reads.append(count)
+        return last_messages(conn, session_id, count)
+
+    def begin(conn: Connection) -> Run:
+        former = store.start(conn, SessionKey.parse(KEY), 1, source=Source.TELEGRAM)
+        said = [NewMessage(role=(Role.USER, Role.ASSISTANT)[number % 2], content="said") for number in range(300)]
+        store.append(conn, former.id, said, 2)
+        store.end(conn, former.id, EndReason.COMPRESSED, 3)
+        session = store.start(conn, SessionKey.parse(KEY), 4, source=Source.TELEGRAM, parent=former.id)
+        run = runs.start_again(conn, session, Opening(), None, 5)
+        store.append(conn, session.id, [NewMessage(role=Role.USER, content="go on", run_id=run.id)], 5)
+        return run
+
+    def step(conn: Connection) -> None:
+        call = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
+        asked = NewMessage(role=Role.ASSISTANT, content="", run_id=run.id, tool_calls=[call])
+        done = NewMessage(role=Role.TOOL, content="ok", run_id=run.id, tool_call_id="c", tool_name="f")
+        store.append(conn, run.session_id, [asked, done], 6)
+
+    monkeypatch.setattr(store, "last_messages", counted)
+    run = database.write_now(begin)
+    first = database.read_now(tails.history, run)[0]
+    read = len(reads)
+    for number in range(1, 25):
+        database.write_now(step)
+        history = database.read_now(tails.history, run)
+        assert (history[0], len(history)) == (first, 161 + 2 * number)
+    assert len(reads) == read

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sessions.db.query import Term
-from sessions.db.ranking import COUNTED, RECALL_BESIDE, Counts, Place, Weighed, ranked
+from sessions.db.ranking import COUNTED, RECALL_MOST_NEAR, Counts, Place, Weighed, ranked
 from sessions.db.search_scope import SearchScope
 
 
@@ -48,12 +48,19 @@ def test_a_word_that_nobody_said_is_looked_up_as_a_name_and_in_notes_only() -> N
         assert "unsaid" in index.looked_up(place)
 
 
-def test_recall_looks_for_the_rarest_words_alone_beside_the_messages() -> None:
+def test_recall_looks_for_the_rarest_words_alone_around_messages() -> None:
     words = {f"word{number}": number for number in range(1, 9)}
     index = searched(CountedWords(words), SearchScope(ns="n"), least=0)
-    assert index.looked_up(Place.NOTE) == list(words)[:RECALL_BESIDE]
-    assert len(index.looked_up(Place.TEXT)) > RECALL_BESIDE
-    assert searched(CountedWords(words), SearchScope(ns="n"), least=2).looked_up(Place.NOTE) == list(words)
+    assert index.looked_up(Place.NEAR) == list(words)[:RECALL_MOST_NEAR]
+    assert len(index.looked_up(Place.TEXT)) > RECALL_MOST_NEAR
+    assert searched(CountedWords(words), SearchScope(ns="n"), least=2).looked_up(Place.NEAR) == list(words)
+
+
+def test_words_that_nobody_said_take_no_place_of_those_that_somebody_did() -> None:
+    words = {f"unsaid{number}": 0 for number in range(8)} | {"walrus": 3, "tusk": 5}
+    index = searched(CountedWords(words), SearchScope(ns="n"), least=0)
+    assert index.looked_up(Place.TEXT) == ["walrus", "tusk"] == index.looked_up(Place.NEAR)
+    assert all(word.startswith("unsaid") for word in index.looked_up(Place.ASKED)), "a note may have been asked so"
 
 
 def test_recall_counts_no_messages_that_are_known_to_be_there() -> None:
