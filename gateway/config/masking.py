@@ -11,6 +11,8 @@ from gateway.config.yaml_nodes import Document
 from gateway.observe.redaction import redact
 
 _WIDTH = 160
+# An unknown key of such a name holds a secret, also where a harmless key is the most like it.
+_SUSPICIOUS = re.compile(r"token|secret|key|passw|credential", re.IGNORECASE)
 # A text whose quote is never closed may have taken in the key below it.
 _NAMED = re.compile(r"\w*(?:token|secret|key|passw)\w*[\"']?\s*[:=]", re.IGNORECASE)
 # One entry and nothing in which another could hide: no comment, no braces, no text that goes on below.
@@ -43,5 +45,7 @@ def _line_of(problem: Problem, document: Document, lines: list[str], root: type[
     fits = len(text) <= _WIDTH and text.isprintable() and redact(text) == text
     if entry is None or entry["key"] != path[-1] or not fits:
         return ""
-    meant = takes(root, path) or takes(root, (*path[:-1], problem.suggestion or ""))
+    meant = takes(root, path)
+    if meant is None and not _SUSPICIOUS.search(str(path[-1])):
+        meant = takes(root, (*path[:-1], problem.suggestion or ""))
     return text if meant is not None and (not entry["value"] or holds_plain_values(meant)) else ""

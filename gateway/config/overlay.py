@@ -66,7 +66,9 @@ def lay_over(file: Document, found: Sequence[Setting], root: type[Config]) -> Do
     source.config = SettingsConfigDict(enable_decoding=False)
     source.env_vars = {setting.name.lower(): UntypedText(setting.value) for setting in found}
     places = {setting.path: setting.place for setting in found}
-    below = {at: place for at, place in file.places.items() if not any(at[: len(over)] == over for over in places)}
+    around = {path[:end] for path in places for end in range(1, len(path)) if path[:end] in file.places}
+    over = {*places, *(path for path in around if not isinstance(file.value(path), dict))}  # a section replaces a value
+    below = {at: place for at, place in file.places.items() if not any(at[: len(path)] == path for path in over)}
     # A section that no file has is where its first variable is.
     sections = {one.path[:end]: one.place for one in reversed(found) for end in range(1, len(one.path))}
     # The library leaves out what is no section, and nobody would hear of it.

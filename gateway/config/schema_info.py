@@ -46,8 +46,11 @@ def _json_schema(root: type[Config]) -> KeySchema:
 
 
 def _below(around: KeySchema, part: str | int) -> KeySchema | None:
+    if not around:  # it takes anything, at any depth
+        return around
     if isinstance(part, int):
         return around.get("items")
     # A mapping of free names has patterns where the names are checked, else one schema for all.
     free_names = [*around.get("patternProperties", {}).values(), around.get("additionalProperties")]
-    return around.get("properties", {}).get(part) or free_names[0] or None
+    found = around.get("properties", {}).get(part) or free_names[0]
+    return {} if found is True else found or None  # true: anything

@@ -1,12 +1,13 @@
 """Validates data as pydantic does, but reads texts as their keys want them, and goes on without what is wrong."""
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config.model import Config
-from gateway.config.overlay import UntypedText
+from gateway.config.overlay import BadReference, UntypedText
 from gateway.config.problems import BadConfig, Path
 from gateway.config.schema_info import KeySchema
 from gateway.config.yaml_nodes import read_yaml
@@ -28,7 +29,10 @@ def validated(root: type[Config], data: Any) -> tuple[Config, list[tuple[Path, E
     # It ends: each round turns texts into what they mean, which is no such text any more, or takes something out.
     while True:
         try:
-            return root.model_validate(data), wrong
+            config = root.model_validate(data)
+            found = [(_steps(data, path), _not_resolved(path, one)) for path, one in _bad_references(data)]
+            if not found:
+                return config, wrong
         except ValidationError as error:
             found = [(_steps(data, one["loc"]), one) for one in error.errors(include_url=False)]
         for steps, one in found:
@@ -43,6 +47,25 @@ def validated(root: type[Config], data: Any) -> tuple[Config, list[tuple[Path, E
                     holder.pop(part, None)
                     continue
             holder[part] = value
+
+
+def _bad_references(data: Any, path: Path = ()) -> Iterator[tuple[Path, BadReference]]:
+    """Those under keys of other packages that take anything."""
+    match data:
+        case BadReference():
+            yield path, data
+        case dict():
+            for name, one in cast(dict[str, Any], data).items():
+                yield from _bad_references(one, (*path, name))
+        case list():
+            for at, one in enumerate(cast(list[Any], data)):
+                yield from _bad_references(one, (*path, at))
+        case _:
+            pass
+
+
+def _not_resolved(path: Path, reference: BadReference) -> ErrorDetails:
+    return {"type": "bad_reference", "loc": path, "msg": reference.said, "input": reference}
 
 
 def _meant(error: ErrorDetails) -> Any:
@@ -67,9 +90,12 @@ def from_text(text: str, wanted: KeySchema) -> Any:
             return [from_text(part, wanted.get("items", {})) for part in parts]
         case "integer" | "number" | "array" | "object" if text.strip():
             try:
-                return read_yaml(text).data
+                value = read_yaml(text).data
             except BadConfig:
                 return text
+            # 1e3 is a whole number, too.
+            is_whole = wanted["type"] == "integer" and isinstance(value, float) and value.is_integer()
+            return int(value) if is_whole else value
         case _:
             return text
 

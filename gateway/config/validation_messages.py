@@ -11,6 +11,8 @@ from gateway.config.problems import Path, Problem, nearest, unknown_key
 from gateway.config.schema_info import KeySchema, beside, holds_plain_values, is_secret, takes
 from gateway.config.yaml_nodes import Document
 
+_LARGEST = 10**20
+
 
 def explained(path: Path, error: ErrorDetails, document: Document, root: type[Config]) -> Problem:
     """The error with the place that it is about."""
@@ -66,6 +68,8 @@ def _got(value: object, wanted: KeySchema) -> str:
             return "a value that is no text"
         case bool():
             return str(value).lower()
+        case int() if abs(value) > _LARGEST:  # Python prints no more than 4,300 digits
+            return "a very large number"
         case int() | float():
             return f"the number {value}"
         case _:
@@ -79,7 +83,7 @@ def _allowed(wanted: KeySchema) -> str:
         case "object":
             return "a section with keys below it"
         case "array":
-            example = ", ".join(wanted["items"].get("enum", ())[:2]) or '"..."'
+            example = ", ".join(wanted.get("items", {}).get("enum", ())[:2]) or '"..."'
             return f"a list, as in [{example}]"
         case "boolean":
             return "true, false"

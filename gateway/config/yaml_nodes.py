@@ -118,8 +118,9 @@ class _Reader:
 
 def _end(node: Any) -> Any:
     """Where the text of a node ends; the library counts comments and blank lines below a block to it."""
-    last = node
-    while last.id != "scalar" and not last.flow_style and last.value:
+    last, seen = node, set[int]()
+    while last.id != "scalar" and not last.flow_style and last.value and id(last) not in seen:
+        seen.add(id(last))  # an alias may lead back to what it stands in
         last = last.value[-1][1] if last.id == "mapping" else last.value[-1]
     return last.end_mark
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 _PATTERNS = re.compile(
     r"(?P<telegram>(?<!\d)\d{6,12}:[A-Za-z0-9_-]{30,})"
     r"|(?P<bearer>(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,})"
-    r"|(?P<known>\b(?:sk|xox[a-z]|xapp|ghp|hk)[-_][-_A-Za-z0-9]{15,}|\bEAA\w{20,})"
+    r"|(?P<known>\b(?:sk|xox[a-z]|xapp|ghp|hk)[-_][-_A-Za-z0-9]{10,}|\bEAA\w{20,})"
     r"|(?P<url>(?<=://)[^/\s]+(?=@))"
 )
 _secrets: set[str] = set()

@@ -2,15 +2,24 @@
 
 import json
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import Field, create_model
 
+from adapters.section import Section
 from gateway.cli.config_problems import bad_config_as_text, problem_as_text, report
 from gateway.config.load import load, read
+from gateway.config.model import Config
+from gateway.config.overlay import BadReference
 from gateway.config.problems import BadConfig, dotted, parse_path
+from gateway.config.schema_info import takes
 from gateway.config.sources import Sources
+from gateway.config.validation import validated
+from gateway.config.validation_messages import explained
+from gateway.config.yaml_nodes import read_yaml
 
 
 def test_the_whole_list(refused):
@@ -330,3 +339,37 @@ def test_one_slip_of_a_finger_shows_no_secret(at, typed):
     slipped = _FILE[:at] + typed + _FILE[at + 1 :]
 
     assert _SECRET not in shown(Sources(yaml=slipped))
+
+
+def test_a_section_of_variables_where_the_file_has_a_value_is_told_with_the_variable(refused):
+    bad = refused("api:\n  keys:\n    - {name: a, key: b}\n", HERMES_API__KEYS__0__NAME="x")
+    (problem,) = bad.problems
+    assert str(problem.place) == "environment HERMES_API__KEYS__0__NAME"
+
+
+def test_a_block_that_contains_itself(refused):
+    (problem,) = refused("api: &a\n  keys: *a\n").problems
+    assert problem.said == "contains itself"
+
+
+def test_numbers_of_variables(loaded, refused):
+    assert loaded(HERMES_LIMITS__QUEUE_PER_CHAT="1e3").config.limits.queue_per_chat == 1_000
+    (problem,) = refused(HERMES_API__PORT="0x" + 5_000 * "f").problems
+    assert problem.said == "got a very large number"
+
+
+class _FreeSection(Section):
+    anything: dict[str, Any] = Field(default_factory=dict)
+    pair: tuple[int, int] = (1, 2)
+
+
+def test_keys_of_other_packages_that_take_anything():
+    root = create_model("Config", __base__=Config, mine=(_FreeSection, _FreeSection()))
+    assert takes(root, ("mine", "anything", "deep", "deeper")) == {}
+    bad = BadReference("${NO} is set nowhere", "put NO=... into .env")
+    data: dict[str, Any] = {"mine": {"anything": {"a": bad, "b": [1, bad]}, "pair": ["x", 1]}}
+    config, wrong = validated(root, data)
+    assert [path for path, _ in wrong] == [("mine", "pair"), ("mine", "anything", "a"), ("mine", "anything", "b", 1)]
+    told = [explained(path, error, read_yaml(""), root) for path, error in wrong]
+    assert [problem.said for problem in told] == ["got a list", "${NO} is set nowhere", "${NO} is set nowhere"]
+    assert config.mine.anything == {}  # type: ignore[attr-defined]

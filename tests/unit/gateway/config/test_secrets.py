@@ -36,6 +36,9 @@ def everything_told(bad: BadConfig) -> str:
         f"model: {{base_url: 'ftp://ann:{SECRET}@host'}}",
         f"platforms: {{telegram: '{TELEGRAM}'}}",
         f"log: {{level: inf}} # token {TELEGRAM}",
+        f"platforms:\n  telegram:\n    api_secret: {SECRET}\n",
+        f"voice:\n  model_token: {SECRET}\n",
+        f"model:\n  key_name: {SECRET}\n",
     ],
 )
 def test_not_in_the_list_of_problems(refused, yaml):
