@@ -266,7 +266,7 @@ class _Cutter:
         return fitting[opening:] or self._last_exchange(messages)
 
     def _earlier(self, message: Message) -> _Earlier:
-        """Computes how requests after this one show the message, and keeps it for them. Pictures and files are read each time."""
+        """Computes how requests show an earlier message, and keeps it, unless the message has pictures or files: these are read each time."""
         made = self._as_earlier(message)
         if not message.attachments:
             message.derived.in_requests = made

@@ -12,7 +12,7 @@ from sessions.records import EndReason, Message, Role, Run
 EARLIER = 160
 """Messages before those of the run. Folds keep fewer unfolded, so that nothing falls between."""
 SLACK, SPARE = 80, 8
-"""So many more are read when nothing is kept, and are kept: then the next step finds those before its run without reading again."""
+"""How many more messages are read when none is kept, and how many more are kept: then the next step need not read earlier ones again."""
 MOST = 4_000
 _KEPT_BYTES, _KEPT_OF_ONE = 12_000_000, 1_800_000
 _COPIES, _BESIDE = 3, 1_200

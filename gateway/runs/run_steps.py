@@ -47,7 +47,6 @@ class RunSteps:
 
     def __init__(self, services: Services, run: Run, *, draining: Callable[[], bool] = lambda: False) -> None:
         self._services = services
-        self._claimed = run
         self._claim = ClaimedRun(run, services)
         self._database = WaitingDatabase(services.database, partial(_log_wait, run.id))
         self._draining = draining
@@ -83,12 +82,12 @@ class RunSteps:
     async def situation(self) -> Situation:
         day = self._services.today() if self._services.limits().per_day else ""
         seen, self._profile = await self._database.read(self._read, day)
-        self._seen, self._toolbox = seen, self._profile.toolbox.beside(self._claimed.options)
+        self._seen, self._toolbox = seen, self._profile.toolbox.beside(self._claim.run.options)
         if seen.run.route != self._route:
             self._route = seen.run.route
-            self._services.live.publish(LiveEvent(self._claimed.id, "turned", run=seen.run))
-        if seen.run.fence != self._claimed.fence:  # stopped at its very start: the model is not asked in vain
-            raise LeaseLost(f"Run {self._claimed.id} was stopped or taken over.")
+            self._services.live.publish(LiveEvent(self._claim.run.id, "turned", run=seen.run))
+        if seen.run.fence != self._claim.run.fence:  # stopped at its very start: the model is not asked in vain
+            raise LeaseLost(f"Run {self._claim.run.id} was stopped or taken over.")
         self._announcement.note(seen)
         if not self._interruption_handled:
             self._interruption_handled = True
@@ -96,16 +95,16 @@ class RunSteps:
         return Situation(calls=seen.calls, unread=seen.unread, limit=self._limit_reached(seen))
 
     def _read(self, conn: Connection, day: str) -> tuple[Snapshot, AgentProfile]:
-        seen = take_snapshot(conn, self._claimed.id, day, self._services.tails, self._services.views)
-        profile = self._services.profile(self._claimed, seen.session)
-        profile = as_farewell(profile) if self._claimed.kind is RunKind.FAREWELL else profile
+        seen = take_snapshot(conn, self._claim.run.id, day, self._services.tails, self._services.views)
+        profile = self._services.profile(self._claim.run, seen.session)
+        profile = as_farewell(profile) if self._claim.run.kind is RunKind.FAREWELL else profile
         self._requests.search_past(conn, seen, profile)
         return seen, profile
 
     async def _send_interruption_notice(self, seen: Snapshot) -> None:
         doubtful = [call for call in seen.calls if call.state is MessageState.STARTED and not self.may_repeat(call)]
         unsure = [f"{call.tool_name} {arguments_of(call, self._snapshot.history)}" for call in doubtful]
-        line, run = interruption_notice(self._claimed.away_ms, unsure), seen.run
+        line, run = interruption_notice(self._claim.run.away_ms, unsure), seen.run
         if line is not None and run.route is not None:
             # The fence in the key: one notice for each interruption, also when this write is repeated.
             body, key = OutboxBody(text=line, silent=True), f"{run.id}:restarted:{run.fence}"
@@ -147,10 +146,14 @@ class RunSteps:
             raise
         self._model_works = False
         await self._model_wait.mark_back(wanted, seen.run)
-        self._services.live.publish(LiveEvent(self._claimed.id, "said"))
+        self._services.live.publish(LiveEvent(self._claim.run.id, "said"))
         took = round(time.monotonic() - began, 3)
         log.debug(
-            "model.called", run_id=self._claimed.id, model=answer.model, seconds=took, tokens=answer.usage.input_tokens
+            "model.called",
+            run_id=self._claim.run.id,
+            model=answer.model,
+            seconds=took,
+            tokens=answer.usage.input_tokens,
         )
         return answer
 
@@ -177,7 +180,7 @@ class RunSteps:
             message
             for message in seen.history
             if message.attachments
-            and message.run_id == self._claimed.id
+            and message.run_id == self._claim.run.id
             and any(file.is_waiting for file in message.attachments)
         ]
         if settle is None or not waiting:
@@ -194,7 +197,7 @@ class RunSteps:
     def _on_token(self, text: str) -> None:
         kind = "afresh" if text == AFRESH else "token"
         self._partial = "" if text == AFRESH else self._partial + text
-        self._services.live.publish(LiveEvent(self._claimed.id, kind, text))
+        self._services.live.publish(LiveEvent(self._claim.run.id, kind, text))
 
     # --- the journal ---
 
@@ -215,7 +218,7 @@ class RunSteps:
         history = self._snapshot.history if answer.tool_calls else ()
         taken = {made["id"] for message in history for made in message.tool_calls or ()}
         return ModelAnswer(
-            text="" if self._claimed.kind is RunKind.FAREWELL else answer.text,  # nobody reads it, now or later
+            text="" if self._claim.run.kind is RunKind.FAREWELL else answer.text,  # nobody reads it, now or later
             tool_calls=[call.as_sent(new_call_id() if call.id in taken else None) for call in answer.tool_calls],
             input_tokens=answer.usage.input_tokens,
             output_tokens=answer.usage.output_tokens,
@@ -230,7 +233,7 @@ class RunSteps:
         if note := self._requests.left_out(answer):
             self._on_token(note)  # a stream and a preview must end with the text that is stored
             answer = replace(answer, text=answer.text.rstrip() + note)
-        route, asked = self._snapshot.run.route, self._claimed.kind is not RunKind.JOB
+        route, asked = self._snapshot.run.route, self._claim.run.kind is not RunKind.JOB
         reply = None if route is None else self._announcement.prepended_to(reply_body(answer.text, route, asked=asked))
         is_over = await self._database.write(
             self._announcement.marking_announced(runs.finish, reply),
@@ -241,14 +244,14 @@ class RunSteps:
             reply=reply,
         )
         if not is_over and reply is not None:
-            self._services.live.publish(LiveEvent(self._claimed.id, "answered"))
+            self._services.live.publish(LiveEvent(self._claim.run.id, "answered"))
         return is_over
 
     async def keep_stopped(self) -> None:
         """Stores the part of an answer that was written when the run was stopped."""
         if not self._model_works:  # stopped during a tool: every answer so far is in the journal
             return
-        text, tokens, route = self._partial.strip(), self._services.tokens, self._claimed.route
+        text, tokens, route = self._partial.strip(), self._services.tokens, self._claim.run.route
         text = "" if NO_REPLY.startswith(text[: len(NO_REPLY)]) else text
         said = ModelAnswer(
             text=text,
@@ -290,7 +293,7 @@ class RunSteps:
     # --- the tools ---
 
     def is_callers(self, call: Message) -> bool:
-        return call.tool_name in self._claimed.options.tool_names
+        return call.tool_name in self._claim.run.options.tool_names
 
     def may_run_beside_others(self, call: Message) -> bool:
         tool = self._toolbox.tools.get(call.tool_name or "")
@@ -306,7 +309,7 @@ class RunSteps:
         arguments = arguments_of(call, self._snapshot.history)
         if tool is None:
             return Result(content=f"[there is no tool {call.tool_name}; you have {', '.join(toolbox.tools) or 'none'}]")
-        if times_made(self._snapshot.history, self._claimed.id, call, arguments) >= ENOUGH:
+        if times_made(self._snapshot.history, self._claim.run.id, call, arguments) >= ENOUGH:
             return Result(content=_AGAIN)
         if (
             tool.needs_approval
@@ -316,14 +319,14 @@ class RunSteps:
         # Before the deed: after a crash this row says that nobody knows whether it was done. Reading again does no harm.
         if not tool.reads_only:
             await self._database.write(runs.tool_started, self._claim.now(), call.id, self._services.clock())
-        self._services.live.publish(LiveEvent(self._claimed.id, "tool", tool.name))
-        log.debug("tool.started", run_id=self._claimed.id, tool=tool.name)
+        self._services.live.publish(LiveEvent(self._claim.run.id, "tool", tool.name))
+        log.debug("tool.started", run_id=self._claim.run.id, tool=tool.name)
         began = time.monotonic()
         outcome = await tool.run(self._tool_context(call), arguments)
         seconds = time.monotonic() - began
         self._services.tool_ran(tool.name, "asked" if isinstance(outcome, HumanQuestion) else "done", seconds)
-        log.debug("tool.finished", run_id=self._claimed.id, tool=tool.name, seconds=round(seconds, 3))
-        self._services.live.publish(LiveEvent(self._claimed.id, "tool_done", tool.name))
+        log.debug("tool.finished", run_id=self._claim.run.id, tool=tool.name, seconds=round(seconds, 3))
+        self._services.live.publish(LiveEvent(self._claim.run.id, "tool_done", tool.name))
         if isinstance(outcome, HumanQuestion):
             await self._questions.ask(self._snapshot.run, call, outcome)
             return None
@@ -333,7 +336,7 @@ class RunSteps:
         now = self._services.clock()
         await self._database.write(runs.tool_done, self._claim.now(), call.id, result.content, now, state=result.state)
         if result.state is MessageState.UNKNOWN:
-            log.warning("tool.unknown_outcome", run_id=self._claimed.id, tool=call.tool_name)
+            log.warning("tool.unknown_outcome", run_id=self._claim.run.id, tool=call.tool_name)
 
     def _tool_context(self, call: Message) -> ToolContext:
         session = self._snapshot.session
@@ -345,7 +348,7 @@ class RunSteps:
             outgoing=self._services.outgoing,
             clock=self._services.clock,
             idem_key=call.idem_key or "",
-            run_id=self._claimed.id,
+            run_id=self._claim.run.id,
             summarise=self._summarise,
             embed=None if self._services.embeddings is None else self._services.embeddings.of_query,
             timezone=self._services.timezone,
@@ -359,7 +362,7 @@ class RunSteps:
         most = max(2_000, (services.window(fast).room - 1_000) * 3)
         kept = middle_of(lines, most)
         answer = await services.model().ask(summary_request(query, kept, model=fast))
-        used, session_id, day = answer.usage, self._claimed.session_id, services.today()
+        used, session_id, day = answer.usage, self._claim.run.session_id, services.today()
         await self._database.write(spending.add_for_session, session_id, day, used.input_tokens, used.output_tokens)
         return answer.text
 

@@ -18,8 +18,8 @@ RANK_OFFSET = 60
 """The constant of reciprocal rank fusion, with its usual value: the larger it is, the less the first places count."""
 TELLING, MOST_TERMS, RECALL_MOST_TERMS = 0.7, 8, 6
 RECALL_MOST_SAID, RECALL_MOST_NEAR = 5, 4
-"""Of those words, recall looks for so many, the rarest that somebody has said, in messages and in the messages around them. The others may be
-in notes, whose questions have words of their own."""
+"""Recall looks for so many words, the rarest that some message contains, in messages and in the messages around them. In notes it looks
+for more, also for words that no message contains."""
 HOLDERS = 500
 """In a namespace with many messages, a word that more messages than this contain counts only when the query has few others. So the time of
 a search is bounded."""
@@ -113,9 +113,7 @@ def ranked(
         return index.best([_weighed(Place.TEXT, word) for word in said], limit or MOST)
     telling = max(TELLING, math.log(max(1.0, total / holders)))
     said.sort(key=lambda word: -word.rarity)
-    if (
-        not for_recall
-    ):  # there a message of many words that nobody has said before must not hide those that somebody has
+    if not for_recall:  # recall limits the words later: those that no message contains must not push out the others
         del said[MOST_TERMS:]
     said = [word for place, word in enumerate(said) if place < least or total < MANY or word.rarity >= telling]
     most, most_said, most_near = MOST_TERMS, MOST_TERMS, MOST_TERMS

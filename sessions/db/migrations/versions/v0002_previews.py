@@ -1,4 +1,4 @@
-"""What a chat is shown of a run: the preview of its answer, the messages marked as read. The decision of an approval, beside the text of the answer."""
+"""Columns for what a chat is shown of a run (the preview of its answer, the messages marked as read) and for the decision of an approval."""
 
 from alembic import op
 
