@@ -10,10 +10,10 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, delete
 from sessions import ids, inbox, memory, runs, store
 from sessions.db.schema import asks, deployments, events, messages, sessions
 from sessions.errors import NotFound
-from sessions.keys import SessionKey
+from sessions.keys import MAIN_DEPLOYMENT, SessionKey
 from sessions.records import Ask, Role, RunStatus, Session, Source
 
-MAIN = "dep_main"
+MAIN = MAIN_DEPLOYMENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,7 @@ def _part(value: str, what: str) -> str:
     return value
 
 
+MAIN_DEPLOYMENT = "dep_main"
 OWNER_NAMESPACE = "agent:main"
 """The memory of the owner: of their DMs on all platforms, the terminal and the threads of the main agent."""
 
@@ -221,6 +222,13 @@ class SessionKey:
     def platform(self) -> str | None:
         """None for sessions that no chat platform carries."""
         return None if self.kind is None else self.scope
+
+    @property
+    def deployment(self) -> str | None:
+        """The deployment of an HTTP thread; None for every other session."""
+        if self.scope != "thread":
+            return None
+        return MAIN_DEPLOYMENT if self.agent == "main" else self.agent
 
     @property
     def namespace(self) -> str:

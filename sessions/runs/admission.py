@@ -4,18 +4,18 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, insert
 
-from sessions import ids, inbox, resets, store
+from sessions import ids, inbox, jobs, resets, store
 from sessions.call_options import CallOptions
-from sessions.db.engine import touch
+from sessions.db.engine import record_touch, touch
 from sessions.db.schema import runs
 from sessions.inbox import InboxKind, InboxMode, NewInbox
 from sessions.keys import SessionKey
-from sessions.records import EndReason, Route, Run, RunStatus, Session, Source
+from sessions.records import EndReason, Route, Run, RunKind, RunStatus, Session, Source
 from sessions.runs.journal import emit_status
 from sessions.runs.queries import active, get
 from sessions.runs.types import Accepted, Opening
 from sessions.runs.waiting import answer_with_row, may_answer
-from sessions.topics import Topic
+from sessions.topics import RunStarted, Topic
 
 
 def source_of(key: SessionKey) -> str:
@@ -59,6 +59,9 @@ def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accep
     """
     inbox.serialize(conn, new.session_key)
     current = active(conn, new.session_key)
+    if current is None and new.mode is InboxMode.TAKE_IN:
+        # What came from another thread while the last run was at work is older: its run comes first.
+        current = start_for_oldest(conn, new.session_key, replace(opening, user_id=None, wait_ms=0), now)
     # The id is made before the row, so that one insert stores both.
     starts = ids.new_id("run") if current is None and new.mode is InboxMode.TAKE_IN else None
     row_id = inbox.put(conn, new, now, run_id=starts)
@@ -122,6 +125,30 @@ def start(
     }
     run = Run.from_row(conn.execute(_START, values).mappings().one())
     emit_status(conn, run, RunStatus.RUNNING, now)
+    return run
+
+
+def start_for_oldest(conn: Connection, session_key: str, opening: Opening, now: int) -> Run | None:
+    """Starts a run for the oldest message that waits for this key, which must have no active run. None: nothing waits."""
+    waiting = inbox.unread(conn, session_key)
+    if not waiting:
+        return None
+    first, key = waiting[0], SessionKey.parse(session_key)
+    kind = RunKind.CALL if first.mode is InboxMode.QUEUE else opening.kind
+    kind = RunKind.JOB if first.kind is InboxKind.JOB else kind
+    wait = 0 if kind is RunKind.JOB else resets.before_message(conn, session_key, opening, first.created_at, now)
+    if key.scope == Source.THREAD:
+        opening = replace(opening, deployment=key.deployment, thread_id=key.chat_id)
+    # A job keeps the namespace in which it was made, whatever its chat uses now.
+    if kind is RunKind.JOB and (job := jobs.job_of_row(conn, first.dedup_key)) is not None:
+        opening = replace(opening, ns=job.ns, deployment=job.deployment, thread_id=job.thread_id)
+    session = open_session(conn, key, opening, now)
+    opening = replace(opening, kind=kind, wait_ms=wait)
+    run = start(conn, session, opening, first.route, opening.options.over(first.body.options), now)
+    inbox.assign(conn, first.id, run.id)
+    if kind is RunKind.JOB:
+        jobs.mark_started(conn, first.dedup_key, run.id, now)
+    record_touch(conn, RunStarted.by(first.dedup_key, run.id))
     return run
 
 

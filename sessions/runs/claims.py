@@ -5,17 +5,13 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, select, update
 
-from sessions import inbox, jobs, leases, resets
-from sessions.db.engine import record_touch
+from sessions import inbox, leases
 from sessions.db.schema import RUN_RUNNING, runs
 from sessions.db.sql import param
-from sessions.inbox import InboxKind, InboxMode
-from sessions.keys import SessionKey
-from sessions.records import Run, RunKind, RunStatus
-from sessions.runs.admission import open_session, start
+from sessions.records import Run, RunStatus
+from sessions.runs.admission import start_for_oldest
 from sessions.runs.queries import active, find, is_time
 from sessions.runs.types import SUSPECT_TAKEOVERS, Opening
-from sessions.topics import RunStarted
 
 _TAKE = (
     update(runs)
@@ -43,7 +39,7 @@ def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now:
     inbox.serialize(conn, session_key)
     current = active(conn, session_key)
     if current is None:
-        current = _start_for_oldest(conn, session_key, opening, now)
+        current = start_for_oldest(conn, session_key, opening, now)
     if current is None or current.status is not RunStatus.RUNNING or _is_held(current, owner, now):
         return None
     if not is_time(current.wake_at, now):
@@ -81,27 +77,6 @@ def _is_held(run: Run, owner: str, now: int) -> bool:
         return False
     # A process of this machine that is gone need not be waited for until its lease ends.
     return run.lease_owner != owner and not leases.is_dead(run.lease_owner)
-
-
-def _start_for_oldest(conn: Connection, session_key: str, opening: Opening, now: int) -> Run | None:
-    waiting = inbox.unread(conn, session_key)
-    if not waiting:
-        return None
-    first = waiting[0]
-    kind = RunKind.CALL if first.mode is InboxMode.QUEUE else opening.kind
-    kind = RunKind.JOB if first.kind is InboxKind.JOB else kind
-    wait = 0 if kind is RunKind.JOB else resets.before_message(conn, session_key, opening, first.created_at, now)
-    # A job keeps the namespace in which it was made, whatever its chat uses now.
-    if kind is RunKind.JOB and (job := jobs.job_of_row(conn, first.dedup_key)) is not None:
-        opening = replace(opening, ns=job.ns, deployment=job.deployment, thread_id=job.thread_id)
-    session = open_session(conn, SessionKey.parse(session_key), opening, now)
-    opening = replace(opening, kind=kind, wait_ms=wait)
-    run = start(conn, session, opening, first.route, opening.options.over(first.body.options), now)
-    inbox.assign(conn, first.id, run.id)
-    if kind is RunKind.JOB:
-        jobs.mark_started(conn, first.dedup_key, run.id, now)
-    record_touch(conn, RunStarted.by(first.dedup_key, run.id))
-    return run
 
 
 def claim_farewell(conn: Connection, run_id: str, owner: str, now: int, *, lease_ms: int) -> Run | None:

@@ -100,9 +100,13 @@ def _accept(conn: Connection, new: _ThreadMessage, now: int) -> tuple[Accepted, 
         message = f"{new.most} messages wait in this thread already."
         raise ApiError(429, message, code="queue_full", headers={"Retry-After": "5"})
     options = CallOptions(system_prompt=new.deployment.system_prompt, model=new.deployment.model)
-    opening = replace(new.reset(key), deployment=new.deployment.id, thread_id=thread_id, options=options)
+    opening = replace(new.reset(key), deployment=new.deployment.id, thread_id=thread_id)
     message = NewInbox(
-        dedup_key=new.mark.key, session_key=key, messages=[new.message], fingerprint=new.mark.fingerprint
+        dedup_key=new.mark.key,
+        session_key=key,
+        messages=[new.message],
+        options=options,
+        fingerprint=new.mark.fingerprint,
     )
     return runs.accept(conn, message, opening, now), thread_id
 

@@ -6,10 +6,11 @@ import pytest
 from sqlalchemy import Connection, select
 
 from sessions import asks, inbox, outbox, runs, store
+from sessions.call_options import CallOptions
 from sessions.db import Database
 from sessions.db.schema import inbox as inbox_table
 from sessions.errors import Busy, LeaseLost
-from sessions.inbox import InboxMode, NewInbox
+from sessions.inbox import InboxKind, InboxMode, NewInbox
 from sessions.inbox_body import InboxBody, InboxMessage
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.messages import Button
@@ -337,3 +338,22 @@ def test_a_key_of_the_terminal_opens_a_second_session_after_the_first_has_ended(
     assert first.id == own_id
     assert second.id != own_id
     assert database.write_now(runs.open_session, SessionKey.parse(key), Opening(), NOW) == second
+
+
+def test_a_message_that_waited_for_a_job_in_its_thread_keeps_its_deployment(database: Database) -> None:
+    key, options = "agent:dep_1:thread:t1", CallOptions(model="its/model")
+    job = NewInbox(dedup_key="job:1", session_key=key, kind=InboxKind.JOB, mode=InboxMode.QUEUE)
+    sent = NewInbox(dedup_key="http:1", session_key=key, messages=[InboxMessage(content="hello")], options=options)
+
+    def claim(conn: Connection) -> Run:
+        run = runs.claim(conn, key, "worker", Opening(), NOW, lease_ms=1_000)
+        assert run is not None
+        runs.take_in_new_messages(conn, run, NOW)
+        return run
+
+    database.write_now(runs.accept, job, Opening(), NOW)
+    of_job = database.write_now(claim)
+    database.write_now(runs.accept, sent, Opening(deployment="dep_1", thread_id="t1"), NOW + 1)
+    database.write_now(runs.finish, of_job, ModelAnswer(text="done"), NOW + 2, step=0)
+    run = database.write_now(claim)
+    assert (run.deployment, run.thread_id, run.options.model) == ("dep_1", "t1", "its/model")
