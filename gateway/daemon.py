@@ -34,6 +34,7 @@ from gateway.config.daemon_settings import (
 )
 from gateway.config.load import Loaded
 from gateway.config.model import Config
+from gateway.home import shown
 from gateway.observe.database_watch import DatabaseWatch
 from gateway.observe.heap import resident_bytes
 from gateway.observe.heartbeat import Heartbeat
@@ -246,7 +247,7 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
     )
     async with serving_http(api, section.host, section.port) as address:
         keys = f"{len(section.keys)} configured key{'' if len(section.keys) == 1 else 's'}"
-        yield address.url, keys if own is None else f"key in {app.home}/api_key"
+        yield address.url, keys if own is None else f"key in {shown(app.home)}/api_key"
 
 
 def _readiness(config: Config, chats: PlatformSupervisor, watch: DatabaseWatch) -> Readiness:

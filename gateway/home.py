@@ -19,6 +19,14 @@ def resolve_home(option: str | None, environ: Mapping[str, str]) -> Path:
         raise BadHome("This user has no home folder. Name one with --home DIR or HERMES_HOME.") from None
 
 
+def shown(path: Path) -> str:
+    """Returns the path as a shell takes it, short: `~/.hermes` for what is below the home folder of this user."""
+    try:
+        return f"~/{path.relative_to(Path.home())}"
+    except (ValueError, RuntimeError):
+        return str(path)
+
+
 def check_home(home: Path) -> None:
     """Raises BadHome when the home is a file, or below one. It may be missing: this is for commands that only read."""
     if any(place.exists() and not place.is_dir() for place in (home, *home.parents)):

@@ -18,7 +18,7 @@ from gateway.cli.context import Cli, pass_cli, program
 from gateway.config.load import Loaded, load
 from gateway.config.problems import BadConfig
 from gateway.daemon import Serving, serving
-from gateway.home import prepare_home
+from gateway.home import prepare_home, shown
 from gateway.observe import heap, logging
 from gateway.observe.logging import get_logger, is_journal
 from sessions import ids
@@ -212,7 +212,7 @@ def _screen(app: App, served: Serving, chats: Sequence[str], *, tunnel: str, new
 
 
 def _what_to_try(app: App, served: Serving, *, with_chats: bool, tunnel: str, on_terminal: bool) -> list[str]:
-    key = "YOUR_KEY" if app.settings.config.api.keys else f"$(cat {app.home}/api_key)"
+    key = "YOUR_KEY" if app.settings.config.api.keys else f"$(cat {shown(app.home)}/api_key)"
     return [
         "  Try now",
         *(["    say something       just type below; /help shows the commands"] if on_terminal else []),

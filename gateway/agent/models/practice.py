@@ -24,8 +24,14 @@ _SLOWLY = re.compile(r"count\b.*\bslowly\b", re.IGNORECASE)
 _HELP = re.compile(r"(?:help|\?|what can (?:you do|i try)\b.*)\W*$", re.IGNORECASE)
 _LONG = re.compile(r"(?:write|give me|show me) (?:a )?(?:very )?(?:long|markdown)\b", re.IGNORECASE)
 _KNOW = re.compile(r"what do you (?:know|remember)", re.IGNORECASE)
+_ASKING = re.compile(
+    r"(?:what|where|who|whom|which|when|how|do|am|is|are)\b.*\b(?:I|me|my|mine|we|us|our)\b.*", re.IGNORECASE
+)
 _BOTH = re.compile(r"call two tools", re.IGNORECASE)
 _OBSERVATION = re.compile(r"^\W*(o\d+ .+)$", re.MULTILINE)
+_NOTE_HEAD = re.compile(r"^o\d+ \S+ \w+: (?:that )?")
+_SWAPPED = {"i": "you", "me": "you", "my": "your", "mine": "yours", "am": "are", "i'm": "you're", "myself": "yourself"}
+_MOST_NOTES = 5
 _NUMBERED_LINE = re.compile(r"^\W*(\d+)\W+(.*)$", re.MULTILINE)
 _TELLING = re.compile(
     r"[^.!?\n]*\b(?:I prefer|I like|I live|my name is|we decided|remember that)\b[^.!?\n]*[.!?]?", re.IGNORECASE
@@ -124,6 +130,8 @@ def _in_words(said: str, messages: Sequence[JSON], offered: dict[str, JSON]) -> 
         return long_answer()
     if _KNOW.match(said):
         return _known(messages)
+    if _ASKING.match(said) and (notes := _remembered(messages)):
+        return _from_notes(said, notes)
     return (
         "I am the practice model of this gateway: a handful of fixed rules, no real AI. "
         f"I understood that you wrote:\n\n{as_quoted(said[:SHOWN_CHARACTERS] or '(nothing)')}\n\n"
@@ -142,6 +150,18 @@ def _known(messages: Sequence[JSON]) -> str:
     if not known:
         return "I know nothing about you yet. Try: remember that I live in Oslo"
     return "This is what my memory holds:\n\n" + "\n".join(f"- {line}" for line in known)
+
+
+def _from_notes(question: str, notes: Sequence[str]) -> str:
+    """Returns the notes that share a word with the question, else the newest ones, as sentences that address the person."""
+    asked = {word[:5] for word in re.findall(r"\w{4,}", question.casefold())} - {"what", "where", "which", "when"}
+    sentences = [_NOTE_HEAD.sub("", note).strip() for note in notes]
+    about = [each for each in sentences if asked & {word[:5] for word in re.findall(r"\w{4,}", each.casefold())}]
+    chosen = [
+        re.sub(r"[\w']+", lambda word: _SWAPPED.get(word.group().casefold(), word.group()), sentence).rstrip(".")
+        for sentence in (about or sentences)[-_MOST_NOTES:]
+    ]
+    return f"From my notes: {'; '.join(chosen)}."
 
 
 def _both_at_once(messages: Sequence[JSON], offered: dict[str, JSON]) -> tuple[str, tuple[ToolCall, ...]]:

@@ -136,6 +136,20 @@ async def test_what_it_knows_comes_from_the_system_prompt():
     assert "nothing about you" in (await ask(user("what do you know about me"), offered=())).text
 
 
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("what do I drink?", "From my notes: you prefer tea; you live in Oslo."),
+        ("[Ada] Where do I live", "From my notes: you live in Oslo."),
+        ("Do I prefer coffee or tea?", "From my notes: you prefer tea."),
+    ],
+)
+async def test_a_question_about_the_person_is_answered_from_the_notes(question, answer):
+    notes = "o1 2026-05-20 preference: I prefer tea\no2 2026-05-21 fact: I live in Oslo."
+    assert (await ask({"role": "system", "content": notes}, user(question))).text == answer
+    assert "no real AI" in (await ask(user(question))).text
+
+
 async def test_two_tools_at_once():
     answer = await ask(user("call two tools at once"))
     assert len({call.id for call in answer.tool_calls}) == 2
