@@ -1,5 +1,6 @@
 """Discord through discord.py: its gateway connection in, its HTTP client out."""
 
+import asyncio
 import hashlib
 import logging
 import time
@@ -17,6 +18,7 @@ from adapters.base import (
     CatchesUp,
     ChecksSetup,
     Deliver,
+    DeliveryError,
     EditsMessages,
     FetchesMedia,
     ListsSetupHints,
@@ -27,12 +29,13 @@ from adapters.base import (
     SendsOnce,
     ShowsDrafts,
     ShowsTyping,
+    TryLater,
     Unauthorized,
     Undeliverable,
     read_file,
 )
 from adapters.discord.config import DiscordConfig
-from adapters.discord.errors import NO_INTENT, DiscordRefusal, translated
+from adapters.discord.errors import NO_INTENT, DiscordRefusal
 from adapters.discord.history import missed
 from adapters.discord.listener import Listener
 from adapters.discord.normalize import DiscordBot, interaction, message
@@ -47,6 +50,7 @@ _KEPT = 2_000
 # Nobody is pinged, whatever the model writes: by default Discord would notify @everyone.
 _NO_MENTIONS: dict[str, Any] = {"parse": [], "replied_user": False}
 _EPHEMERAL = 1 << 6
+_ACKNOWLEDGE_SECONDS = 3.0  # after that Discord shows that the command failed
 _OURS = ("filename", "path", "text", "respond_to", "first")
 _MESSAGES = "/channels/{channel_id}/messages"
 _MESSAGE = "/channels/{channel_id}/messages/{message_id}"
@@ -98,7 +102,7 @@ class Discord(
         self._since = round(clock() * 1000)
         self._chats: Sequence[Address] = ()
         self._users: Sequence[Sender] = ()
-        self._interactions: OrderedDict[str, discord.Interaction[Any]] = OrderedDict()
+        self._acknowledging: dict[str, asyncio.Task[None]] = {}  # by the token of the interaction
         self._recent: OrderedDict[int, Inbound] = OrderedDict()
 
     # --- in ---
@@ -178,17 +182,38 @@ class Discord(
             )
 
     async def _interact(self, event: discord.Interaction[Any], deliver: Deliver) -> None:
-        inbound = interaction(event, dict(as_object(event.data)))
+        try:
+            inbound = interaction(event, as_object(event.data))
+        except Exception as error:  # noqa: BLE001  # as with messages
+            log.warning("discord.event_skipped", event_name="INTERACTION_CREATE", reason=type(error).__name__)
+            return
         if inbound is None:
             return
-        self._interactions[str(event.id)] = event
-        if len(self._interactions) > _KEPT:
-            self._interactions.popitem(last=False)
         await deliver(inbound)
-        # Acknowledged after the commit, and within the three seconds that Discord allows; else it shows that the command failed.
+        # Acknowledged after the commit, and not here: a call that hangs or fails must not hold up the events behind it.
         if inbound.respond_to:
-            with suppress(discord.DiscordException):  # best effort; the answer goes into the channel then
-                await event.response.defer(ephemeral=True)
+            task = asyncio.create_task(self._acknowledge_command(event.id, event.token))
+            self._acknowledging[event.token] = task
+            task.add_done_callback(lambda _: self._acknowledging.pop(event.token, None))
+
+    async def _acknowledge_command(self, number: int, token: str) -> None:
+        """Best effort: where it fails, Discord shows that the command failed, and the answer goes into the channel."""
+        try:
+            await self._acknowledge(f"{number}:{token}", {"type": 5, "data": {"flags": _EPHEMERAL}})
+        except DeliveryError as error:
+            log.warning("discord.command_not_acknowledged", error=str(error))
+
+    async def _acknowledge(self, interaction_and_token: str, body: dict[str, Any]) -> None:
+        number, _, token = interaction_and_token.partition(":")
+        ids = {
+            "webhook_id": number,
+            "webhook_token": token,
+        }  # so the library counts the rate of each interaction by itself
+        try:
+            async with asyncio.timeout(_ACKNOWLEDGE_SECONDS):
+                await self._rest.call("POST", "/interactions/{webhook_id}/{webhook_token}/callback", ids, body)
+        except TimeoutError:
+            raise TryLater("Discord did not answer in time.") from None
 
     def catch_up(self, since: int, chats: Sequence[Address], users: Sequence[Sender]) -> None:
         self._since, self._chats, self._users = since, chats, users
@@ -223,6 +248,8 @@ class Discord(
         return (f"Add it to your server: {link}",)
 
     async def close(self) -> None:
+        for task in self._acknowledging.values():
+            task.cancel()
         await self._rest.close()
 
     # --- out ---
@@ -252,6 +279,8 @@ class Discord(
     async def _respond(self, piece: Piece, body: dict[str, Any]) -> Receipt:
         """Sends to the person who gave the command, alone."""
         application, _, token = piece["respond_to"].partition(":")
+        if (acknowledging := self._acknowledging.get(token)) is not None:  # there is nothing to fill in before
+            await asyncio.wait({acknowledging})
         ids = {"webhook_id": application, "webhook_token": token}
         # The first piece fills in the deferred answer, which has its flags already; the others are follow-ups with flags of their own.
         if piece.get("first"):
@@ -289,6 +318,8 @@ class Discord(
             await self.edit(address, draft_id, piece)
             return draft_id
         receipt = await self.send(address, {**piece, **reply(reply_to)})
+        if not receipt.message_id:
+            raise TryLater("Discord does not name the message that it has taken.", ambiguous=True)
         return receipt.message_id
 
     async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:
@@ -309,10 +340,7 @@ class Discord(
         await self._rest.call("PUT" if emoji else "DELETE", _REACTION, ids)
 
     async def answer_tap(self, tap_id: str, text: str = "") -> None:  # noqa: ARG002  # the edited card says it
-        event = self._interactions.pop(tap_id, None)
-        if event is not None:
-            with translated():
-                await event.response.defer()
+        await self._acknowledge(tap_id, {"type": 6})
 
     async def fetch(self, attachment: Attachment, limit: int) -> bytes:
         """Downloads the file. Its signed address is valid for a day; after that the message itself is asked for a new one."""

@@ -7,6 +7,7 @@ from typing import Any
 import discord
 
 from adapters.discord.contents import attachments, describe_contents
+from adapters.payload import Json, parts, text
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind, Quote
 
@@ -57,7 +58,7 @@ def message(said: discord.Message, me: DiscordBot, kind: InboundKind = InboundKi
     )
 
 
-def interaction(event: discord.Interaction[Any], data: dict[str, Any]) -> Inbound | None:
+def interaction(event: discord.Interaction[Any], data: Json) -> Inbound | None:
     """Returns the event of a tap on one of our buttons, or of a slash command; None for what we have not offered."""
     channel = event.channel_id
     if channel is None or event.user.bot:
@@ -70,19 +71,19 @@ def interaction(event: discord.Interaction[Any], data: dict[str, Any]) -> Inboun
             address=where,
             sender=sender,
             message_id=str(event.message.id),
-            text=str(data.get("custom_id", "")),
+            text=text(data, "custom_id"),
             kind=InboundKind.TAP,
             parent_chat=_parent(event.channel),
-            tap_id=str(event.id),
+            tap_id=f"{event.id}:{event.token}",
         )
     if event.type is discord.InteractionType.application_command:
-        argument = " ".join(str(option.get("value", "")) for option in data.get("options", ()))
+        argument = " ".join(text(option, "value") for option in parts(data, "options"))
         return Inbound(
             dedup_key=f"dc:{event.id}",
             address=where,
             sender=sender,
             message_id="",
-            text=f"/{data.get('name', '')} {argument}".strip(),
+            text=f"/{text(data, 'name')} {argument}".strip(),
             parent_chat=_parent(event.channel),
             respond_to=f"{event.application_id}:{event.token}",
         )

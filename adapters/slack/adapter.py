@@ -293,7 +293,7 @@ class Slack(
             unfurl_links=False,
             unfurl_media=False,
         )
-        return str(sent["ts"])
+        return text(sent, "ts")
 
     async def _respond(self, piece: Piece) -> bool:
         """Sends to the person who gave the command, alone. Returns False when it was too long ago: then everybody hears it."""

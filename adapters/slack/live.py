@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from adapters.base import TryLater
+from adapters.payload import Json, text
 from adapters.slack.askers import Askers
 from adapters.slack.errors import SlackRefusal
 from adapters.slack.render import render_draft, without_pings
@@ -82,7 +83,7 @@ class LiveAnswers:
             except SlackRefusal as refusal:
                 self._has_streams = refusal.error not in _NOT_HERE  # once for the workspace, not for each answer
             else:
-                ts = str(started["ts"])
+                ts = _named(started)
                 self._streams[ts] = _Stream(address=address, written=shown)
                 return ts
         draft = await off_the_loop(text, render_draft, text)
@@ -93,7 +94,7 @@ class LiveAnswers:
             text=draft["text"],
             blocks=draft["blocks"],
         )
-        ts = str(sent["ts"])
+        ts = _named(sent)
         self._edited[ts] = None
         return ts
 
@@ -117,3 +118,9 @@ class LiveAnswers:
         await self._web.call(
             "chat.update", channel=address.chat_id, ts=draft_id, text=draft["text"], blocks=draft["blocks"]
         )
+
+
+def _named(sent: Json) -> str:
+    if ts := text(sent, "ts"):
+        return ts
+    raise TryLater("Slack does not name the message that it has taken.", ambiguous=True)

@@ -35,7 +35,7 @@ def normalize(body: Json, me: SlackBot) -> list[Inbound]:
         case "block_actions":
             return list(_taps(body, me))
         case _ if body.get("command"):
-            return [_command(body, me)]
+            return list(_command(body, me))
         case _:
             return []
 
@@ -168,14 +168,16 @@ def _taps(body: Json, me: SlackBot) -> Iterator[Inbound]:
         )
 
 
-def _command(body: Json, me: SlackBot) -> Inbound:
+def _command(body: Json, me: SlackBot) -> Iterator[Inbound]:
     """Reads a slash command: `/hermes new` is /new; alone it asks for help."""
     user, channel = text(body, "user_id"), text(body, "channel_id")
     given = text(body, "text").strip().removeprefix("/") or "help"
     name = text(body, "channel_name")
     kind = ChatKind.DM if channel.startswith("D") else ChatKind.GROUP if name.startswith("mpdm-") else ChatKind.CHANNEL
     trigger = text(body, "trigger_id")
-    return Inbound(
+    if not user or not channel:
+        return
+    yield Inbound(
         dedup_key=f"sl:{text(body, 'team_id') or me.team}:{channel}:{trigger}",
         address=Address(platform=Platform.SLACK, kind=kind, chat_id=channel),
         sender=Sender(id=user, name=text(body, "user_name")),

@@ -12,6 +12,7 @@ from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from adapters.base import DeliveryError, TryLater, Unauthorized
+from adapters.payload import text
 from adapters.slack.errors import SlackRefusal
 from adapters.slack.web import SlackWeb
 
@@ -27,11 +28,13 @@ class _Client(SocketModeClient):
 
     async def issue_new_wss_url(self) -> str:
         try:
-            opened = await self.asks.call("apps.connections.open")
+            url = text(await self.asks.call("apps.connections.open"), "url")
+            if not url:
+                raise TryLater("Slack opens a socket, and does not say where.")
         except DeliveryError as error:
             self.failed(error)
             raise
-        return str(opened["url"])
+        return url
 
 
 class Socket:

@@ -42,6 +42,7 @@ from adapters.base import (
     ReportsLiveness,
     ShowsDrafts,
     ShowsTyping,
+    TryLater,
     Unauthorized,
     Undeliverable,
     WebhookReply,
@@ -219,6 +220,8 @@ class Telegram(
             await self.edit(address, draft_id, piece)
             return draft_id
         receipt = await self.send(address, {**piece, **reply_parameters(reply_to), "disable_notification": silent})
+        if not receipt.message_id:
+            raise TryLater("Telegram does not name the message that it has taken.", ambiguous=True)
         return receipt.message_id
 
     async def finish_draft(self, address: Address, draft_id: str, piece: Piece) -> Receipt | None:

@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import structlog
-from telegram import Bot, InputFile, Message
+from telegram import Bot, InputFile
 
 from adapters.base import TryLater, Undeliverable, read_file
+from adapters.payload import text
 from adapters.telegram.errors import Moved, TelegramRefusal, Translation
 from sessions.keys import Address
 from sessions.messages import Piece, Receipt
@@ -16,6 +17,7 @@ from sessions.messages import Piece, Receipt
 _FORMATTING = ("parse entities", "entity_", "entities_too")
 _NO_PICTURE = ("photo_", "image_", "voice_")  # about what it does not take as a picture or a voice message
 _EDITABLE = {"entities", "reply_markup", "link_preview_options"}
+_FILES = {"sendDocument": "document", "sendPhoto": "photo", "sendVoice": "voice"}
 _NOT_FOR_TELEGRAM = {"method", "text", "path", "content", "filename"}
 
 log = structlog.get_logger(__name__)
@@ -32,14 +34,14 @@ class OutgoingCalls:
     async def send(self, address: Address, piece: Piece) -> Receipt:
         """Sends the piece. A second call follows only where Telegram refused how it is sent, and so has sent nothing."""
         try:
-            message = await self._send(address, piece)
+            message_id = await self._send(address, piece)
         except TelegramRefusal as refusal:
             simpler = _simpler(piece, refusal)
             if simpler is None:
                 raise
             log.warning("telegram.sent_plain", reason=str(refusal))
-            message = await self._send(address, simpler)
-        return Receipt(message_id=str(message.message_id))
+            message_id = await self._send(address, simpler)
+        return Receipt(message_id=message_id)
 
     async def edit(self, address: Address, message_id: str, piece: Piece) -> None:
         try:
@@ -56,42 +58,33 @@ class OutgoingCalls:
         it.
         """
         try:
-            with self.calling(address):
-                await self._bot.send_message_draft(
-                    # One id for all: a DM shows one draft, and the next message takes its place.
-                    **self.to(address),
-                    draft_id=1,
-                    text=piece["text"],
-                    api_kwargs={"entities": piece["entities"]},
-                )
+            # One id for all: a DM shows one draft, and the next message takes its place.
+            given = {"draft_id": 1, "text": piece["text"], "entities": piece["entities"]}
+            await self._call(address, "sendMessageDraft", {**self.to(address), **given})
         except TryLater as error:
             raise TryLater(str(error), after=error.after) from None
 
-    async def _send(self, address: Address, piece: Piece) -> Message:
-        to = self.to(address)
-        to["api_kwargs"] = {key: value for key, value in piece.items() if key not in _NOT_FOR_TELEGRAM}
-        file = None
-        if piece["method"] != "sendMessage":
-            file = InputFile(await read_file(piece), filename=piece["filename"])
-        with self.calling(address):
-            match piece["method"]:
-                case "sendMessage":
-                    return await self._bot.send_message(text=piece["text"], **to)
-                case "sendDocument" if file:
-                    return await self._bot.send_document(document=file, **to)
-                case "sendPhoto" if file:
-                    return await self._bot.send_photo(photo=file, **to)
-                case "sendVoice" if file:
-                    return await self._bot.send_voice(voice=file, **to)
-                case method:
-                    raise Undeliverable(f"No way to send a piece of kind {method!r} to Telegram.")
+    async def _send(self, address: Address, piece: Piece) -> str:
+        """Returns the id of the message; empty where Telegram has taken the message, and names none."""
+        method = piece["method"]
+        given = {key: value for key, value in piece.items() if key not in _NOT_FOR_TELEGRAM}
+        if method == "sendMessage":
+            given["text"] = piece["text"]
+        elif method in _FILES:
+            given[_FILES[method]] = InputFile(await read_file(piece), filename=piece["filename"])
+        else:
+            raise Undeliverable(f"No way to send a piece of kind {method!r} to Telegram.")
+        return text(await self._call(address, method, {**self.to(address), **given}), "message_id")
 
     async def _edit(self, address: Address, message_id: str, piece: Piece) -> None:
         extra = {key: value for key, value in piece.items() if key in _EDITABLE}
+        place = {"chat_id": self.chat_id(address), "message_id": int(message_id)}
+        await self._call(address, "editMessageText", {**place, "text": piece["text"], **extra})
+
+    async def _call(self, address: Address, method: str, given: dict[str, Any]) -> Any:
+        """Returns the raw result. The library's own methods parse the message in it; where that fails, it was sent all the same."""
         with self.calling(address):
-            await self._bot.edit_message_text(
-                piece["text"], chat_id=self.chat_id(address), message_id=int(message_id), api_kwargs=extra
-            )
+            return await self._bot._post(method, given)  # pyright: ignore[reportPrivateUsage]
 
     @contextmanager
     def calling(self, address: Address) -> Generator[None]:

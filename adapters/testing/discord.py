@@ -129,6 +129,11 @@ class DiscordServer(DiscordApi):
             event["d"] = data
 
     def poison(self) -> None:
+        """Events that nobody can read, and a message of that kind in the history of every chat."""
+        for room in self.rooms.values():
+            self.unreadable.add(self.keep(room, self.person("98", "Nobody"), "?").id)
+        self._interacts(self.general(), self.person("98", "Nobody"), {"type": 2, "data": {"name": ["x"], "options": 7}})
+        self._interacts(self.general(), self.person("98", "Nobody"), {"type": 3, "data": "nonsense", "message": {}})
         self.dispatch("SOMETHING_NEW", {"a": [1]})
         self.dispatch("MESSAGE_CREATE", {"id": self.next_id()})
         self.dispatch("MESSAGE_CREATE", {**self.wire(self.general(), self.unsent()), "type": 99, "attachments": []})

@@ -12,7 +12,7 @@ from aiohttp import web
 from adapters.testing.discord_rules import command_problems, message_problems
 from adapters.testing.people import FakePerson, Room, Said, SentFile
 from adapters.testing.published_schemas import schema_problems
-from adapters.testing.wire import Json, WireServer
+from adapters.testing.wire import Json, WireServer, poisoned
 
 APPLICATION = "900000000000000001"
 EPOCH_MS = 1_420_070_400_000
@@ -36,6 +36,7 @@ class DiscordApi(WireServer):
         self.acknowledged: dict[str, int] = {}
         self.offered: list[Json] = []
         self.extras: dict[str, Json] = {}
+        self.unreadable: set[str] = set()
         self._numbers = count(1)
         self._nonces: dict[tuple[str, str], tuple[float, Said]] = {}
         self.general()
@@ -272,7 +273,8 @@ class DiscordApi(WireServer):
             return _refusal(404, 10003, "Unknown Channel")
         after, limit = int(request.query.get("after", 0)), int(request.query.get("limit", 50))
         younger = [said for said in room.visible() if int(said.id) > after][:limit]
-        return _json([self.wire(room, said) for said in reversed(younger)])
+        found = [(said, self.wire(room, said)) for said in reversed(younger)]
+        return _json([poisoned(body) if said.id in self.unreadable else body for said, body in found])
 
     def _type(self, request: web.Request, *_: Any) -> web.Response:
         room = self._room(request)

@@ -178,6 +178,8 @@ class SlackServer(SlackApi):
         self.event({"type": "message", "channel": 7, "ts": ["x"], "user": {"a": 1}, "text": None})
         self.push("events_api", {"type": "event_callback", "event": "nonsense"})
         self.push("events_api", {"type": "something_new"})
+        self.push("interactive", {"type": "block_actions", "user": "nonsense", "actions": [None, {"value": 7}]})
+        self.push("slash_commands", {"command": "/hermes", "text": "new"})
 
     def calls_back(self, url: str) -> None:
         """Posts events there from now on; empty: nowhere, they wait for a socket."""

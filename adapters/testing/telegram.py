@@ -32,7 +32,7 @@ from adapters.testing.telegram_rules import (
 )
 from adapters.testing.telegram_wire import ApiRefusal, Fault, parameters, refusal
 from adapters.testing.telegram_world import Json, TelegramChat, TelegramMessage, User, World
-from adapters.testing.wire import WireServer, hang_up
+from adapters.testing.wire import WireServer, hang_up, poisoned
 
 _FILES = {
     "sendDocument": "document",
@@ -123,7 +123,7 @@ class TelegramServer(World, WireServer):
             return hang_up(request)
         elif fault and fault.raw:
             return web.Response(status=fault.status, text=fault.raw)
-        elif fault and not fault.drop:
+        elif fault and not fault.drop and not fault.poison:
             more = {"retry_after": fault.retry_after} if fault.retry_after else {}
             return refusal(ApiRefusal(fault.status, fault.description, **more))
         try:
@@ -133,6 +133,8 @@ class TelegramServer(World, WireServer):
             return refusal(refused)
         if fault and fault.wait:
             await fault.wait.wait()
+        if fault and fault.poison:
+            answer = poisoned(answer)
         return hang_up(request) if fault and fault.drop else web.json_response({"ok": True, "result": answer})
 
     def _fault(self, method: str) -> Fault | None:

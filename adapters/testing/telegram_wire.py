@@ -29,7 +29,8 @@ class TelegramUpload(bytes):
 @dataclass(slots=True, kw_only=True)
 class Fault:
     """Goes wrong `times` times. `drop` cuts the connection "before" or "after" the call took effect; `wait` holds the call, or
-    with `drop="after"` its answer, until it is set; `raw` is answered as it stands, as a proxy on the way would."""
+    with `drop="after"` its answer, until it is set; `raw` is answered as it stands, as a proxy on the way would; with `poison` the call takes
+    effect and its answer is `poisoned`."""
 
     method: str
     times: int
@@ -39,6 +40,7 @@ class Fault:
     drop: str = ""
     raw: str = ""
     wait: asyncio.Event | None = None
+    poison: bool = False
 
 
 async def parameters(request: web.Request) -> Json:

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from aiohttp import web
 
@@ -12,12 +12,14 @@ from adapters.testing.people import FakePerson, Room, Said
 
 Json = dict[str, Any]
 LARGEST_BODY = 60_000_000
+_IDS = {"id", "message_id", "ok", "ts"}
 
 
 @dataclass(slots=True, kw_only=True)
 class WireFault:
     """Calls of this name go wrong `times` times. `drop` cuts the connection "before" or "after" the call took effect; `wait` holds
-    the call, or with `drop="after"` its answer, until it is set; otherwise the call is answered with `status`, `body` and `headers`."""
+    the call, or with `drop="after"` its answer, until it is set; with `poison` the call takes effect and its answer is `poisoned`; otherwise
+    the call is answered with `status`, `body` and `headers`."""
 
     name: str
     times: int = 1
@@ -26,6 +28,22 @@ class WireFault:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     drop: str = ""
     wait: asyncio.Event | None = None
+    poison: bool = False
+
+
+def poisoned(answer: Any) -> Any:
+    """Returns the answer as a client cannot parse it: its ids are the same, every other value is of another kind, and one is new."""
+    match answer:
+        case dict():
+            found = cast(Json, answer)
+            odd = {key: value if key in _IDS else poisoned(value) for key, value in found.items()}
+            return {**odd, "not_yet_invented": [{"a": 1}]}
+        case list():
+            return [poisoned(one) for one in cast(list[Any], answer)]
+        case str():
+            return {"not": ["text"]}
+        case _:
+            return "not what it was"
 
 
 class WireServer:
@@ -95,6 +113,11 @@ class WireServer:
         if fault is None:
             return await act()
         fault.times -= 1
+        if fault.poison:
+            taken = await act()
+            raw = taken.body if isinstance(taken, web.Response) else None
+            odd = poisoned(json.loads(raw) if isinstance(raw, bytes) and raw else {})
+            return web.Response(body=json.dumps(odd).encode(), headers={"Content-Type": "application/json"})
         if fault.drop == "before":
             return hang_up(request)
         if fault.drop:

@@ -28,13 +28,12 @@ from adapters.base import (
     ReceivesWebhooks,
     ReportsLiveness,
     ShowsTyping,
-    TryLater,
     Unauthorized,
     Undeliverable,
     WebhookReply,
     read_file,
 )
-from adapters.payload import parts
+from adapters.payload import parts, text
 from adapters.whatsapp.client import CloudApi
 from adapters.whatsapp.config import WhatsAppConfig
 from adapters.whatsapp.errors import WhatsAppRefusal
@@ -186,10 +185,8 @@ class WhatsApp(
                 raise
             log.warning("whatsapp.sent_plain", reason=str(refusal))
             answer = await self._api.post(f"{self._number}/messages", simpler)
-        sent = parts(answer, "messages")
-        if not sent or not sent[0].get("id"):
-            raise TryLater("WhatsApp gave an answer of an unknown shape.", ambiguous=True)
-        return Receipt(message_id=str(sent[0]["id"]))
+        # Answered with success, so it was sent, whether or not its id can be read.
+        return Receipt(message_id=next((text(sent, "id") for sent in parts(answer, "messages")), ""))
 
     async def _message(self, address: Address, piece: Piece) -> dict[str, Any]:
         message = {**_to(address), **{key: value for key, value in piece.items() if key not in _NOT_FOR_META}}
@@ -226,7 +223,8 @@ class WhatsApp(
     async def fetch(self, attachment: Attachment, limit: int) -> bytes:
         """Downloads the file in two steps: its address is good for five minutes."""
         found = await self._api.get(attachment.ref, phone_number_id=self._number)
-        if int(found.get("file_size") or 0) > limit:
+        size = text(found, "file_size")
+        if size.isdecimal() and int(size) > limit:
             raise Undeliverable(f"{attachment.name} is larger than {limit} bytes.")
         return await self._api.download(str(found.get("url") or ""), limit, trusted=self._is_metas)
 

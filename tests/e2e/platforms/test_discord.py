@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from adapters.discord import adapter
 from gateway.chats import runner
 from gateway.chats.runner import PlatformState
 from gateway.config.load import load
@@ -88,6 +89,25 @@ async def test_what_was_said_while_a_session_was_invalid_is_fetched_from_history
         assert [len(driver.said_by_bot(room)) for room in (driver.dm(), general, in_thread)] == [3, 1, 1]
 
 
+async def test_messages_in_the_history_that_cannot_be_read_hide_none_behind_them(
+    home: Path, driver: DiscordDriver
+) -> None:
+    async with scene(home, driver) as s:
+        await s.answer_to("hello")
+        general = driver.group()
+        await driver.server.invalidate()
+        await s.until(lambda: not driver.server.is_connected())
+        for n in (1, 2):
+            driver.poison()
+            s.says(f"direct {n}")
+            driver.says(general, driver.mention(f"channel {n}"))
+        await s.until(lambda: "direct 2" in "".join(driver.texts(driver.dm())))
+        await s.until(lambda: "channel 2" in "".join(driver.texts(general)))
+        assert "direct 1" in "".join(driver.texts(driver.dm()))
+        assert "channel 1" in "".join(driver.texts(general))
+        assert driver.server.identified == 2
+
+
 async def test_at_the_very_first_start_old_messages_are_left_alone(home: Path, driver: DiscordDriver) -> None:
     real = driver.server.clock
     driver.server.clock = lambda: real() - 60
@@ -152,6 +172,22 @@ async def test_slash_commands_are_offered_and_only_who_asks_sees_the_answer(home
             [(command["name"], command["description"]) for command in driver.server.offered], []
         )
         assert len(driver.server.called("commands")) == written + 1
+
+
+@pytest.mark.parametrize("fault", [{"poison": True}, {"drop": "before"}, {"wait": True}, {"status": 500}])
+async def test_an_acknowledgement_that_goes_wrong_harms_nothing_else(
+    home: Path, driver: DiscordDriver, fault: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "_ACKNOWLEDGE_SECONDS", 0.5)
+    never = asyncio.Event()
+    async with scene(home, driver) as s:
+        await s.answer_to("hello")
+        driver.server.fail("callback", times=9, **({"wait": never} if "wait" in fault else fault))
+        driver.command(driver.group(), "/status")
+        assert "again" in await s.answer_to("once again")
+        assert "Ready" in (await s.answers(driver.group(), 1))[0]
+        assert (driver.server.identified, driver.server.resumed) == (1, 0)
+        never.set()
 
 
 async def test_a_button_works_after_a_restart_and_is_acknowledged(home: Path, driver: DiscordDriver) -> None:

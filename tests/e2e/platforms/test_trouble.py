@@ -73,6 +73,16 @@ async def test_a_send_that_failed_is_made_again(home: Path, driver: Driver, drop
 
 
 @pytest.mark.usefixtures("quick")
+async def test_what_was_taken_is_not_sent_again_although_its_answer_cannot_be_read(home: Path, driver: Driver) -> None:
+    async with scene(home, driver) as s:
+        driver.sending_fails(poison=True, times=3)
+        await s.answer_to("hello one")
+        await settled(s.app.database)
+        await s.answer_to("hello two")
+        assert ["one" in text for text in driver.texts(driver.dm())] == [True, False]
+
+
+@pytest.mark.usefixtures("quick")
 async def test_a_revoked_token_is_said_in_words_and_the_rest_goes_on(home: Path, driver: Driver) -> None:
     async with scene(home, driver) as s:
         await s.answer_to("hello")

@@ -69,7 +69,7 @@ async def test_refused_formatting_is_sent_as_plain_text(server, gateway, dm) -> 
         ({"status": 500, "description": "Internal Server Error"}, TryLater, None, False),
         ({"status": 502, "raw": "<html>Bad Gateway</html>"}, TryLater, None, False),
         ({"status": 200, "raw": "<html>Welcome</html>"}, TryLater, None, True),
-        ({"status": 200, "raw": '{"ok": true, "result": {"surprise": 1}}'}, TryLater, None, True),
+        ({"status": 200, "raw": '{"surprise": 1}'}, TryLater, None, True),
         ({"status": 413, "description": "Request Entity Too Large"}, Undeliverable, None, None),
         ({"drop": "before"}, TryLater, None, True),
         ({"drop": "after"}, TryLater, None, True),
@@ -88,6 +88,22 @@ async def test_what_send_raises(server, gateway, dm, fault, error, after, ambigu
     assert len(server.faults) == 1
     assert server.faults[0].times == 0
     assert server.answers(7) == (["x"] if fault.get("drop") == "after" else [])
+
+
+async def test_what_telegram_has_taken_was_sent_whatever_it_answers(server, gateway, dm) -> None:
+    server.fail("sendMessage", poison=True)
+    (receipt,) = await gateway.send(address_of(dm), "x", buttons=(Button(label="Ok", data="ok"),))
+    assert [str(message.id) for message in server.chat(7)] == [receipt.message_id]
+    server.fail("editMessageText", poison=True)
+    await gateway.adapter.edit(address_of(dm), receipt.message_id, {"text": "y"})
+    assert server.answers(7) == ["y"]
+    server.fail("sendMessage", status=200, raw='{"ok": true, "result": {"surprise": 1}}')
+    (receipt,) = await gateway.send(address_of(dm), "z")
+    assert receipt.message_id == ""
+    server.fail("sendMessage", status=200, raw='{"ok": true, "result": {"surprise": 1}}')
+    with pytest.raises(TryLater) as raised:  # a preview that cannot be named can be neither changed nor erased
+        await gateway.adapter.draft(address_of(server.group()), None, "z")
+    assert raised.value.ambiguous
 
 
 async def test_a_server_that_cannot_be_reached_has_not_seen_the_message(gateway, dm) -> None:
