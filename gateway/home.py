@@ -1,6 +1,7 @@
 """The folder in which everything is kept, `~/.hermes` or `HERMES_HOME`, and how its settings are written."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,12 +12,38 @@ class BadHome(Exception):
     """The home cannot be used. The message says why and what to do."""
 
 
+UNIT_FOLDERS = tuple(Path(name) for name in ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system"))
+_HOME_OF_UNIT = re.compile(r'^Environment="?HERMES_HOME=([^"\n]+?)"?\s*$', re.MULTILINE)
+
+
 def resolve_home(option: str | None, environ: Mapping[str, str]) -> Path:
-    """Returns `--home`, else HERMES_HOME, else ~/.hermes, as an absolute path. Creates nothing. Raises BadHome where there is no home folder."""
+    """Returns `--home`, else HERMES_HOME, else ~/.hermes, as an absolute path; for somebody who has no ~/.hermes but may read the home of
+    the machine's one service, that one. Creates nothing. Raises BadHome where there is no home folder."""
+    named = option or environ.get("HERMES_HOME")
     try:
-        return Path(option or environ.get("HERMES_HOME") or "~/.hermes").expanduser().absolute()
+        home = Path(named or "~/.hermes").expanduser().absolute()
     except RuntimeError:
         raise BadHome("This user has no home folder. Name one with --home DIR or HERMES_HOME.") from None
+    if named or is_used(home) or (of_service := service_home()) is None:
+        return home
+    return of_service if os.access(of_service, os.R_OK | os.X_OK) else home
+
+
+def service_home() -> Path | None:
+    """Returns the home of the machine's service; None where there is no service, or several."""
+    found: set[Path] = set()
+    for folder in UNIT_FOLDERS:
+        for unit in folder.glob("hermes-gateway*.service"):
+            try:
+                found |= {Path(home) for home in _HOME_OF_UNIT.findall(unit.read_text("utf-8", "replace"))}
+            except OSError:
+                continue
+    return found.pop() if len(found) == 1 else None
+
+
+def is_used(home: Path) -> bool:
+    """Returns whether the folder holds a configuration or conversations."""
+    return any((home / name).exists() for name in ("config.yaml", "state.db"))
 
 
 def shown(path: Path) -> str:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from gateway.cli.context import Cli
 from gateway.cli.error_messages import errors_as_messages
-from gateway.home import resolve_home
+from gateway.home import resolve_home, service_home
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,16 @@ def _take_home(ctx: click.Context, _: click.Parameter, value: str | None) -> Non
     if value is not None or not (known or isinstance(ctx.command, click.Group)):
         with errors_as_messages():
             ctx.obj = Cli(home=resolve_home(value, os.environ), environ=os.environ)
+            _name_the_other_home(value, ctx.obj.home)
+
+
+def _name_the_other_home(option: str | None, home: Path) -> None:
+    """Tells root, who looks after the service, that its home is another one than root's own."""
+    if option or os.environ.get("HERMES_HOME") or os.geteuid() != 0:
+        return
+    of_service = service_home()
+    if of_service is not None and of_service.resolve() != home.resolve():
+        click.echo(f"This is {home}. The service has a home of its own: add --home {of_service}", err=True)
 
 
 _HOME = click.Option(

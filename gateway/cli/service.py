@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from gateway.cli.context import Cli, pass_cli
 from gateway.cli.doctor.home_checks import package_roots
 from gateway.cli.error_messages import Failed, Wrong
 from gateway.cli.units import Units, require_ours, write
+from gateway.home import is_used
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_REACHABLE = ("show", "--property=Version")
+_WITHOUT_SYSTEMD = "Nothing was written. `hermes gateway run` runs in the foreground; tmux, a container or any supervisor can keep that running."
 
 
 def _of_a_service(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,11 +51,11 @@ def _units(cli: Cli, instance: str, *, user: bool) -> Units:
 def _systemctl(units: Units, *arguments: str) -> None:
     program = shutil.which("systemctl")
     if program is None:
-        raise Failed(
-            "This machine has no systemd. `hermes gateway run` runs in the foreground; any supervisor can start that."
-        )
+        raise Failed(f"This machine has no systemd. {_WITHOUT_SYSTEMD}")
     command = [program, *(["--user"] if units.user else []), *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode and arguments == _REACHABLE:
+        raise Failed(f"No systemd answers here{' for this user' if units.user else ''}. {_WITHOUT_SYSTEMD}")
     if ended.returncode:
         said = (ended.stderr or ended.stdout).strip().splitlines()
         raise Failed(f"{' '.join(command[1:])}: {said[0] if said else f'ended with {ended.returncode}'}")
@@ -60,7 +64,10 @@ def _systemctl(units: Units, *arguments: str) -> None:
 @click.command()
 @_of_a_service
 @click.option("--print", "only_print", is_flag=True, help="Print the unit files and change nothing.")
-def install(cli: Cli, instance: str, user: bool, only_print: bool) -> None:
+@click.option(
+    "--move-home/--new-home", default=None, help="Whether the service goes on with your home. Asked where it is open."
+)
+def install(cli: Cli, instance: str, user: bool, only_print: bool, move_home: bool | None) -> None:
     """Run the daemon from now on, and after every start of the machine; save a backup every night."""
     units = _units(cli, instance, user=user or (only_print and os.geteuid() != 0))
     if only_print:
@@ -72,7 +79,14 @@ def install(cli: Cli, instance: str, user: bool, only_print: bool) -> None:
             f"The service runs as a user of its own: {why}. Install the program where everybody may read it, such as"
             " /opt/hermes-gateway, with a Python that everybody may run, or make it a service of your own: --user."
         )
-    _check(cli, units)
+    _systemctl(units, *_REACHABLE)
+    for path in units.files:
+        require_ours(path)
+    moves = not user and _is_to_move(cli.home, units.home_of_service, move_home)
+    _check(cli, cli.home if moves else units.home_of_service)
+    if moves:
+        kept = _moved(cli.home, units.home_of_service)
+        click.echo(f"{cli.home} is now {units.home_of_service}. A copy stays in {kept}; remove it when all is well.")
     written = write(units)
     _systemctl(units, "daemon-reload")
     _systemctl(units, "enable", "--now", f"{units.name}.service", f"{units.name}-backup.timer")
@@ -126,7 +140,7 @@ def stop(cli: Cli, instance: str, user: bool) -> None:
 @_of_a_service
 def restart(cli: Cli, instance: str, user: bool) -> None:
     """Check the configuration; when it is good, start the service anew."""
-    _check(cli, _units(cli, instance, user=user))
+    _check(cli, _units(cli, instance, user=user).home_of_service)
     _act(cli, instance, "restart", user=user)
 
 
@@ -139,10 +153,52 @@ def _act(cli: Cli, instance: str, verb: str, *, user: bool) -> None:
     click.echo(f"{units.name}: {verb} done. `hermes gateway status` says how it is.")
 
 
-def _check(cli: Cli, units: Units) -> None:
+def _check(cli: Cli, home: Path) -> None:
     """Raises BadConfig before a restart: a daemon that would not start again is not stopped."""
     from gateway.cli.service_view import service_sources
     from gateway.config.load import read
 
-    home = units.home_of_service
     read(service_sources(home, cli.environ))
+
+
+def _is_to_move(mine: Path, of_service: Path, wanted: bool | None) -> bool:
+    """Returns whether the service goes on with the home of the person who installs it. Asks where both answers make sense."""
+    if mine.resolve() == of_service.resolve() or not is_used(mine):
+        return False
+    if is_used(of_service):
+        if wanted:
+            raise Failed(f"{of_service} is in use already, so {mine} was not moved. Nothing was changed.")
+        click.echo(f"The service goes on with {of_service}; {mine} stays as it is, with --home {mine}.", err=True)
+        return False
+    if wanted is None and not sys.stdin.isatty():
+        raise Wrong(f"{mine} holds a configuration or conversations. Say --move-home or --new-home.")
+    return click.confirm(f"Shall the service go on with {mine}?", default=True) if wanted is None else wanted
+
+
+def _moved(mine: Path, of_service: Path) -> Path:
+    """Makes the home of the service of `mine`, whole or not at all. Returns where a copy of `mine` is kept. Raises AlreadyRunning."""
+    from gateway.cli.process import single_instance
+    from sessions.db import open_database
+    from sessions.moved_home import rename_home
+
+    kept = mine.with_name(f"{mine.name}.before-service")
+    if kept.exists():
+        raise Failed(f"{kept} is there already. Move it away first.")
+    of_service.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=of_service.parent, prefix=".hermes-move-") as folder:
+        copy = Path(folder) / "home"
+        with single_instance(mine):
+            click.echo(f"Copying {mine} …", err=True)
+            shutil.copytree(
+                mine, copy, symlinks=True, ignore=lambda at, _: {"gateway.pid"} if Path(at) == mine else set()
+            )
+            if (copy / "state.db").exists():
+                database = open_database(copy)
+                database.write_now(rename_home, mine.resolve(), of_service)
+                database.close()
+            place = of_service.resolve()  # a service with a user of its own has it elsewhere, behind a link
+            if place.exists():
+                place.rmdir()
+            copy.rename(place)
+        mine.rename(kept)
+    return kept

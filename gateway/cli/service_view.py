@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path as File
 
 from gateway.config.sources import Sources
+from gateway.home import UNIT_FOLDERS
 
 _NOT_READABLE = "credential_of_the_service_" + "x" * 32
-UNIT_FOLDERS = tuple(File(name) for name in ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

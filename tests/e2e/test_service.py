@@ -4,11 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
-from gateway.cli import units
+from gateway import home
+from gateway.cli import main, units
 from gateway.cli.units import Units
 
 HERMES = str(Path(sys.executable).with_name("hermes"))
@@ -48,6 +51,7 @@ def test_a_service_comes_runs_and_goes(asked: Path):
     assert hermes(asked, "uninstall", "--user").returncode == 0
     assert not list(units.iterdir())
     assert asked.read_text().splitlines() == [
+        "--user show --property=Version",
         "--user daemon-reload",
         "--user enable --now hermes-gateway.service hermes-gateway-backup.timer",
         "--user restart hermes-gateway.service",
@@ -68,6 +72,63 @@ def test_what_somebody_else_wrote_is_left_alone(asked: Path):
     assert hermes(asked, "install", "--user", "--name", "work").returncode == 0
     assert (foreign.parent / "hermes-gateway-work.service").exists()
     assert not asked.read_text().count("hermes-gateway.service")
+
+
+def test_nothing_is_written_where_no_systemd_answers(asked: Path):
+    (asked.parent / "bin/systemctl").write_text("#!/bin/sh\necho 'Failed to connect to bus' >&2\nexit 1\n")
+    refused = hermes(asked, "install", "--user")
+    assert refused.returncode == 1
+    assert "`hermes gateway run` runs in the foreground" in refused.stderr
+    assert not (asked.parent / ".config").exists()
+
+
+@pytest.fixture
+def as_root(asked: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs `hermes` as root of a machine whose units and service homes lie in a folder of the test."""
+    root = asked.parent
+    monkeypatch.setenv("PATH", f"{root / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(root / "root"))
+    monkeypatch.delenv("HERMES_HOME", raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(Units, "folder", property(lambda _: root / "units"))
+    monkeypatch.setattr(Units, "home_of_service", property(lambda each: root / "lib" / each.name))
+    monkeypatch.setattr(Units, "out_of_reach", lambda _: "")
+    monkeypatch.setattr(home, "UNIT_FOLDERS", (root / "units",))
+    monkeypatch.setattr(units, "SHIPPED_HOME", str(root / "lib/hermes-gateway"))
+    return lambda *arguments, said=None: CliRunner().invoke(main.hermes, arguments, input=said)
+
+
+def test_the_service_of_root_goes_on_with_the_home_of_root(as_root: Callable[..., Result], asked: Path):
+    root = asked.parent
+    assert as_root("chat", "-q", "remember that I prefer tea").exit_code == 0
+    unsaid = as_root("gateway", "install", "--system")
+    assert (unsaid.exit_code, "--move-home or --new-home" in unsaid.output) == (2, True)
+    assert not (root / "units").exists()
+
+    moved = as_root("gateway", "install", "--system", "--move-home")
+
+    assert moved.exit_code == 0, moved.output
+    assert "A copy stays in" in moved.output
+    assert (root / "lib/hermes-gateway/state.db").exists()
+    assert (root / "root/.hermes.before-service/state.db").exists()
+    for unit in (root / "units").iterdir():
+        unit.write_text(unit.read_text().replace("/var/lib/", f"{root / 'lib'}/"))
+    assert " practice " in as_root("sessions", "list").output, "root's commands find the home"
+    (root / "root/.hermes").mkdir()
+    (root / "root/.hermes/config.yaml").touch()
+    listed = as_root("sessions", "list")
+    assert f"add --home {root / 'lib/hermes-gateway'}" in listed.output
+    assert " practice " not in listed.output
+
+
+def test_a_home_in_use_by_the_service_stays(as_root: Callable[..., Result], asked: Path):
+    for place in ("root/.hermes", "lib/hermes-gateway"):
+        (asked.parent / place).mkdir(parents=True)
+        (asked.parent / place / "config.yaml").touch()
+    assert as_root("gateway", "install", "--system", "--move-home").exit_code == 1
+    installed = as_root("gateway", "install", "--system")
+    assert installed.exit_code == 0, installed.output
+    assert "stays as it is" in installed.output
 
 
 def test_a_bad_configuration_stops_nothing(asked: Path):

@@ -16,14 +16,16 @@ case $python in /root/*) echo "closed: $($hermes gateway install --system 2>&1)"
 mkdir -p /etc/systemd/system/hermes-gateway.service.d
 printf '[Service]\nWatchdogSec=4\nLoadCredential=WORD:/etc/word\n' > /etc/systemd/system/hermes-gateway.service.d/quick.conf
 echo opensesame > /etc/word
-echo "installed: $($hermes gateway install --system | tail -1)"
+$hermes chat -q "remember that I prefer tea" > /dev/null 2>&1
+echo "installed: $($hermes gateway install --system --move-home | tail -1)"
 until_active
 pid=$(of MainPID)
 echo "active: $(of ActiveState) after $(of NRestarts) restarts"
 echo "user: $(stat -c %U /var/lib/private/hermes-gateway) $(stat -c %a /var/lib/private/hermes-gateway)"
 echo "capabilities: $(grep CapEff /proc/"$pid"/status)"
 echo "credential: $(cat /proc/"$pid"/root/run/credentials/hermes-gateway.service/WORD)"
-echo "status: $(HERMES_HOME=/var/lib/hermes-gateway $hermes gateway status | head -1)"
+echo "status: $($hermes gateway status | head -1)"
+echo "listed: $($hermes sessions list --limit 1 | tail -1)"
 kill -9 "$pid"; until_other "$pid"
 echo "killed: $(of ActiveState) after $(of NRestarts) restarts"
 systemctl reload hermes-gateway

@@ -30,6 +30,7 @@ def test_the_life_of_the_service(tmp_path: Path):
     assert said["capabilities"].endswith("0000000000000000")
     assert said["credential"] == "opensesame"
     assert "is running" in said["status"]
+    assert " cli " in said["listed"], "the service goes on with root's home, and root's commands find it"
     assert said["killed"] == "active after 1 restarts"
     assert said["stuck"] == "active after 2 restarts"
     assert said["backup"].startswith("success /")
