@@ -158,6 +158,7 @@ async def _chats(app: App, stack: contextlib.AsyncExitStack) -> PlatformSupervis
         metrics=app.metrics,
         timezone=services.timezone,
         standstills=services.standstills,
+        outgoing=services.outgoing,
         clock=services.clock,
     )
     transcriber = await stack.enter_async_context(_transcriber(settings.config))

@@ -15,8 +15,10 @@ from sessions.db.sql import insert_or_ignore
 from sessions.errors import Invalid
 from sessions.ids import is_session_id
 from sessions.inbox import serialize
+from sessions.jobs.queries import find as find_job
 from sessions.keys import InvalidKey, SessionKey
-from sessions.records import EndReason, MessageState, Role, Session
+from sessions.records import EndReason, MessageState, Role, Session, Source
+from sessions.stored_files import StoredFile
 from sessions.topics import Topic
 
 _SESSION_FIELDS = (
@@ -104,7 +106,7 @@ class ImportedMessage(_Line):
     token_count: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     created_at: Milliseconds
     sender: str | None = None
-    attachments: list[dict[str, Any]] | None = None
+    attachments: list[StoredFile] | None = None
     state: MessageState = MessageState.DONE
 
 
@@ -126,7 +128,6 @@ class ImportedSession(_Line):
     parent_session_id: str | None = None
     input_tokens: Count = 0
     output_tokens: Count = 0
-    ns: str | None = None
     messages: list[ImportedMessage] = []
 
 
@@ -160,10 +161,10 @@ def import_session(conn: Connection, new: ImportedSession) -> bool:
     unless its key has another one."""
     key = SessionKey.parse(new.session_key)
     serialize(conn, new.session_key)
-    values = new.model_dump(exclude={"messages", "settings", "ns"})
+    values = new.model_dump(exclude={"messages", "settings"})
     if new.ended_at is None and store.active(conn, new.session_key) is not None:
         values |= {"ended_at": new.last_user_at or new.started_at, "end_reason": EndReason.USER}
-    row = {**values, "model_config": new.settings, "ns": new.ns or key.namespace, "rewrites": now_ms()}
+    row = {**values, "model_config": new.settings, "ns": _namespace(conn, key), "rewrites": now_ms()}
     if not insert_or_ignore(conn, sessions, row):
         return False
     rows = [_row(new.id, message) for message in new.messages]
@@ -177,10 +178,18 @@ def import_session(conn: Connection, new: ImportedSession) -> bool:
     return True
 
 
+def _namespace(conn: Connection, key: SessionKey) -> str:
+    """Whose memory the session has follows from its key, never from the file, which may be a stranger's."""
+    job = find_job(conn, key.chat_id or "") if key.scope == Source.JOB else None
+    return job.ns if job is not None and job.ns is not None else key.namespace
+
+
 def _row(session_id: str, message: ImportedMessage) -> dict[str, Any]:
-    values = message.model_dump()
-    for name in ("tool_calls", "attachments"):
-        values[name] = None if values[name] is None else json.dumps(values[name], ensure_ascii=False)
+    values = message.model_dump(exclude={"attachments"})
+    values |= {
+        "tool_calls": store.dump(message.tool_calls),
+        "attachments": store.dump([file.to_stored() for file in message.attachments]) if message.attachments else None,
+    }
     if values["state"] in {MessageState.PENDING, MessageState.STARTED}:  # the run that would have gone on stayed behind
         values["state"] = MessageState.UNKNOWN
     return {"session_id": session_id, **values}

@@ -5,6 +5,7 @@ up.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -64,6 +65,7 @@ class Delivery:
         sent: Callable[[OutRow], None] = lambda _: None,
         owner_key: Callable[[], Awaitable[str | None]] = _nobody,
         standstills: Standstills | None = None,
+        outgoing: Path | None = None,
     ) -> None:
         """`sent` is called with each message that has arrived. `owner_key` returns the session key of the owner's conversation, where
         undeliverable messages are reported.
@@ -80,7 +82,7 @@ class Delivery:
         self._claims = 0
         self._busy: dict[str, int] = {}  # chats, and how many claims there had been when each last asked for its next
         self._probes = Probes(adapter)
-        self._rows = RowSender(database, adapter, previews)
+        self._rows = RowSender(database, adapter, previews, outgoing)
         self._owner_key = owner_key
         self._has_new_row = False  # this process put something in since the last claim
         self._wake = asyncio.Event()

@@ -1,7 +1,9 @@
 """Sends one row of the outbox: renders it, then makes the call that its kind and the platform want."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 from adapters.base import Adapter, EditsMessages, SendsOnce, ShowsDrafts, Undeliverable
@@ -47,12 +49,15 @@ class Previews(Protocol):
 
 
 class RowSender:
-    """Renders and sends rows for one platform. `previews` are those that a final message may replace."""
+    """Renders and sends rows for one platform. `previews` are those that a final message may replace. Files are sent from `outgoing` alone;
+    None: from nowhere.
+    """
 
-    def __init__(self, database: Database, adapter: Adapter, previews: Previews) -> None:
+    def __init__(self, database: Database, adapter: Adapter, previews: Previews, outgoing: Path | None = None) -> None:
         self._database = database
         self._adapter = adapter
         self._previews = previews
+        self._outgoing = outgoing
 
     async def rendered(self, row: OutRow) -> Sequence[Piece]:
         """Renders the row, before the transaction: rendering inside it would hold up every other writer."""
@@ -82,6 +87,8 @@ class RowSender:
         address = row.address.address
         if isinstance(content, CardEdit):
             return await self._edit(content, address)
+        if "path" in content and "filename" in content:  # a file, see `adapters.base.read_file`
+            await asyncio.to_thread(self._require_outgoing, Path(content["path"]))
         if draft is not None and isinstance(self._adapter, ShowsDrafts):
             receipt = await self._adapter.finish_draft(address, draft, content)
             if receipt is None:
@@ -94,6 +101,11 @@ class RowSender:
         else:
             receipt = await self._adapter.send(address, content)
         return SentRow(message_id=receipt.message_id)
+
+    def _require_outgoing(self, file: Path) -> None:
+        """Raises Undeliverable for a file that no tool has put there: a restored database may hold rows of anybody."""
+        if self._outgoing is None or not file.resolve().is_relative_to(self._outgoing.resolve()):
+            raise Undeliverable(f"The file {file.name} is not among those that the agent has sent.")
 
     async def _edit(self, card: CardEdit, address: Address) -> SentRow:
         """Edits a card that is closed. A card that is gone or cannot be edited is left as it is."""

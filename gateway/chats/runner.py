@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 
 from adapters.base import (
     Adapter,
@@ -93,6 +94,7 @@ class PlatformRunner:
         metrics: Metrics,
         timezone: str = "UTC",
         standstills: Standstills | None = None,
+        outgoing: Path | None = None,
         clock: Clock = now_ms,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -128,6 +130,7 @@ class PlatformRunner:
             sent=self._sent,
             owner_key=self._owner_key,
             standstills=standstills,
+            outgoing=outgoing,
             clock=clock,
         )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from adapters.base import Adapter, AnswersHandshake, DeliveryError, ReceivesWebhooks, WebhookReply
@@ -36,6 +37,7 @@ class PlatformSupervisor:
         metrics: Metrics,
         timezone: str,
         standstills: Standstills | None = None,
+        outgoing: Path | None = None,
         clock: Clock = now_ms,
     ) -> None:
         self._database = database
@@ -44,6 +46,7 @@ class PlatformSupervisor:
         self._metrics = metrics
         self._timezone = timezone
         self._standstills = standstills
+        self._outgoing = outgoing
         self._clock = clock
         self.running: dict[str, PlatformRunner] = {}
         self.adapters: dict[str, Adapter] = {}
@@ -84,6 +87,7 @@ class PlatformSupervisor:
             metrics=self._metrics,
             timezone=self._timezone,
             standstills=self._standstills,
+            outgoing=self._outgoing,
             clock=self._clock,
         )
         self.running[name], self.adapters[name] = platform, adapter

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import sqlite3
 import sys
 import tarfile
@@ -11,7 +12,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import click
@@ -28,6 +29,7 @@ from sessions.db import open_database
 from sessions.moved_home import rename_home
 
 MANIFEST = "backup.json"
+MOST_BYTES, MOST_FILES = 2**30, 100_000
 _BEFORE = ("config.yaml", "config.schema.json", ".env", "api_key", "sessions")
 _AFTER = ("skills", "workspace", "outgoing")
 """Transcripts follow the database, so they are read before it; files are there before the rows that name them, so they are read after it."""
@@ -76,7 +78,8 @@ def _may_replace(file: Path, *, yes: bool) -> None:
 def _written(path: Path, *, packed: bool) -> Generator[tarfile.TarFile]:
     """Opens an archive that only its owner may read; it is on the disk when the block ends."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as handle:
-        with tarfile.open(fileobj=handle, mode="w|gz" if packed else "w|") as archive:
+        # dereference: a file of two names is written twice and not as a link, which a restore refuses.
+        with tarfile.open(fileobj=handle, mode="w|gz" if packed else "w|", dereference=True) as archive:
             yield archive
         # A rename can reach the disk before the data does: without fsync a power cut leaves an empty file.
         handle.flush()
@@ -153,8 +156,9 @@ def _size(home: Path) -> int:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Put an existing home aside without asking.")
+@click.option("--large", is_flag=True, help="Take more than 1 GB or 100,000 files.")
 @pass_cli
-def restore(cli: Cli, file: Path, yes: bool) -> None:
+def restore(cli: Cli, file: Path, yes: bool, large: bool) -> None:
     """Make the home anew from FILE. What is in the home now is kept under another name."""
     from gateway.cli.process import single_instance
 
@@ -162,7 +166,7 @@ def restore(cli: Cli, file: Path, yes: bool) -> None:
     cli.home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cli.home.parent, prefix=".hermes-restore-") as folder:
         found = Path(folder) / "home"
-        was_in = _unpack(file, found)
+        was_in = _unpack(file, found, large=large)
         _rename_home(found, was_in, cli.home)
         if not cli.home.exists() or not any(cli.home.iterdir()):
             aside = None
@@ -196,6 +200,21 @@ def _free_name(home: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
+def _unpack_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, home: Path) -> None:
+    """Writes one file or folder. Raises tarfile.TarError for anything else: a link could lead out of the home."""
+    name = PurePosixPath(entry.name)
+    is_plain = entry.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not entry.issparse()
+    if name.is_absolute() or ".." in name.parts or not (is_plain or entry.isdir()):
+        raise tarfile.ExtractError(f"{entry.name} is no ordinary file below the home")
+    place = home / name
+    (place if entry.isdir() else place.parent).mkdir(mode=0o700, parents=True, exist_ok=True)
+    if is_plain and (data := archive.extractfile(entry)) is not None:
+        # O_EXCL: nothing is written twice.
+        with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
+            shutil.copyfileobj(data, written)
+        os.utime(place, (entry.mtime, entry.mtime))
+
+
 def _rename_home(found: Path, was_in: str, home: Path) -> None:
     """Rewrites the paths of attachments, which are stored whole. A database on a server is not in the backup: its home keeps its place."""
     if not was_in or not (found / DATABASE).exists() or Path(was_in) == home.resolve():
@@ -207,14 +226,22 @@ def _rename_home(found: Path, was_in: str, home: Path) -> None:
         database.close()
 
 
-def _unpack(file: Path, home: Path) -> str:
+def _unpack(file: Path, home: Path, *, large: bool) -> str:
     """Unpacks into the folder, and never outside of it. Returns where the home was. Raises Failed for what is no whole backup of ours."""
     from sessions.db.sqlite_check import quick_check
 
     home.mkdir(mode=0o700)
     try:
         with tarfile.open(file) as archive:
-            archive.extractall(home, filter="data")  # refuses absolute paths, .. and links that lead out
+            size = 0
+            for count, entry in enumerate(archive, 1):
+                size += entry.size
+                if not large and (size > MOST_BYTES or count > MOST_FILES):
+                    raise Failed(
+                        f"{file} holds more than 1 GB or 100,000 files. If you know where it comes from, restore it with --large. "
+                        "Nothing was changed."
+                    )
+                _unpack_entry(archive, entry, home)
         facts = json.loads((home / MANIFEST).read_text())
     except (tarfile.TarError, EOFError, OSError, ValueError) as error:
         why = str(error).splitlines()[0].rstrip(":")
@@ -222,11 +249,6 @@ def _unpack(file: Path, home: Path) -> str:
     if facts.get("program") != "hermes-gateway":
         raise Failed(f"{file} was not written by `hermes backup`. Nothing was changed.")
     (home / MANIFEST).unlink()
-    for folder, below, files in os.walk(home):
-        for name in below:
-            (Path(folder) / name).chmod(0o700)
-        for name in files:
-            (Path(folder) / name).chmod(0o600)
     if (home / DATABASE).exists():
         quick_check(home / DATABASE)
     return str(facts.get("home", ""))

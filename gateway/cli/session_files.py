@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -21,6 +21,8 @@ from sessions.db import Database
 from sessions.errors import Invalid, NotFound, StateError
 from sessions.export import ImportedSession, export_session, import_session, parse_lines
 from sessions.files import written_whole
+from sessions.keys import SessionKey
+from sessions.stored_files import StoredFile
 
 
 class Lines(Protocol):
@@ -85,12 +87,13 @@ class Imported:
         return f"{self.new:,} imported, {self.known:,} skipped because they are here already"
 
 
-def read_sessions(database: Database, lines: Iterable[bytes]) -> Imported:
-    """Imports each session in one transaction. Raises Invalid at the first bad line; what stands before it stays."""
+def read_sessions(database: Database, lines: Iterable[bytes], home: Path) -> Imported:
+    """Imports each session in one transaction; of its files, those that lie in its workspace in this home. Raises Invalid at the first bad line; what stands before it stays."""
     done = Imported()
     try:
         with Progress("Importing sessions") as progress:
             for session in parse_lines(_decoded(lines, done)):
+                _leave_out_files(session, home)
                 if _store(database, session, done.line):
                     done.new += 1
                 else:
@@ -113,6 +116,22 @@ def _decoded(lines: Iterable[bytes], done: Imported) -> Iterator[str]:
             raise Invalid(
                 f"line {done.line} is not UTF-8: is this a file that `hermes sessions export` wrote?"
             ) from None
+
+
+def _leave_out_files(session: ImportedSession, home: Path) -> None:
+    """Marks the files of other places as gone: the model would be shown whatever a stranger's file names."""
+    if not any(message.attachments for message in session.messages):
+        return
+    from gateway.runs.services import folder_name
+
+    own = (home / "workspace" / folder_name(SessionKey.parse(session.session_key).namespace)).resolve()
+    for message in session.messages:
+        message.attachments = [_own_file(file, own) for file in message.attachments or ()] or None
+
+
+def _own_file(file: StoredFile, workspace: Path) -> StoredFile:
+    is_here = bool(file.path) and Path(file.path).resolve().is_relative_to(workspace)
+    return replace(file, platform="", ref="", address="", url="", path=file.path if is_here else "", gone=not is_here)
 
 
 def _store(database: Database, session: ImportedSession, line: int) -> bool:

@@ -259,7 +259,7 @@ def import_sessions(cli: Cli, program: str | None, file: Path) -> None:
         database_access.opened(cli) as database,
         database_access.mirrored(cli, database),
     ):
-        done = session_files.read_sessions(database, lines)
+        done = session_files.read_sessions(database, lines, cli.home)
     click.echo(f"{done}.")
 
 

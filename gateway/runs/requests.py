@@ -50,7 +50,7 @@ class Requests:
         await self._services.model().learn_window(wanted)  # before anything is measured against it
         exact = seen.session.source in _EXACT
         remembered = seen.remembered if profile.remembers else Remembered()
-        shown = await parts_to_show(seen.history, self._run_id, every=exact)
+        shown = await parts_to_show(seen.history, self._run_id, every=exact, workspaces=self._services.workspaces)
         material = Material(
             system_prompt=profile.system_prompt,
             gateway_blocks=lambda tools: gateway_blocks(seen.session, _person(seen), tools),

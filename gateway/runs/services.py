@@ -71,7 +71,11 @@ class Services:
         return iso(self.clock())[:10]
 
     def workspace(self, ns: str) -> Path:
-        return self.home / "workspace" / folder_name(ns)
+        return self.workspaces / folder_name(ns)
+
+    @property
+    def workspaces(self) -> Path:
+        return self.home / "workspace"
 
     @property
     def skills(self) -> Path:

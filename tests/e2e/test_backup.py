@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import sqlite3
 import tarfile
 from contextlib import closing
@@ -122,6 +123,59 @@ def test_what_is_no_backup_changes_nothing(tmp_path: Path, content: bytes | None
     assert len(refused.stderr.splitlines()) == 1
     assert not home.exists()
     assert not (tmp_path / "escaped.py").exists()
+
+
+def entry(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname = kind, target
+    return made
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        [entry("workspace/a", tarfile.SYMTYPE, "../../outside")],
+        [entry("workspace/a", tarfile.SYMTYPE, "."), entry("workspace/a/b", tarfile.LNKTYPE, "api_key")],
+        [entry("workspace/pipe", tarfile.FIFOTYPE)],
+        [entry("workspace/sparse", tarfile.GNUTYPE_SPARSE)],
+        [entry("state.db", tarfile.REGTYPE), entry("state.db", tarfile.REGTYPE)],
+    ],
+)
+def test_a_backup_holds_ordinary_files_and_folders_only(tmp_path: Path, planted: list[tarfile.TarInfo]):
+    home, file = tmp_path / "home", tmp_path / "saved.tar"
+    (tmp_path / "backup.json").write_text('{"program": "hermes-gateway"}')
+    with tarfile.open(file, "w") as archive:
+        archive.add(tmp_path / "backup.json", "backup.json")
+        for each in planted:
+            archive.addfile(each)
+    refused = hermes(home, "restore", str(file))
+    assert (refused.exit_code, home.exists()) == (1, False)
+    assert "Nothing was changed." in refused.stderr
+
+
+def test_a_file_with_two_names_is_saved_twice(tmp_path: Path):
+    home, there, file = tmp_path / "home", tmp_path / "there", tmp_path / "saved.tar"
+    assert hermes(home, "sessions", "import", "/dev/null").exit_code == 0
+    (home / "skills").mkdir()
+    (home / "skills" / "one").write_text("tea")
+    (home / "skills" / "two").hardlink_to(home / "skills" / "one")
+    assert hermes(home, "backup", str(file)).exit_code == 0
+    assert hermes(there, "restore", str(file)).exit_code == 0
+    assert (there / "skills" / "two").read_text() == "tea"
+
+
+def test_more_than_a_home_holds_is_restored_only_when_that_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    home, there, file = tmp_path / "home", tmp_path / "there", tmp_path / "saved.tar"
+    assert hermes(home, "sessions", "import", "/dev/null").exit_code == 0
+    assert hermes(home, "backup", str(file)).exit_code == 0
+    for most in ("MOST_BYTES", "MOST_FILES"):
+        with monkeypatch.context() as small:
+            small.setattr(f"gateway.cli.backup.{most}", 1)
+            refused = hermes(there, "restore", str(file))
+            assert (refused.exit_code, there.exists()) == (1, False)
+            assert "--large" in refused.stderr
+            assert hermes(there, "restore", str(file), "--large", "--yes").exit_code == 0
+        shutil.rmtree(there)
 
 
 def test_a_damaged_database_is_not_restored(tmp_path: Path):

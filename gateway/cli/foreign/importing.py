@@ -50,11 +50,12 @@ def take(database: Database, program: str, folder: Path) -> Taken:
     if not folder.is_dir():
         raise Invalid(f"{folder} is no folder. Name the home of {program}.")
     # SQLite writes beside a database that it only reads (-wal, -shm), so not even that happens in their folder.
-    with _copy(folder) as copied:
+    with _copy(folder) as (copied, links):
         try:
             found = READERS[program](copied)
         except Invalid as error:
             raise Invalid(str(error).replace(str(copied), str(folder))) from error
+    found.left_out += [f"{link}: a link, which may lead anywhere" for link in links]
     new, notes = 0, 0
     with Progress("Importing conversations") as progress:
         for number, conversation in enumerate(found.conversations, 1):
@@ -66,12 +67,22 @@ def take(database: Database, program: str, folder: Path) -> Taken:
 
 
 @contextmanager
-def _copy(folder: Path) -> Generator[Path]:
-    """Copies the folder: whatever reading does to the files, theirs stay as they are."""
+def _copy(folder: Path) -> Generator[tuple[Path, list[Path]]]:
+    """Copies the folder: whatever reading does to the files, theirs stay as they are. Returns the copy, and the links, which are left out:
+    reading one would read what it leads to, such as our own config.yaml.
+    """
+    links = list[Path]()
+
+    def left_out(place: str, names: list[str]) -> set[str]:
+        skipped = set(_HEAVY(place, names))
+        paths = [Path(place) / name for name in names if name not in skipped]
+        links.extend(path.relative_to(folder) for path in paths if path.is_symlink())
+        return skipped | {path.name for path in paths if path.is_symlink() or not (path.is_file() or path.is_dir())}
+
     with tempfile.TemporaryDirectory(prefix="hermes-import-") as place:
         copied = Path(place) / "home"
-        shutil.copytree(folder, copied, ignore=_HEAVY, symlinks=True, ignore_dangling_symlinks=True)
-        yield copied
+        shutil.copytree(folder, copied, ignore=left_out)
+        yield copied, links
 
 
 def _note(database: Database, text: str, found: HomeContents) -> bool:

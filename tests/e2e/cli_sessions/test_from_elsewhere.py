@@ -108,6 +108,18 @@ def test_openclaw(tmp_path: Path, theirs: Path):
     assert session["model"] == "fake-model"
 
 
+@pytest.mark.parametrize("theirs", ["hermes-agent"], indirect=True)
+def test_a_link_is_not_followed_out_of_their_home(tmp_path: Path, theirs: Path):
+    home, notes = tmp_path / "ours", theirs / "memories" / "MEMORY.md"
+    (tmp_path / "config.yaml").write_text("api_key: sk-secret")
+    notes.unlink()
+    notes.symlink_to(tmp_path / "config.yaml")
+    done = hermes(home, "sessions", "import", "--from", "hermes-agent", str(theirs))
+    assert done.exit_code == 0, done.output
+    assert "  memories/MEMORY.md: a link, which may lead anywhere" in done.stdout.splitlines()
+    assert "sk-secret" not in hermes(home, "memory", "list").stdout
+
+
 @pytest.mark.parametrize("program", ["hermes-agent", "nanobot", "openclaw"])
 def test_what_is_no_home_of_theirs_is_refused_with_a_sentence(tmp_path: Path, program: str):
     (tmp_path / "empty").mkdir()

@@ -201,3 +201,24 @@ def test_import_stops_at_a_bad_line_and_names_it(stocked, run, home, bad):
     assert re.search(r"[a-z][.?] What stands before it stays: 1 imported, 0 skipped", answer.stderr)
     assert "SQL" not in answer.stderr
     assert len(json.loads(run("list", "--json", HERMES_HOME=str(home / "other")).stdout)) == 1
+
+
+def test_a_strangers_file_names_no_file_of_mine(run, home, tmp_path):
+    own = home / "workspace" / "agent:main" / "inbox"
+    own.mkdir(parents=True)
+    (own / "cat.png").write_bytes(b"cat")
+    there = {"kind": "image", "name": "cat.png", "path": str(own / "cat.png")}
+    planted = [
+        {**there, "path": str(home / "api_key")},
+        {**there, "path": str(home / "workspace" / "agent:dep_1" / "inbox" / "cat.png")},
+        {"kind": "image", "name": "x", "url": "https://stranger.example/?seen"},
+        {"kind": "file", "name": "x", "address": "https://stranger.example/?seen"},
+        {"kind": "file", "name": "x", "platform": "telegram", "ref": "1"},
+    ]
+    message = {"role": "user", "content": "look", "created_at": 1, "attachments": [there, *planted]}
+
+    assert run("import", "-", typed=json.dumps(LINE | {"messages": [message]})).exit_code == 0
+
+    first, *others = json.loads(run("show", LINE["id"], "--json").stdout)["messages"][0]["attachments"]
+    assert first == there
+    assert [set(each) for each in others] == [{"kind", "name", "gone"}] * 5

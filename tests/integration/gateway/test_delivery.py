@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from sessions import outbox
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform
-from sessions.messages import Outbound, Piece, Receipt
+from sessions.messages import Attachment, AttachmentKind, Outbound, Piece, Receipt
 from sessions.outbox_body import OutboxBody
 from sessions.records import AskKind, Route
 from tests.conftest import HandClock
@@ -354,3 +355,24 @@ async def test_a_card_that_cannot_be_closed_leaves_no_dead_letter(
         await until(lambda: intake.rows("SELECT count(*) FROM outbox WHERE state = 'pending'") == [0])
     assert chats.edited == []
     assert intake.rows("SELECT count(*) FROM outbox WHERE state = 'dead'") == [int(lost == "card")]
+
+
+async def test_a_file_is_sent_only_from_where_tools_put_it(sqlite: Database, tmp_path: Path) -> None:
+    class FileChats(Chats):
+        def render(self, outbound: Outbound) -> Sequence[Piece]:
+            return [{"text": file.name, "filename": file.name, "path": file.path} for file in outbound.attachments]
+
+    def put_file(conn: Connection, path: Path) -> None:
+        body = OutboxBody(attachments=(Attachment(kind=AttachmentKind.FILE, name=path.name, path=str(path)),))
+        address = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id=path.name)
+        outbox.put(conn, Route(address=address), body, now_ms(), dedup_key=str(path), session_key="")
+
+    (tmp_path / "outgoing").mkdir()
+    (tmp_path / "outgoing" / "link").symlink_to(tmp_path / "id_rsa")
+    chats = FileChats(per_second=100_000)
+    async with delivering(sqlite, chats, outgoing=tmp_path / "outgoing"):
+        for path in ("id_rsa", "outgoing/link", "outgoing/../id_ed25519", "outgoing/report.pdf"):
+            await sqlite.write(put_file, tmp_path / path)
+        await until(lambda: len(sqlite.read_now(outbox.dead_letters)) == 3)
+        await until(lambda: chats.sent)
+    assert chats.sent == [("report.pdf", "report.pdf")]

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from sessions import export, store
 from sessions.db import Database
 from sessions.errors import Invalid
+from sessions.jobs.making import create, new_job
 from sessions.messages import AttachmentKind
 from sessions.records import EndReason, MessageState, NewMessage, Role, Source
 from sessions.stored_files import StoredFile
@@ -105,16 +106,30 @@ def test_an_imported_session_is_ended_when_its_key_is_taken(database: Database) 
     assert database.read_now(store.get, old.id).end_reason is EndReason.USER
 
 
-def test_a_memory_of_its_own_and_an_interrupted_call_survive(database: Database) -> None:
+def test_an_interrupted_call_survives(database: Database) -> None:
     def write(conn: Connection) -> str:
-        session = open_session(conn, "agent:main:job:0a1b2c3d4e5f")
-        conn.exec_driver_sql("UPDATE sessions SET ns = 'agent:dep_9'")
+        session = open_session(conn, KEY)
         store.append(conn, session.id, [NewMessage(role=Role.TOOL, tool_call_id="c", state=MessageState.STARTED)], 1)
         return session.id
 
-    before, after = database.write_now(out_and_in, database.write_now(write))
-    assert before["ns"] == after["ns"] == "agent:dep_9"
+    _, after = database.write_now(out_and_in, database.write_now(write))
     assert after["messages"][0]["state"] == "unknown"
+
+
+def test_whose_memory_a_session_has_follows_from_its_key_and_for_a_job_from_the_job(database: Database) -> None:
+    session = conversation(database, KEY, "hello")
+    text = line(database, session.id, ns="agent:main")
+    database.write_now(store.delete_session, session.id)
+    assert imported(database, text) == [True]
+    assert database.read_now(store.get, session.id).ns == KEY
+
+    job = new_job(name="j", schedule="@daily", prompt="p", timezone="UTC", now=1, origin="agent:dep_9")
+    database.write_now(create, job)
+    own = conversation(database, f"agent:main:job:{job.id}", "hello")
+    text = line(database, own.id)
+    database.write_now(store.delete_session, own.id)
+    assert imported(database, text) == [True]
+    assert database.read_now(store.get, own.id).ns == "agent:dep_9"
 
 
 def test_an_imported_session_can_be_searched(database: Database) -> None:
