@@ -22,7 +22,7 @@ from sessions.records import AskKind, Message, Run, RunKind
 log = get_logger(__name__)
 
 APPROVED = Result(content="approved")
-_NOBODY = Result(content="[not done: it needs the approval of a person, and nobody can be asked in this job]")
+_NOBODY = Result(content="[not done: it needs the approval of a person, and nobody can be asked here]")
 
 
 class Questions:
@@ -47,7 +47,8 @@ class Questions:
 
     async def approval(self, run: Run, call: Message, arguments: str) -> Result | None:
         """Returns `APPROVED` when this very call was approved, None when it is being asked now, else what the model is told."""
-        if run.kind is RunKind.JOB and run.route is None and run.deployment is None:
+        is_quiet_job = run.kind is RunKind.JOB and run.route is None and run.deployment is None
+        if is_quiet_job or run.kind is RunKind.FAREWELL:
             return _NOBODY
         # The approval is for these very arguments: a call that the model has changed since is asked about anew.
         digest = hashlib.sha256(f"{call.tool_name}\0{arguments}".encode()).hexdigest()

@@ -83,6 +83,7 @@ class Requests:
         return replace(
             built.request,
             response_format=options.response_format,
+            callers_tools=options.tool_names,
             sampling=options.sampling,
             exact=exact and any(shown.get(each.id) for each in seen.history if each.run_id == self._run_id),
         )

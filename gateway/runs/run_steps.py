@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from gateway.agent.loop import Result, Situation
 from gateway.agent.memory.summary import middle_of, summary_request
 from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow, ModelUnreachable
-from gateway.agent.models.stream_reader import new_call_id
+from gateway.agent.models.stream_reader import is_written, new_call_id
 from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext
 from gateway.attachments.inbox_files import INBOX
 from gateway.observe.logging import get_logger
@@ -217,9 +217,13 @@ class RunSteps:
         # Some models count their ids anew with every answer, and an approval counts for one call only: each gets an id of its own.
         history = self._snapshot.history if answer.tool_calls else ()
         taken = {made["id"] for message in history for made in message.tool_calls or ()}
+        calls = [
+            call.as_sent(new_call_id(written=is_written(call.id)) if call.id in taken else None)
+            for call in answer.tool_calls
+        ]
         return ModelAnswer(
             text="" if self._claim.run.kind is RunKind.FAREWELL else answer.text,  # nobody reads it, now or later
-            tool_calls=[call.as_sent(new_call_id() if call.id in taken else None) for call in answer.tool_calls],
+            tool_calls=calls,
             input_tokens=answer.usage.input_tokens,
             output_tokens=answer.usage.output_tokens,
             model=answer.model,
@@ -311,8 +315,9 @@ class RunSteps:
             return Result(content=f"[there is no tool {call.tool_name}; you have {', '.join(toolbox.tools) or 'none'}]")
         if times_made(self._snapshot.history, self._claim.run.id, call, arguments) >= ENOUGH:
             return Result(content=_AGAIN)
+        asks_first = tool.needs_approval or (is_written(call.tool_call_id) and not tool.is_harmless(arguments))
         if (
-            tool.needs_approval
+            asks_first
             and (refusal := await self._questions.approval(self._snapshot.run, call, arguments)) is not APPROVED
         ):
             return refusal

@@ -116,6 +116,7 @@ class StatelessSteps:
             model=self._model,
             max_output_tokens=window.answer_beside(size, options.max_output_tokens),
             response_format=options.response_format,
+            callers_tools=options.tool_names,
             sampling=options.sampling,
             exact=True,
         )

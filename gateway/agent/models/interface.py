@@ -53,7 +53,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """`messages` and `tools` as Chat Completions has them. `sampling`: temperature and the like, passed through.
+    """`messages` and `tools` as Chat Completions has them; `callers_tools`: names of those whose calls somebody else executes.
+    `sampling`: temperature and the like, passed through.
 
     `exact`: pictures and files of the last user message reach the model, or the call is refused. Else the model is told that it could
     not see them.
@@ -61,6 +62,7 @@ class ModelRequest:
 
     messages: Sequence[JSON]
     tools: Sequence[JSON] = ()
+    callers_tools: frozenset[str] = frozenset()
     model: str | None = None
     max_output_tokens: int | None = None
     response_format: JSON | None = None

@@ -13,8 +13,6 @@ Offered = Mapping[str, JSON]
 _NAMES, _ARGUMENTS = ("name", "tool", "tool_name", "function"), ("arguments", "parameters", "args", "input")
 _BESIDE = frozenset({*_NAMES, *_ARGUMENTS, "type", "id"})
 _LIKE_CALL = re.compile(r'"(?:name|tool|tool_name|function)"\s*:\s*"(?P<name>[\w-]{1,64})"')
-MAY_OPEN = re.compile(r'(?:\b(?:tool|tool_call)\s*)?(?P<brace>\{+)\s*(?:"(?P<key>\w*)(?P<end>")?|\Z)')
-"""Where an object opens, or may: at the end of what has arrived there may be more to come."""
 
 
 def calls_in(text: str, offered: Offered) -> list[JSON]:

@@ -30,7 +30,7 @@ from gateway.agent.models.quirks import Gap, Quirks
 from gateway.agent.models.refusals import RefusalKind, named_limit
 from gateway.agent.models.retry import Retries, RetryPolicy
 from gateway.agent.models.slow_start import SlowStart
-from gateway.agent.models.stream_reader import AnswerBuilder
+from gateway.agent.models.stream_reader import AnswerBuilder, written_calls
 from gateway.agent.models.text_tool_calls import TextToolCallFilter, unfenced_json
 from gateway.agent.models.vision import has_new_pictures, is_refused, pictures_refused, without_refused_pictures
 from gateway.agent.tokens import Tokens
@@ -186,10 +186,7 @@ class OpenAIModel:
 
     async def _call(self, body: JSON, request: ModelRequest, shown: _Shown) -> Answer:
         model: str = body["model"]
-        real_tools = Gap.TOOLS not in self._quirks[model].gaps
-        text_calls = TextToolCallFilter(
-            {tool["function"]["name"]: tool["function"] for tool in request.tools}, anywhere=not real_tools
-        )
+        text_calls = self._text_call_filter(model, request)
         builder = AnswerBuilder(self.settings.answer_bytes)
         # `break` leaves a generator suspended; aclosing ends it at once, and with it the connection.
         async with self._starts[model].place(), aclosing(self._chunks(body)) as chunks:
@@ -209,8 +206,18 @@ class OpenAIModel:
         # OpenRouter ends an answer that its provider broke off with the finish reason `error`.
         if not builder.complete or builder.finish_reason == "error":
             raise CallFailed(f"{self.settings.host} broke off its answer.", RefusalKind.AGAIN)
-        shown.show(text_calls.feed(builder.visible.finish()) + text_calls.finish())
+        shown.show(text_calls.feed(builder.visible.finish()) + text_calls.finish(is_text=builder.has_calls))
+        self._quirks[model].calls_tools |= builder.has_calls
         return self._answer(body, request, builder, text_calls)
+
+    def _text_call_filter(self, model: str, request: ModelRequest) -> TextToolCallFilter:
+        quirks = self._quirks[model]
+        if quirks.calls_tools:
+            return TextToolCallFilter({}, {})
+        functions = {tool["function"]["name"]: tool["function"] for tool in request.tools}
+        own = {name: function for name, function in functions.items() if name not in request.callers_tools}
+        # An endpoint without tools was told to write such a block: it has no other way to call a caller's tool.
+        return TextToolCallFilter(own, functions if Gap.TOOLS in quirks.gaps else own)
 
     def start_slowly(self, model: str | None = None) -> None:
         start = self._starts[model or self.settings.name]
@@ -226,7 +233,7 @@ class OpenAIModel:
         """
         log.warning("model.answer_cut", model=body["model"], limit=self.settings.answer_bytes)
         note = say("limits.answer_cut", limit=f"{self.settings.answer_bytes:,}")
-        shown.show(text_calls.feed(builder.visible.finish() + f"\n\n{note}") + text_calls.finish())
+        shown.show(text_calls.feed(builder.visible.finish() + f"\n\n{note}") + text_calls.finish(is_text=True))
         builder.finish_reason = "length"
         return self._answer(body, request, builder, text_calls)
 
@@ -275,7 +282,7 @@ class OpenAIModel:
     def _answer(
         self, body: JSON, request: ModelRequest, builder: AnswerBuilder, text_calls: TextToolCallFilter
     ) -> Answer:
-        tool_calls = builder.tool_calls(text_calls.calls)
+        tool_calls = builder.tool_calls() or written_calls(text_calls.calls)
         text = text_calls.text.rstrip() if text_calls.calls else text_calls.text
         text = unfenced_json(text) if request.response_format else text
         reason = builder.finish_reason or "stop"

@@ -52,6 +52,7 @@ class Quirks:
     """What is known of one model. Mutable: it is changed by every refusal, and lives as long as the model."""
 
     gaps: set[Gap] = field(default_factory=set[Gap])
+    calls_tools: bool = False  # it has made a call as the API has it, so its text is text
     dropped: set[str] = field(default_factory=set[str])
     most_output: int | None = None
     window: int | None = None

@@ -15,6 +15,7 @@ from gateway.agent.models.interface import JSON, ToolCall, Usage
 _TAG = re.compile(r"<(/?)(think|thinking|thought)>", re.IGNORECASE)
 _REASONING = ("reasoning_content", "reasoning")
 _LONGEST_TAG = len("</thinking>")
+_WRITTEN = "text"
 _MAYBE_TAG = re.compile(r"</?[a-z]*$", re.IGNORECASE)
 
 
@@ -137,10 +138,13 @@ class AnswerBuilder:
         self._calls.append({"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
         return self._calls[-1]
 
-    def tool_calls(self, fenced: Sequence[JSON] = ()) -> tuple[ToolCall, ...]:
-        """`fenced`: calls that were written into the text."""
+    @property
+    def has_calls(self) -> bool:
+        return any(raw["function"]["name"] for raw in self._calls)
+
+    def tool_calls(self) -> tuple[ToolCall, ...]:
         seen: set[str] = set()
-        return tuple(_tool_call(raw, seen) for raw in (*self._calls, *fenced) if raw["function"]["name"])
+        return tuple(_tool_call(raw, seen) for raw in self._calls if raw["function"]["name"])
 
 
 def _is_another(known: JSON, delta: JSON) -> bool:
@@ -190,8 +194,19 @@ def _tool_call(raw: JSON, seen: set[str]) -> ToolCall:
     return ToolCall(id=key, name=function["name"], arguments=arguments, raw={**raw, "id": key, "function": function})
 
 
-def new_call_id() -> str:
-    return uuid4().hex[:9]  # nine letters and digits are what the strictest endpoint takes
+def written_calls(found: Sequence[JSON]) -> tuple[ToolCall, ...]:
+    """Returns the calls that a model has written into its text."""
+    return tuple(_tool_call({**raw, "id": new_call_id(written=True)}, set()) for raw in found)
+
+
+def new_call_id(*, written: bool = False) -> str:
+    """Returns an id that the strictest endpoint takes: nine letters and digits. See `is_written`."""
+    return (_WRITTEN if written else "") + uuid4().hex[: 5 if written else 9]
+
+
+def is_written(call_id: str | None) -> bool:
+    """Returns whether a call was written as text. The id says it, because it is all of a call that goes everywhere unchanged."""
+    return (call_id or "").startswith(_WRITTEN)
 
 
 def _plain(content: Any) -> str:

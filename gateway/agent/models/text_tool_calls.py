@@ -1,6 +1,6 @@
 """Tool calls that a model writes into its text, because its endpoint has no tools or because it does not know better.
 
-Three ways are understood: a fenced block, `<tool_call>…</tool_call>`, and JSON objects that are calls, wherever they stand.
+Text is a call only where the whole answer is one, behind one opening sentence at most: what an answer quotes is not done.
 """
 
 import json
@@ -9,16 +9,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.agent.models.interface import JSON
-from gateway.agent.models.json_tool_calls import MAY_OPEN, Offered, broken_call, calls_in, first_object, may_be_call
+from gateway.agent.models.json_tool_calls import Offered, broken_call, calls_in, first_object, may_be_call
 
-_OPENING = re.compile(r"^[ \t]*```[ \t]*(?P<lang>\w*)[ \t]*\n|<tool_call>", re.MULTILINE)
-_MAYBE_OPENING = re.compile(
-    r"(?:^[ \t]*`{1,3}[ \t]*\w*[ \t]*|<[a-z_]{0,10}|\bt(?:o(?:o(?:l(?:_[cal]{0,4})?\s*)?)?)?)\Z", re.MULTILINE
+_BLOCK = re.compile(
+    r"\s*(?:```(?:tool|tool_call|tool_code)[ \t]*\n(?P<fenced>.*?)(?:^[ \t]*```[ \t]*$|\Z)"
+    r"|<tool_call>(?P<tagged>.*?)(?:</tool_call>|\Z))",
+    re.DOTALL | re.MULTILINE,
 )
-_INSIDE_JSON = re.compile(r'(?:["\]}]\s*:|[\[{,])\s*\Z')
-_CLOSING = re.compile(r"^[ \t]*```[ \t]*$", re.MULTILINE)
-_CLOSING_TAG = re.compile(r"</tool_call>")
-_LANGUAGES = {"", "json", "tool", "tool_call", "tool_code"}
+_BLOCK_OPENINGS = ("```tool", "<tool_call>", "tool{", "tool {", "tool_call{", "tool_call {")
+_JSON_OPENING = re.compile(r'(?:\[\s*)?\{+\s*(?:"(?P<key>\w*)(?P<end>")?|\Z)|\[\s*\Z')
+_KIND = re.compile(r"tool(?:_call)?\s*(?=\{)")
+_SENTENCE = re.compile(r"[^`\"“”«»{}<>]{0,200}")
+_NEXT_SENTENCE = re.compile(r"[.!?…]\s+\S")
+_LONGEST_OPENING = 100
 _FENCED_JSON = re.compile(r"\s*```(?:json)?\s*\n(?P<inside>.*?)\n?\s*```\s*", re.DOTALL)
 
 _INSTRUCTIONS = """You can call tools. To call one, write a fenced block marked `tool` and nothing after it:
@@ -32,127 +35,86 @@ Several blocks call several tools. The results come with the next message. These
 
 
 class TextToolCallFilter:
-    """Holds back what may become a tool call and lets the rest of the text through as it arrives.
+    """Holds back what may become a call, and lets other text through as it arrives.
 
-    `anywhere=False`: as with an endpoint that has real tools, a call with nothing in it counts only where it opens the answer.
+    `offered`: tools that may be called in any way in which small models write a call. `in_fence`: tools that may be called in a block
+    that is marked `tool`, as the instructions say. An answer is a call, or several, when it consists of nothing else, except for one
+    sentence on a line of its own before them.
     """
 
-    def __init__(self, offered: Offered, *, anywhere: bool) -> None:
-        self.text = ""
-        self.calls: list[JSON] = []
+    def __init__(self, offered: Offered, in_fence: Offered) -> None:
         self._offered = offered
-        self._anywhere = anywhere
-        self._rest = ""
-        self._in_code = False
-        self._begun = False
-        self._ends_with_call = False
+        self._in_fence = in_fence
+        self.restart()
 
     def restart(self) -> None:
         """Forgets all text before: the answer begins anew."""
-        self.text, self._rest, self.calls = "", "", []
-        self._in_code = self._begun = self._ends_with_call = False
+        self.text = ""
+        self.calls: list[JSON] = []
+        self._held = ""
+        self._may_come = bool(self._offered or self._in_fence)
 
-    def finish(self) -> str:
-        return self.feed("", last=True)
+    def feed(self, piece: str) -> str:
+        """Takes a piece of the answer. Returns the text that can be shown now."""
+        self._held += piece
+        # What is held for longer than any opening is decided at its end; to look at it with every piece would take too long.
+        if not self._may_come or len(self._held) > _LONGEST_OPENING + len(piece):
+            return "" if self._may_come else self._show(len(self._held))
+        start = self._start_of_call(self.text + self._held)
+        self._may_come = start is not None
+        return self._show(len(self._held) if start is None else start - len(self.text))
 
-    def feed(self, piece: str, *, last: bool = False) -> str:
-        start = len(self.text)
-        # The line break behind a call would be left over as an empty answer.
-        self._rest += piece.lstrip("\n") if self._ends_with_call and not self._rest else piece
-        while self._rest and self._step(last):
-            pass
-        return self.text[start:]
+    def finish(self, *, is_text: bool = False) -> str:
+        """Decides about what was held back, and returns it when it is text. `is_text`: there is no call in this answer."""
+        if not is_text and self._may_come:
+            self.calls = self._calls_in(self._held.strip())
+        return "" if self.calls else self._show(len(self._held))
 
-    def _step(self, last: bool) -> bool:
-        """Takes one piece of text or one block. Returns False when more has to arrive first."""
-        if not self._offered:
-            return self._let_through(len(self._rest))
-        if self._in_code:
-            return self._code(last)
-        # A list of calls is recognised only as a whole, so an answer that begins with one is held back to its end.
-        if not self._begun and not self.calls and self._rest.lstrip().startswith("["):
-            return last and self._decide(self._rest, len(self._rest))
-        opening, written = _OPENING.search(self._rest), MAY_OPEN.search(self._rest)
-        if written is not None and (opening is None or written.start() < opening.start()):
-            return self._let_through(written.start()) if written.start() else self._object(written, last)
-        if opening is None:
-            maybe = None if last else _MAYBE_OPENING.search(self._rest)
-            return self._let_through(maybe.start() if maybe else len(self._rest))
-        if opening.start():
-            return self._let_through(opening.start())
-        return self._block(opening, last)
+    def _show(self, end: int) -> str:
+        shown, self._held = self._held[:end], self._held[end:]
+        self.text += shown
+        return shown
 
-    def _object(self, written: re.Match[str], last: bool) -> bool:
-        """Reads text that begins with a brace, which may open a call."""
-        open_end = written.end() == len(self._rest) and not last
-        # Behind a comma, bracket or key the object is a part of JSON that is already being shown.
-        if _INSIDE_JSON.search(self.text) or not self._is_candidate(written, open_end):
-            return self._let_through(written.end("brace"))
-        if open_end and not written["end"]:
+    def _start_of_call(self, answer: str) -> int | None:
+        """Returns where a call begins, or may begin with the next piece; None: this answer is text."""
+        begun = answer.lstrip()
+        if self._may_open(begun):
+            return len(answer) - len(begun)
+        sentence, line_break, rest = begun.partition("\n")
+        if _SENTENCE.fullmatch(sentence) is None or _NEXT_SENTENCE.search(sentence):
+            return None
+        rest = rest.lstrip()
+        return len(answer) - len(rest) if not line_break or self._may_open(rest) else None
+
+    def _may_open(self, text: str) -> bool:
+        if any(text.startswith(opening) or opening.startswith(text) for opening in _BLOCK_OPENINGS):
+            return True
+        found = _JSON_OPENING.match(text)
+        if found is None:
             return False
-        found, end = first_object(self._rest[written.start("brace") :])
-        if end:
-            return self._decide(json.dumps(found), written.start("brace") + end)
-        return last and self._decide(self._rest, len(self._rest))
+        return found["key"] is None or may_be_call(found["key"], self._offered, whole=bool(found["end"]))
 
-    def _is_candidate(self, written: re.Match[str], open_end: bool) -> bool:
-        if written["key"] is None:
-            return open_end
-        if not written["end"]:
-            return open_end and may_be_call(written["key"], self._offered, whole=False)
-        return may_be_call(written["key"], self._offered, whole=True)
-
-    def _block(self, opening: re.Match[str], last: bool) -> bool:
-        language = opening.group("lang")
-        if language is not None and language not in _LANGUAGES:
-            self._in_code = True
-            return self._let_through(opening.end())
-        closed = (_CLOSING_TAG if language is None else _CLOSING).search(self._rest, opening.end())
-        if closed is None and not last:
-            return False
-        end = closed.end() if closed else len(self._rest)
-        return self._decide(self._rest[opening.end() : closed.start() if closed else end], end)
-
-    def _code(self, last: bool) -> bool:
-        """Reads a block in some programming language, which is text to its end."""
-        closed = _CLOSING.search(self._rest)
-        if closed is None:
-            return self._let_through(len(self._rest) if last else self._rest.rfind("\n") + 1)
-        self._in_code = False
-        return self._let_through(closed.end())
-
-    def _decide(self, inside: str, end: int) -> bool:
-        found = calls_in(inside, self._offered)
-        # JSON that is whole and no call is an example; broken JSON with a tool's name was meant as a call.
-        if not found and (broken := broken_call(inside, self._offered)) is not None and not _is_json(inside):
-            found = [broken]
-        if not found or not self._counts(found):
-            return self._let_through(end)
-        self.calls += found
-        self._ends_with_call = True
-        self._rest = self._rest[end:].lstrip("\n")
-        return True
-
-    def _counts(self, found: Sequence[JSON]) -> bool:
-        """Returns whether a call counts. After some words, an empty call is more likely an example of one."""
-        says_something = all(call["function"]["arguments"] not in {"", "{}"} for call in found)
-        return self._anywhere or not self._begun or says_something
-
-    def _let_through(self, end: int) -> bool:
-        piece = self._rest[:end]
-        self.text += piece
-        self._begun = self._begun or bool(piece.strip())
-        self._rest = self._rest[end:]
-        self._ends_with_call = self._ends_with_call and end == 0
-        return end > 0
+    def _calls_in(self, text: str) -> list[JSON]:
+        calls: list[JSON] = []
+        end = 0
+        while block := _BLOCK.match(text, end):
+            fenced, end = block["fenced"], block.end()
+            found = _read(block["tagged"], self._offered) if fenced is None else _read(fenced, self._in_fence)
+            if not found:
+                return []
+            calls += found
+        rest = text[end:].strip()
+        if calls:
+            return [] if rest else calls
+        return _read(_KIND.sub("", rest, count=1), self._offered)
 
 
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+def _read(text: str, offered: Offered) -> list[JSON]:
+    """Returns the calls that this text consists of. JSON that is broken off or wrong, with a tool's name, was meant as a call."""
+    if found := calls_in(text, offered):
+        return found
+    broken = broken_call(text, offered) if first_object(text.strip())[1] == 0 else None
+    return [] if broken is None else [broken]
 
 
 def unfenced_json(text: str) -> str:

@@ -17,4 +17,6 @@ async def ask_human(place: ToolContext, arguments: AskHumanArguments) -> HumanQu
     return HumanQuestion(question=arguments.question, options=tuple(option[:100] for option in arguments.options))
 
 
-TOOL = Tool(name="ask_human", arguments=AskHumanArguments, function=ask_human, idempotent=True)
+TOOL = Tool(
+    name="ask_human", arguments=AskHumanArguments, function=ask_human, idempotent=True, harmless=frozenset({""})
+)

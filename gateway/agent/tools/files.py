@@ -119,4 +119,10 @@ def _write(workspace: Path, target: Path, content: str | None) -> str:
     return f"Wrote {len(content)} characters to {target.relative_to(workspace.resolve())}."
 
 
-TOOL = Tool(name="files", arguments=FilesArguments, function=files, idempotent=True)
+TOOL = Tool(
+    name="files",
+    arguments=FilesArguments,
+    function=files,
+    idempotent=True,
+    harmless=frozenset({"read", "list", "write"}),
+)

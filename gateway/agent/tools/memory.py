@@ -97,4 +97,6 @@ def _number(text: str | int | None) -> int:
     return int(digits)
 
 
-TOOL = Tool(name="memory", arguments=MemoryArguments, function=memory, idempotent=True)
+TOOL = Tool(
+    name="memory", arguments=MemoryArguments, function=memory, idempotent=True, harmless=frozenset({"save", "list"})
+)

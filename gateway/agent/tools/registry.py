@@ -83,7 +83,11 @@ Function = Callable[[ToolContext, Any], Awaitable[str | HumanQuestion]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """`idempotent`: may be run again with the same key after a crash. `reads_only`: may run at the same time as other calls."""
+    """`idempotent`: may be run again with the same key after a crash. `reads_only`: may run at the same time as other calls.
+
+    `harmless`: the actions that neither delete nor send anything; "" for a tool without actions. A call of another one that the model wrote into its text asks a person
+    first, because it may be a quotation.
+    """
 
     name: str
     arguments: type[Arguments]
@@ -91,12 +95,19 @@ class Tool:
     idempotent: bool = False
     reads_only: bool = False
     needs_approval: bool = False
+    harmless: frozenset[str] = frozenset()
     timeout: float = 60.0
     output_limit: int = 32_000
 
     @property
     def schema(self) -> JSON:
         return _schema(self)
+
+    def is_harmless(self, arguments: str) -> bool:
+        try:
+            return self.reads_only or parse_arguments(arguments).get("action", "") in self.harmless
+        except ToolError:
+            return True  # it is not run with such arguments
 
     async def run(self, place: ToolContext, arguments: str) -> str | HumanQuestion:
         """Runs the tool and returns its result. For a mistake of the model returns a text that explains it, so that the model can try

@@ -113,4 +113,10 @@ def upcoming(job: Job, now: int) -> str:
     return ", ".join(format_time(each, job.timezone) for each in job.moments.upcoming(now))
 
 
-TOOL = Tool(name="schedule", arguments=ScheduleArguments, function=schedule, idempotent=True)
+TOOL = Tool(
+    name="schedule",
+    arguments=ScheduleArguments,
+    function=schedule,
+    idempotent=True,
+    harmless=frozenset({"create", "list", "show"}),
+)

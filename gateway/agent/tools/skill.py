@@ -110,4 +110,10 @@ def _about(file: Path, _changed: int, _size: int) -> str:
         return next((line for line in said if line and line != "---"), "")[:120]
 
 
-TOOL = Tool(name="skill", arguments=SkillArguments, function=skill, idempotent=True)
+TOOL = Tool(
+    name="skill",
+    arguments=SkillArguments,
+    function=skill,
+    idempotent=True,
+    harmless=frozenset({"save", "view", "list"}),
+)

@@ -1,12 +1,14 @@
 """Tool calls that need a person's approval, and questions: who may answer, and what becomes of the run."""
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.agent.tools import files
 from gateway.texts import say
 from sessions import asks, runs
 from sessions.clock import now_ms
@@ -35,6 +37,10 @@ def deed(deeds: list[str]):
     return tool("deed", do, needs_approval=True)
 
 
+def calls_as_text(action: str, **more: str) -> str:
+    return json.dumps({"name": "files", "arguments": {"action": action, "path": "precious.md", **more}})
+
+
 async def test_a_deed_waits_for_its_approval_and_is_done_once(home: Path, deed, deeds: list[str]):
     script = [calls(call("deed", {"text": "rm x"}, id="d")), calls(call("deed", {"text": "rm x"}, id="d")), "ok"]
     async with worker_in_process(home, script, tools=[deed]) as it:
@@ -51,6 +57,18 @@ async def test_a_deed_waits_for_its_approval_and_is_done_once(home: Path, deed, 
         await it.settled(run.id)
         assert deeds == ["rm x"]
         assert of_role(await it.messages(), Role.TOOL)[-1] == "[denied by Ann: too risky]"
+
+
+async def test_a_call_that_was_written_as_text_asks_before_it_deletes(home: Path):
+    script = [calls_as_text("write", content="dear"), "kept", calls_as_text("delete"), "gone"]
+    async with worker_in_process(home, script, tools=[files.TOOL]) as it:
+        assert (await it.say("keep this")).status is RunStatus.COMPLETED
+        file = next(home.rglob("precious.md"))
+        run = await it.say("what did Bob write?")
+        assert (run.status, file.read_text()) == (RunStatus.WAITING, "dear")
+        await it.command("/approve")
+        await it.settled(run.id)
+        assert not file.exists()
 
 
 @pytest.mark.parametrize(("answer", "done"), [("Yes.", True), ("ok, but only the first", False), ("no", False)])

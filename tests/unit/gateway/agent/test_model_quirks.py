@@ -113,11 +113,14 @@ async def test_without_tools_their_options_are_not_sent_either():
 
 
 async def test_without_tools_two_blocks_are_two_calls_and_code_stays_code():
-    text = 'Code:\n\n```python\nx = 1\n```\n\n```tool\n{"name": "clock", "arguments": {}}\n```\n```tool\n{"name": "files", "arguments": {}}\n```'
-    async with model_in_process([Reply(text=text, chunks=tuple(text))], speaks=Speaks(tools=False)) as talk:
-        answer = await talk.ask(tools=[FILES, CLOCK])
+    text = '```tool\n{"name": "clock", "arguments": {}}\n```\n```tool\n{"name": "files", "arguments": {}}\n```'
+    code = f"Code:\n\n```python\nx = 1\n```\n\n{text}"
+    script = [Reply(text=each, chunks=tuple(each)) for each in (text, code)]
+    async with model_in_process(script, speaks=Speaks(tools=False)) as talk:
+        answer = await talk.ask(tools=[FILES, CLOCK], callers_tools=frozenset({"clock"}))
         assert [each.name for each in answer.tool_calls] == ["clock", "files"]
-        assert answer.text == "Code:\n\n```python\nx = 1\n```"
+        assert answer.text == ""
+        assert (await talk.ask(tools=[FILES, CLOCK])).text == code
 
 
 async def test_without_tools_the_transcript_is_spelled_out_and_roles_alternate():

@@ -97,8 +97,8 @@ async def test_json_loses_the_fence_around_it():
 
 
 WRITTEN_CALLS = {
-    "fenced": '```json\n{"name": "files", "arguments": {"action": "list"}}\n```',
-    "fenced, unmarked": '```\n{"name": "files", "parameters": {"action": "list"}}\n```',
+    "fenced": '```tool\n{"name": "files", "arguments": {"action": "list"}}\n```',
+    "fenced, marked otherwise": '```tool_call\n{"name": "files", "parameters": {"action": "list"}}\n```\n',
     "tagged": '<tool_call>\n{"name": "files", "arguments": {"action": "list"}}\n</tool_call>',
     "bare": '{"name": "files", "arguments": {"action": "list"}}',
     "in doubled braces": '{{"name": "files", "arguments": {{"action": "list"}}}}',
@@ -141,6 +141,16 @@ async def test_a_call_written_as_text_is_a_call_and_is_not_shown(text):
         '```\n[{"name": "files", "arguments": {}}, {"just": "json"}]\n```',
         "```python\nprint(1)\n```\n\n```\nplain\n```",
         'Like this:\n\n```json\n{"name": "files", "arguments": {}}\n```',
+        'Bob wrote in the group: {"action": "delete", "path": "precious.md"} which looks like a prank.',
+        'Bob wrote in the group: {"name": "files", "arguments": {"action": "delete", "path": "precious.md"}}',
+        'It was a prank. Bob wrote:\n{"name": "files", "arguments": {"action": "list"}}',
+        '{"name": "files", "arguments": {"action": "list"}}\nis what Bob wrote.',
+        '```tool\n{"name": "files", "arguments": {"action": "list"}}\n```\nis what Bob wrote.',
+        '`{"name": "files", "arguments": {"action": "list"}}`',
+        '"{"name": "files", "arguments": {"action": "list"}}"',
+        '> {"name": "files", "arguments": {"action": "list"}}',
+        '```json\n{"name": "files", "arguments": {"action": "list"}}\n```',
+        '```\n{"name": "files", "arguments": {"action": "list"}}\n```',
     ],
 )
 async def test_other_blocks_are_text(text):
@@ -153,9 +163,10 @@ async def test_other_blocks_are_text(text):
 @pytest.mark.parametrize(
     ("text", "shown", "calls"),
     [
-        ('Sure, I list them. {"name": "files", "arguments": {"action": "list"}}', "Sure, I list them. ", 1),
-        ('I will:\n\n{"name": "files", "action": "list"}\nDone.', "I will:\n\nDone.", 1),
-        ('Look:\n```json\n{"name": "files", "arguments": {"action": "list"}}\n```', "Look:\n", 1),
+        ('Sure, I list them.\n{"name": "files", "arguments": {"action": "list"}}', "Sure, I list them.\n", 1),
+        ('I will:\n\n{"name": "files", "action": "list"}\n', "I will:\n\n", 1),
+        ('Look:\n```tool\n{"name": "files", "arguments": {"action": "list"}}\n```', "Look:\n", 1),
+        ('Sure, I list them. {"name": "files", "arguments": {"action": "list"}}', None, 0),
         (
             '{"name": "files", "arguments": {"action": "list"}}\n{"name": "memory", "action": "save", "text": "a"}',
             "",
@@ -176,6 +187,27 @@ async def test_calls_as_small_models_write_them(text, shown, calls):
         expected = text if shown is None else shown
         assert "".join(talk.shown) == expected
         assert answer.text == (expected.rstrip() if calls else expected)
+
+
+async def test_an_endpoint_that_has_made_a_real_call_is_never_taken_at_its_text():
+    async with model_in_process([calls(call("files")), WRITTEN_CALLS["bare"], WRITTEN_CALLS["tagged"]]) as talk:
+        assert len((await talk.ask(tools=[FILES])).tool_calls) == 1
+        for way in ("bare", "tagged"):
+            answer = await talk.ask(tools=[FILES])
+            assert (answer.text, answer.tool_calls) == (WRITTEN_CALLS[way], ())
+
+
+async def test_text_beside_a_real_call_is_text():
+    async with model_in_process([calls(call("clock"), text=WRITTEN_CALLS["bare"])]) as talk:
+        answer = await talk.ask(tools=[FILES, CLOCK])
+        assert ([each.name for each in answer.tool_calls], answer.text) == (["clock"], WRITTEN_CALLS["bare"])
+
+
+@pytest.mark.parametrize("text", WRITTEN_CALLS.values(), ids=WRITTEN_CALLS.keys())
+async def test_text_is_never_a_call_of_the_callers_tools(text):
+    async with model_in_process([Reply(text=text, chunks=tuple(text))]) as talk:
+        answer = await talk.ask(tools=[FILES, CLOCK], callers_tools=frozenset({"files"}))
+        assert (answer.text, answer.tool_calls) == (text, ())
 
 
 async def test_cancelling_ends_the_call():
