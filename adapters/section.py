@@ -43,7 +43,8 @@ class PlatformSection(Section):
     """owner: your direct messages on all platforms share one memory, other people have one each. per_user: everybody has a
     session of their own. shared: all direct messages are one conversation."""
     owner: str = ""
-    """The id of the person whom the agent belongs to. Empty: the first of allowed_users, or the first who is paired."""
+    """The id of the person whom the agent belongs to. Empty: the first of allowed_users at the first start, or the first who is paired;
+    they stay the owner, whatever the list says later."""
     group_sessions_per_user: bool = False
     """true: in a group everybody has a conversation of their own with the agent. false: the group shares one."""
     thread_sessions: bool = False

@@ -4,8 +4,9 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select
 
+from sessions import owners
 from sessions.db.engine import touch
 from sessions.db.schema import pairings, people
 from sessions.errors import NotFound
@@ -140,25 +141,25 @@ def redeem_owner_code(conn: Connection, platform: str, code: str, user_id: str, 
         return None
     conn.execute(delete(pairings).where(pairings.c.platform == platform, pairings.c.user_id == _OWNER))
     person = admit(conn, platform, user_id, name, now)
-    conn.execute(update(people).where(people.c.platform == platform).values(owner=False))
-    conn.execute(update(people).where(people.c.platform == platform, people.c.user_id == user_id).values(owner=True))
+    owners.store(conn, platform, user_id)
     return Person(platform=platform, user_id=user_id, name=name, owner=True, approved_at=person.approved_at)
 
 
 def admit(conn: Connection, platform: str, user_id: str, name: str, now: int) -> Person:
-    """Gives access. The first person of a platform becomes its owner, where the configuration names none."""
+    """Gives access. The first person of a platform becomes its owner, where none is known."""
     _serialize(conn, platform)
     known = conn.execute(select(people).where(people.c.platform == platform, people.c.user_id == user_id)).first()
     if known is None:
         first = conn.scalar(select(func.count()).select_from(people).where(people.c.platform == platform)) == 0
-        values = {"platform": platform, "user_id": user_id, "name": name, "owner": first, "approved_at": now}
+        values = {"platform": platform, "user_id": user_id, "name": name, "approved_at": now}
         conn.execute(insert(people), values)
+        if first and platform not in owners.known(conn, [platform]):
+            owners.store(conn, platform, user_id)
         known = conn.execute(select(people).where(people.c.platform == platform, people.c.user_id == user_id)).one()
     conn.execute(delete(pairings).where(pairings.c.platform == platform, pairings.c.user_id == user_id))
     touch(conn, Topic.PEOPLE, platform)
-    return Person(
-        platform=platform, user_id=user_id, name=known.name, owner=bool(known.owner), approved_at=known.approved_at
-    )
+    is_owner = owners.everywhere(conn).get(platform) == user_id
+    return Person(platform=platform, user_id=user_id, name=known.name, owner=is_owner, approved_at=known.approved_at)
 
 
 def revoke(conn: Connection, user: str) -> list[Person]:
@@ -179,7 +180,14 @@ def is_paired(conn: Connection, platform: str, user_id: str) -> bool:
 
 def everybody(conn: Connection) -> list[Person]:
     rows = conn.execute(select(people).order_by(people.c.platform, people.c.approved_at))
+    stored = owners.everywhere(conn)
     return [
-        Person(platform=r.platform, user_id=r.user_id, name=r.name, owner=bool(r.owner), approved_at=r.approved_at)
+        Person(
+            platform=r.platform,
+            user_id=r.user_id,
+            name=r.name,
+            owner=stored[r.platform] == r.user_id if r.platform in stored else bool(r.owner),
+            approved_at=r.approved_at,
+        )
         for r in rows
     ]

@@ -27,7 +27,7 @@ class AccessRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """The people of one platform who were approved by a pairing code, and its owner."""
+    """The people of one platform who were approved by a pairing code, and its stored owner."""
 
     users: frozenset[str] = frozenset()
     owner: str | None = None
@@ -74,11 +74,9 @@ class ChatAccess:
 
     @property
     def owner(self) -> str | None:
-        """Returns the configured owner, else the first of `allowed_users`, else the first person who was paired; None where nobody is.
-        `*` names nobody.
-        """
-        # Without a configured owner the first in the list: the key of the owner's sessions must not change when somebody is paired.
-        return self.rules.owner or self.rules.first_allowed or self.paired.owner
+        """Returns the configured owner, else the stored one, else the first of `allowed_users`; None where nobody is. `*` names nobody."""
+        # The stored one before the list: whose the owner's sessions and notes are must not change with the order of a list.
+        return self.rules.owner or self.paired.owner or self.rules.first_allowed
 
     def key(self, address: Address, sender: Sender) -> SessionKey:
         rules = KeyRules(

@@ -1,6 +1,6 @@
 """Takes in the events of the chat platforms: permission, command, answer or message; in one transaction, before they are acknowledged."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
@@ -15,12 +15,12 @@ from gateway.chats.message_text import escape_speaker_marks, inbox_message, mess
 from gateway.commands import CommandContext, Parsed, execute, find, parse
 from gateway.observe.logging import get_logger
 from gateway.texts import say
-from sessions import aliases, inbox, outbox, overheard, people, runs
+from sessions import aliases, inbox, outbox, overheard, owners, people, runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.inbox import NewInbox
 from sessions.inbox_body import InboxMessage
-from sessions.keys import Address, ChatKind, SessionKey
+from sessions.keys import Address, ChatKind, DmScope, SessionKey
 from sessions.messages import Inbound, InboundKind
 from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Route, RunStatus
@@ -80,6 +80,16 @@ class Intake:
         if paired is None:
             paired = self._paired = await self._database.read(_paired)
         return ChatAccess(self._rules(platform), paired.get(platform, Paired()))
+
+    async def settle_owners(self, platforms: Collection[str]) -> None:
+        """Stores who the owner on each of these platforms is, where that is not known yet or configured anew."""
+        await self._database.write(self._settle_owners, platforms)
+
+    def _settle_owners(self, conn: Connection, platforms: Collection[str]) -> None:
+        for platform in platforms:
+            rules = self._rules(platform)
+            alone = rules.dm_scope is not DmScope.SHARED
+            owners.settle(conn, platform, rules.owner, rules.first_allowed, from_history=alone)
 
     async def deliver(self, inbound: Inbound) -> IntakeResult:
         """Returns what became of the event, when everything that must be kept is committed. Raises StateError when it could not
@@ -312,11 +322,10 @@ def _hello_key(address: Address) -> str:
 
 
 def _paired(conn: Connection) -> dict[str, Paired]:
-    found: dict[str, Paired] = {}
+    found = {platform: Paired(owner=owner) for platform, owner in owners.everywhere(conn).items()}
     for person in people.everybody(conn):
         known = found.get(person.platform, Paired())
-        owner = person.user_id if person.owner else known.owner
-        found[person.platform] = Paired(users=known.users | {person.user_id}, owner=owner)
+        found[person.platform] = replace(known, users=known.users | {person.user_id})
     return found
 
 

@@ -68,6 +68,7 @@ class PlatformSupervisor:
         for name in [name for name in self.running if wanted.get(name) != self._settings[name]]:
             await self.stop(name)
         started = set(wanted) - set(self.running)
+        await self._intake.settle_owners(wanted)
         for name in started:
             self._start(name, sections[name], urls[name])
             self._settings[name] = wanted[name]

@@ -48,7 +48,7 @@ def read(sources: Sources) -> Loaded:
     known = {(one.place, one.at) for one in whole.problems}
     problems = whole.problems + [one for one in dict.fromkeys(wrong) if (one.place, one.at) not in known]
     if not sources.problems:  # nothing is missing from what could not be read
-        problems += _broken_rules(config, whole, problems)
+        problems += _broken_rules(config, whole, problems, _owners(sources.home, config))
     doubtful = [
         *(_located(finding, whole) for finding in rules.warnings(config)),
         *misspelt(found, [*Config.model_fields]),
@@ -94,11 +94,21 @@ def _validated(
     return config, told
 
 
-def _broken_rules(config: Config, whole: Document, known: list[Problem]) -> list[Problem]:
+def _owners(home: File | None, config: Config) -> Mapping[str, str]:
+    """The stored owners of the platforms whose lists could leave them out."""
+    platforms = list(rules.lists_without_owner(config))
+    if home is None or not platforms:
+        return {}
+    from sessions import owners
+
+    return owners.known_in(home, config.database.url.get_secret_value(), platforms)
+
+
+def _broken_rules(config: Config, whole: Document, known: list[Problem], owners: Mapping[str, str]) -> list[Problem]:
     """What is missing because it, or what it is in, is wrong, is not missing as well."""
     told = {problem.path for problem in known}
     wrong = [problem.at for problem in known if problem.at]
-    broken = [one for one in rules.errors(config) if not told & {f"{one.path}.{key}" for key in one.one_of}]
+    broken = [one for one in rules.errors(config, owners) if not told & {f"{one.path}.{key}" for key in one.one_of}]
     located = [_located(finding, whole) for finding in broken]
     return [one for one in located if not any(one.at[: len(at)] == at for at in wrong)]
 

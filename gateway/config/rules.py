@@ -1,6 +1,6 @@
 """Rules that depend on more than one key. `errors` keep the daemon from starting, `warnings` are only shown."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from gateway.agent.tokens import Tokens
 from gateway.agent.tools import BUILT, of_other_packages
 from gateway.agent.window import Window
 from gateway.config.model import NO_CHAT, Config, ResetOverride
-from sessions.keys import ChatKind
+from sessions.keys import ChatKind, Platform
 
 KEY_LENGTH = 32
 
@@ -25,9 +25,11 @@ class Finding(NamedTuple):
     one_of: tuple[str, ...] = ()
 
 
-def errors(config: Config) -> Iterator[Finding]:
+def errors(config: Config, owners: Mapping[str, str]) -> Iterator[Finding]:
+    """`owners`: the stored owner of each platform."""
     for rule in (_model, _memory, _secrets, _api, _limits, _overrides):
         yield from rule(config)
+    yield from _owners(config, owners)
 
 
 def warnings(config: Config) -> Iterator[Finding]:
@@ -58,6 +60,29 @@ def _secrets(config: Config) -> Iterator[Finding]:
     for name, section in config.platforms.by_name().items():
         for key, why in manifest(name).missing(section).items() if section.enabled else ():
             yield Finding(f"platforms.{name}.{key}", "missing", why)
+
+
+def lists_without_owner(config: Config) -> Iterator[str]:
+    """The platforms on which the owner's conversation would be that of whoever is taken for the owner, and `owner` names nobody."""
+    for name, section in config.platforms.by_name().items():
+        # Every chat of WhatsApp has a conversation of its own.
+        shares_memory = section.dm_scope == "owner" and name != Platform.WHATSAPP
+        if section.enabled and shares_memory and section.allowed_users and not section.owner:
+            yield name
+
+
+def _owners(config: Config, owners: Mapping[str, str]) -> Iterator[Finding]:
+    for name in lists_without_owner(config):
+        allowed = [manifest(name).normal_user_id(user) for user in config.platforms.by_name()[name].allowed_users]
+        owner = owners.get(name)
+        if owner is None or owner in allowed or "*" in allowed:
+            continue
+        said = f"leaves out {owner}, who is the owner"
+        hint = (
+            f'owner: "{owner}" beside it gives {allowed[0]} a memory of their own. '
+            f'owner: "{allowed[0]}" lets {allowed[0]} read the notes, sessions and jobs of {owner}'
+        )
+        yield Finding(f"platforms.{name}.allowed_users", said, hint)
 
 
 def _api(config: Config) -> Iterator[Finding]:

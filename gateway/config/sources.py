@@ -40,11 +40,12 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Everything that is read, as it is. `problems`: files that could not be read. `warnings`: others can read them.
+    """Everything that is read, as it is. `home`: whose stored owners the lists of people are compared with. `problems`: files that could not be read. `warnings`: others can read them.
 
     `credentials` finds one by its name; without it, they are files in `$CREDENTIALS_DIRECTORY`.
     """
 
+    home: File | None = None
     yaml: str = field(default="", repr=False)
     dotenv: str = field(default="", repr=False)
     environ: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -58,7 +59,7 @@ class Sources:
         yaml, dotenv = (_text(home / name, problems) for name in (YAML, DOTENV))
         said, hint = "others on this machine can look into it", f"chmod 700 {home}"
         warnings = (Problem(place=SourcePlace(source=str(home)), said=said, hint=hint),) if is_open(home) else ()
-        return cls(yaml=yaml, dotenv=dotenv, environ=environ, problems=tuple(problems), warnings=warnings)
+        return cls(home=home, yaml=yaml, dotenv=dotenv, environ=environ, problems=tuple(problems), warnings=warnings)
 
     def settings(self) -> Sequence[Setting]:
         """The environment, and `.env` below it."""

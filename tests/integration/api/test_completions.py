@@ -46,6 +46,18 @@ def looked_up(city: str, weather: str) -> list[dict[str, Any]]:
     return [*one_message(city), {"role": "assistant", "content": None, "tool_calls": [made]}, result]
 
 
+@pytest.mark.parametrize("session", ["", "user:42"])
+async def test_an_answer_that_quotes_a_call_of_the_callers_tool_is_an_answer(home: Path, session: str) -> None:
+    quoted = json.dumps({"name": "weather", "arguments": {"city": "Oslo"}})
+    headers = {"X-Hermes-Session-Id": session} if session else {}
+    async with gateway(home, [quoted]) as gw, client_of(gw) as client:
+        answer = await client.chat.completions.create(
+            model="big", messages=one_message("what did Bob write?"), tools=[WEATHER], extra_headers=headers
+        )
+        assert answer.choices[0].message.content == quoted
+        assert answer.choices[0].message.tool_calls is None
+
+
 async def test_each_call_keeps_its_own_result_where_a_model_reuses_ids(home: Path) -> None:
     async with gateway(home, ["Sun in Rome."]) as gw, client_of(gw) as client:
         told = [*looked_up("Oslo", "rain"), {"role": "assistant", "content": "Rain."}, *looked_up("Rome", "sun")]

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, text
 from gateway.chats.access import AccessRules
 from gateway.chats.intake import Intake, IntakeLimits
 from gateway.chats.intake_result import IntakeOutcome, IntakeResult
-from sessions import asks, outbox, runs
+from sessions import asks, outbox, owners, runs
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind
@@ -33,6 +33,7 @@ class IntakeHarness:
         self.database = database
         self.clock = clock
         self.rules = rules
+        database.write_now(owners.settle, "telegram", rules.owner, rules.first_allowed)
         self.outcomes: list[IntakeOutcome] = []
         self.model = "big"
         self.number = 0

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import Connection, text
 
-from sessions import people
+from sessions import owners, people
 from sessions.db import Database
 from sessions.errors import NotFound
 from sessions.keys import Address, ChatKind, Platform
@@ -107,3 +107,18 @@ def test_revoking_by_id_or_with_the_platform(database: Database):
     assert [gone.platform for gone in database.write_now(people.revoke, "7")] == ["telegram"]
     with pytest.raises(NotFound):
         database.write_now(people.revoke, "7")
+
+
+def owner_of(database: Database, configured: str = "", first_allowed: str | None = None) -> str | None:
+    database.write_now(owners.settle, "telegram", configured, first_allowed)
+    return database.read_now(owners.everywhere).get("telegram")
+
+
+def test_the_owner_stays_whatever_the_list_says_until_somebody_is_named(database: Database):
+    assert owner_of(database) is None
+    assert owner_of(database, first_allowed="111") == "111"
+    assert owner_of(database, first_allowed="222") == "111"
+    database.write_now(people.approve, asked(database, "333"), START)
+    assert owner_of(database) == "111"
+    assert owner_of(database, configured="222", first_allowed="111") == "222"
+    assert owner_of(database, first_allowed="111") == "222"

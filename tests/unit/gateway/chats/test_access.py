@@ -75,19 +75,20 @@ def test_who_was_paired_is_let_in_by_id():
 
 
 @pytest.mark.parametrize(
-    ("section", "paired", "owner"),
+    ("section", "stored", "owner"),
     [
         ({}, None, None),
         ({"allowed_users": ["*"]}, None, None),
-        ({"allowed_users": ["7", "8"]}, "9", "7"),
+        ({"allowed_users": ["7", "8"]}, None, "7"),
+        ({"allowed_users": ["7", "8"]}, "9", "9"),
         ({"allowed_users": ["*", "8"]}, None, "8"),
         ({"allowed_users": ["7", "8"], "owner": "8"}, "9", "8"),
         ({}, "9", "9"),
     ],
 )
-def test_who_the_owner_is(section: dict[str, Any], paired: str | None, owner: str | None):
+def test_who_the_owner_is(section: dict[str, Any], stored: str | None, owner: str | None):
     rules = access_rules(Config.model_validate({"platforms": {"telegram": section}}), "telegram")
-    assert ChatAccess(rules, Paired(owner=paired)).owner == owner
+    assert ChatAccess(rules, Paired(owner=stored)).owner == owner
 
 
 @pytest.mark.parametrize("anybody", [["*"], ["*", "7"]])
