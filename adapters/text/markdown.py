@@ -92,7 +92,7 @@ class _TokenReader:
                 self.list_begins = not self.lists
                 self.lists.append(int(token.attrs.get("start", 1)) if token.type[0] == "o" else None)
             case "list_item_open":
-                self.marker = self._next_marker()
+                self.marker = self._next_marker(token.info)
             case "list_item_close":
                 self.marker = ""
             case "bullet_list_close" | "ordered_list_close":
@@ -100,10 +100,12 @@ class _TokenReader:
             case _:
                 pass
 
-    def _next_marker(self) -> str:
+    def _next_marker(self, written: str) -> str:
+        """Returns a bullet, or the number as it was written: people refer to it. Where all items say 1, they are counted."""
         number = self.lists[-1]
         if number is None:
             return "•"
+        number = max(number, int(written))
         self.lists[-1] = number + 1
         return f"{number}."
 

@@ -85,12 +85,12 @@ def _day(moment: int, chat: CommandContext) -> str:
 
 
 def forget(conn: Connection, chat: CommandContext, number: str) -> str:
-    """Removes the note with this number everywhere."""
-    digits = number.removeprefix("o")  # as notes are called in prompts and search results: o12
+    """Removes the note with this number everywhere, and says which it was."""
+    digits = number.removeprefix("#").removeprefix("o")  # o12: as notes are called in prompts and search results
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > _DIGITS:
         return say("command.usage", usage="/forget N")
     try:
-        memory.forget(conn, namespace_of(conn, chat), int(digits))
+        gone = memory.forget(conn, namespace_of(conn, chat), int(digits))
     except NotFound:
         return say("memory.no_such", number=digits)
-    return say("memory.forgotten", number=digits)
+    return say("memory.forgotten", number=gone.id, text=gone.text)

@@ -112,9 +112,9 @@ def by_id(conn: Connection, number: int) -> Observation:
     return found
 
 
-def forget(conn: Connection, ns: str, number: int) -> None:
-    """Removes the note, the notes that it replaced, and the digest, which may contain it in other words. Stores marks, so that no fold
-    brings it back. Raises NotFound."""
+def forget(conn: Connection, ns: str, number: int) -> Observation:
+    """Removes the note, and returns it. The notes that it replaced go too, and the digest, which may contain it in other words. Stores
+    marks, so that no fold brings it back. Raises NotFound."""
     lock(conn, ns)
     gone = get_open(conn, ns, number)
     doomed = [gone]
@@ -126,6 +126,7 @@ def forget(conn: Connection, ns: str, number: int) -> None:
     delete_rows(conn, doomed)
     note_index.clean(conn)
     changed(conn, ns, revises=True, digest=None)
+    return gone
 
 
 def delete_rows(conn: Connection, gone: Iterable[Observation]) -> None:

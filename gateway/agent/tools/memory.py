@@ -47,8 +47,8 @@ async def memory(place: ToolContext, arguments: MemoryArguments) -> str:
                 return await _save(place, arguments)
             case "forget":
                 number = _number(arguments.text or arguments.replaces)
-                await place.database.write(notes.forget, place.session.ns, number)
-                return f"Removed note no. {number}."
+                gone = await place.database.write(notes.forget, place.session.ns, number)
+                return f"Removed note no. {number}: {gone.text}"
             case "list":
                 found = await place.database.read(notes.open_notes, place.session.ns, limit=SHOWN)
                 return "\n".join(notes.render(note, None) for note in found) or "There are no notes yet."

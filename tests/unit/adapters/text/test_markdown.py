@@ -45,6 +45,11 @@ def test_lists_begin_where_they_say() -> None:
     assert [block.marker for block in parse("0. a\n1. b")] == ["0.", "1."]
 
 
+def test_items_keep_the_numbers_that_they_were_given() -> None:
+    assert [block.marker for block in parse("2. a\n5. b\n7. c")] == ["2.", "5.", "7."]
+    assert [block.marker for block in parse("1. a\n1. b\n1. c")] == ["1.", "2.", "3."]
+
+
 def test_a_tight_list_has_no_blank_lines_inside() -> None:
     assert [block.tight for block in parse("text\n\n- a\n- b\n\ntext")] == [False, False, True, False]
     assert [block.tight for block in parse("- a\n\n- b")] == [False, False]

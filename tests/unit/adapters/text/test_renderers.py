@@ -11,6 +11,7 @@ from adapters.discord.render import render as discord
 from adapters.slack.render import render as slack
 from adapters.telegram.render import render as telegram
 from adapters.whatsapp.render import render as whatsapp
+from gateway.texts import say
 from sessions.keys import Address, ChatKind
 from sessions.messages import Attachment, AttachmentKind, Button, Outbound
 
@@ -43,6 +44,20 @@ def test_the_same_as_people_read_it(name: str) -> None:
         "whatsapp": lambda: call["text"]["body"],
     }
     assert (GOLDEN / "renderers" / f"{name}.txt").read_text() == shown[name]() + "\n"
+
+
+@pytest.mark.parametrize("name", RENDERERS)
+def test_the_number_of_a_note_is_its_own_on_every_platform(name: str) -> None:
+    notes = [say("memory.line", number=number, text="Likes tea", since="said here") for number in (2, 5, 8)]
+    (call,) = RENDERERS[name](outbound("\n".join(notes)))
+    assert "#2 Likes tea (said here)\n#5 Likes tea (said here)\n#8 Likes tea" in "\n".join(_texts(call))
+
+
+def _texts(found: Any) -> list[str]:
+    if isinstance(found, str):
+        return [found]
+    inner = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+    return [text for each in inner for text in _texts(each)]
 
 
 BUTTONS = (Button(label="Approve", data="a:1:y"), Button(label="Deny", data="a:1:n"))

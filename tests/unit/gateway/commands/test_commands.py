@@ -301,12 +301,14 @@ def test_memory_and_forget(harness: CommandHarness):
     assert harness.send("/memory") == say("memory.none")
     assert harness.session is None  # looking opens none
     harness.database.write_now(memory.note, SessionKey.parse(KEY).namespace, "Likes tea", harness.clock())
-    assert harness.send("/memory") == "1. Likes tea (said on 15 Jun in this chat)\n\n/forget N removes one."
+    assert harness.send("/memory") == "#1 Likes tea (said on 15 Jun in this chat)\n\n/forget N removes the note #N."
     assert harness.send("/forget") == say("command.usage", usage="/forget N")
     assert harness.send("/forget tea") == say("command.usage", usage="/forget N")
     assert harness.send(f"/forget {'9' * 40}") == say("command.usage", usage="/forget N")
     assert harness.send("/forget 9") == say("memory.no_such", number="9")
-    assert harness.send("/forget o1") == say("memory.forgotten", number="1")
+    harness.database.write_now(memory.note, SessionKey.parse(KEY).namespace, "Likes cats", harness.clock())
+    assert harness.send("/forget #2") == say("memory.forgotten", number=2, text="Likes cats")
+    assert harness.send("/forget o1") == say("memory.forgotten", number=1, text="Likes tea")
     assert harness.send("/memory") == say("memory.none")
 
 
@@ -329,9 +331,9 @@ def test_memory_shows_since_when_and_from_which_words(harness: CommandHarness):
     harness.database.write_now(write)
     assert harness.send("/memory").splitlines()[:3] == [
         (
-            "2. Removed Redis, because stale prices (since 2025-06-15; said on 15 Jun in this chat: “we ripped Redis out today.”; "
+            "#2 Removed Redis, because stale prices (since 2025-06-15; said on 15 Jun in this chat: “we ripped Redis out today.”; "
             "before: Redis is in use)"
         ),
-        "3. I like tea (said on 14 Nov 2023 in the terminal)",
-        "4. I gave up meat (said on 14 Nov 2023 on WhatsApp)",
+        "#3 I like tea (said on 14 Nov 2023 in the terminal)",
+        "#4 I gave up meat (said on 14 Nov 2023 on WhatsApp)",
     ]

@@ -135,7 +135,7 @@ async def test_notes_are_kept_replaced_and_forgotten(place: ToolContext):
     listed = await use(place, "memory", action="list")
     assert "Bergen" in listed
     assert "Oslo" not in listed
-    assert await use(place, "memory", action="forget", text="o2") == "Removed note no. 2."
+    assert await use(place, "memory", action="forget", text="o2") == "Removed note no. 2: Lives in Bergen"
     assert await use(place, "memory", action="list") == "There are no notes yet."
 
 
