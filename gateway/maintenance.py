@@ -5,10 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy import Connection
+
 from gateway.agent.tools import outgoing_files
 from gateway.attachments.inbox_files import INBOX
 from gateway.observe.logging import get_logger
-from sessions import inbox, memory, outbox, responses, store
+from sessions import deleted_keys, inbox, memory, outbox, responses, store
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, search
 from sessions.db.upgrade_backup import drop_copies, drop_copies_with_forgotten
@@ -106,11 +108,10 @@ class Maintenance:
 
     async def _prune(self) -> None:
         while True:
-            before = self._clock() - NOTES_MS
             try:
-                while await self._database.write(inbox.prune_notes, before, _BATCH) == _BATCH:  # noqa: ASYNC110  # each round does a part
-                    await asyncio.sleep(0)
+                await self._in_rounds(inbox.prune_notes, self._clock() - NOTES_MS)
                 await self._prune_responses()
+                await self._in_rounds(deleted_keys.prune, self._clock() - deleted_keys.KEPT_MS)
                 await self.prune_old()
                 older_than = self._clock() / 1000 - COPIES_SECONDS
                 await asyncio.to_thread(drop_copies, self._home, older_than=older_than)
@@ -124,13 +125,15 @@ class Maintenance:
                 log.warning("upkeep.not_pruned", error=str(error))
             await asyncio.sleep(PRUNE_SECONDS)
 
+    async def _in_rounds(self, prune: Callable[[Connection, int, int], int], before: int) -> None:
+        while await self._database.write(prune, before, _BATCH) == _BATCH:  # noqa: ASYNC110  # each round does a part
+            await asyncio.sleep(0)
+
     async def prune_old(self) -> None:
         """Deletes what is older than the configuration keeps it."""
         kept, now = self._retention(), self._clock()
         if kept.outbox_days:
-            before = now - kept.outbox_days * DAY_MS
-            while await self._database.write(outbox.prune, before, _BATCH) == _BATCH:  # noqa: ASYNC110  # each round does a part
-                await asyncio.sleep(0)
+            await self._in_rounds(outbox.prune, now - kept.outbox_days * DAY_MS)
         if kept.sessions_days:
             old = await self._database.read(store.ended_before, now - kept.sessions_days * DAY_MS)
             gone = await asyncio.to_thread(erase, self._home, self._database, old) if old else 0

@@ -8,6 +8,7 @@ from typing import Self
 
 from sqlalchemy import Connection, RowMapping, delete, func, select, text, update
 
+from sessions import deleted_keys
 from sessions.call_options import CallOptions
 from sessions.db.schema import inbox
 from sessions.db.sql import insert_once, param
@@ -99,7 +100,9 @@ _NOTHING = InboxBody()
 def put(
     conn: Connection, new: NewInbox, now: int, *, outcome: InboxOutcome | None = None, run_id: str | None = None
 ) -> int | None:
-    """Inserts a row and returns its id; None when a row of this dedup key is there already."""
+    """Inserts a row and returns its id; None when a row of this dedup key is there already, or was there in a session that was deleted."""
+    if new.route is not None and deleted_keys.holds(conn, new.dedup_key):  # only platforms repeat an event so late
+        return None
     body = InboxBody(messages=tuple(new.messages), options=new.options, changed=new.changed)
     return insert_once(
         conn,

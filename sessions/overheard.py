@@ -8,6 +8,7 @@ adds a mention.
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.sql import ColumnElement
 
+from sessions import deleted_keys
 from sessions.db.schema import overheard
 from sessions.inbox import serialize
 
@@ -26,6 +27,8 @@ def add(conn: Connection, session_key: str, message_id: str, sender: str, text: 
         "created_at": now,
     }
     serialize(conn, session_key)
+    if deleted_keys.holds(conn, _key(session_key, message_id)):
+        return
     if conn.scalar(select(overheard.c.id).where(*_one(session_key, message_id)).limit(1)) is not None:
         return  # the platform sent it twice
     conn.execute(insert(overheard), values)
@@ -43,6 +46,18 @@ def amend(conn: Connection, session_key: str, message_id: str, text: str) -> Non
 def forget(conn: Connection, session_key: str, message_id: str) -> bool:
     """Removes a line that was meant for the bot after all. Returns whether it was there."""
     return conn.execute(delete(overheard).where(*_one(session_key, message_id))).rowcount > 0
+
+
+def forget_all(conn: Connection, session_key: str, now: int) -> None:
+    """Removes every line of this conversation, which is being deleted. The events are still recognised when they come again."""
+    mine = overheard.c.session_key == session_key
+    names = conn.scalars(select(overheard.c.message_id).where(mine)).all()
+    deleted_keys.add(conn, [_key(session_key, name) for name in names], now)
+    conn.execute(delete(overheard).where(mine))
+
+
+def _key(session_key: str, message_id: str) -> str:
+    return f"overheard:{session_key}:{message_id}"
 
 
 def _one(session_key: str, message_id: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

@@ -4,10 +4,12 @@ import json
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from sessions import deletion_notes
+from sessions import deleted_keys, deletion_notes
+from sessions.clock import now_ms
 from sessions.db.engine import touch
-from sessions.db.schema import asks, events, inbox, messages, outbox, overheard, runs, sessions
+from sessions.db.schema import asks, events, inbox, messages, outbox, runs, sessions
 from sessions.errors import Busy
+from sessions.overheard import forget_all as forget_overheard
 from sessions.records import EndReason, Role, RunKind, RunStatus
 from sessions.store.append import count_rewrite, settle
 from sessions.store.queries import get
@@ -25,13 +27,15 @@ def delete_session(conn: Connection, session_id: str) -> None:
     require_idle(conn, session_id)
     search.forget(conn, session_id)
     run_ids = list(conn.scalars(select(runs.c.id).where(runs.c.session_id == session_id)))
+    keys = select(inbox.c.dedup_key).where(inbox.c.run_id.in_(run_ids), inbox.c.route.is_not(None))
+    deleted_keys.add(conn, conn.scalars(keys).all(), now_ms())
     for table in (asks, events, inbox, outbox):
         conn.execute(delete(table).where(table.c.run_id.in_(run_ids)))
     conn.execute(delete(messages).where(messages.c.session_id == session_id))
     conn.execute(delete(runs).where(runs.c.session_id == session_id))
     memory.remove_session(conn, session)
     if session.ended_at is None:
-        conn.execute(delete(overheard).where(overheard.c.session_key == session.session_key))
+        forget_overheard(conn, session.session_key, now_ms())
     conn.execute(update(sessions).where(sessions.c.parent_session_id == session_id).values(parent_session_id=None))
     conn.execute(delete(sessions).where(sessions.c.id == session_id))
     deletion_notes.note(conn, session_id)

@@ -27,6 +27,7 @@ from sessions.db.schema.run_tables import (
 from sessions.db.schema.session_tables import (
     MESSAGE_OPEN,
     SESSION_OPEN,
+    deleted_keys,
     inbox,
     messages,
     meta,
@@ -49,6 +50,7 @@ __all__ = [
     "SESSION_OPEN",
     "aliases",
     "asks",
+    "deleted_keys",
     "deployments",
     "events",
     "folds",
@@ -75,7 +77,7 @@ __all__ = [
     "workers",
 ]
 
-HEAD = "0011"
+HEAD = "0012"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47

@@ -101,6 +101,15 @@ inbox = Table(
     sqlite_autoincrement=True,
 )
 
+deleted_keys = Table(
+    "deleted_keys",
+    metadata,
+    Column("hash", Text, primary_key=True),
+    Column("deleted_at", BigInteger, nullable=False),
+    Index("deleted_keys_by_time", "deleted_at"),
+)
+"""What is left of the inbox rows of a deleted session: keyed hashes of their `dedup_key`, for some days."""
+
 responses = Table(
     "responses",
     metadata,

@@ -1,14 +1,17 @@
 """What is older than it is to be kept goes; what is younger, open or at work stays."""
 
+import asyncio
 import os
 from pathlib import Path
 
 from sqlalchemy import Connection, select
 
 from gateway.maintenance import DAY_MS, Maintenance, Retention
-from sessions import outbox, runs, store
+from sessions import deleted_keys, outbox, runs, store
+from sessions.clock import now_ms
 from sessions.db import Database
 from sessions.db.schema import outbox as outbox_table
+from sessions.erase import erase
 from sessions.inbox import NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform, SessionKey
@@ -16,6 +19,7 @@ from sessions.outbox_body import OutboxBody
 from sessions.records import EndReason, NewMessage, OutState, Role, Route, Source
 from sessions.runs import Opening
 from tests.conftest import HandClock
+from tests.integration.gateway.intake_in_process import GROUP, IntakeHarness
 
 NOW = 1_800_000_000_000
 ROUTE = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7"))
@@ -78,3 +82,31 @@ async def test_by_default_conversations_and_files_stay_for_ever(home: Path, sqli
     await upkeep.prune_old()
     assert sqlite.read_now(store.exists, old)
     await upkeep.close()
+
+
+async def test_a_deleted_conversation_does_not_come_back_when_the_platform_repeats_its_events(
+    home: Path, database: Database, clock: HandClock
+):
+    intake = IntakeHarness(database, clock)
+    said, beside = await intake.comes("swordfish", GROUP, mentioned=True), await intake.comes("quetzal", GROUP)
+    (run_id,) = intake.rows("SELECT id FROM runs")
+    assert database.write_now(runs.stop, run_id, clock.tick())
+    (session_id,) = intake.rows("SELECT id FROM sessions")
+    assert await asyncio.to_thread(erase, home, database, [session_id]) == 1
+
+    await intake.deliver(said)
+    await intake.deliver(beside)
+    for table in ("sessions", "runs", "inbox", "overheard"):
+        assert intake.rows(f"SELECT count(*) FROM {table}") == [0]
+    kept = "".join(intake.rows("SELECT hash FROM deleted_keys"))
+    assert said.dedup_key not in kept
+    assert len(kept) == 2 * 32
+
+    for late, left in ((deleted_keys.KEPT_MS - DAY_MS, 2), (deleted_keys.KEPT_MS + DAY_MS, 0)):
+        later = HandClock(now_ms() + late)
+        upkeep = asyncio.create_task(Maintenance(home, database, clock=later).run())
+        async with asyncio.timeout(30):
+            while intake.rows("SELECT count(*) FROM deleted_keys") != [left]:
+                await asyncio.sleep(0.01)
+        upkeep.cancel()
+        await asyncio.gather(upkeep, return_exceptions=True)

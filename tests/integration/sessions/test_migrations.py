@@ -194,6 +194,7 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
             "DROP TABLE folds",
             "DROP TABLE forgotten",
             "DROP TABLE note_vectors",
+            "DROP TABLE deleted_keys",
             f"DROP TABLE {'observations_fts' if is_sqlite else 'observation_search'}",
             *(["ALTER TABLE messages_scoped RENAME TO messages_near"] if is_sqlite else []),
             "UPDATE alembic_version SET version_num = '0001'",
