@@ -30,13 +30,16 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """The message that a user replied to. `attachments` are its files, but for our own."""
+    """The message that a user replied to, or with `forwarded` passed on and has a word to say to. `attachments` are its files, but for
+    our own.
+    """
 
     message_id: str
     text: str = ""
     sender_name: str = ""
     from_us: bool = False
     attachments: tuple[Attachment, ...] = ()
+    forwarded: bool = False
 
 
 class InboundKind(StrEnum):

@@ -45,6 +45,7 @@ from adapters.slack.live import LiveAnswers
 from adapters.slack.normalize import SlackBot, normalize
 from adapters.slack.people import Names
 from adapters.slack.render import render
+from adapters.slack.roots import Roots
 from adapters.slack.scopes import NEEDED
 from adapters.slack.socket import Socket
 from adapters.slack.status import Statuses
@@ -106,6 +107,7 @@ class Slack(
         self._live = LiveAnswers(self._web, self._askers)
         self._statuses = Statuses(self._web)
         self._names = Names(self._web)
+        self._roots = Roots(self._web)
         self._me: SlackBot | None = None
         self._workspace = "Slack"
         self._deliver: Deliver | None = None
@@ -249,9 +251,12 @@ class Slack(
         if from_page:
             inbound = await self._names.moved_to_dm(inbound)
         inbound = await self._names.with_sender_name(inbound)
+        if self._me is not None:
+            inbound = await self._roots.with_root(inbound, self._me)
         if inbound.kind is InboundKind.MESSAGE:
             self._askers.note_question(inbound.address, inbound.sender.id)
         await self._deliver(inbound)
+        self._roots.note(inbound)
 
     # --- out ---
 

@@ -30,6 +30,14 @@ APP: dict[str, Any] = {
                 "should_escape": False,
             }
         ],
+        "shortcuts": [
+            {
+                "name": "Ask hermes about it",
+                "type": "message",
+                "callback_id": "ask",
+                "description": "Gives this message to hermes, which answers you alone",
+            }
+        ],
     },
     "oauth_config": {"scopes": {"bot": sorted(NEEDED | USED)}},
     "settings": {

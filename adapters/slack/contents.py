@@ -1,13 +1,43 @@
-"""Reads the text of a Slack message as people see it, and its files."""
+"""Reads what a Slack message holds: its text as people see it, its blocks, what was forwarded with it, and its files."""
 
 import html
 import re
 from collections.abc import Iterator
 
-from adapters.payload import Json, parts, text
-from sessions.messages import Attachment, AttachmentKind
+from adapters.payload import Json, part, parts, text
+from adapters.slack.blocks import block_words
+from sessions.messages import Attachment, AttachmentKind, Quote
 
 _TOKEN = re.compile(r"<([^<>\s][^<>]*)>")
+_LETTERS = re.compile(r"[\W_]+")
+
+
+def describe_contents(message: Json, me: str = "") -> str:
+    """Returns the words of a message, a quoted or a forwarded one: its text or, where they say more, its blocks; then its attachments,
+    without previews of links. `me`: our own mention is taken out.
+    """
+    said = plain_text(_said(message), me, is_file=bool(message.get("files") or message.get("attachments")))
+    others = [_attachment(one) for one in parts(message, "attachments") if not (_is_forward(one) or _is_preview(one))]
+    return "\n".join(filter(None, (said, *others)))
+
+
+def forwarded(message: Json) -> Quote | None:
+    """Returns what somebody else said, and the sender passes on with this message."""
+    shares = [one for one in parts(message, "attachments") if _is_forward(one)]
+    if not shares:
+        return None
+    return Quote(
+        message_id=text(shares[0], "ts"),
+        text="\n\n".join(filter(None, (_attachment(one) for one in shares))),
+        sender_name=text(shares[0], "author_name") or text(shares[0], "author_subname") or "somebody",
+        attachments=tuple(file for one in shares for file in attachments(one)),
+        forwarded=True,
+    )
+
+
+def raw_mentions(message: Json) -> str:
+    """Returns the text in Slack's notation, in which mentions stand, without what was forwarded."""
+    return _said(message)
 
 
 def plain_text(raw: str, me: str, *, is_file: bool) -> str:
@@ -29,6 +59,36 @@ def _shown(found: "re.Match[str]") -> str:
         case _:
             address = target.removeprefix("mailto:")
             return address if not label or label in {target, address} else f"{label} ({target})"
+
+
+def _said(message: Json) -> str:
+    """Returns text or blocks, whichever says more: the text is cut in long messages, has no tables, and may be missing."""
+    said, whole = text(message, "text"), "\n".join(filter(None, map(block_words, parts(message, "blocks"))))
+    return whole if len(_LETTERS.sub("", whole)) > len(_LETTERS.sub("", said)) else said
+
+
+def _is_forward(attachment: Json) -> bool:
+    return bool(attachment.get("is_share") or (attachment.get("message_blocks") and not attachment.get("original_url")))
+
+
+def _is_preview(attachment: Json) -> bool:
+    return bool(attachment.get("from_url") or attachment.get("original_url") or attachment.get("is_msg_unfurl"))
+
+
+def _attachment(one: Json) -> str:
+    inner = [block for held in parts(one, "message_blocks") for block in parts(part(held, "message"), "blocks")]
+    said = _said({"text": text(one, "text"), "blocks": inner or one.get("blocks")})
+    title, link = text(one, "title"), text(one, "title_link")
+    lines = [
+        text(one, "pretext"),
+        "" if _is_forward(one) else text(one, "author_name"),
+        f"<{link}|{title}>" if title and link else title,
+        said,
+        *(f"{text(each, 'title')}: {text(each, 'value')}".strip(": ") for each in parts(one, "fields")),
+        "" if _is_forward(one) else text(one, "footer"),
+    ]
+    shown = "\n".join(filter(None, lines)) or text(one, "fallback")
+    return plain_text(shown, "", is_file=True)
 
 
 def attachments(message: Json) -> Iterator[Attachment]:

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from adapters.payload import Json, part, parts, text
-from adapters.slack.contents import attachments, plain_text
+from adapters.slack.contents import attachments, describe_contents, forwarded, raw_mentions
 from adapters.slack.home import SAYS
 from adapters.slack.scopes import COMMAND
 from sessions.keys import Address, ChatKind, Platform, Sender
-from sessions.messages import Inbound, InboundKind
+from sessions.messages import Inbound, InboundKind, Quote
 
 _KINDS = {"im": ChatKind.DM, "mpim": ChatKind.GROUP}
 _SAID = {"", "file_share", "thread_broadcast", "me_message"}
@@ -34,6 +34,8 @@ def normalize(body: Json, me: SlackBot) -> list[Inbound]:
             return list(_event(part(body, "event"), text(body, "team_id") or me.team, me))
         case "block_actions":
             return list(_taps(body, me))
+        case "message_action":
+            return list(_shortcut(body, me))
         case _ if body.get("command"):
             return list(_command(body, me))
         case _:
@@ -83,23 +85,29 @@ def _inbound(message: Json, event: Json, team: str, me: SlackBot) -> Inbound | N
     if not user or not ts or not channel or message.get("bot_id") or user == me.user or message.get("hidden"):
         return None
     kind = _chat_kind(event)
-    raw = text(message, "text")
+    raw = raw_mentions(message)
     named = set(_MENTION.findall(raw))
     direct = kind is ChatKind.DM
     mentioned = direct or me.user in named
     files = tuple(attachments(message))
     thread = text(message, "thread_ts")
+    words, quote = describe_contents(message, me.user), forwarded(message)
+    passed_on = ""
+    if quote is not None and not words:  # nothing was said to it, so that all is somebody else's words
+        words, passed_on, files, quote = quote.text, quote.sender_name, (*files, *quote.attachments), None
     return Inbound(
         # By channel and time: a mention arrives as two events, `message` and `app_mention`, with two event ids.
         dedup_key=f"sl:{team}:{channel}:{ts}",
         address=_address(event.get("channel_type"), channel, _thread(kind, thread, ts)),
         sender=Sender(id=user, name=_name(message)),
         message_id=ts,
-        text=plain_text(raw, me.user, is_file=bool(files)),
+        text=words,
         mentioned=mentioned,
         mentions_other=not mentioned and bool(named or _FOR_ALL.search(raw)),
         in_thread=bool(thread) and thread != ts and not direct,
         by_reply=False,
+        quote=quote,
+        forwarded_from=passed_on,
         attachments=files,
         sent_at=_milliseconds(ts),
     )
@@ -108,7 +116,7 @@ def _inbound(message: Json, event: Json, team: str, me: SlackBot) -> Inbound | N
 def _changed(event: Json, team: str, me: SlackBot) -> Iterator[Inbound]:
     """Reads an edit. Slack also calls it a change when a link gets its preview, or a thread its first reply."""
     message, before = part(event, "message"), part(event, "previous_message")
-    if not part(message, "edited") or text(message, "text") == text(before, "text"):
+    if not part(message, "edited") or describe_contents(message) == describe_contents(before):
         return
     said = _inbound(message, event, team, me)
     if said is None:
@@ -166,6 +174,39 @@ def _taps(body: Json, me: SlackBot) -> Iterator[Inbound]:
             text=data.removeprefix(SAYS),
             kind=InboundKind.TAP if data.startswith("a:") else InboundKind.MESSAGE,
         )
+
+
+def _shortcut(body: Json, me: SlackBot) -> Iterator[Inbound]:
+    """Reads that somebody hands us a message by its menu. It is answered in the direct chat with them."""
+    user, message = part(body, "user"), part(body, "message")
+    person, stamp = text(user, "id"), text(body, "action_ts") or text(body, "trigger_id")
+    words, quote, files = describe_contents(message), forwarded(message), tuple(attachments(message))
+    if quote is not None:
+        words, files = "\n".join(filter(None, (words, quote.text))), (*files, *quote.attachments)
+    if not person or not (words or files):
+        return
+    yield Inbound(
+        dedup_key=f"sl:{text(part(body, 'team'), 'id') or me.team}:{person}:shortcut:{stamp}",
+        address=Address(platform=Platform.SLACK, kind=ChatKind.DM, chat_id=person),
+        sender=Sender(id=person, name=text(user, "username") or text(user, "name")),
+        message_id="",
+        text=words,
+        forwarded_from=author(message) or "somebody",
+        attachments=files,
+    )
+
+
+def app_root(root: Json, me: SlackBot) -> Quote | None:
+    """Returns the first message of a thread as a quote, if an app has written it. What people write is heard as they write it."""
+    is_apps = bool(root.get("bot_id") or root.get("app_id") or text(root, "subtype") == "bot_message")
+    words, files = describe_contents(root), tuple(attachments(root))
+    if not is_apps or text(root, "user") == me.user or not (words or files):
+        return None
+    return Quote(message_id=text(root, "ts"), text=words, sender_name=author(root), attachments=files)
+
+
+def author(message: Json) -> str:
+    return text(part(message, "bot_profile"), "name") or text(message, "username") or _name(message)
 
 
 def _command(body: Json, me: SlackBot) -> Iterator[Inbound]:

@@ -120,6 +120,13 @@ class SlackServer(SlackApi):
         container = {"type": "message", "message_ts": message.id, "channel_id": room.id, **thread}
         self._acts(person, pressed, container=container, channel={"id": room.id, "name": room.title})
 
+    def hands_over(self, person: FakePerson, message: Said) -> None:
+        """The person chooses the app in the menu of a message."""
+        about = {"type": "message_action", "callback_id": "ask", "trigger_id": f"{next(self.numbers)}.1.t"}
+        user, team = {"id": person.id, "name": person.name}, {"id": self.team}
+        body = {**about, "action_ts": self.stamp(), "user": user, "team": team, "message": self._wire(message)}
+        self.push("interactive", body)
+
     def taps_home(self, person: FakePerson, data: str) -> None:
         pressed = {"type": "button", "action_id": f"home:{data}", "value": data}
         self._acts(person, pressed, container={"type": "view", "view_id": "V1"})

@@ -221,6 +221,17 @@ class SlackApi(WireServer):
     def _conversations_info(self, body: Json) -> Json:
         return {"channel": {"id": self._room(body["channel"]).id}}
 
+    def _conversations_replies(self, body: Json) -> Json:
+        room = self._room(body["channel"])
+        if body["ts"] not in room.messages:
+            raise SlackCallRefused("thread_not_found")
+        said = [one for one in room.visible() if body["ts"] in {one.id, one.thread}]
+        return {"messages": [self._wire(one) for one in said][: int(body.get("limit", 100))]}
+
+    def _wire(self, said: Said) -> Json:
+        own = {"bot_id": "B1"} if said.author is self.bot else {}
+        return {"type": "message", "text": said.text, "user": said.author.id, **own, **said.body, "ts": said.id}
+
     def _files_info(self, body: Json) -> Json:
         return {"file": {"id": body["file"], "url_private_download": f"{self.url}/files/{body['file']}"}}
 

@@ -88,10 +88,11 @@ def _with_quote(text: str, quote: Quote | None) -> str:
         return text
     whose = _whose(quote)
     below = "".join(f", {file.kind} below" for file in quote.attachments)
+    about = f"{'forwarded from' if quote.forwarded else 'in reply to'} {whose}{below}"
     quoted = shortened(quote.text, QUOTED)
     if len(quoted) <= _INLINE and len(quoted.splitlines()) <= 1:
-        return f"(in reply to {whose}{below}: “{quoted.translate(_MARKS).strip()}”)\n{text}"
-    return f"(in reply to {whose}{below}:)\n{as_quoted(quoted)}\n\n{text}"
+        return f"({about}: “{quoted.translate(_MARKS).strip()}”)\n{text}"
+    return f"({about}:)\n{as_quoted(quoted)}\n\n{text}"
 
 
 def _whose(quote: Quote) -> str:

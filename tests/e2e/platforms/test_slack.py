@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from adapters.slack import askers
+from adapters.testing.people import FakePerson
 from gateway.chats import runner
 from gateway.chats.runner import PlatformState
 from gateway.config.load import load
@@ -304,3 +305,45 @@ async def test_refused_blocks_go_as_plain_text(home: Path, driver: SlackDriver) 
         driver.server.fail("chat.postMessage", status=200, body={"ok": False, "error": "invalid_blocks"})
         assert "practice model" in await s.answer_to("hello")
         assert "blocks" not in driver.server.called("chat.postMessage")[-1]
+
+
+ALERT = [{"title": "Disk full", "text": "web-1 has 2 % left", "fields": [{"title": "host", "value": "web-1"}]}]
+
+
+async def test_what_an_app_wrote_above_a_thread_is_fetched_at_the_first_mention(
+    home: Path, driver: SlackDriver
+) -> None:
+    async with answering(home, driver, "One.", "Two.") as s:
+        group, app = driver.group(), FakePerson("UAPP", "Pager", is_bot=True)
+        root = driver.server.says(group, app, "", attachments=ALERT, bot_profile={"name": "Pager"})
+        driver.says(group, driver.mention("what now?"), thread=root)
+        await s.answers(group, 1)
+        asked = len(driver.server.called("conversations.replies"))
+        driver.says(group, driver.mention("and then?"), thread=root)
+        await s.answers(group, 2)
+        first, second = (call["messages"][-1]["content"] for call in s.model.bodies)
+        assert "in reply to Pager" in first
+        assert "> web-1 has 2 % left" in first
+        assert "in reply to" not in second
+        assert len(driver.server.called("conversations.replies")) == asked
+
+
+async def test_a_root_that_cannot_be_read_holds_nothing_up(home: Path, driver: SlackDriver) -> None:
+    async with scene(home, driver) as s:
+        group, app = driver.group(), FakePerson("UAPP", "Pager", is_bot=True)
+        for fault in ({"poison": True}, {"status": 500}, {"drop": "before"}):
+            driver.server.fail("conversations.replies", **fault)
+            root = driver.server.says(group, app, "", attachments=ALERT)
+            driver.says(group, driver.mention(f"what now, {fault}?"), thread=root)
+        await s.answers(group, 3)
+
+
+async def test_a_message_that_is_handed_over_by_its_menu_is_answered_to_that_person(
+    home: Path, driver: SlackDriver
+) -> None:
+    async with answering(home, driver, "It says that the disk is full.") as s:
+        app = FakePerson("UAPP", "Pager", is_bot=True)
+        alert = driver.server.says(driver.group(), app, "", attachments=ALERT, bot_profile={"name": "Pager"})
+        driver.server.hands_over(driver.owner, alert)
+        assert await s.answers(driver.dm(), 1) == ["It says that the disk is full."]
+        assert "(forwarded from Pager)\n> Disk full\n> web-1" in s.model.bodies[0]["messages"][-1]["content"]
