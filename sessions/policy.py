@@ -6,12 +6,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from sessions.clock import as_time
 from sessions.keys import ChatKind, SessionKey
 from sessions.records import EndReason
 
@@ -122,7 +123,7 @@ def latest_hour(policy: ResetPolicy, now: int) -> int:
 def _latest_hour(at_hour: int, timezone: str, minute: int) -> int:
     policy, now = ResetPolicy(at_hour=at_hour, timezone=timezone), minute * 60_000
     zone = ZoneInfo(policy.timezone)
-    today = datetime.fromtimestamp(now / 1000, UTC).astimezone(zone).date()
+    today = as_time(now, zone).date()
     # Where a change of clocks skips that hour, its day's moment lies later than its name says, sometimes on the next day.
     day = today + timedelta(days=1)
     while (moment := _moment(policy, day, zone)) > now:
@@ -143,7 +144,7 @@ def next_reset(last_user_at: int, policy: ResetPolicy, now: int) -> int | None:
 
 def _hour_after(policy: ResetPolicy, last_user_at: int, now: int) -> int:
     zone = ZoneInfo(policy.timezone)
-    day = datetime.fromtimestamp(min(last_user_at, now) / 1000, UTC).astimezone(zone).date()
+    day = as_time(min(last_user_at, now), zone).date()
     while (moment := _moment(policy, day, zone)) <= last_user_at:
         day += timedelta(days=1)
     return moment

@@ -4,7 +4,6 @@ The JSONL files of sessions are written in `sessions/transcripts.py`.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from operator import eq
 from typing import Any
@@ -13,6 +12,7 @@ from zoneinfo import ZoneInfo
 from gateway.agent.models.encoding import EncodedMessage
 from gateway.agent.models.interface import JSON
 from gateway.agent.tokens import size_of
+from sessions.clock import as_time
 from sessions.records import Message, Role
 
 MISSING = "[no result: this call was never finished]"
@@ -95,7 +95,7 @@ def last_of_user(turns: Sequence[JSON]) -> int | None:
 
 @lru_cache(maxsize=256)
 def time_line(moment: int, zone: ZoneInfo) -> str:
-    when = datetime.fromtimestamp(moment / 1000, UTC).astimezone(zone)
+    when = as_time(moment, zone)
     return f"[{when:%A, %Y-%m-%d %H:%M} {zone.key}]"
 
 

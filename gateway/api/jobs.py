@@ -196,7 +196,11 @@ async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
         )
     except Invalid as error:
         raise invalid(str(error), code="bad_job") from None
-    return await _change_once(call, lambda conn, _: jobs.create(conn, new).id)
+    limits = services.limits().jobs
+    try:
+        return await _change_once(call, lambda conn, _: jobs.create(conn, new, limits=limits).id)
+    except Invalid as error:
+        raise ApiError(409, str(error), code="too_many_jobs") from None
 
 
 async def _change_once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str]) -> EndpointAnswer:
@@ -232,8 +236,13 @@ def _key(call: ApiCall[Any, Any], session_id: str) -> SessionKey:
 
 
 async def list_jobs(call: ApiCall[NoFields, JobsQuery]) -> EndpointAnswer:
-    found = await call.server.api.database.read(jobs.listing, include_disabled=call.query.include_disabled)
-    return EndpointAnswer(body=JobList(jobs=[JobBody.of(job) for job in found]))
+    return EndpointAnswer(body=await call.server.api.database.read(_list, call.query.include_disabled))
+
+
+def _list(
+    conn: Connection, include_disabled: bool
+) -> JobList:  # in the reader's thread: three times to come of each take a while
+    return JobList(jobs=[JobBody.of(job) for job in jobs.listing(conn, include_disabled=include_disabled)])
 
 
 def _answer(job: Job) -> EndpointAnswer:
@@ -335,7 +344,7 @@ ENDPOINTS = (
         "A new job",
         body=NewJobBody,
         answers=_ONE,
-        refusals=(413, 422),
+        refusals=(409, 413, 422),
         headers=IDEMPOTENCY_HEADERS,
     ),
     _endpoint("GET", _BASE, list_jobs, "The jobs", query=JobsQuery, answers={200: JobList}),

@@ -91,7 +91,7 @@ def add(
         now=now_ms(),
     )
     with opened(cli) as database:
-        job = database.write_now(store.create, new)
+        job = database.write_now(store.create, new, limits=store.JobLimits(total=config.limits.jobs))
     click.echo(_line(job))
     for moment in job.moments.upcoming(now_ms()):
         click.echo(f"  {_moment(moment, job)}")

@@ -1,6 +1,5 @@
 """Commands that list what was learned, and remove it."""
 
-from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection
@@ -9,6 +8,7 @@ from gateway.agent.memory.checks import sentences_of
 from gateway.commands.base import CommandContext, namespace_of
 from gateway.texts import say
 from sessions import memory, store
+from sessions.clock import as_time
 from sessions.db.query import stems
 from sessions.errors import NotFound
 from sessions.records import Message, Observation, Source
@@ -79,8 +79,8 @@ def _place(source: str, chat: CommandContext) -> str:
 
 def _day(moment: int, chat: CommandContext) -> str:
     zone = ZoneInfo(chat.timezone)
-    then = datetime.fromtimestamp(moment / 1000, UTC).astimezone(zone)
-    now = datetime.fromtimestamp(chat.now / 1000, UTC).astimezone(zone)
+    then = as_time(moment, zone)
+    now = as_time(chat.now, zone)
     return f"{then.day} {then:%b}" if then.year == now.year else f"{then.day} {then:%b} {then.year}"
 
 

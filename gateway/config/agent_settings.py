@@ -14,6 +14,7 @@ from gateway.config.model import Config, ResetOverride
 from gateway.config.model_choice import ChosenModel
 from gateway.runs.budget import RunLimits
 from gateway.runs.services import AgentProfile
+from sessions.jobs import JobLimits
 from sessions.keys import ChatKind
 from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules
 from sessions.records import Run, RunKind, Session, Source
@@ -127,6 +128,7 @@ def run_limits(config: Config) -> RunLimits:
         spend_per_day=limits.spend_per_day,
         input_price=limits.price_per_million_input_tokens,
         output_price=limits.price_per_million_output_tokens,
+        jobs=JobLimits(per_creator=limits.jobs_per_creator, total=limits.jobs),
     )
 
 

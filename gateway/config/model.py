@@ -215,6 +215,11 @@ class LimitsSection(Section):
     """How many messages of one chat may wait. More are refused with a sentence."""
     attachment_bytes: Positive = 20_971_520
     """Larger files are not fetched; the agent is told their name and size."""
+    jobs_per_creator: Positive = 50
+    """How many jobs may be waiting that the agent has made in one chat, or for one API key. The command line and keys with the scope admin are
+    not held by it."""
+    jobs: Positive = 10_000
+    """How many jobs there may be in all."""
 
 
 class RetentionSection(Section):

@@ -1,6 +1,8 @@
 """Compares what a run has used with its limits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from sessions.jobs import JobLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +17,7 @@ class BudgetUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """The limits of a run. 0 means no limit for values per day."""
+    """The limits of a run, and of the jobs that it may make. 0 means no limit for values per day."""
 
     steps: int = 60
     tokens: int = 1_000_000
@@ -24,6 +26,7 @@ class RunLimits:
     spend_per_day: float = 0.0
     input_price: float = 0.0
     output_price: float = 0.0
+    jobs: JobLimits = field(default_factory=JobLimits)
 
     @property
     def per_day(self) -> bool:

@@ -357,6 +357,7 @@ class RunSteps:
             summarise=self._summarise,
             embed=None if self._services.embeddings is None else self._services.embeddings.of_query,
             timezone=self._services.timezone,
+            job_limits=self._services.limits().jobs,
         )
 
     async def _summarise(self, query: str, lines: Sequence[str]) -> str:

@@ -1,14 +1,15 @@
 """Formats times and durations for people."""
 
-from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
+
+from sessions.clock import as_time
 
 
 def format_short_time(ms: int, now: int, timezone: str) -> str:
     """Formats the time of day for today, day and time for this year, else the date."""
     zone = ZoneInfo(timezone)
-    then = datetime.fromtimestamp(ms / 1000, UTC).astimezone(zone)
-    today = datetime.fromtimestamp(now / 1000, UTC).astimezone(zone)
+    then = as_time(ms, zone)
+    today = as_time(now, zone)
     if then.date() == today.date():
         return f"{then:%H:%M}"
     if then.year == today.year:
@@ -18,7 +19,7 @@ def format_short_time(ms: int, now: int, timezone: str) -> str:
 
 def format_time(ms: int, timezone: str) -> str:
     """Formats `Mon 5 Jan 2026 09:00`."""
-    then = datetime.fromtimestamp(ms / 1000, UTC).astimezone(ZoneInfo(timezone))
+    then = as_time(ms, ZoneInfo(timezone))
     return f"{then:%a} {then.day} {then:%b %Y %H:%M}"
 
 

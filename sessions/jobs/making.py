@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
 
 from sessions.db.schema import inbox, job_slots, jobs
 from sessions.errors import Invalid
+from sessions.inbox import serialize
 from sessions.jobs.queries import get
 from sessions.jobs.records import ID_LENGTH, LOCAL, Job, JobState
 from sessions.keys import OWNER_NAMESPACE, SessionKey
@@ -84,8 +85,19 @@ def require_repeat(repeat: int | None, schedule: Schedule) -> int | None:
     return 1 if schedule.kind is ScheduleKind.ONCE else repeat
 
 
-def create(conn: Connection, new: NewJob, *, made_by: str | None = None) -> Job:
-    """Inserts the job and returns it. `made_by` recognises a repeated call."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLimits:
+    """How many jobs there may be that still run: of one creator, by way of the model, and in all."""
+
+    per_creator: int = 50
+    total: int = 10_000
+
+
+def create(conn: Connection, new: NewJob, *, made_by: str | None = None, limits: JobLimits | None = None) -> Job:
+    """Inserts the job and returns it. Raises Invalid when there are too many. `made_by`: the call of the model that makes it, by which a
+    repeated call is recognised; without it an operator makes it, who is held by the limit of all jobs only.
+    """
+    _require_room(conn, new.origin, limits or JobLimits(), by_model=made_by is not None)
     own_key = str(SessionKey.job(new.id))
     moments = Moments(schedule=new.schedule, timezone=new.timezone, since=new.created_at)
     values = {
@@ -111,6 +123,35 @@ def create(conn: Connection, new: NewJob, *, made_by: str | None = None) -> Job:
     }
     conn.execute(insert(jobs), values)
     return get(conn, new.id)
+
+
+def _require_room(conn: Connection, origin: str, limits: JobLimits, *, by_model: bool) -> None:
+    serialize(conn, "jobs")  # two that count at the same time would both find room
+    is_over = jobs.c.state == JobState.COMPLETED
+    count = select(func.count()).select_from(jobs)
+    if (excess := (conn.scalar(count) or 0) + 1 - limits.total) > 0:
+        oldest = conn.scalars(select(jobs.c.id).where(is_over).order_by(jobs.c.created_at).limit(excess)).all()
+        if len(oldest) < excess:
+            raise Invalid(f"There are {limits.total:,} jobs already (limits.jobs). Delete one first.")
+        for each in oldest:  # one that is over makes room for one to come
+            remove(conn, each)
+    if not by_model:
+        return
+    made = count.where(_made_by_the_same(origin), jobs.c.made_by.is_not(None), ~is_over)
+    if (conn.scalar(made) or 0) >= limits.per_creator:
+        raise Invalid(
+            f"There are {limits.per_creator} jobs from here already (limits.jobs_per_creator). Delete one first."
+        )
+
+
+def _made_by_the_same(origin: str) -> ColumnElement[bool]:
+    """Returns the condition for jobs of the same creator: a namespace; of an API key, all its sessions together."""
+    match origin.split(":", 4):
+        case ["agent", agent, "api" | "response", key, _]:
+            own = [f"agent:{agent}:{scope}:{key}:" for scope in ("api", "response")]
+            return or_(*(jobs.c.origin.startswith(each, autoescape=True) for each in own))
+        case _:
+            return jobs.c.origin == origin
 
 
 def change(conn: Connection, job_id: str, values: Mapping[str, Any], now: int) -> Job:

@@ -45,7 +45,8 @@ _DUE = (
 
 def due(conn: Connection, now: int, limit: int) -> list[Job]:
     """Returns jobs whose slot has come, or that somebody wants to run now; not those that rest after a failure."""
-    return [Job.from_row(row) for row in conn.execute(_DUE, {"now": now, "most": limit}).mappings()]
+    found = [Job.from_row(row) for row in conn.execute(_DUE, {"now": now, "most": limit}).mappings()]
+    return [job for job in found if job.next_run_at is not None or job.run_soon_at is not None]
 
 
 def upcoming(conn: Connection, *, limit: int) -> list[Job]:

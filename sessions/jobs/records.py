@@ -6,12 +6,14 @@ from typing import Any, Self
 
 from sqlalchemy import RowMapping
 
+from sessions.errors import Invalid
 from sessions.records import Route
-from sessions.schedules import Moments, Schedule
+from sessions.schedules import Moments, Schedule, ScheduleKind
 from sessions.schedules.writing import display
 
 LOCAL = "local"
 ID_LENGTH = 12
+UNREADABLE = "The stored schedule of this job makes no sense. Delete it, and make it again."
 
 
 class JobState(StrEnum):
@@ -74,12 +76,21 @@ class Job:
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
+        """Returns the job. One whose row makes no sense is paused and says so: it can be seen and deleted, and hides no other."""
         values: dict[str, Any] = {each.name: row[each.name] for each in fields(cls)}
-        values["schedule"] = Schedule.from_json(row["schedule"])
-        values["state"] = JobState(row["state"])
-        values["route"] = Route.from_json(row["route"]) if row["route"] else None
         values["enabled"], values["told"] = bool(row["enabled"]), bool(row["told"])
-        return cls(**values)
+        try:
+            values["schedule"] = Schedule.from_json(row["schedule"])
+            values["state"] = JobState(row["state"])
+            values["route"] = Route.from_json(row["route"]) if row["route"] else None
+            job = cls(**values)
+            job.moments.after(job.created_at)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, Invalid):
+            never = Schedule(kind=ScheduleKind.ONCE, run_at=0)
+            values |= {"schedule": never, "state": JobState.PAUSED, "route": None, "timezone": "UTC", "enabled": False}
+            values |= {"next_run_at": None, "run_soon_at": None, "last_error": UNREADABLE}
+            return cls(**values)
+        return job
 
     @property
     def moments(self) -> Moments:

@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from sessions.clock import as_time
 from sessions.errors import Invalid
 
 NICKNAMES = {
@@ -126,7 +127,7 @@ class CronMoments:
         return None
 
     def _date(self, moment: int) -> date:
-        return datetime.fromtimestamp(moment / 1000, UTC).astimezone(self._zone).date()
+        return as_time(moment, self._zone).date()
 
     def _of_day(self, day: date) -> list[int]:
         if (known := self._days.get(day)) is None:

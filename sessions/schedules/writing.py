@@ -1,9 +1,10 @@
 """What people write as a schedule, and how it is shown to them."""
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from sessions.clock import LAST_MS, as_time
 from sessions.errors import Invalid
 from sessions.schedules.cron import NICKNAMES, normalized
 from sessions.schedules.schedule import Schedule, ScheduleKind
@@ -64,6 +65,8 @@ def _moment(text: str, timezone: str, now: int) -> Schedule:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=ZoneInfo(timezone))
     run_at = int(moment.timestamp() * 1000)
+    if run_at > LAST_MS:
+        raise Invalid(f"{text!r} is too far away. Write a time before the year 9999 ends.")
     if run_at <= now:
         raise Invalid(f"{text!r} is past. Write a time that is still to come.")
     return Schedule(kind=ScheduleKind.ONCE, run_at=run_at)
@@ -81,7 +84,7 @@ def display(schedule: Schedule, timezone: str) -> str:
                     return f"Every {name}" if count == 1 else f"Every {count} {name}s"
             raise AssertionError(schedule)
         case ScheduleKind.ONCE:
-            moment = datetime.fromtimestamp(schedule.run_at / 1000, UTC).astimezone(ZoneInfo(timezone))
+            moment = as_time(schedule.run_at, ZoneInfo(timezone))
             return f"Once, on {moment:%Y-%m-%d} at {moment:%H:%M}"
 
 

@@ -6,11 +6,11 @@ answer, and secrets are removed. No I/O.
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 
 from gateway.agent.memory.fold import FoldedNote, speaker
 from gateway.observe.redaction import redact
-from sessions.clock import iso
+from sessions.clock import as_time, iso
 from sessions.db.query import stems
 from sessions.memory import NewObservation
 from sessions.records import Message, Observation, Role
@@ -175,7 +175,7 @@ def _happened(said: str | None, sources: Sequence[Message], heard: str) -> str |
         day = date(int(match[1]), int(match[2]), int(match[3] or 1))
     except ValueError:
         return None
-    said_on = [datetime.fromtimestamp(message.created_at / 1000, UTC).date() for message in sources]
+    said_on = [as_time(message.created_at).date() for message in sources]
     near = any(abs((day - other).days) <= _FAR for other in said_on)
     # Or the message says it in words: `in March 2026`.
     named = match[0] in heard or (match[1] in heard and (f"{day:%B}" in heard or f"{day:%b}" in heard))

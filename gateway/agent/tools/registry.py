@@ -19,6 +19,7 @@ from gateway.agent.tools import ENTRY_POINTS
 from sessions.call_options import CallOptions
 from sessions.clock import Clock
 from sessions.db.engine import ReadsAndWrites
+from sessions.jobs import JobLimits
 from sessions.memory.vectors import QueryVector
 from sessions.records import Session
 
@@ -68,6 +69,7 @@ class ToolContext:
     summarise: Callable[[str, Sequence[str]], Awaitable[str]] | None = None
     embed: Callable[[str], Awaitable[QueryVector | None]] | None = None
     timezone: str = "UTC"
+    job_limits: JobLimits = field(default_factory=JobLimits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,14 +58,14 @@ async def _create(place: ToolContext, arguments: ScheduleArguments) -> str:
         origin=place.session.ns,
         **await place.database.read(_where, place),
     )
-    job = await place.database.write(_create_once, new, place.idem_key)
+    job = await place.database.write(_create_once, new, place)
     return f"Created. {line_of(job, job.timezone)}\nNext: {upcoming(job, place.clock())}"
 
 
-def _create_once(conn: Connection, new: NewJob, idem_key: str) -> Job:
+def _create_once(conn: Connection, new: NewJob, place: ToolContext) -> Job:
     """Creates the job, or returns the one that the same call created before a crash."""
-    made = next((job for job in jobs.listing(conn, ns=new.origin) if job.made_by == idem_key), None)
-    return made or jobs.create(conn, new, made_by=idem_key)
+    made = next((job for job in jobs.listing(conn, ns=new.origin) if job.made_by == place.idem_key), None)
+    return made or jobs.create(conn, new, made_by=place.idem_key, limits=place.job_limits)
 
 
 def _where(conn: Connection, place: ToolContext) -> dict[str, Any]:

@@ -161,6 +161,7 @@ async def test_its_life_over_http(home: Path, clock: HandClock):
         ({"prompt": "x" * 20_001}, "prompt"),
         ({"repeat": 0}, "repeat"),
         ({"colour": "red"}, "colour"),
+        ({"schedule": "9999-12-31T23:59:59-14:00"}, "too far away"),
         ({"session_id": "agent:main:cli:x"}, "terminal"),
         ({"session_id": "agent:main:thread:thread_0123456789abcdef01234567"}, "no thread"),
     ],
@@ -218,6 +219,16 @@ async def test_the_agent_makes_one_in_a_chat_and_the_answer_comes_there(home: Pa
         assert "paused" in await s.answer_to("/jobs")
         assert await s.answer_to("/jobs delete morning") == say("job.did_delete", name="morning")
         assert await s.answer_to("/jobs") == say("job.none")
+
+
+async def test_who_only_talks_has_so_many_jobs_and_an_operator_more(home: Path, clock: HandClock):
+    async with at_home(home, clock, limits={"jobs_per_creator": 1, "jobs": 3}) as (s, agent, http):
+        agent.makes = {"name": "morning", "schedule": "0 9 * * 1-5", "prompt": "summarise the mails"}
+        assert (await s.answer_to("make it")).startswith("Created.")
+        assert "limits.jobs_per_creator" in await s.answer_to("make it")
+        answers = [await http.post("/api/jobs", json=WEEKLY) for _ in range(3)]
+        assert [each.status_code for each in answers] == [200, 200, 409]
+        assert "limits.jobs" in answers[-1].json()["error"]["message"]
 
 
 async def test_in_a_session_of_ones_own_and_in_a_thread_with_its_events(home: Path, clock: HandClock):

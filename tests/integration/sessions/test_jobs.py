@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
+from gateway.agent.tools.schedule import line_of
+from gateway.api.jobs import JobBody
 from gateway.scheduler.jobs import Jobs
 from sessions import jobs, runs, store
 from sessions.db import Database, open_database
 from sessions.db.schema import inbox, outbox
+from sessions.db.schema import jobs as table
 from sessions.errors import Invalid, NotFound
 from sessions.jobs import Job, JobState, Slot, SlotOutcome, SlotStatus
 from sessions.jobs.firing import BACKOFF_MS
@@ -333,3 +336,65 @@ async def test_a_session_that_is_deleted_does_not_hold_its_job_up(harness: JobHa
     harness.database.write_now(park)
     await harness.pass_to(job)
     assert harness.slots(job)[0].status is SlotStatus.QUEUED
+
+
+@pytest.mark.parametrize("schedule", ["9999-12-31T23:59:59-14:00", "9999-12-31T00:00:00"])
+def test_a_time_that_no_calendar_shows_is_refused(harness: JobHarness, schedule: str):
+    with pytest.raises(Invalid, match="too far away"):
+        harness.make(schedule)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"schedule": '{"kind": "once", "run_at": 253402351199000}', "next_run_at": 253_402_351_199_000},
+        {"schedule": '{"kind": "once", "run_at": "soon"}'},
+        {"schedule": '{"kind": "cron", "expr": "0 0 31 2 *"}'},
+        {"schedule": "{}", "next_run_at": 1},
+        {"timezone": "Europe/Nowhere"},
+        {"state": "odd"},
+    ],
+)
+async def test_one_bad_row_breaks_no_list(harness: JobHarness, bad: dict[str, Any]):
+    good, odd = harness.make("0 9 * * *"), harness.make("0 9 * * *")
+    harness.database.write_now(
+        lambda conn: conn.execute(table.update().where(table.c.id == odd.id).values(bad)) and None
+    )
+    assert {job.id for job in harness.database.read_now(jobs.listing)} == {good.id, odd.id}
+    for job in harness.database.read_now(jobs.listing):
+        assert line_of(job, "UTC")
+        assert JobBody.of(job).id == job.id
+    harness.database.read_now(jobs.upcoming, limit=5)
+    await harness.pass_to(good)
+    assert [slot.status for slot in harness.slots(good)] == [SlotStatus.QUEUED]
+    assert harness.slots(odd) == []
+    assert harness.database.write_now(jobs.remove, odd.id).id == odd.id
+
+
+def test_each_creator_has_so_many_jobs_and_all_have_so_many(harness: JobHarness):
+    limits = jobs.JobLimits(per_creator=2, total=8)
+
+    def make(origin: str, made_by: str | None = "call", schedule: str = "0 9 * * *") -> Job:
+        new = jobs.new_job(name="n", prompt="p", schedule=schedule, timezone="UTC", now=harness.clock(), origin=origin)
+        return harness.database.write_now(jobs.create, new, made_by=made_by, limits=limits)
+
+    one, other, response = (
+        f"agent:main:{each}" for each in ("api:laptop:user:1", "api:laptop:user:2", "response:laptop:r")
+    )
+    make(one)
+    make(other)
+    for origin in (one, other, response):
+        with pytest.raises(Invalid, match="jobs_per_creator"):
+            make(origin)
+    make("agent:main:api:laptop2:x")
+    for _ in range(4):
+        make("agent:main", made_by=None)
+    over = make("agent:main", schedule="30m")
+    with pytest.raises(Invalid, match=r"limits\.jobs\)"):
+        make("agent:main", made_by=None)
+    harness.database.write_now(
+        lambda conn: conn.execute(table.update().where(table.c.id == over.id).values(state="completed")) and None
+    )
+    make("agent:main", made_by=None)  # what is over makes room
+    with pytest.raises(NotFound):
+        harness.job(over)
