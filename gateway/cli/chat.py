@@ -5,11 +5,13 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 from sqlalchemy import Connection
 
+from adapters.registry import title_of
 from gateway.app import App, open_app, running
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.conversation import RunOutcome, TerminalConversation, failure_text, leaving
@@ -22,9 +24,8 @@ from gateway.texts import say
 from gateway.texts.times import format_short_time
 from sessions import ids, store
 from sessions.clock import now_ms
-from sessions.errors import Invalid
 from sessions.keys import SessionKey
-from sessions.records import Run, RunStatus, Session, Source
+from sessions.records import Role, Run, RunStatus, Source
 
 PAUSE = 0.015
 MOST_PIPED = 10 * 2**20
@@ -87,33 +88,49 @@ async def _chat(cli: Cli, question: str | None, newest: bool, resume: str | None
     loaded = load(cli.home, cli.environ)
     wanted: list[str] = []
     async with open_app(cli.home, loaded, mine=wanted.__contains__, pause=PAUSE if sys.stdout.isatty() else 0) as app:
-        key, resumed = await app.database.write(_choose, newest, resume)
+        key, resumed = await app.database.write(_choose, newest, resume, app.services.timezone)
         wanted.append(str(key))
-        conversation = TerminalConversation(app, key, moved=wanted.append)
+        conversation = TerminalConversation(app, key, moved=wanted.append, session=resumed.session if resumed else None)
         unfinished = await conversation.active()
-        async with leaving(conversation, to_stderr=question is not None and not sys.stdout.isatty()), running(app):
+        to_stderr = question is not None and not sys.stdout.isatty()
+        async with leaving(conversation, ends=question is None, to_stderr=to_stderr), running(app):
             if question is None:
                 return await _talk(app, conversation, cli.home, resumed, unfinished)
             async with _interruptible(app, conversation):
                 return await _ask_once(conversation, question) if question else 0
 
 
-def _choose(conn: Connection, newest: bool, resume: str | None) -> tuple[SessionKey, Session | None]:
-    """Returns the session to go on in, active again, or the key of a new one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resumed:
+    """A conversation that goes on, and what is shown of it: a line about it, and the agent's last answer."""
+
+    session: str
+    line: str
+    answer: str
+
+
+def _choose(conn: Connection, newest: bool, resume: str | None, timezone: str) -> tuple[SessionKey, _Resumed | None]:
+    """Returns the key to go on with, its session active again; or the key of a new one. A session of another place goes on as a branch."""
     now = now_ms()
-    session: Session | None = None
-    if resume is not None:
-        session = store.resolve(conn, resume)
-        if session.source != Source.CLI:
-            raise Invalid(
-                f"{session.id} lives on {session.source}; go on there. `hermes sessions show {session.id}` shows it."
-            )
-    elif newest:
+    session = store.resolve(conn, resume) if resume is not None else None
+    if newest and session is None:
         session = store.newest(conn, Source.CLI)
     if session is None:
         return SessionKey.cli(ids.session_id(now)), None
-    session = store.reopen(conn, session, now)
-    return SessionKey.parse(session.session_key), session
+    last = store.chain(conn, session)[-1]
+    title, said = label(conn, session), last_message(conn, last)
+    moment = format_short_time(last.last_user_at or last.started_at, now, timezone)
+    line = say("session.resumed", title=title, when=moment, last=said)
+    answers = [each.content for each in store.last_messages(conn, last.id, 20) if each.role is Role.ASSISTANT]
+    shown = _Resumed(session=last.id, line=line, answer=next(filter(None, reversed(answers)), ""))
+    if session.source == Source.CLI:
+        store.reopen(conn, session, now)
+        return SessionKey.parse(session.session_key), shown
+    key = SessionKey.cli(ids.session_id(now))
+    made = store.branch(conn, session, key, now)
+    return key, replace(
+        shown, session=made.id, line=f"{line}\n{say('session.branched', place=title_of(session.source))}"
+    )
 
 
 @asynccontextmanager
@@ -148,7 +165,7 @@ async def _exchange(conversation: TerminalConversation, text: str, show: Callabl
     reply = await conversation.command(text)
     if reply is not None and reply.text:
         click.echo(reply.text)
-    run_id = reply.works if reply is not None else await conversation.say(text)
+    run_id = reply.works if reply is not None else await conversation.ask(text)
     if run_id is None:
         return 0
     outcome = await conversation.finished(run_id)
@@ -167,7 +184,7 @@ def _print(outcome: RunOutcome) -> None:
 
 
 async def _talk(
-    app: App, conversation: TerminalConversation, home: Path, resumed: Session | None, unfinished: Run | None
+    app: App, conversation: TerminalConversation, home: Path, resumed: _Resumed | None, unfinished: Run | None
 ) -> int:
     """Talks until the user leaves. `unfinished`: a run that a crash has left; it may be over before the terminal is up."""
     from gateway.cli.screen import Screen
@@ -176,7 +193,9 @@ async def _talk(
     screen = Screen()
     screen.dim(f"{app.answering.chosen}. /help shows the commands, Ctrl-D leaves.")
     if resumed is not None:
-        screen.dim(await app.database.read(_recap, resumed, app.services.timezone))
+        screen.dim(resumed.line)
+        if resumed.answer:
+            screen.markdown(resumed.answer)
     elif (waits := await conversation.waits()) is not None:
         screen.dim(waits)
     await Terminal(conversation, home, screen).run(unfinished)
@@ -185,8 +204,3 @@ async def _talk(
     if active is not None and active.status is RunStatus.RUNNING:
         screen.dim("The answer is not finished. Resuming goes on with it.")
     return 0
-
-
-def _recap(conn: Connection, session: Session, timezone: str) -> str:
-    moment = format_short_time(session.last_user_at or session.started_at, now_ms(), timezone)
-    return say("session.resumed", title=label(conn, session), when=moment, last=last_message(conn, session))

@@ -17,13 +17,13 @@ from gateway.commands import CommandContext, Parsed, execute, find, parse
 from gateway.commands.base import label
 from gateway.runs.live_events import LiveEvent
 from gateway.texts import say
-from sessions import asks, runs, store
+from sessions import asks, inbox, runs, store
 from sessions.clock import now_ms
-from sessions.inbox import NewInbox
+from sessions.inbox import InboxMode, NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
-from sessions.records import Ask, Run, RunStatus, Session, Source
-from sessions.runs.outcomes import call_state
+from sessions.records import Ask, EndReason, Run, RunKind, RunStatus, Session, Source
+from sessions.runs.outcomes import call_state, of_call
 from sessions.topics import Topic, Touch
 
 POLL_SECONDS = 1.0
@@ -70,27 +70,49 @@ class RunChanges:
 
 
 class TerminalConversation:
-    """The conversation of one session key. `moved` is called with the key of another session when the person goes back to that one."""
+    """The conversation of one session key. `session`: the one that is gone on with. `moved` is called with the key of another session when
+    the person goes back to that one."""
 
-    def __init__(self, app: App, key: SessionKey, moved: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, app: App, key: SessionKey, moved: Callable[[str], None] = lambda _: None, session: str | None = None
+    ) -> None:
         self.app = app
         self.key = str(key)
         self._moved = moved
+        self._session = session
         self._runs: set[str] = set()
         # Listens for all runs: which one answers is known only once the inbox is read.
         app.services.live.listen("*", self._note)
 
     def _note(self, moment: LiveEvent) -> None:
         """Notes runs of this conversation; a daemon's runs are those of all chats."""
-        if moment.run is not None and moment.run.session_key == self.key:
+        # The farewell of a session that was just ended is for nobody's eyes.
+        if moment.run is not None and moment.run.session_key == self.key and moment.run.kind is not RunKind.FAREWELL:
             self._runs.add(moment.run_id)
 
     # --- saying ---
 
     async def say(self, text: str) -> str:
         """Writes the message. Returns the id of the run that it started, joined or answered."""
-        accepted = await self.app.database.write(_say, self._opening, self.key, secrets.token_hex(8), text)
+        accepted = await self._put(f"cli:{self.key}:{secrets.token_hex(8)}", text, InboxMode.TAKE_IN)
         return accepted.run_id or ""
+
+    async def ask(self, text: str) -> str:
+        """Writes the message and waits for its turn. Returns the id of the run that is for this message alone, or that it answered."""
+        dedup_key = f"cli:{self.key}:{secrets.token_hex(8)}"
+        accepted = await self._put(dedup_key, text, InboxMode.QUEUE)
+        run_id = accepted.run_id
+        async with self.changes() as changes:
+            while run_id is None:
+                await changes.next()
+                run_id, _ = await self.app.database.read(of_call, dedup_key)
+        return run_id
+
+    async def _put(self, dedup_key: str, text: str, mode: InboxMode) -> runs.Accepted:
+        accepted = await self.app.database.write(_say, self._opening, self.key, dedup_key, text, mode, self._session)
+        session = await self.session()
+        self._session = session.id if session is not None else None
+        return accepted
 
     async def command(self, text: str) -> CommandReply | None:
         """Executes a command and returns its reply; None for text that is meant for the agent."""
@@ -113,6 +135,8 @@ class TerminalConversation:
         if went and went[-1] != self.key:
             self.key = went[-1]
             self._moved(self.key)
+        session = await self.session()
+        self._session = session.id if session is not None else None
         return reply
 
     @property
@@ -122,6 +146,10 @@ class TerminalConversation:
     async def stop(self) -> bool:
         active = await self.active()
         return active is not None and await self.app.database.write(runs.stop, active.id, now_ms())
+
+    async def end(self) -> None:
+        """Ends the session, unless a run works or waits in it."""
+        await self.app.database.write(_end, self.key)
 
     # --- looking ---
 
@@ -172,14 +200,18 @@ class TerminalConversation:
 
 
 @contextlib.asynccontextmanager
-async def leaving(conversation: TerminalConversation, *, to_stderr: bool = False) -> AsyncGenerator[None]:
-    """Prints, when the block has ended, which session this was and how to come back."""
+async def leaving(
+    conversation: TerminalConversation, *, ends: bool = False, to_stderr: bool = False
+) -> AsyncGenerator[None]:
+    """Prints, when the block has ended, which session this was and how to come back. `ends`: the session ends, too."""
     try:
         yield
     finally:
         session = await conversation.session()
         if session is not None:
             click.echo(f"\nSession {session.id}\nResume  {program()} -r {session.id}", err=to_stderr)
+            if ends:
+                await conversation.end()
 
 
 def _earlier(conn: Connection, key: str) -> list[tuple[str, str]]:
@@ -199,10 +231,29 @@ def _waiting(conn: Connection) -> str | None:
     return None
 
 
-def _say(conn: Connection, opening: runs.Opening, key: str, number: str, text: str) -> runs.Accepted:
+def _say(
+    conn: Connection,
+    opening: runs.Opening,
+    key: str,
+    dedup_key: str,
+    text: str,
+    mode: InboxMode = InboxMode.TAKE_IN,
+    session: str | None = None,
+) -> runs.Accepted:
+    """`session`: the one that was talked in last. Another terminal may have ended it on leaving; here it goes on."""
+    if session is not None and store.active(conn, key) is None and store.exists(conn, session):
+        store.reopen(conn, store.get(conn, session), now_ms())
     messages = [InboxMessage(content=_chosen(conn, key, text))]
-    new = NewInbox(dedup_key=f"cli:{key}:{number}", session_key=key, messages=messages)
-    return runs.accept(conn, new, opening, now_ms())
+    return runs.accept(
+        conn, NewInbox(dedup_key=dedup_key, session_key=key, messages=messages, mode=mode), opening, now_ms()
+    )
+
+
+def _end(conn: Connection, key: str) -> None:
+    inbox.serialize(conn, key)
+    session = store.active(conn, key)
+    if session is not None and runs.active(conn, key) is None and not inbox.unread(conn, key):
+        store.end(conn, session.id, EndReason.USER, now_ms())
 
 
 def _chosen(conn: Connection, key: str, text: str) -> str:
@@ -218,7 +269,7 @@ def _run_command(conn: Connection, chat: CommandContext, parsed: Parsed) -> Comm
     text = execute(conn, chat, parsed)
     command = find(parsed.name)
     if command is not None and command.begins and parsed.argument:
-        _say(conn, chat.opening, chat.session_key, secrets.token_hex(8), parsed.argument)
+        _say(conn, chat.opening, chat.session_key, f"cli:{chat.session_key}:{secrets.token_hex(8)}", parsed.argument)
     after = runs.active(conn, chat.session_key)
     same = before is not None and after is not None and before.id == after.id
     changed = after is not None and not (same and before and before.status is after.status)

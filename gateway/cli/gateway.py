@@ -142,7 +142,7 @@ async def _talk(cli: Cli, app: App) -> None:
     conversation, screen = TerminalConversation(app, key, moved=app.dispatch.add_key), Screen()
     if (waits := await conversation.waits()) is not None:
         screen.dim(waits)
-    async with leaving(conversation):
+    async with leaving(conversation, ends=True):
         await Terminal(conversation, cli.home, screen).run()
 
 

@@ -41,7 +41,7 @@ class Screen:
                 self._begin_step()
                 self._streamed += event.text
                 for block in self._blocks.feed(event.text):
-                    self._markdown(block)
+                    self.markdown(block)
                 self._print_settled_lines()
                 self.changed()
             case "afresh":
@@ -65,7 +65,7 @@ class Screen:
 
     def flush(self) -> None:
         if rest := self._blocks.rest():
-            self._markdown(rest)
+            self.markdown(rest)
         self.changed()
 
     def drop(self, run_id: str) -> None:
@@ -80,11 +80,11 @@ class Screen:
             self._discard_block()  # whoever stopped it here has seen what there was
         elif outcome.answer and not self._streamed.strip().endswith(outcome.answer.strip()):
             self._discard_block()
-            self._markdown(outcome.answer)
+            self.markdown(outcome.answer)
         self.flush()
         self._step_over = True
         if outcome.ask is not None:
-            self._markdown(outcome.ask.question)
+            self.markdown(outcome.ask.question)
             for number, option in enumerate(outcome.ask.options, 1):
                 self.dim(f"  {number}. {option}")
             if outcome.ask.options:
@@ -132,7 +132,7 @@ class Screen:
             lines.pop()
         return lines
 
-    def _markdown(self, text: str) -> None:
+    def markdown(self, text: str) -> None:
         lines = self._lines(text)[self._lines_shown :]
         self._lines_shown = self._checked_length = 0
         self._print(lines)

@@ -25,6 +25,8 @@ DAY_MS = 24 * 60 * 60 * 1000
 A_CENTURY = 36_500
 MOST = 1_000_000
 _ONLY_NOT = re.compile(r"[\s(]*NOT\s")
+_WITHOUT_RESET = (Source.CLI, Source.API, Source.THREAD, Source.JOB)
+"""Where no reset ends a session, unless the configuration names it."""
 NOTHING_YET = "No sessions yet. `hermes` starts one."
 
 
@@ -298,15 +300,24 @@ def delete(cli: Cli, session_id: str, yes: bool) -> None:
     metavar="DAYS",
     help="Since the end.",
 )
+@click.option(
+    "--inactive",
+    type=click.IntRange(1, A_CENTURY),
+    metavar="DAYS",
+    help="First end sessions of the terminal, programs and jobs in which nothing was said for so long.",
+)
 @from_source
 @surely
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @pass_cli
-def prune(cli: Cli, older_than: int, source: str | None, yes: bool, dry_run: bool) -> None:
+def prune(cli: Cli, older_than: int, inactive: int | None, source: str | None, yes: bool, dry_run: bool) -> None:
     """Delete sessions that ended long ago."""
     _need_terminal(yes or dry_run)
     with database_access.existing_database(cli, to_change=not dry_run) as database:
-        before = now_ms() - older_than * DAY_MS
+        now = now_ms()
+        if inactive is not None and database is not None:
+            _end_idle(database, inactive, source, now, dry_run=dry_run)
+        before = now - older_than * DAY_MS
         old = [] if database is None else database.read_now(_ended_before, before, source)
         if database is None or not old:
             click.echo(f"No session ended more than {formatting.counted(older_than, 'day')} ago.")
@@ -319,6 +330,17 @@ def prune(cli: Cli, older_than: int, source: str | None, yes: bool, dry_run: boo
         if not yes:
             _confirm(f"Delete {_amount(old)} for good?")
         _erase(cli, database, old)
+
+
+def _end_idle(database: Database, days: int, source: str | None, now: int, *, dry_run: bool) -> None:
+    sources = [each for each in _WITHOUT_RESET if source in {None, each}]
+    idle = database.read_now(store.idle, sources, now - days * DAY_MS)
+    if not dry_run:
+        idle = database.write_now(store.end_idle, sources, now - days * DAY_MS, now)
+    ended = "would be ended" if dry_run else "ended"
+    click.echo(
+        f"{formatting.counted(len(idle), 'session')} without activity for {formatting.counted(days, 'day')} {ended}."
+    )
 
 
 def _ended_before(conn: Connection, moment: int, source: str | None) -> list[Session]:

@@ -25,15 +25,27 @@ def new(conn: Connection, chat: CommandContext, _: str) -> str:
 
 
 def sessions(conn: Connection, chat: CommandContext, _: str) -> str:
-    found = _here(conn, chat)[:LISTED]
-    if not found:
+    here = _here(conn, chat)
+    if not here:
         return say("session.resume_none")
-    return "\n".join(_line(conn, chat, number, session) for number, session in enumerate(found, 1))
+    # Numbered as /resume lists them, so the current one has no number.
+    this = [f"{_line(conn, chat, session)} (this one)" for session in here if _is_current(chat, session)]
+    return "\n".join([*this, *_numbered(conn, chat, _earlier(here, chat))])
 
 
-def _line(conn: Connection, chat: CommandContext, number: int, session: Session) -> str:
-    here = " (this one)" if _is_current(chat, session) else ""
-    return f"{number}. {label(conn, session)}, {format_short_time(_last(session), chat.now, chat.timezone)}{here}"
+def _earlier(here: list[Session], chat: CommandContext) -> list[Session]:
+    return [session for session in here if not _is_current(chat, session)]
+
+
+def _numbered(conn: Connection, chat: CommandContext, earlier: list[Session], *, with_words: bool = False) -> list[str]:
+    return [
+        f"{number}. {_line(conn, chat, session)}" + (f": {last_message(conn, session)}" if with_words else "")
+        for number, session in enumerate(earlier[:LISTED], 1)
+    ]
+
+
+def _line(conn: Connection, chat: CommandContext, session: Session) -> str:
+    return f"{label(conn, session)}, {format_short_time(_last(session), chat.now, chat.timezone)}"
 
 
 def _last(session: Session) -> int:
@@ -53,19 +65,13 @@ def _is_current(chat: CommandContext, session: Session) -> bool:
 
 
 def resume(conn: Connection, chat: CommandContext, wanted: str) -> str:
-    """Finds the session by its number in the list of /sessions, its id, a prefix of its id, or its title."""
-    here = _here(conn, chat)
-    earlier = [session for session in here if not _is_current(chat, session)]
+    """Finds the session by its number in the list, its id, a prefix of its id, or its title."""
+    earlier = _earlier(_here(conn, chat), chat)
     if not earlier:
         return say("session.resume_none")
     if not wanted:
-        lines = [
-            f"{i}. {label(conn, s)}, {format_short_time(_last(s), chat.now, chat.timezone)}: {last_message(conn, s)}"
-            for i, s in enumerate(here[:LISTED], 1)
-            if s in earlier
-        ]
-        return "\n".join([say("session.resume_choose"), *lines])
-    session = _chosen(conn, here, earlier, wanted)
+        return "\n".join([say("session.resume_choose"), *_numbered(conn, chat, earlier, with_words=True)])
+    session = _chosen(conn, earlier, wanted)
     if session is None:
         return say("session.resume_unknown", wanted=wanted)
     _end_run(conn, chat)
@@ -80,9 +86,9 @@ def resume(conn: Connection, chat: CommandContext, wanted: str) -> str:
     )
 
 
-def _chosen(conn: Connection, here: list[Session], earlier: list[Session], wanted: str) -> Session | None:
-    if wanted.isdecimal() and 0 < int(wanted) <= min(len(here), LISTED):
-        return here[int(wanted) - 1]
+def _chosen(conn: Connection, earlier: list[Session], wanted: str) -> Session | None:
+    if wanted.isdecimal() and 0 < int(wanted) <= min(len(earlier), LISTED):
+        return earlier[int(wanted) - 1]
     by_id = [session for session in earlier if session.id.startswith(wanted)]
     by_title = [session for session in earlier if label(conn, session).casefold().startswith(wanted.casefold())]
     return (by_id or by_title or [None])[0]

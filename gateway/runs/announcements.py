@@ -20,15 +20,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def reset_line(former: Session, opened_at: int, *, saved: bool, policy: ResetPolicy) -> str:
-    """Returns the line that says why the conversation is a new one, and how to go back. `saved`: the farewell of the former one was
-    given.
-    """
+def reset_line(former: Session, opened_at: int, *, notes: int, policy: ResetPolicy) -> str:
+    """Returns the line that says why the conversation is a new one, how many notes the agent made of the former one, and how to go back."""
     if former.end_reason is EndReason.DAILY:
-        name = "session.reset_daily" if saved else "session.reset_daily_unsaved"
-        return say(name, hour=f"{policy.at_hour:02}:00")
-    silent = format_duration((opened_at - (former.last_user_at or former.started_at)) / 1000)
-    return say("session.reset_idle" if saved else "session.reset_idle_unsaved", idle=silent)
+        why = say("session.reset_daily", hour=f"{policy.at_hour:02}:00")
+    else:
+        silent = format_duration((opened_at - (former.last_user_at or former.started_at)) / 1000)
+        why = say("session.reset_idle", idle=silent)
+    kept = (say("session.kept_one") if notes == 1 else say("session.kept_other", count=notes)) if notes else ""
+    return " ".join(filter(None, (why, kept, say("session.reset_back"))))
 
 
 class Announcement:
@@ -45,7 +45,7 @@ class Announcement:
         policy = self._services.resets.policy(seen.session.session_key)
         before, self.text, self._session_id = self.text, "", seen.session.id
         if seen.former is not None and policy.notify:
-            line = reset_line(seen.former, seen.session.started_at, saved=seen.former_saved, policy=policy)
+            line = reset_line(seen.former, seen.session.started_at, notes=seen.former_notes, policy=policy)
             self.text = f"_{line}_\n\n"
         if self.text != before:
             self._services.live.publish(LiveEvent(self._run_id, "heading", self.text))

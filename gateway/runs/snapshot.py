@@ -17,7 +17,7 @@ from sessions.runs import farewells
 class Snapshot:
     """`folded_to`: messages up to this one are in notes and digest; `older`: how many before `history` are not. `spent`: the tokens in
     and out of the day, where they are limited. `former`: the session before this one, if it was reset and the chat has not been told;
-    `former_saved`: its farewell was given. `has_past`: an earlier session of this key has ended."""
+    `former_notes`: how many notes its farewell has saved. `has_past`: an earlier session of this key has ended."""
 
     run: Run
     session: Session
@@ -29,7 +29,7 @@ class Snapshot:
     remembered: Remembered
     spent: tuple[int, int]
     former: Session | None = None
-    former_saved: bool = False
+    former_notes: int = 0
     has_past: bool = False
 
 
@@ -57,6 +57,6 @@ def take_snapshot(conn: Connection, run_id: str, day: str, tails: JournalTails, 
         remembered=views.of(conn, session.ns),
         spent=spending.of_day(conn, day) if day else (0, 0),
         former=former,
-        former_saved=former is not None and farewells.is_saved(conn, former.id),
+        former_notes=farewells.notes_saved(conn, former.id) if former is not None else 0,
         has_past=store.has_ended(conn, session.session_key),
     )

@@ -10,9 +10,10 @@ from sqlalchemy import Connection, and_, exists, func, insert, select, update
 
 from sessions import ids
 from sessions.db.engine import record_touch, touch
-from sessions.db.schema import RUN_FAREWELL, messages, runs, sessions
+from sessions.db.schema import RUN_FAREWELL, messages, observations, runs, sessions
 from sessions.db.sql import param
-from sessions.records import Role, Run, RunKind, RunStatus, Session, StopReason
+from sessions.memory.observations import PINNED
+from sessions.records import Role, Run, RunKind, RunStatus, Session
 from sessions.runs.queries import active, is_time
 from sessions.topics import FarewellBegun, Topic
 
@@ -102,11 +103,12 @@ def owed(conn: Connection, session_key: str | None = None) -> list[Run]:
     return [Run.from_row(row) for row in conn.execute(query).mappings()]
 
 
-def is_saved(conn: Connection, session_id: str) -> bool:
-    """Returns whether the last farewell of the session was given to its end."""
+def notes_saved(conn: Connection, session_id: str) -> int:
+    """Returns how many notes the last farewell of the session has saved."""
     mine = and_(runs.c.session_id == session_id, runs.c.kind == RunKind.FAREWELL)
-    query = select(runs.c.stop_reason).where(mine).order_by(runs.c.created_at.desc()).limit(1)
-    return conn.scalar(query) == StopReason.DONE
+    began = select(func.max(runs.c.created_at)).where(mine).scalar_subquery()
+    saved = observations.c.session_id == session_id, observations.c.said_at >= began, observations.c.weight == PINNED
+    return conn.scalar(select(func.count()).select_from(observations).where(*saved)) or 0
 
 
 def release(conn: Connection, farewell: Run) -> None:

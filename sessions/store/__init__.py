@@ -13,7 +13,16 @@ from sessions.store.append import (
     settle,
     start,
 )
-from sessions.store.lifecycle import announced_by, continue_in_child, end, mark_announced, reopen
+from sessions.store.lifecycle import (
+    announced_by,
+    branch,
+    continue_in_child,
+    end,
+    end_idle,
+    idle,
+    mark_announced,
+    reopen,
+)
 from sessions.store.queries import (
     JournalMark,
     Stats,
@@ -50,6 +59,7 @@ __all__ = [
     "announced_by",
     "append",
     "around",
+    "branch",
     "chain",
     "choose_model",
     "continue_in_child",
@@ -57,10 +67,12 @@ __all__ = [
     "delete_session",
     "dump",
     "end",
+    "end_idle",
     "ended_before",
     "exists",
     "get",
     "has_ended",
+    "idle",
     "journal_mark",
     "last_ended",
     "last_messages",

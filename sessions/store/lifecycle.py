@@ -1,12 +1,15 @@
 """Ends sessions, reopens them, and continues them in a child."""
 
-from sqlalchemy import Connection, select, update
+from collections.abc import Collection
+
+from sqlalchemy import Connection, case, func, insert, literal, select, update
+from sqlalchemy import exists as exists_
 
 from sessions.db.engine import touch
-from sessions.db.schema import sessions
+from sessions.db.schema import MESSAGE_OPEN, RUN_ACTIVE, SESSION_OPEN, inbox, messages, runs, sessions
 from sessions.inbox import serialize
 from sessions.keys import SessionKey
-from sessions.records import EndReason, Session
+from sessions.records import EndReason, MessageState, Session, Source
 from sessions.store.append import start
 from sessions.store.queries import active, chain, exists, get
 from sessions.topics import Topic
@@ -50,6 +53,59 @@ def reopen(conn: Connection, session: Session, now: int) -> Session:
     )
     touch(conn, Topic.KEY, last.session_key)
     return get(conn, last.id)
+
+
+def branch(conn: Connection, session: Session, key: SessionKey, now: int) -> Session:
+    """Starts a session of `key` with a copy of all that was said in this conversation. The copy shares its memory, and notes are not made
+    of the same words twice."""
+    from sessions import memory
+    from sessions.store.removing import recount
+
+    parts = chain(conn, session)
+    made = start(
+        conn,
+        key,
+        now,
+        source=key.platform or key.scope,
+        session_id=key.chat_id if key.scope == Source.CLI else None,
+        user_id=session.user_id,
+        model=parts[-1].model,
+        title=session.title,
+        ns=session.ns,
+    )
+    of_session = messages.c.session_id.in_([part.id for part in parts])
+    copied = [each for each in messages.c if each.name not in {"id", "session_id", "run_id", "state", "idem_key"}]
+    # The run that would have gone on with an open call stays with the original.
+    state = case((MESSAGE_OPEN, MessageState.UNKNOWN), else_=messages.c.state)
+    rows = select(literal(made.id), state, *copied).where(of_session).order_by(messages.c.id)
+    conn.execute(insert(messages).from_select(["session_id", "state", *(each.name for each in copied)], rows))
+    values = {"model_config": parts[-1].model_config, "last_user_at": now}
+    conn.execute(update(sessions).where(sessions.c.id == made.id).values(values))
+    recount(conn, made.id)
+    memory.skip(conn, made.id)
+    return get(conn, made.id)
+
+
+def idle(conn: Connection, sources: Collection[str], before: int) -> list[str]:
+    """Returns the active sessions of these sources in which nothing was said since `before`, and no run works or waits."""
+    said = select(func.max(messages.c.created_at)).where(messages.c.session_id == sessions.c.id).scalar_subquery()
+    has_run = exists_().where(runs.c.session_key == sessions.c.session_key, RUN_ACTIVE)
+    has_unread = exists_().where(inbox.c.session_key == sessions.c.session_key, inbox.c.outcome.is_(None))
+    unused = (
+        SESSION_OPEN,
+        sessions.c.source.in_(sources),
+        sessions.c.started_at < before,
+        func.coalesce(sessions.c.last_user_at, 0) < before,
+        func.coalesce(said, 0) < before,
+        ~has_run,
+        ~has_unread,
+    )
+    return list(conn.scalars(select(sessions.c.id).where(*unused).order_by(sessions.c.id)))
+
+
+def end_idle(conn: Connection, sources: Collection[str], before: int, now: int) -> list[str]:
+    """Ends these sessions. Returns those that it has ended."""
+    return [each for each in idle(conn, sources, before) if end(conn, each, EndReason.IDLE, now)]
 
 
 def continue_in_child(conn: Connection, session: Session, now: int) -> Session:

@@ -168,6 +168,9 @@ def _rename(conn: Connection, deployment_id: str, thread_id: str, title: str) ->
 
 async def delete_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
+    if call.path["thread_id"] == found.default_thread:
+        said = "This is the deployment's default thread, where messages without a thread_id go. Delete the deployment, or leave it."
+        raise ApiError(409, said, code="default_thread")
     await _erase_thread(call, found, call.path["thread_id"])
     return EndpointAnswer(status=204)
 

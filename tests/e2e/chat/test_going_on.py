@@ -132,3 +132,58 @@ def test_a_question_that_waits_is_mentioned_at_the_start(open_window, configured
     window.sees("waits for your answer: Which one?")
     window.types("/exit")
     window.ends()
+
+
+def test_leaving_ends_the_session_and_continuing_opens_it_again(open_window, configured: Path):
+    window = open_window()
+    window.types("my name is Ann")
+    window.sees("You said my name is Ann.")
+    window.presses("\x04")
+    window.ends()
+    assert stored(configured, "SELECT count(*) FROM sessions WHERE end_reason = 'user'") == 1
+    again = open_window("-c")
+    again.sees("You last said: “my name is Ann”")
+    again.sees("You said my name is Ann.")  # the last answer is shown, too
+    assert stored(configured, "SELECT count(*) FROM sessions WHERE end_reason IS NULL") == 1
+    other = open_window("-c")
+    other.presses("\x04")
+    other.ends()  # which ends the session of the first window
+    again.types("who am I")
+    again.sees("You said who am I.")
+    assert stored(configured, "SELECT sum(message_count) FROM sessions") == 4
+    assert stored(configured, "SELECT count(*) FROM sessions") == 1
+
+
+def test_a_conversation_of_another_place_goes_on_as_a_branch(
+    open_window, configured: Path, model: tuple[ModelServer, SlowModel]
+):
+    server, _ = model
+    piped(configured, "chat", "-q", "in a chat")
+    chat = (
+        "UPDATE sessions SET id = 'old', source = 'discord', session_key = 'agent:main:discord:channel:1', ns = 'there'"
+    )
+    change(configured, chat)
+    change(configured, "UPDATE messages SET session_id = 'old'")
+    window = open_window("-r", "old")
+    window.sees("a branch of that conversation from Discord")
+    window.sees("You said in a chat.")
+    window.types("and here")
+    window.sees("You said and here.")
+    assert [text for role, text in last_request(server) if role == "user"] == ["in a chat", "and here"]
+    for source, messages in (("cli", 4), ("discord", 2)):
+        of_source = (
+            f"SELECT message_count FROM sessions WHERE source = '{source}' AND ns = 'there' AND ended_at IS NULL"
+        )
+        assert stored(configured, of_source) == messages
+
+
+def test_new_shows_nothing_of_the_farewell(open_window, configured: Path):
+    window = open_window()
+    window.types("my name is Ann")
+    window.sees("You said my name is Ann.")
+    window.types("/new")
+    window.sees("New conversation.")
+    until(lambda: stored(configured, "SELECT count(*) FROM runs WHERE kind = 'farewell' AND status = 'completed'"))
+    window.types("hello again")
+    window.sees("You said hello again.")
+    assert "If there is nothing to save" not in window.shown  # the end of the request, which this model repeats

@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.chat.windows import HERMES, SlowModel, TerminalWindow, change, last_request, piped, session_in, stored
+from tests.e2e.chat.windows import (
+    HERMES,
+    SlowModel,
+    TerminalWindow,
+    change,
+    last_request,
+    piped,
+    session_in,
+    stored,
+    until,
+)
 from tests.fakes.model_server import ModelServer
 
 
@@ -151,3 +161,18 @@ def test_what_follows_new_is_said_in_the_new_session(home: Path) -> None:
     _, third = [piped(home, *arguments).stdout for arguments in in_turn("hello", "/new and a third")]
     assert "and a third" in third
     assert stored(home, "SELECT count(*) FROM sessions WHERE message_count = 2") == 2
+
+
+def test_two_questions_in_one_session_each_get_their_own_answer(configured: Path, model: tuple[ModelServer, SlowModel]):
+    _, slow = model
+    session = session_in(piped(configured, "chat", "-q", "hello").stderr)
+    environ = {**os.environ, "HERMES_HOME": str(configured)}
+    asked = ("slowly please", "one", "two")
+    running = []
+    for said in asked:
+        command = [HERMES, "chat", "-r", session, "-q", said]
+        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ))
+        until(lambda said=said: stored(configured, f"SELECT count(*) FROM inbox WHERE body LIKE '%{said}%'"))
+    slow.go_on.set()
+    told = [process.communicate(timeout=60)[0] for process in running]
+    assert [text.splitlines()[0] for text in told] == ["First part.", "You said **one**.", "You said **two**."]

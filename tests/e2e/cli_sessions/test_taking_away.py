@@ -176,3 +176,31 @@ def test_colours_only_where_they_are_seen_and_wanted(stocked, run):
 def test_what_is_longer_than_the_screen_goes_through_the_pager(stocked):
     assert "make PAGED" in terminal(stocked, "show", CLI_ID, lines=10, PAGER="sed s/deploy/PAGED/").read()
     assert "make deploy" in terminal(stocked, "show", CLI_ID, lines=200, PAGER="sed s/deploy/PAGED/").read()
+
+
+def test_prune_ends_what_is_inactive_where_nothing_resets(stocked, run):
+    looked = run("prune", "--inactive", "30", "--dry-run")
+    assert looked.stdout.splitlines()[0] == "1 session without activity for 30 days would be ended."
+    assert "(ended)" not in run("list", "--source", "cli").stdout
+
+    ended = run("prune", "--inactive", "30", "--yes")
+
+    assert ended.stdout.splitlines()[0] == "1 session without activity for 30 days ended."
+    assert "(ended)" in run("list", "--source", "cli").stdout
+    assert json.loads(run("show", CLI_ID, "--json").stdout)["end_reason"] == "idle"
+    assert "(ended)" not in run("list", "--source", "slack", "--limit", "1").stdout, "chats have resets"
+    assert (
+        run("prune", "--older-than", "0", "--source", "cli", "--yes").stdout == "1 session with 4 messages deleted.\n"
+    )
+
+
+def test_prune_ends_nothing_that_works_or_waits(database, run):
+    from sessions import runs
+    from sessions.inbox import NewInbox
+    from sessions.inbox_body import InboxMessage
+    from sessions.runs import Opening
+
+    key = database.read_now(store.get, CLI_ID).session_key
+    asked = NewInbox(dedup_key="x", session_key=key, messages=[InboxMessage(content="still at work")])
+    database.write_now(runs.accept, asked, Opening(), BEGIN + DAY)
+    assert run("prune", "--inactive", "1", "--yes").stdout.startswith("0 sessions ")

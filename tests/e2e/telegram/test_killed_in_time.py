@@ -68,7 +68,7 @@ async def test_a_farewell_is_given_once_whenever_the_daemon_is_killed(home: Path
         server.user_says(dm, ann, "hello")
         answer = (await server.answered(dm.id, 2, timeout=60))[-1]
         await kill(daemon)
-    assert "I kept what matters" in answer
+    assert "I kept 1 note." in answer
     assert NOTE in agent.prompts[-1][0]["content"]
     assert calls == len(agent.farewells) == 3  # the call that was cut off, once more, and the one after the note
     assert rows(home, "SELECT count(*) FROM runs WHERE kind = 'farewell'") == [(1,)]

@@ -90,7 +90,7 @@ async def test_what_matters_is_saved_before_and_the_next_conversation_knows_it(h
         assert [tool["function"]["name"] for tool in agent.farewells[0]["tools"]] == ["memory", "skill"]
         assert len(agent.farewells) == 2
         answer = await s.answer_to("hello")
-        line = say("session.reset_idle", idle="1 h")
+        line = f"{say('session.reset_idle', idle='1 h')} I kept 1 note. {say('session.reset_back')}"
         assert answer == f"{line}\n\nanswer to hello"
         assert NOTE in agent.prompts[-1][0]["content"]
         assert not any("I move to Oslo" in str(each["content"]) for each in agent.prompts[-1][1:])
@@ -105,7 +105,7 @@ async def test_the_way_back_stays(home: Path, clock: HandClock):
         clock.tick(2 * HOUR)
         await until_reset(s)
         await s.answer_to("the second one")
-        back = await s.answer_to("/resume 2")
+        back = await s.answer_to("/resume 1")
         assert back.startswith("Back in “the first one” from")
         assert "You last said: “the first one”" in back
         await s.serving.resets.tick()
@@ -127,7 +127,8 @@ async def test_a_message_after_the_due_time_is_the_first_of_the_next_whoever_is_
         assert await s.answer_to("a moment before") == "answer to a moment before"
         clock.tick(60 * MINUTE + 1)
         answer = await s.answer_to("a moment after")
-        assert answer == f"{say('session.reset_idle', idle='1 h')}\n\nanswer to a moment after"
+        assert answer.startswith(f"{say('session.reset_idle', idle='1 h')} I kept 1 note. ")
+        assert answer.endswith("\n\nanswer to a moment after")
         assert NOTE in agent.prompts[-1][0]["content"]
         new, old = await sessions_of(s)
         assert (old.end_reason, new.end_reason) == (EndReason.IDLE, None)
@@ -145,7 +146,7 @@ async def test_a_farewell_that_hangs_holds_nobody_up_and_is_given_later(home: Pa
         assert len(agent.prompts) == 1
         clock.tick(1)
         await s.server.answered(s.dm.id, 2)
-        unsaved = say("session.reset_idle_unsaved", idle="2 h")
+        unsaved = f"{say('session.reset_idle', idle='2 h')} {say('session.reset_back')}"
         assert s.server.answers(s.dm.id)[-1] == f"{unsaved}\n\nanswer to two"
         agent.hold.set()
         await s.server.until(lambda: len(agent.farewells) == 2)
@@ -213,5 +214,5 @@ async def test_answers_that_are_questions_and_drafts_have_the_line_too(home: Pat
         clock.tick(25 * HOUR)
         s.says("two")
         answers = await s.server.answered(s.dm.id, 2)
-        assert answers[-1].startswith("New conversation: nothing was said here for 25 h. I kept what matters.")
+        assert answers[-1].startswith("New conversation: nothing was said here for 25 h. /resume goes back")
         assert "Which colour?" in answers[-1]

@@ -94,6 +94,8 @@ async def test_dep_main_is_always_there_and_belongs_to_the_configuration(home: P
         for method, body in (("PATCH", {"name": "x"}), ("DELETE", None)):
             status, _, _ = await gw.ask(method, f"{BASE}/dep_main", body)
             assert status == 409
+        status, refused, _ = await gw.ask("DELETE", f"{BASE}/dep_main/threads/{sent['thread_id']}")
+        assert (status, refused["error"]["code"]) == (409, "default_thread")
 
 
 async def test_lists_go_on_with_a_cursor(home: Path) -> None:
