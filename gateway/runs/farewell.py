@@ -14,6 +14,8 @@ TOOLS = ("memory", "skill")
 STEPS = 8
 SECONDS = 120
 """How long one try may take; then it is tried again later."""
+OWED_MS = 24 * 3_600_000
+"""After so long a farewell that fails is given up. One whose model is away is not."""
 _SHORTEST_PAUSE_MS, _LONGEST_PAUSE_MS = 30_000, 15 * 60_000
 
 

@@ -61,8 +61,8 @@ class ModelWait:
         await self._database.write(runs.sleep, self._claim.now(), now, wake_at=wake_at, model=model, notice=notice)
         return wake_at
 
-    async def put_off(self, model: str | None) -> None:
+    async def put_off(self, model: str | None, *, attempts: int) -> None:
         """Puts off a farewell that cannot be given now."""
         now = self._services.clock()
         wake_at = next_try(self._claim.run, now)
-        await self._database.write(runs.sleep, self._claim.now(), now, wake_at=wake_at, model=model)
+        await self._database.write(runs.sleep, self._claim.now(), now, wake_at=wake_at, model=model, attempts=attempts)

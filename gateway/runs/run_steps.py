@@ -165,9 +165,9 @@ class RunSteps:
         """See `ModelWait.sleep`."""
         return await self._model_wait.sleep(self._snapshot.run, self._wanted)
 
-    async def put_off(self) -> None:
+    async def put_off(self, *, attempts: int) -> None:
         """See `ModelWait.put_off`."""
-        await self._model_wait.put_off(self._wanted if self._seen is not None else None)
+        await self._model_wait.put_off(self._wanted if self._seen is not None else None, attempts=attempts)
 
     @property
     def _wanted(self) -> str | None:

@@ -16,7 +16,7 @@ from gateway.agent.models.interface import (
 )
 from gateway.dispatch.base import Dispatch
 from gateway.observe.logging import get_logger
-from gateway.runs.farewell import SECONDS
+from gateway.runs.farewell import OWED_MS, SECONDS
 from gateway.runs.live_events import LiveEvent
 from gateway.runs.outages import GIVE_UP_MINUTES
 from gateway.runs.run_steps import RunSteps
@@ -148,12 +148,12 @@ class Worker:
 
     async def _advance(self, run: Run, work: RunSteps) -> LoopEnd:
         """Advances the run as far as it goes now. Ends it with a line in its chat where an error does not allow to go on."""
+        if run.kind is RunKind.FAREWELL:
+            return await self._say_farewell(run, work)
         if run.attempts > runs.MAX_TAKEOVERS:  # whatever it does kills the process again and again
             return await self._fail(
                 run, work, f"given up after {run.attempts} interruptions without progress", say("run.failed")
             )
-        if run.kind is RunKind.FAREWELL:
-            return await self._say_farewell(run, work)
         try:
             ended = await advance(work)
         except ModelUnreachable as error:
@@ -178,22 +178,30 @@ class Worker:
         return ended
 
     async def _say_farewell(self, run: Run, work: RunSteps) -> LoopEnd:
-        """Gives the farewell. Puts it off where the model cannot be reached or takes too long; ends it in error where the model refuses it."""
+        """Gives the farewell, or puts it off: it is owed, for a day where something else than the model's absence is in the way."""
+        attempts, is_away = 0, False
         try:
-            async with asyncio.timeout(SECONDS):
-                return await advance(work)
+            if run.attempts > runs.MAX_TAKEOVERS:
+                attempts, why = (
+                    runs.MAX_TAKEOVERS,
+                    f"{run.attempts} interruptions without progress",
+                )  # one try more next time
+            else:
+                async with asyncio.timeout(SECONDS):
+                    return await advance(work)
         except (ModelUnreachable, TimeoutError) as error:
-            why = str(error) or f"not done within {SECONDS} s"
+            is_away, why = True, str(error) or f"not done within {SECONDS} s"
         except ModelRefused as error:
-            if error.about_transcript or error.status in {400, 422}:
-                return await self._fail(run, work, str(error), "")
-            why = str(error)
+            is_away, why = not error.about_transcript and error.status not in {400, 422}, str(error)
         except (LeaseLost, asyncio.CancelledError):
             raise
         except Exception as error:  # one bad transcript or tool must stay that session's problem
-            log.exception("run.failed", run_id=run.id, session_key=run.session_key)
-            return await self._fail(run, work, f"{type(error).__name__} in the farewell. The log says what.", "")
-        await work.put_off()
+            if run.away_since is None:
+                log.exception("run.failed", run_id=run.id, session_key=run.session_key)
+            why = f"{type(error).__name__} in the farewell. The log says what."
+        if not is_away and self._services.clock() - run.created_at > OWED_MS:
+            return await self._fail(run, work, why, "")
+        await work.put_off(attempts=attempts)
         log.info("session.farewell_put_off", run_id=run.id, session_key=run.session_key, error=why)
         return LoopEnd.ASLEEP
 

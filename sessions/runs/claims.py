@@ -46,7 +46,7 @@ def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now:
         return None
     # `release` clears the owner, so a run that was given back in order counts no interruption.
     took_over = 0 if current.lease_owner is None else 1
-    if current.attempts + took_over >= SUSPECT_TAKEOVERS and _is_suspect_at_work(conn, current.id, now):
+    if _must_wait_its_turn(conn, current, took_over, now):
         return None
     values = {"run": current.id, "by": owner, "until": now + lease_ms, "took_over": took_over, "now": now}
     taken = Run.from_row(conn.execute(_TAKE, values).mappings().one())
@@ -58,8 +58,11 @@ _SUSPECTS = select(runs.c.lease_owner).where(
 )
 
 
-def _is_suspect_at_work(conn: Connection, but: str, now: int) -> bool:
-    owners = conn.scalars(_SUSPECTS, {"but": but, "now": now})
+def _must_wait_its_turn(conn: Connection, run: Run, took_over: int, now: int) -> bool:
+    """Returns whether this run is a suspect while another one is at work."""
+    if run.attempts + took_over < SUSPECT_TAKEOVERS:
+        return False
+    owners = conn.scalars(_SUSPECTS, {"but": run.id, "now": now})
     return any(not leases.is_dead(owner) for owner in owners if owner is not None)
 
 
@@ -84,11 +87,11 @@ def claim_farewell(conn: Connection, run_id: str, owner: str, now: int, *, lease
     current = find(conn, run_id)
     if current is None or current.status is not RunStatus.RUNNING or _is_held(current, owner, now):
         return None
-    if not is_time(current.wake_at, now):
+    took_over = 0 if current.lease_owner is None else 1
+    if not is_time(current.wake_at, now) or _must_wait_its_turn(conn, current, took_over, now):
         return None
     # After the first look, since the key is known only then; the fence in the statement tells whether it is still true.
     inbox.serialize(conn, current.session_key)
-    took_over = 0 if current.lease_owner is None else 1
     values = {"run": run_id, "by": owner, "until": now + lease_ms, "took_over": took_over, "now": now}
     taken = conn.execute(_TAKE_FREE, {**values, "held": current.fence}).mappings().first()
     return None if taken is None else Run.from_row(taken)

@@ -85,7 +85,16 @@ def holds_up(conn: Connection, session_id: str, now: int) -> bool:
     return run is not None and is_time(run.wake_at, now)
 
 
-_DUE = select(runs.c.id, runs.c.session_key, runs.c.wake_at).where(RUN_FAREWELL).order_by(runs.c.created_at, runs.c.id)
+_DUE = (
+    select(runs.c.id, runs.c.session_key, runs.c.wake_at)
+    .where(RUN_FAREWELL)
+    .order_by(
+        # Suspects last: each of them may have to wait for another one.
+        runs.c.attempts,
+        runs.c.created_at,
+        runs.c.id,
+    )
+)
 
 
 def due(conn: Connection, now: int, limit: int) -> list[tuple[str, str]]:

@@ -23,17 +23,29 @@ _SLEEP = update(runs).where(runs.c.id == param("run"))
 
 
 def sleep(
-    conn: Connection, run: Run, now: int, *, wake_at: int, model: str | None, notice: OutboxBody | None = None
+    conn: Connection,
+    run: Run,
+    now: int,
+    *,
+    wake_at: int,
+    model: str | None,
+    notice: OutboxBody | None = None,
+    attempts: int = 0,
 ) -> None:
     """Puts the run to sleep until this model (None: the configured one) can be reached. The chat gets `notice` the first time only, until
-    the model has answered again.
+    the model has answered again. `attempts`: a run that waits for its model takes no process down, so interruptions are counted anew.
     """
     inbox.serialize(conn, run.session_key)
     check_fence(conn, run, now)
     current = get(conn, run.id)
     since = now if current.away_since is None else current.away_since
     # Not for longer, whatever the endpoint asks for: `is_time` takes a later time for a clock that was set back.
-    changed = {"wake_at": min(wake_at, now + LONGEST_SLEEP_MS), "away_since": since, "away_model": model}
+    changed = {
+        "wake_at": min(wake_at, now + LONGEST_SLEEP_MS),
+        "away_since": since,
+        "away_model": model,
+        "attempts": attempts,
+    }
     conn.execute(_SLEEP.values(**changed, lease_owner=None, lease_until=None), {"run": run.id})
     # The person's next message must not wait for a model that is away.
     if run.kind is RunKind.FAREWELL:
