@@ -117,9 +117,10 @@ class SessionKey:
     def of(cls, address: Address, sender: Sender, rules: KeyRules) -> Self:
         """The key of a message on a chat platform."""
         whatsapp = address.platform == Platform.WHATSAPP
-        thread = (
-            _part(address.thread_id, "thread id") if rules.thread_sessions and address.thread_id is not None else None
-        )
+        # Direct messages to a channel: each topic is one person's, whatever the rules say.
+        private = address.platform == Platform.TELEGRAM and address.kind is ChatKind.CHANNEL
+        with_thread = address.thread_id is not None and (private or rules.thread_sessions)
+        thread = _part(address.thread_id or "", "thread id") if with_thread else None
         if address.kind is ChatKind.DM:
             chat = whatsapp_id(address.chat_id) if whatsapp else cls._dm_partner(sender, rules)
             if chat is not None:
@@ -235,10 +236,12 @@ class SessionKey:
         """Where the memory of this session lives.
 
         The owner's DMs, the terminal and the threads of `main` share one; another deployment has its own; every group, channel
-        and foreign DM has its own, common to its threads.
+        and foreign DM has its own, common to its threads, but for direct messages to a Telegram channel: there each thread is a person.
         """
         if self.scope in {"cli", "thread"} or (self.kind is ChatKind.DM and self.chat_id is None):
             return f"agent:{self.agent}"
+        if self.scope == Platform.TELEGRAM and self.kind is ChatKind.CHANNEL:
+            return str(self)
         return str(replace(self, thread_id=None))
 
     def __str__(self) -> str:

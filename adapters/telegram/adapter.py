@@ -23,7 +23,6 @@ from telegram import (
     Update,
     User,
 )
-from telegram.constants import ChatAction
 
 from adapters.base import (
     Adapter,
@@ -200,8 +199,7 @@ class Telegram(
                 self._shows_thinking = not _is_about_thinking(refusal)
             else:
                 return
-        with self._out.calling(address):
-            await self._bot.send_chat_action(**self._out.to(address), action=ChatAction.TYPING)
+        await self._out.typing(address)
 
     async def draft(
         self,

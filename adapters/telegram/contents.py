@@ -22,6 +22,7 @@ from telegram import (
 )
 from telegram.constants import ChatType
 
+from adapters.telegram.rich import rich_files, rich_message
 from sessions.messages import Attachment, AttachmentKind
 
 _OPAQUE = ("story", "game", "paid_media", "invoice", "giveaway", "giveaway_winners")
@@ -30,6 +31,7 @@ _PICTURES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
 
 def attachments(message: Message | ExternalReplyInfo) -> Iterator[Attachment]:
     number = message.message_id or 0  # of a message in another chat it may be secret
+    yield from rich_files(rich_message(message), number)
     photos = message.photo or (message.live_photo.photo if message.live_photo else ())
     if photos:
         photo = max(photos, key=lambda size: size.width * size.height)
@@ -66,23 +68,23 @@ def _picture(kind: AttachmentKind, mime: str | None) -> AttachmentKind:
     return AttachmentKind.IMAGE if kind is AttachmentKind.FILE and mime in _PICTURES else kind
 
 
-def describe_contents(message: Message) -> str:
+def describe_contents(message: Message | ExternalReplyInfo) -> str:
     """Describes contents besides text in one line; empty when there are none."""
     match message:
-        case Message(sticker=Sticker(emoji=emoji)):
+        case object(sticker=Sticker(emoji=emoji)):
             return f"[sticker {emoji}]" if emoji else "[sticker]"
-        case Message(dice=Dice(emoji=emoji, value=value)):
+        case object(dice=Dice(emoji=emoji, value=value)):
             return f"[dice {emoji} {value}]"
-        case Message(venue=Venue(title=title, address=address, location=place)):
+        case object(venue=Venue(title=title, address=address, location=place)):
             return f"[place {title}, {address}, {_coordinates(place)}]"
-        case Message(location=Location() as place):
+        case object(location=Location() as place):
             return f"[location {_coordinates(place)}]"
-        case Message(contact=Contact() as contact):
+        case object(contact=Contact() as contact):
             name = " ".join(filter(None, (contact.first_name, contact.last_name)))
             return f"[contact {name}, {contact.phone_number}]"
-        case Message(poll=Poll(question=question, options=options)):
+        case object(poll=Poll(question=question, options=options)):
             return f"[poll: {question} ({' / '.join(option.text for option in options)})]"
-        case Message(checklist=Checklist(title=title, tasks=tasks)):
+        case object(checklist=Checklist(title=title, tasks=tasks)):
             done = "\n".join(f"- [{'x' if task.completion_date else ' '}] {task.text}" for task in tasks)
             return f"Checklist {title}:\n{done}"
         case _:
@@ -91,6 +93,11 @@ def describe_contents(message: Message) -> str:
 
 def _coordinates(place: Location) -> str:
     return f"{place.latitude:.5f} {place.longitude:.5f}"
+
+
+def opaque_kind(message: Message | ExternalReplyInfo) -> str:
+    """Names a kind of message that we cannot read."""
+    return next((f"[{name.replace('_', ' ')}]" for name in _OPAQUE if getattr(message, name)), "")
 
 
 def is_unreadable(message: Message) -> bool:

@@ -1,8 +1,6 @@
 """Turns Telegram's updates into neutral messages. Pure; positions in texts count UTF-16 units, as Telegram does."""
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from telegram import (
     CallbackQuery,
@@ -12,13 +10,13 @@ from telegram import (
     ChatMemberUpdated,
     ExternalReplyInfo,
     Message,
-    MessageEntity,
     Update,
     User,
 )
 from telegram.constants import ChatMemberStatus, ChatType
 
-from adapters.telegram.contents import attachments, describe_contents, is_unreadable, origin
+from adapters.telegram.contents import attachments, describe_contents, is_unreadable, opaque_kind, origin
+from adapters.telegram.texts import read, text_of
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind, Quote
 
@@ -60,7 +58,7 @@ def _message(message: Message, me: User, key: str, kind: InboundKind) -> Iterato
     if kind is InboundKind.EDIT and (message.location or message.checklist):  # it moves, or its tasks are ticked off
         return
     files = tuple(attachments(message))
-    reading = _read(message, me)
+    reading = read(message, me)
     text = "\n".join(filter(None, (reading.text, describe_contents(message))))
     if not text and not files and not is_unreadable(message):
         return
@@ -122,7 +120,8 @@ def _moved(message: Message, key: str) -> Inbound:
 def _membership(event: ChatMemberUpdated, key: str) -> Iterator[Inbound]:
     """Reads that the bot came or went. In a channel nobody is greeted: all its readers would see it."""
     was_in, is_in = _is_in(event.old_chat_member), _is_in(event.new_chat_member)
-    if was_in == is_in or (is_in and event.chat.type not in {ChatType.GROUP, ChatType.SUPERGROUP}):
+    is_group = event.chat.type in {ChatType.GROUP, ChatType.SUPERGROUP} and not event.chat.is_direct_messages
+    if was_in == is_in or (is_in and not is_group):
         return
     yield Inbound(
         dedup_key=key,
@@ -143,6 +142,15 @@ def _is_in(member: ChatMember) -> bool:
 
 
 def _address(chat: Chat, message: Message | None) -> Address:
+    # Direct messages to a channel come in one chat of the channel, with a topic for each person.
+    if chat.is_direct_messages or (message is not None and message.direct_messages_topic is not None):
+        person = message.direct_messages_topic if message is not None else None
+        return Address(
+            platform=Platform.TELEGRAM,
+            kind=ChatKind.CHANNEL,
+            chat_id=str(chat.id),
+            thread_id=None if person is None else str(person.topic_id),
+        )
     # Replies in ordinary groups have a thread id, too; only those of a forum are topics.
     topic = message.message_thread_id if message is not None and message.is_topic_message else None
     return Address(
@@ -171,7 +179,7 @@ def _quote(message: Message, me: User) -> Quote | None:
         author = _sender(replied)
         from_us = replied.from_user is not None and replied.from_user.id == me.id
         name = author.name if author else replied.from_user.full_name if replied.from_user else ""
-        text = part or replied.text or replied.caption or describe_contents(replied) or _named(replied)
+        text = part or _described(replied)
         return Quote(
             message_id=str(replied.message_id),
             text=text,
@@ -184,68 +192,14 @@ def _quote(message: Message, me: User) -> Quote | None:
         whose = origin(elsewhere.origin, me)
         return Quote(
             message_id=str(elsewhere.message_id or ""),
-            text=part or _named(elsewhere),
+            text=part or _described(elsewhere),
             sender_name=whose,
             attachments=() if whose == "you" else tuple(attachments(elsewhere)),
         )
     return None
 
 
-def _named(message: Message | ExternalReplyInfo) -> str:
+def _described(message: Message | ExternalReplyInfo) -> str:
+    contents = "\n".join(filter(None, (text_of(message), describe_contents(message))))
     file = next(attachments(message), None)
-    return f"[{file.kind}]" if file else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reading:
-    text: str
-    mentioned: bool = False
-    mentions_other: bool = False
-    for_any_bot: bool = False
-
-
-def _read(message: Message, me: User) -> _Reading:
-    """Returns the text without the bot's own mentions, and whom it is addressed to."""
-    text = message.text or message.caption or ""
-    if not text:
-        return _Reading(text="")
-    units = text.encode("utf-16-le", "surrogatepass")
-    ours: list[slice] = []
-    other = for_any_bot = False
-    for entity in message.entities or message.caption_entities:
-        place = slice(2 * entity.offset, 2 * (entity.offset + entity.length))
-        named = units[place].decode("utf-16-le", "replace")
-        match entity.type:
-            case MessageEntity.TEXT_MENTION if entity.user is not None:
-                mine, other = entity.user.id == me.id, other or entity.user.id != me.id
-            case MessageEntity.MENTION:
-                mine, other = _is_me(named[1:], me), other or not _is_me(named[1:], me)
-            case MessageEntity.BOT_COMMAND if "@" in named:
-                command, _, bot = named.partition("@")
-                mine, other = _is_me(bot, me), other or not _is_me(bot, me)
-                place = slice(place.start + 2 * len(command), place.stop)
-            case MessageEntity.BOT_COMMAND:
-                for_any_bot = for_any_bot or entity.offset == 0
-                continue
-            case _:
-                continue
-        if mine:
-            ours.append(place)
-    left = _without(units, ours) if ours else text
-    return _Reading(
-        text=left or text, mentioned=bool(ours), mentions_other=other, for_any_bot=for_any_bot and not other
-    )
-
-
-def _is_me(name: str, me: User) -> bool:
-    return me.username is not None and name.lower() == me.username.lower()
-
-
-def _without(units: bytes, places: list[slice]) -> str:
-    for place in sorted(places, key=lambda place: place.start, reverse=True):
-        before, after = units[: place.start], units[place.stop :]
-        if before.endswith(b" \0") and after.startswith(b" \0"):
-            after = after[2:]
-        units = before + after
-    text = units.decode("utf-16-le", "surrogatepass").strip()
-    return re.sub(r"^[,:;]\s*", "", text) if places and min(place.start for place in places) == 0 else text
+    return contents or (f"[{file.kind}]" if file else opaque_kind(message))

@@ -6,17 +6,19 @@ from typing import Any
 
 import structlog
 from telegram import Bot, InputFile
+from telegram.constants import ChatAction
 
 from adapters.base import TryLater, Undeliverable, read_file
 from adapters.payload import text
 from adapters.telegram.errors import Moved, TelegramRefusal, Translation
-from sessions.keys import Address
+from sessions.keys import Address, ChatKind
 from sessions.messages import Piece, Receipt
 
 # What Telegram's descriptions contain when it refuses the formatting of a text; there are no codes.
 _FORMATTING = ("parse entities", "entity_", "entities_too")
 _NO_PICTURE = ("photo_", "image_", "voice_")  # about what it does not take as a picture or a voice message
 _EDITABLE = {"entities", "reply_markup", "link_preview_options"}
+_DIRECT_TOPIC = "direct_messages_topic_id"
 _FILES = {"sendDocument": "document", "sendPhoto": "photo", "sendVoice": "voice"}
 _NOT_FOR_TELEGRAM = {"method", "text", "path", "content", "filename"}
 
@@ -64,6 +66,11 @@ class OutgoingCalls:
         except TryLater as error:
             raise TryLater(str(error), after=error.after) from None
 
+    async def typing(self, address: Address) -> None:
+        to = self.to(address)
+        to.pop(_DIRECT_TOPIC, None)  # it is shown to all of them, or not at all
+        await self._call(address, "sendChatAction", {**to, "action": ChatAction.TYPING})
+
     async def _send(self, address: Address, piece: Piece) -> str:
         """Returns the id of the message; empty where Telegram has taken the message, and names none."""
         method = piece["method"]
@@ -96,8 +103,12 @@ class OutgoingCalls:
             raise
 
     def to(self, address: Address) -> dict[str, Any]:
-        thread = int(address.thread_id) if address.thread_id is not None else None
-        return {"chat_id": self.chat_id(address), "message_thread_id": thread}
+        to = {"chat_id": self.chat_id(address)}
+        if address.thread_id is not None:
+            # A channel has no topics but those of its direct messages, one for each person.
+            topic = _DIRECT_TOPIC if address.kind is ChatKind.CHANNEL else "message_thread_id"
+            to[topic] = int(address.thread_id)
+        return to
 
     def chat_id(self, address: Address) -> int:
         return int(self._supergroups.get(address.chat_id, address.chat_id))

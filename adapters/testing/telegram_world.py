@@ -79,9 +79,11 @@ class TelegramChat:
     actions: list[str] = field(default_factory=list)
     bot_is_out: bool = False
     moved_to: int | None = None
+    direct_messages: bool = False
 
     def wire(self) -> Json:
         forum = {"is_forum": True} if self.topics and self.type == "supergroup" else {}
+        forum |= {"is_direct_messages": True} if self.direct_messages else {}
         return {
             "id": self.id,
             "type": self.type,

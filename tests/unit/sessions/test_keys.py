@@ -32,6 +32,7 @@ CHANNEL = at(Platform.SLACK, ChatKind.CHANNEL, "C0:1", "1700.5")
         (CHANNEL, OTHER, RULES, "agent:main:slack:channel:C0%3A1"),
         (GROUP, OTHER, KeyRules(thread_sessions=True), "agent:main:telegram:group:-100200:thread:7"),
         (CHANNEL, OTHER, KeyRules(thread_sessions=True), "agent:main:slack:channel:C0%3A1:thread:1700.5"),
+        (at(Platform.TELEGRAM, ChatKind.CHANNEL, "-9", "7"), OTHER, RULES, "agent:main:telegram:channel:-9:thread:7"),
         (GROUP, OTHER, KeyRules(group_sessions_per_user=True), "agent:main:telegram:group:-100200:user:222"),
         (
             GROUP,
@@ -71,6 +72,8 @@ def test_the_key_of_what_no_chat_carries(key: SessionKey, text: str) -> None:
         ("agent:main:telegram:dm:222", "agent:main:telegram:dm:222"),
         ("agent:main:telegram:group:-5", "agent:main:telegram:group:-5"),
         ("agent:main:telegram:group:-5:thread:7", "agent:main:telegram:group:-5"),
+        ("agent:main:telegram:channel:-9:thread:7", "agent:main:telegram:channel:-9:thread:7"),
+        ("agent:main:slack:channel:C1:thread:7", "agent:main:slack:channel:C1"),
         ("agent:main:api:laptop:x", "agent:main:api:laptop:x"),
     ],
 )

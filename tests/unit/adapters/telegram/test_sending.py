@@ -164,3 +164,15 @@ async def test_the_token_is_in_no_log_and_no_error(server, gateway, ada, dm, cap
     assert not any(fault.times for fault in server.faults)
     assert len(errors) == 9
     assert secret not in "".join(errors) + repr(logs) + caplog.text + repr(gateway.adapter.__dict__["_config"])
+
+
+async def test_a_person_who_writes_to_a_channel_is_answered_alone(server, gateway, ada) -> None:
+    chat = server.group(-1010, "News")
+    chat.direct_messages = True
+    gateway.start()
+    server.user_says(chat, ada, "@hermes_bot hello", direct_messages_topic={"topic_id": 77, "user": ada.wire()})
+    inbound = await gateway.received()
+    await gateway.send(inbound.address, "hi", reply_to=inbound.message_id)
+    await gateway.adapter.typing(inbound.address)
+    assert [call["direct_messages_topic_id"] for name, call in server.calls if name == "sendMessage"] == [77]
+    assert "message_thread_id" not in dict(server.calls)["sendMessage"] | dict(server.calls)["sendChatAction"]
