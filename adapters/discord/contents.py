@@ -1,11 +1,14 @@
-"""Reads the files of a Discord message, and describes other contents to the model in words."""
+"""Reads the files of a Discord message, and describes other contents to the model in words: of a message, of one that is quoted, of one that is passed on."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import discord
 
+from adapters.payload import Json, part, parts, text
 from sessions.messages import Attachment, AttachmentKind
 
+_DEEPEST = 8
 _PICTURES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
 
 
@@ -33,10 +36,53 @@ def _kind(mime: str) -> AttachmentKind:
     )
 
 
-def describe_contents(said: discord.Message) -> str:
-    """Describes contents besides text in one line; empty when there are none."""
-    lines = [f"[sticker {sticker.name}]" for sticker in said.stickers]
+def describe_contents(said: discord.Message, *, quoted: bool = False) -> str:
+    """Describes contents besides text; empty when there are none. `quoted`: also its embeds, which below what people write are mere
+    previews of links.
+    """
+    lines = [*_stickers(said), *_components(said)]
     if said.poll is not None:
         lines.append(f"[poll: {said.poll.question} ({' / '.join(answer.text for answer in said.poll.answers)})]")
-    lines += [snapshot.content for snapshot in said.message_snapshots if snapshot.content]
-    return "\n".join(lines)
+    if quoted:
+        lines += map(_embed, said.embeds)
+    for passed_on in said.message_snapshots:
+        embeds = map(_embed, passed_on.embeds)
+        lines += [passed_on.content, *embeds, *_components(passed_on), *_stickers(passed_on)]
+    return "\n".join(filter(None, lines))
+
+
+def _stickers(said: discord.Message | discord.MessageSnapshot) -> Iterator[str]:
+    return (f"[sticker {sticker.name}]" for sticker in said.stickers)
+
+
+def _embed(embed: discord.Embed) -> str:
+    raw: Any = embed.to_dict()
+    title, link = text(raw, "title"), text(raw, "url")
+    lines = [
+        text(part(raw, "author"), "name"),
+        f"{title} ({link})" if title and link else title or link,
+        text(raw, "description"),
+        *(f"{text(field, 'name')}: {text(field, 'value')}" for field in parts(raw, "fields")),
+        text(part(raw, "footer"), "text"),
+    ]
+    return "\n".join(filter(None, lines))
+
+
+def _components(said: discord.Message | discord.MessageSnapshot) -> Iterator[str]:
+    for component in said.components:
+        raw: Any = component.to_dict()
+        yield "\n".join(filter(None, _words(raw, 0)))
+
+
+def _words(component: Json, depth: int) -> Iterator[str]:
+    """Yields the words of a component and of those in it, whatever its kind."""
+    if not component or depth > _DEEPEST:
+        return
+    label, link = text(component, "label"), text(component, "url")
+    yield f"[{label} {link}]" if label and link else f"[{label}]" if label else ""
+    yield from (text(component, key) for key in ("content", "description", "name"))
+    for key in ("components", "items", "options"):
+        for one in parts(component, key):
+            yield from _words(one, depth + 1)
+    for key in ("component", "accessory"):
+        yield from _words(part(component, key), depth + 1)

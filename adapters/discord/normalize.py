@@ -119,6 +119,10 @@ def _text(said: discord.Message, me: DiscordBot) -> str:
         text = re.sub(rf"\s*<@&{role.id}>", "", text)
     if text != said.content:
         text = re.sub(r"^[,:;]\s*", "", text.strip())
+    return _with_names(text, said)
+
+
+def _with_names(text: str, said: discord.Message) -> str:
     names = {str(user.id): user.display_name for user in said.mentions}
     text = _MENTION.sub(lambda found: f"@{names.get(found[1], found[1])}", text)
     roles = {str(role.id): role.name for role in said.role_mentions}
@@ -135,9 +139,10 @@ def _quote(said: discord.Message, me: DiscordBot) -> Quote | None:
     if not isinstance(resolved, discord.Message):
         return Quote(message_id=str(reference.message_id))
     from_us = resolved.author.id == me.id
+    words = "\n".join(filter(None, (_with_names(resolved.content, resolved), describe_contents(resolved, quoted=True))))
     return Quote(
         message_id=str(resolved.id),
-        text=resolved.content or describe_contents(resolved) or _named(resolved),
+        text=words or _named(resolved),
         sender_name=resolved.author.display_name,
         from_us=from_us,
         attachments=() if from_us else tuple(attachments(resolved)),

@@ -129,7 +129,8 @@ def _write_items(block: Json, out: _Written, depth: int) -> None:
 
 
 def _write_rows(block: Json, out: _Written, depth: int) -> None:
-    for number, row in enumerate(filter(None, map(_list, _list(block.get("cells"))))):
+    rows = [cells for row in _list(block.get("cells")) if (cells := _list(row))]
+    for number, row in enumerate(rows):
         out.add("\n" if number else "")
         for place, cell in enumerate(row):
             out.add(" | " if place else "")
