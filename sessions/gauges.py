@@ -16,6 +16,8 @@ class Gauges:
     oldest_unread: int | None
     outbox: Mapping[tuple[str, str], int]
     oldest_due: int | None
+    newest: int | None = None
+    """When the newest message came in."""
 
 
 def read_gauges(conn: Connection) -> Gauges:
@@ -23,5 +25,6 @@ def read_gauges(conn: Connection) -> Gauges:
         runs=runs.counts(conn),
         oldest_unread=conn.scalar(select(func.min(inbox.c.created_at)).where(inbox.c.outcome.is_(None))),
         outbox=outbox.counts(conn),
+        newest=conn.scalar(select(inbox.c.created_at).order_by(inbox.c.id.desc()).limit(1)),
         oldest_due=conn.scalar(select(func.min(outbox_table.c.due_at)).where(OUT_OPEN)),
     )

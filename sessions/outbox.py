@@ -25,6 +25,9 @@ MAX_AGE_MS = 3_600_000
 FURTHER_TRIES = 3
 """How often it is tried again before that."""
 
+LONGEST_WAIT_MS = 3_600_000
+"""No row is put off for longer. One that seems to be is due: the machine's clock was set back meanwhile."""
+
 FILE = "file:"
 """How the keys of messages begin that carry a file of the agent."""
 
@@ -93,6 +96,14 @@ def claim(
     return sorted((OutRow.from_row(row) for row in rows), key=lambda row: row.id)
 
 
+_DUE = or_(
+    outbox.c.due_at <= param("now"),
+    # Never put off: due whatever the clock was when it was written.
+    outbox.c.due_at <= outbox.c.created_at,
+    outbox.c.due_at > param("now") + LONGEST_WAIT_MS,
+)
+
+
 @lru_cache
 def _claiming(dialect: str, *, one_chat: bool) -> Any:
     """Returns the statement, built once, because it runs for every message."""
@@ -110,7 +121,7 @@ def _claiming(dialect: str, *, one_chat: bool) -> Any:
     chats = outbox.c.chat == param("one") if one_chat else outbox.c.chat.not_in(bindparam("busy", expanding=True))
     due = (
         select(outbox.c.id)
-        .where(outbox.c.platform == param("on"), OUT_OPEN, outbox.c.due_at <= param("now"), free, ~blocked, chats)
+        .where(outbox.c.platform == param("on"), OUT_OPEN, _DUE, free, ~blocked, chats)
         .order_by(mine, outbox.c.part)
         .limit(param("most"))
     )
@@ -135,7 +146,7 @@ _RENDERED = (
 _PIECE = insert(outbox)
 
 
-def split(conn: Connection, row: OutRow, pieces: Sequence[Piece], now: int) -> tuple[OutRow, Piece]:
+def split(conn: Connection, row: OutRow, pieces: Sequence[Piece]) -> tuple[OutRow, Piece]:
     """Replaces a message by its pieces, in its place. Returns the first row and its piece. A message that is split already stays as it is:
     some of its pieces may have been sent.
     """
@@ -152,7 +163,7 @@ def split(conn: Connection, row: OutRow, pieces: Sequence[Piece], now: int) -> t
         "run_id": row.run_id,
         "rendered": True,
         "state": OutState.PENDING,
-        "due_at": now,
+        "due_at": row.created_at,
         "created_at": row.created_at,
         "root": row.id,
     }
@@ -314,11 +325,12 @@ def owners(conn: Connection, platform: str) -> list[str]:
     return list(conn.scalars(query.distinct()))
 
 
-_NEXT_DUE = select(func.min(outbox.c.due_at)).where(outbox.c.platform == param("on"), OUT_OPEN)
+_NEXT_DUE = select(func.min(case((_DUE, 0), else_=outbox.c.due_at))).where(outbox.c.platform == param("on"), OUT_OPEN)
 
 
-def next_due(conn: Connection, platform: str) -> int | None:
-    return conn.scalar(_NEXT_DUE, {"on": platform})
+def next_due(conn: Connection, platform: str, now: int) -> int | None:
+    """Returns when the next row is due; 0: now."""
+    return conn.scalar(_NEXT_DUE, {"on": platform, "now": now})
 
 
 def dead_letters(conn: Connection, limit: int = 100) -> list[OutRow]:
@@ -356,6 +368,12 @@ def unsent_files(conn: Connection) -> list[str]:
     """Returns the keys of messages with a file that wait, or are undelivered and may be sent again."""
     key = outbox.c.dedup_key
     return list(conn.scalars(select(key).where(key >= FILE, key < "file;", outbox.c.state != OutState.SENT)))
+
+
+def waiting(conn: Connection) -> dict[str, int]:
+    """Returns platform → messages that are still to be sent."""
+    query = select(outbox.c.platform, func.count()).where(OUT_OPEN).group_by(outbox.c.platform)
+    return {row[0]: row[1] for row in conn.execute(query)}
 
 
 def counts(conn: Connection) -> dict[tuple[str, str], int]:

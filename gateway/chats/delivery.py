@@ -111,7 +111,7 @@ class Delivery:
                     self._wake.clear()
                     # Rows that this process has just written need no query.
                     is_new, self._has_new_row = self._has_new_row, False
-                    due = 0 if is_new else await self._database.read(outbox.next_due, self._platform)
+                    due = 0 if is_new else await self._database.read(outbox.next_due, self._platform, self._clock())
                     if due is not None and due <= self._clock():
                         await self._start_due_rows(group)
                         due = self._clock() + 1_000
@@ -145,7 +145,7 @@ class Delivery:
     async def finish(self) -> None:
         """Returns when everything that is due was sent."""
         while True:
-            due = await self._database.read(outbox.next_due, self._platform)
+            due = await self._database.read(outbox.next_due, self._platform, self._clock())
             if not self._busy and (due is None or due > self._clock()):
                 return
             await asyncio.sleep(POLL_SECONDS / 20)
@@ -174,7 +174,7 @@ class Delivery:
             case OutboxBody(closes=int(ask_id)):
                 content = edit_of(conn, row, ask_id, self._clock(), self._timezone)
             case OutboxBody():
-                row, content = outbox.split(conn, row, pieces, self._clock())
+                row, content = outbox.split(conn, row, pieces)
             case piece:
                 content = piece
         (outbox.mark_editing if edits else outbox.mark_sending)(conn, row.id)
@@ -264,7 +264,7 @@ class Delivery:
         except (TryLater, Unauthorized) as error:
             after = error.after if isinstance(error, TryLater) else None
             self._mark_failing(str(error))
-            due = self._clock() + round((after or _UNAUTHORIZED_SECONDS) * 1_000)
+            due = self._due_in(after or _UNAUTHORIZED_SECONDS)
             await self._database.write(outbox.put_off, row.id, due, row.last_error or str(error), ambiguous=False)
             self._wake.set()
             return False
@@ -306,10 +306,13 @@ class Delivery:
             return
         if in_doubt:
             wait = max(wait, self._probes.pause(row.doubts + 1))
-        due = self._clock() + int(wait * 1000)
+        due = self._due_in(wait)
         await self._database.write(outbox.put_off, row.id, due, str(error), ambiguous=in_doubt)
         self._wake.set()
         log.warning("outbox.retried", platform=self._platform, row=row.id, error=str(error), retry_in=wait)
+
+    def _due_in(self, seconds: float) -> int:
+        return self._clock() + min(round(seconds * 1_000), outbox.LONGEST_WAIT_MS)
 
     async def _give_up(self, row: OutRow, why: str, *, gone: bool = False) -> None:
         await self._database.write(self._mark_undeliverable, row, why, await self._owner_key(), gone)

@@ -7,6 +7,7 @@ import click
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.database_access import existing_database, opened
 from gateway.cli.error_messages import Failed
+from gateway.cli.formatting import counted
 from gateway.texts.times import format_short_time
 from sessions import outbox as box
 from sessions.clock import iso, now_ms
@@ -26,6 +27,7 @@ def list_(cli: Cli, as_json: bool) -> None:
     """List the undelivered messages, newest first."""
     with existing_database(cli) as database:
         rows = database.read_now(box.dead_letters) if database else []
+        waiting = sorted(database.read_now(box.waiting).items()) if database else []
     if as_json:
         facts = [
             {
@@ -41,6 +43,8 @@ def list_(cli: Cli, as_json: bool) -> None:
         return
     if not rows:
         click.echo("No undelivered messages.")
+    for platform, number in waiting:
+        click.echo(f"{counted(number, 'message')} to {platform} still to be sent.")
     for row in rows:
         text = " ".join(_text(row.body).split())[:60]
         click.echo(

@@ -3,7 +3,7 @@ in the transaction of `sessions/jobs/firing.py`.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -58,9 +58,13 @@ class Jobs:
         self._platforms = platforms
         self._clock = clock
         self._fired = fired
+        self._ticked_at: int | None = None
 
     async def tick(self) -> None:
         now = self._clock()
+        if self._ticked_at is None or now < self._ticked_at:
+            await self._bring_forward(now)
+        self._ticked_at = now
         # Again while a batch is full. A job that was fired is due no more, so this ends.
         while found := await self._database.read(jobs.due, now, TOGETHER):
             await asyncio.gather(*(self._fire(_plan(job, now), now) for job in found))  # they share a commit
@@ -68,6 +72,13 @@ class Jobs:
                 break
         for job in await self._database.read(jobs.failing):
             await self._database.write(_notify_owner, job, self._platforms(), now)
+
+    async def _bring_forward(self, now: int) -> None:
+        """Finds the jobs whose next slot was computed while the clock was ahead: there is an earlier one."""
+        waiting = await self._database.read(jobs.upcoming)
+        for job, following in await asyncio.to_thread(_too_late, waiting, now):
+            if await self._database.write(jobs.bring_forward, job, following):
+                log.warning("job.brought_forward", job_id=job.id, session_key=job.session_key)
 
     async def _fire(self, plan: _JobPlan, now: int) -> None:
         fired = await self._database.write(_fire, plan, now)
@@ -79,6 +90,11 @@ class Jobs:
         )
         if fired.outcome is not SlotOutcome.MANUAL:
             self._fired(fired.outcome.value)
+
+
+def _too_late(waiting: Sequence[Job], now: int) -> list[tuple[Job, int]]:
+    following = [(job, job.moments.after(now)) for job in waiting]
+    return [(job, slot) for job, slot in following if slot is not None and slot < (job.next_run_at or 0)]
 
 
 def _plan(job: Job, now: int) -> _JobPlan:

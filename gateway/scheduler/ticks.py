@@ -18,6 +18,7 @@ log = get_logger(__name__)
 
 Tick = Callable[[], Awaitable[object]]
 STOP_SECONDS = 5.0
+CLOCK_SECONDS = 1.0
 
 
 class _Ticking:
@@ -42,6 +43,19 @@ class _Ticking:
             log.exception("scheduler.tick_failed", tick=self._name)
 
 
+async def _follow_clock(scheduler: Any) -> None:
+    """Lets every tick come at once after the clock was set back: APScheduler would wait until it has caught up, for a day if need be."""
+    seen = datetime.now(UTC)
+    while True:
+        await asyncio.sleep(CLOCK_SECONDS)
+        now = datetime.now(UTC)
+        if now < seen:
+            log.warning("clock.set_back", seconds=round((seen - now).total_seconds()))
+            for job in scheduler.get_jobs():
+                job.modify(next_run_time=now)
+        seen = now
+
+
 @contextlib.asynccontextmanager
 async def ticking(ticks: Mapping[str, tuple[float, Tick]]) -> AsyncGenerator[None]:
     """Calls each function every so many seconds while the block lasts; what goes on at its end is finished."""
@@ -61,9 +75,11 @@ async def ticking(ticks: Mapping[str, tuple[float, Tick]]) -> AsyncGenerator[Non
         at_once = datetime.now(UTC)
         scheduler.add_job(works[name].run, "interval", seconds=seconds, id=name, next_run_time=at_once)
     scheduler.start()
+    following = asyncio.create_task(_follow_clock(scheduler))
     try:
         yield
     finally:
+        following.cancel()
         scheduler.pause()  # no new ticks while the last ones end
         under_way = [work.task for work in works.values() if work.task is not None and not work.task.done()]
         if under_way:

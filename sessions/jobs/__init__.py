@@ -1,6 +1,15 @@
 """Jobs: prompts that are run when their time has come, each slot once. Every function is one step of a transaction: `(conn, …)`."""
 
-from sessions.jobs.firing import Fired, fire, is_pending, job_of_row, mark_ended, mark_owner_notified, mark_started
+from sessions.jobs.firing import (
+    Fired,
+    bring_forward,
+    fire,
+    is_pending,
+    job_of_row,
+    mark_ended,
+    mark_owner_notified,
+    mark_started,
+)
 from sessions.jobs.making import JobLimits, NewJob, change, create, new_job, pause, remove, resume, run_soon
 from sessions.jobs.queries import due, failing, get, listing, slots, upcoming
 from sessions.jobs.records import Job, JobState, Slot, SlotOutcome, SlotStatus
@@ -14,6 +23,7 @@ __all__ = [
     "Slot",
     "SlotOutcome",
     "SlotStatus",
+    "bring_forward",
     "change",
     "create",
     "due",

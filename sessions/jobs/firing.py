@@ -14,15 +14,16 @@ from sessions.db.sql import insert_once, param
 from sessions.inbox import InboxKind, InboxMode, NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.jobs.queries import find
-from sessions.jobs.records import OPEN, Job, JobState, SlotOutcome, SlotStatus
+from sessions.jobs.records import LONGEST_REST_MS, OPEN, Job, JobState, SlotOutcome, SlotStatus
 from sessions.records import Route, Run, RunStatus, StopReason
 from sessions.topics import Topic
 
-BACKOFF_MS = (60_000, 5 * 60_000, 15 * 60_000, 3_600_000)
+BACKOFF_MS = (60_000, 5 * 60_000, 15 * 60_000, LONGEST_REST_MS)
 """How long a job rests after its first, second … failure in a row."""
 STILL_AT_WORK = "the run before was still at work"
 
 
+_SLOT = select(job_slots.c.id).where(job_slots.c.dedup_key == param("dedup"))
 _LOCK = select(jobs.c.id).where(jobs.c.id == param("job")).with_for_update()
 
 
@@ -51,9 +52,11 @@ def fire(
     """
     # Locked before it is read whether a run is pending: another process may fire the same job by hand at this moment.
     conn.execute(_LOCK, {"job": job.id})
+    # Fired before, if the clock was set back since: then it only moves on.
+    is_done = conn.scalar(_SLOT, {"dedup": job.dedup_key(slot)}) is not None
     is_busy = outcome is not SlotOutcome.MISSED and is_pending(conn, job.id)
-    runs_now = outcome is not SlotOutcome.MISSED and not is_busy
-    if not _take(conn, job, following, by_hand=outcome is SlotOutcome.MANUAL, runs_now=runs_now):
+    runs_now = outcome is not SlotOutcome.MISSED and not is_busy and not is_done
+    if not _take(conn, job, following, by_hand=outcome is SlotOutcome.MANUAL, runs_now=runs_now) or is_done:
         return None
     error = STILL_AT_WORK if is_busy else None
     outcome = SlotOutcome.MISSED if is_busy else outcome
@@ -66,7 +69,7 @@ def fire(
         "created_at": now,
         "error": error,
     }
-    if insert_once(conn, job_slots, values) is None:  # fired before: the clock was set back
+    if insert_once(conn, job_slots, values) is None:
         return None
     if runs_now:
         _queue(conn, job, slot, now, route=route, options=options)
@@ -102,6 +105,12 @@ def _queue(conn: Connection, job: Job, slot: int, now: int, *, route: Route | No
     )
     inbox.put(conn, row, now)
     touch(conn, Topic.INBOX, job.session_key)
+
+
+def bring_forward(conn: Connection, job: Job, following: int) -> bool:
+    """Moves the job to an earlier slot than the one at which it was read. Returns False when somebody else has moved it."""
+    wanted = jobs.c.id == job.id, jobs.c.next_run_at == job.next_run_at, jobs.c.enabled
+    return conn.execute(update(jobs).where(*wanted).values(next_run_at=following)).rowcount == 1
 
 
 def is_pending(conn: Connection, job_id: str) -> bool:

@@ -5,7 +5,7 @@ from sqlalchemy import Connection, and_, or_, select
 from sessions.db.schema import JOB_DUE, JOB_FAILING, job_slots, jobs
 from sessions.db.sql import param
 from sessions.errors import NotFound
-from sessions.jobs.records import Job, Slot
+from sessions.jobs.records import LONGEST_REST_MS, Job, Slot
 
 _GET = select(jobs).where(jobs.c.id == param("job"))
 
@@ -34,7 +34,12 @@ def listing(conn: Connection, *, include_disabled: bool = True, ns: str | None =
 
 
 # Jobs that rest are left out here and not after reading: their slots are the oldest, and would fill the limit.
-_RESTED = or_(jobs.c.not_before.is_(None), jobs.c.not_before <= param("now"))
+# One that rests for longer than any failure makes it rest was put off by a clock that was set back since.
+_RESTED = or_(
+    jobs.c.not_before.is_(None),
+    jobs.c.not_before <= param("now"),
+    jobs.c.not_before > param("now") + LONGEST_REST_MS,
+)
 _DUE = (
     select(jobs)
     .where(JOB_DUE, or_(and_(jobs.c.next_run_at <= param("now"), _RESTED), jobs.c.run_soon_at.is_not(None)))
@@ -49,7 +54,7 @@ def due(conn: Connection, now: int, limit: int) -> list[Job]:
     return [job for job in found if job.next_run_at is not None or job.run_soon_at is not None]
 
 
-def upcoming(conn: Connection, *, limit: int) -> list[Job]:
+def upcoming(conn: Connection, *, limit: int | None = None) -> list[Job]:
     """Returns jobs with a run to come, the next first."""
     query = select(jobs).where(JOB_DUE, jobs.c.next_run_at.is_not(None)).order_by(jobs.c.next_run_at).limit(limit)
     return [Job.from_row(row) for row in conn.execute(query).mappings()]

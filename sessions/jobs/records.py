@@ -12,6 +12,8 @@ from sessions.schedules import Moments, Schedule, ScheduleKind
 from sessions.schedules.writing import display
 
 LOCAL = "local"
+LONGEST_REST_MS = 3_600_000
+"""After failures no job rests for longer."""
 ID_LENGTH = 12
 UNREADABLE = "The stored schedule of this job makes no sense. Delete it, and make it again."
 

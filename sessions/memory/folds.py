@@ -27,6 +27,8 @@ from sessions.records import Message, Observation, Role, RunKind, Session
 OVERHEAD = 8
 """What a message costs beside its text, in tokens."""
 CANDIDATES, FOR_EACH = 20, 3
+LONGEST_PAUSE_MS = 30 * 60_000
+"""Folds are put off for no longer. A pause that seems to be longer began before the clock was set back."""
 _FAREWELL = select(runs_table.c.id).where(runs_table.c.kind == RunKind.FAREWELL)
 
 
@@ -113,7 +115,7 @@ def begin(conn: Connection, ns: str, owner: str, now: int, *, lease_ms: int) -> 
     current = state(conn, ns)
     held = current.lease_owner is not None and (current.lease_until or 0) > now and current.lease_owner != owner
     # The lease of a killed process is free at once: it would hold up all folds here for minutes.
-    if current.retry_at > now or (held and not leases.is_dead(current.lease_owner or "")):
+    if now < current.retry_at <= now + LONGEST_PAUSE_MS or (held and not leases.is_dead(current.lease_owner or "")):
         return False
     ensure(conn, ns)
     taken = {"lease_owner": owner, "lease_until": now + lease_ms}

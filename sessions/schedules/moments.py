@@ -24,7 +24,7 @@ class Moments:
             case ScheduleKind.CRON:
                 return CronMoments.of(self.schedule.expr, self.timezone).after(moment)
             case ScheduleKind.INTERVAL:
-                return self.since + (max(0, moment - self.since) // self._period + 1) * self._period
+                return self.since + ((moment - self.since) // self._period + 1) * self._period
             case ScheduleKind.ONCE:
                 return self.schedule.run_at if self.schedule.run_at > moment else None
 

@@ -6,6 +6,7 @@ import os
 import re
 import sqlite3
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +314,26 @@ def test_bad_configuration_a_damaged_database_and_what_was_not_delivered(tmp_pat
         file.seek(40_000)
         file.write(os.urandom(60_000))
     assert codes(home).keys() & {"database.damaged", "database.unusable"}
+
+
+def test_messages_that_wait_and_a_clock_that_was_set_back(tmp_path: Path):
+    home = tmp_path / "home"
+    assert hermes(home, "sessions", "import", "/dev/null").exit_code == 0
+    tomorrow = round(time.time() * 1000) + 86_400_000
+    with sqlite3.connect(home / "state.db") as conn:
+        conn.execute(
+            "INSERT INTO outbox (dedup_key, platform, chat, address, session_key, body, state, due_at, created_at)"
+            """ VALUES ('d', 'telegram', '7', '["telegram", "dm", "7", null, null]', '', '{"text": "x"}', 'pending', 0, 0)"""
+        )
+        conn.execute(
+            "INSERT INTO inbox (dedup_key, session_key, kind, mode, body, created_at) VALUES ('d', 'k', 'command', 'fold', '', ?)",
+            (tomorrow,),
+        )
+    conn.close()
+    found = codes(home)
+    assert found["outbox.waiting"]["what"].startswith("1 message still to be sent")
+    assert "in the future" in found["clock.set_back"]["what"]
+    assert "1 message to telegram still to be sent." in hermes(home, "outbox", "list").stdout
 
 
 @pytest.mark.parametrize("module", ["home_checks", "machine_checks", "service_checks", "command"])

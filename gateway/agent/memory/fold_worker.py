@@ -22,6 +22,7 @@ from sessions.db import Database
 from sessions.errors import StateError
 from sessions.leases import this_owner
 from sessions.memory import FoldMaterial, Unfolded
+from sessions.memory.folds import LONGEST_PAUSE_MS
 from sessions.records import Source
 from sessions.topics import Topic, Touch, ids_of
 
@@ -41,7 +42,7 @@ LEASE_MS = 15 * 60_000
 AT_ONCE = 2
 ATTEMPTS = 3
 SHRINKS = 3
-FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 60_000, 30 * 60_000
+FIRST_PAUSE_MS = 60_000
 _FIXED_TOKENS = 2_000
 """Tokens of a request without its messages: instructions, digest and candidates."""
 
@@ -137,7 +138,8 @@ class FoldWorker:
 
     async def _wait(self) -> None:
         next_check = min(self._watched.values(), default=None)
-        seconds = None if next_check is None else max(0.0, (next_check - self._clock()) / 1000)
+        longest = LONGEST_PAUSE_MS / 1000
+        seconds = None if next_check is None else min(max(0.0, (next_check - self._clock()) / 1000), longest)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
         await asyncio.sleep(GROUP_SECONDS)
@@ -157,7 +159,8 @@ class FoldWorker:
     async def _due(self) -> list[tuple[Unfolded, int]]:
         """Returns the sessions that are due, each with the number of its newest tokens that stay unfolded."""
         now = self._clock()
-        asked = [session_id for session_id, at in self._watched.items() if at <= now]
+        # What seems to be further ahead than any pause was noted before the clock was set back.
+        asked = [session_id for session_id, at in self._watched.items() if not now < at <= now + LONGEST_PAUSE_MS]
         for session_id in asked:
             del self._watched[session_id]
         if not asked or not self._settings().enabled:
@@ -173,7 +176,7 @@ class FoldWorker:
             if keep is None:
                 if _is_worth_it(each):
                     self._watched[each.session_id] = each.last_at + IDLE_MS
-            elif now < self._rests_until:  # the model is away, for sessions of all namespaces
+            elif now < self._rests_until <= now + LONGEST_PAUSE_MS:  # the model is away, for sessions of all namespaces
                 self._watched[each.session_id] = self._rests_until
             else:
                 due.append((each, keep))
@@ -220,7 +223,7 @@ class FoldWorker:
         # A row, because another process may fold this namespace at the same moment.
         if not await self._database.write(memory.begin, ns, self._owner, now, lease_ms=LEASE_MS):
             until = (await self._database.read(memory.state, ns)).retry_at
-            return max(until, now + FIRST_PAUSE_MS)
+            return min(max(until, now + FIRST_PAUSE_MS), now + LONGEST_PAUSE_MS)
         try:
             return await self._fold(ns, session_id, keep)
         finally:

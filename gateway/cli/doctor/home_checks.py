@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from gateway.cli.doctor.finding import CheckTarget, Diagnosis, note, problem, warning
+from gateway.cli.formatting import counted
 from gateway.home import is_open
 from gateway.texts.times import format_duration
 from sessions import gauges, meta, store
@@ -19,6 +20,7 @@ PRIVATE = ("config.yaml", ".env", "api_key", DATABASE)
 LEAST_FREE_BYTES = 500 * 2**20
 OLD_BACKUP_DAYS = 14
 LARGE_LOG_BYTES = 1 << 30
+LATE_MS = 10 * 60_000
 _DAY_MS = 24 * 3_600_000
 _FOREVER = 3_600.0
 
@@ -80,6 +82,7 @@ def backup(target: CheckTarget) -> Iterator[Diagnosis]:
 
 
 def undelivered(target: CheckTarget) -> Iterator[Diagnosis]:
+    """Messages that could not be sent, those that should have been by now, and a clock that is behind what it was."""
     if target.database is None:
         return
     numbers = target.database.read_now(gauges.read_gauges)
@@ -89,6 +92,13 @@ def undelivered(target: CheckTarget) -> Iterator[Diagnosis]:
         yield warning(
             "outbox.undelivered", what, "hermes outbox list   shows why, and   hermes outbox send N   tries again"
         )
+    if numbers.oldest_due is not None and (late := target.now - numbers.oldest_due) > LATE_MS:
+        count = sum(count for (_, state), count in numbers.outbox.items() if state != OutState.DEAD)
+        what = f"{counted(count, 'message')} still to be sent, the oldest for {format_duration(late / 1000)}."
+        yield warning("outbox.waiting", what, "hermes gateway status   shows what is wrong with its platform")
+    if numbers.newest is not None and (ahead := numbers.newest - target.now) > LATE_MS:
+        what = f"The clock was set back: the newest message is from {format_duration(ahead / 1000)} in the future."
+        yield warning("clock.set_back", what, "timedatectl   shows whether the time is right now")
 
 
 def foreign(target: CheckTarget) -> Iterator[Diagnosis]:

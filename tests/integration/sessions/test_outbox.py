@@ -58,7 +58,7 @@ def test_pieces_stand_where_the_whole_stood(database: Database) -> None:
     put(database, "long")
     put(database, "next")
     (row,) = claim(database)
-    first, piece = database.write_now(outbox.split, row, [{"text": "1"}, {"text": "2"}, {"text": "3"}], NOW)
+    first, piece = database.write_now(outbox.split, row, [{"text": "1"}, {"text": "2"}, {"text": "3"}])
     assert piece == {"text": "1"}
     order = [text_of(first)]
     send(database, first)
@@ -74,8 +74,21 @@ def test_put_off_comes_back_when_due_and_keeps_its_place(database: Database) -> 
     (row,) = claim(database)
     database.write_now(outbox.put_off, row.id, NOW + 5_000, "slow down", ambiguous=False)
     assert claim(database, NOW + 4_999) == []
-    assert database.read_now(outbox.next_due, "telegram") == NOW
+    assert database.read_now(outbox.next_due, "telegram", NOW) == 0
     assert texts(claim(database, NOW + 5_000)) == ["a"]
+
+
+def test_a_clock_that_was_set_back_silences_no_chat(database: Database) -> None:
+    put(database, "fresh")
+    assert texts(claim(database, NOW - 86_400_000)) == ["fresh"]
+    put(database, "put off", "other")
+    row = claim(database)[-1]
+    database.write_now(outbox.put_off, row.id, NOW + 60_000, "slow down", ambiguous=False)
+    put(database, "behind it", "other")
+    for now, due in ((NOW, []), (NOW + 60_000 - outbox.LONGEST_WAIT_MS, []), (NOW - 86_400_000, ["put off"])):
+        found = [text for text in texts(claim(database, now)) if text != "fresh"]
+        assert found == due
+    assert database.read_now(outbox.next_due, "telegram", NOW - 86_400_000) == 0
 
 
 def test_a_doubt_is_risked_three_times(database: Database) -> None:

@@ -75,13 +75,13 @@ def a_day(conn: Connection) -> None:
 
 
 def send_all(conn: Connection) -> None:
-    outbox.next_due(conn, "telegram")
+    outbox.next_due(conn, "telegram", 10)
     outbox.owners(conn, "telegram")
     outbox.interrupted(conn, "telegram", 10)
     while rows := outbox.claim(conn, "telegram", "me", 10, lease_ms=1_000):
         row = rows[0]
         if not row.rendered:
-            row, _ = outbox.split(conn, row, [{"text": "a"}, {"text": "b"}], 10)
+            row, _ = outbox.split(conn, row, [{"text": "a"}, {"text": "b"}])
         outbox.mark_sending(conn, row.id)
         outbox.mark_sent(conn, row.id, "77", 10)
 

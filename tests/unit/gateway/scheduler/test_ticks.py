@@ -1,0 +1,35 @@
+"""Ticks come at their pace, whatever the machine's clock does."""
+
+import asyncio
+from datetime import datetime, timedelta, tzinfo
+
+import pytest
+from apscheduler.schedulers import base
+
+from gateway.scheduler import ticks
+
+
+class AdjustableTime(datetime):
+    ahead = timedelta()
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return datetime.now(tz) + cls.ahead
+
+
+async def test_a_clock_that_is_set_back_stops_no_tick(monkeypatch: pytest.MonkeyPatch):
+    for module in (base, ticks):
+        monkeypatch.setattr(module, "datetime", AdjustableTime)
+    monkeypatch.setattr(ticks, "CLOCK_SECONDS", 0.05)
+    monkeypatch.setattr(AdjustableTime, "ahead", timedelta(days=1))
+    ticked = asyncio.Semaphore(0)
+
+    async def tick() -> None:
+        ticked.release()
+
+    async with asyncio.timeout(30), ticks.ticking({"tick": (0.05, tick)}):
+        for _ in range(3):
+            await ticked.acquire()
+        AdjustableTime.ahead = timedelta()
+        for _ in range(5):
+            await ticked.acquire()
