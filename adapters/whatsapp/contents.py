@@ -1,8 +1,10 @@
 """Reads the files of a WhatsApp message, and describes other contents to the model in words."""
 
+import json
 import mimetypes
+from collections.abc import Iterator
 
-from adapters.payload import Json, part, parts
+from adapters.payload import Json, as_object, part, parts, text
 from sessions.messages import Attachment, AttachmentKind
 
 _FILES = {
@@ -40,22 +42,67 @@ def describe_contents(message: Json) -> str:
         case "button":
             return str(inside.get("text") or "")
         case "interactive":
-            chosen = part(inside, "button_reply") or part(inside, "list_reply")
-            return str(chosen.get("title") or "")
+            return _chosen(inside)
         case "location":
-            named = "".join(f", {inside[key]}" for key in ("name", "address") if inside.get(key))
+            named = "".join(f", {inside[key]}" for key in ("name", "address", "url") if inside.get(key))
             return f"[location {inside.get('latitude')} {inside.get('longitude')}{named}]"
         case "contacts":
             return "\n".join(_contact(one) for one in parts(message, "contacts"))
         case "order":
-            return f"[order of {len(parts(inside, 'product_items'))} products] {inside.get('text') or ''}".strip()
+            return "\n".join(_order(inside))
         case _ if kind in _FILES:
             return str(inside.get("caption") or "")
         case _:
             return ""
 
 
+def origin(message: Json) -> str:
+    """Describes what the message was sent from: an ad, or a product of the catalog; empty for most."""
+    ad, product = part(message, "referral"), part(part(message, "context"), "referred_product")
+    if ad:
+        told = (text(ad, key) for key in ("source_type", "headline", "body", "source_url"))
+        return "\n".join(filter(None, told))
+    return _product(product) if product else ""
+
+
+def _product(product: Json) -> str:
+    return f"[product {text(product, 'product_retailer_id')} of catalog {text(product, 'catalog_id')}]"
+
+
+def _order(order: Json) -> Iterator[str]:
+    yield f"[order from catalog {text(order, 'catalog_id')}]"
+    for item in parts(order, "product_items"):
+        price = f"{item.get('item_price', '?')} {text(item, 'currency')}".strip()
+        yield f"- {text(item, 'quantity') or '?'} × {text(item, 'product_retailer_id')}, {price} each"
+    if said := text(order, "text"):
+        yield said
+
+
+def _chosen(interactive: Json) -> str:
+    """Returns the button or the line of a list that was chosen, or the fields of a form that was filled in."""
+    form = part(interactive, "nfm_reply")
+    if form:
+        return "\n".join([f"[form {text(form, 'name')}]".replace(" ]", "]"), *_fields(text(form, "response_json"))])
+    chosen = part(interactive, "button_reply") or part(interactive, "list_reply")
+    title, about = text(chosen, "title"), text(chosen, "description")
+    return f"{title} ({about})" if title and about else title
+
+
+def _fields(response: str) -> Iterator[str]:
+    try:
+        filled_in = as_object(json.loads(response))
+    except (ValueError, RecursionError):
+        return
+    for name, value in filled_in.items():
+        if name != "flow_token":
+            yield f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+
+
 def _contact(contact: Json) -> str:
-    name = str(part(contact, "name").get("formatted_name") or "")
-    numbers = [str(one.get("phone")) for one in parts(contact, "phones")]
-    return f"[contact {', '.join(filter(None, (name, *numbers)))}]"
+    told = [text(part(contact, "name"), "formatted_name"), text(part(contact, "org"), "company")]
+    told += (text(one, "phone") for one in parts(contact, "phones"))
+    told += (text(one, "email") for one in parts(contact, "emails"))
+    told += (text(one, "url") for one in parts(contact, "urls"))
+    for one in parts(contact, "addresses"):
+        told += (text(one, key) for key in ("street", "zip", "city", "country"))
+    return f"[contact {', '.join(filter(None, told))}]"

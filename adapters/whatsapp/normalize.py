@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from adapters.payload import Json, part, parts
-from adapters.whatsapp.contents import attachment, describe_contents
+from adapters.payload import Json, part, parts, text
+from adapters.whatsapp.contents import attachment, describe_contents, origin
 from adapters.whatsapp.errors import failure_reason
 from sessions.keys import Address, ChatKind, Platform, Sender, whatsapp_id
 from sessions.messages import Inbound, InboundKind, Quote
@@ -129,12 +129,12 @@ def _tapped(event: Json) -> str:
 
 
 def _quote(event: Json, place: _Place) -> Quote | None:
-    """WhatsApp names the message that is replied to, and does not send its words."""
-    context = part(event, "context")
+    """WhatsApp names the message that is replied to, and does not send its words; of an ad and of a product it tells more."""
+    context, sent_from = part(event, "context"), origin(event)
     if not context.get("id"):
-        return None
+        return Quote(message_id="", text=sent_from, sender_name="an ad or a post") if sent_from else None
     author = whatsapp_id(str(context.get("from") or ""))
-    return Quote(message_id=str(context["id"]), from_us=author == place.own_number)
+    return Quote(message_id=str(context["id"]), text=sent_from, from_us=author == place.own_number)
 
 
 def _forwarded(event: Json) -> str:
@@ -159,11 +159,18 @@ def _status(event: Json) -> Iterator[Inbound]:
 
 
 def _system(event: Json) -> Iterator[Inbound]:
-    """Reads that somebody has a new number: the first one stays the key."""
+    """Reads that somebody has a new number or a new business-scoped id: the first one stays the key."""
     system = part(event, "system")
-    old = whatsapp_id(str(event.get("from") or ""))
-    new = whatsapp_id(str(system.get("wa_id") or system.get("new_wa_id") or ""))
-    if not old or not new or old == new or "changed_number" not in str(system.get("type")):
+    kind = text(system, "type")
+    if "changed_number" in kind:
+        old, new = text(event, "from"), text(system, "wa_id") or text(system, "new_wa_id")
+    elif "changed_user_id" in kind:  # of a person without a number
+        old = text(system, "previous_user_id") or text(event, "from_user_id")
+        new = text(system, "user_id")
+    else:
+        return
+    old, new = whatsapp_id(old), whatsapp_id(new)
+    if not old or not new or old == new:
         return
     yield Inbound(
         dedup_key=f"wa:{event.get('id')}",

@@ -18,6 +18,8 @@ from adapters.discord.rest import new_client
 from adapters.slack.normalize import SlackBot
 from adapters.slack.normalize import normalize as slack
 from adapters.telegram.normalize import normalize as telegram
+from adapters.whatsapp.normalize import events
+from adapters.whatsapp.normalize import normalize as whatsapp
 from sessions.messages import Inbound, Quote
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -39,6 +41,10 @@ def from_discord(event: Any) -> list[Inbound]:
     channel = client.get_partial_messageable(int(event["channel_id"]), type=discord.ChannelType.private)
     found = message(state.create_message(channel=channel, data=event), DiscordBot(id=42))
     return [] if found is None else [found]
+
+
+def from_whatsapp(event: Any) -> list[Inbound]:
+    return [found for each, value in events(event, "106540352242922") for found in whatsapp(each, value)]
 
 
 READ: dict[str, Callable[[Any], list[Inbound]]] = {
