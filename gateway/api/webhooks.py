@@ -20,7 +20,7 @@ async def webhook(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     receive = call.server.api.webhook(call.path["platform"])
     if receive is None:
         raise not_found("webhook")
-    async with read_body(call.request, body_rules(call.server, call.path["platform"], HOOK_BYTES)) as body:
+    async with read_body(call.request, body_rules(call.server, call.key, HOOK_BYTES)) as body:
         raw = body.read()
     reply = await receive(dict(call.request.headers), raw)
     if reply is None:

@@ -5,8 +5,6 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
-_SHARE = 3
-
 Granted = Callable[[], None]
 
 
@@ -24,12 +22,13 @@ def group_of(session_key: str) -> str:
 
 
 class FairPlaces:
-    """Divides the places. A group may hold at most three times as many as are free, so one alone takes three quarters of them, two
+    """Divides the places. A group may hold at most `share` times as many as are free: with 3 one alone takes three quarters of them, two
     together three sevenths each, and a newcomer finds a place at once. Of those that wait, the group with the fewest places is next.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, *, share: int = 3) -> None:
         self.total = total
+        self._share = share
         self._occupied = Counter[str]()
         self._waiting: OrderedDict[str, deque[Granted]] = OrderedDict()
 
@@ -82,7 +81,7 @@ class FairPlaces:
     def _grant(self) -> None:
         # Next is the group with the fewest places; of several, the one that has waited longest.
         while (group := min(self._waiting, key=lambda name: self._occupied[name], default=None)) is not None:
-            if self._occupied[group] >= _SHARE * self.free:
+            if self._occupied[group] >= self._share * self.free:
                 return
             granted = self._waiting[group].popleft()
             if self._waiting[group]:  # to the end, so that groups with equally many places take turns

@@ -1,25 +1,29 @@
-"""Reads request bodies in pieces, with a limit and a deadline. Large bodies are kept in a file until they are complete."""
+"""Reads request bodies in pieces, with a limit and a least speed. Large bodies are kept in a file until they are complete.
+
+Only so many large ones are read at once: a caller with a key waits for a place, and nothing of its body is read before. Of bodies that
+nobody vouches for, because their signature is checked when they are whole, the newest are read and the oldest gives way.
+"""
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from aiohttp import ClientError, hdrs, web
 
-from gateway.api.http.byte_budget import ByteBudget
 from gateway.api.http.errors import ApiError, invalid, too_large, unavailable
-from gateway.dispatch.fair_queue import FairPlaces
 
 _PIECE = 65_536
 _IN_MEMORY = 65_536
 """Bytes. Larger bodies are kept in a file."""
-_BATCH = 1_048_576
+_BATCH = 262_144
+_PATIENCE = 2
+"""Whoever waits for a place outlasts those who hold one and send nothing."""
 _SLOWEST = 65_536
-"""Bytes a second that a caller has to send at least. The deadline of a body whose length is known grows by it."""
+"""Bytes a second that a caller has to send at least."""
 
 
 class ReadingRate:
@@ -37,18 +41,49 @@ class ReadingRate:
         await asyncio.sleep(self._next - now)
 
 
+class ReadingPlaces(Protocol):
+    """How many large bodies are read at once."""
+
+    def acquire(self, caller: str, /) -> AbstractAsyncContextManager[None]:
+        """Waits for a place and holds it while the block lasts. Raises TimeoutError in a block that has to give it up."""
+        ...
+
+
+class NewestFirst:
+    """So many places for callers who are not known yet. Whoever comes gets one, and the oldest gives way: a crowd that never finishes keeps
+    nobody out who sends at once.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._reading: dict[asyncio.Timeout, None] = {}  # the oldest first
+
+    @asynccontextmanager
+    async def acquire(self, _caller: str, /) -> AsyncGenerator[None]:
+        if len(self._reading) >= self._total:
+            oldest = next(iter(self._reading))
+            del self._reading[oldest]
+            oldest.reschedule(0)
+        async with asyncio.timeout(None) as place:
+            self._reading[place] = None
+            try:
+                yield
+            finally:
+                self._reading.pop(place, None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyRules:
-    """How bodies of one caller are read. `folder`: for files without a name. `arriving_bytes`: what all bodies may hold while they are not
-    whole. `places`: how many large ones are read at once; the others wait, and their senders with them. `rate`: how fast those are read."""
+    """How bodies of one caller are read. `folder`: for files without a name. `places`, `rate`: of large ones, how many are read at once, and
+    how fast. `seconds`: how long the sender may be behind the least speed. `done`: is called when a large one is not needed any more."""
 
     folder: Path
-    arriving_bytes: ByteBudget
-    places: FairPlaces
+    places: ReadingPlaces
     rate: ReadingRate
     caller: str
     limit: int
     seconds: float
+    done: Callable[[], None]
 
 
 class Body:
@@ -109,35 +144,33 @@ async def read_body(request: web.Request, rules: BodyRules) -> AsyncGenerator[Bo
         )
     if (request.content_length or 0) > rules.limit:
         raise too_large(_too_large(rules.limit))
-    body, taken = Body(rules.folder), 0
+    body, is_large = Body(rules.folder), False
     try:
-        async with AsyncExitStack() as reading:
+        async with AsyncExitStack() as place:
+            if is_large := (request.content_length or 0) > _IN_MEMORY:
+                await _wait_for_place(rules, place)
             async for piece in _pieces(request, rules):
                 if body.size + len(piece) > rules.limit:
                     raise too_large(_too_large(rules.limit))
-                # Once, where the body becomes large: a small one never waits behind uploads.
-                if body.size <= _IN_MEMORY < body.size + len(piece):
-                    await _wait_for_place(rules, reading)
-                if not rules.arriving_bytes.take(rules.caller, len(piece)):
-                    raise _too_much()
-                taken += len(piece)
+                if not is_large and body.size + len(piece) > _IN_MEMORY:  # it did not say how long it is
+                    is_large = True
+                    await _wait_for_place(rules, place)
                 await body.add(piece)
-                if body.size > _IN_MEMORY:
+                if is_large:
                     await rules.rate.wait(len(piece))
-        yield body
-    finally:
-        body.close()
-        if taken:
-            rules.arriving_bytes.give_back(rules.caller, taken)
-
-
-async def _wait_for_place(rules: BodyRules, reading: AsyncExitStack) -> None:
-    """Takes a place that is given back when `reading` closes. Raises ApiError when none becomes free in time."""
-    try:
-        async with asyncio.timeout(rules.seconds):
-            await reading.enter_async_context(rules.places.acquire(rules.caller))
+            yield body
     except TimeoutError:
         raise _too_much() from None
+    finally:
+        body.close()
+        if is_large:
+            rules.done()
+
+
+async def _wait_for_place(rules: BodyRules, place: AsyncExitStack) -> None:
+    """Takes a place that is given back when `place` closes. Raises TimeoutError when none becomes free in time."""
+    async with asyncio.timeout(_PATIENCE * rules.seconds):
+        await place.enter_async_context(rules.places.acquire(rules.caller))
 
 
 def _too_much() -> ApiError:
@@ -145,23 +178,26 @@ def _too_much() -> ApiError:
 
 
 async def _pieces(request: web.Request, rules: BodyRules) -> AsyncIterator[bytes]:
-    """Yields the pieces of the body as they arrive. One deadline covers all of them."""
-    clock, left = asyncio.get_running_loop().time, rules.seconds + (request.content_length or 0) / _SLOWEST
-    seconds = left
+    """Yields the pieces of the body as they arrive. Raises ApiError when the sender is behind the least speed for too long."""
+    clock, left = asyncio.get_running_loop().time, rules.seconds
     if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # not earlier: the key has been checked by now
         request.writer.output_size = 0  # nothing of the answer is sent yet
     try:
         while True:
             began = clock()
-            async with asyncio.timeout(left):
-                piece = await request.content.read(_PIECE)
-            left -= clock() - began  # waiting for a place is not the sender's time
+            try:
+                async with asyncio.timeout(left):
+                    piece = await request.content.read(_PIECE)
+            except TimeoutError:
+                raise invalid(
+                    f"The body arrives too slowly: nothing for {left:.3g} seconds.", code="too_slow"
+                ) from None
             if not piece:
                 return
+            # Waiting for a place is not the sender's time.
+            left = min(rules.seconds, left - (clock() - began) + len(piece) / _SLOWEST)
             yield piece
-    except TimeoutError:
-        raise invalid(f"The body did not arrive within {seconds:.3g} seconds.", code="too_slow") from None
     except (ClientError, web.RequestPayloadError, ConnectionError) as error:
         raise invalid(f"The body cannot be read: {error}", code="bad_body") from error
 

@@ -16,6 +16,7 @@ log = get_logger(__name__)
 
 _LINGER_SECONDS = 2.0
 """How long the rest of a body is read and thrown away after a refusal: a close at once would take the answer away from a caller who still sends."""
+_READ_AT_ONCE = 65_536
 _MOST_UNASKED_BYTES = 1_048_576
 
 
@@ -39,6 +40,7 @@ class Connection(web.RequestHandler):
             keepalive_timeout=idle.with_key,
             lingering_time=_LINGER_SECONDS,
             auto_decompress=False,
+            read_bufsize=_READ_AT_ONCE // 2,
             **options,
         )
         self._limits = limits
@@ -55,6 +57,8 @@ class Connection(web.RequestHandler):
         return self._request_in_progress
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # What is read before a body is asked for lies in memory, for each of up to a thousand connections.
+        transport.max_size = _READ_AT_ONCE  # pyright: ignore[reportAttributeAccessIssue]
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
         self.address = network_of(str(peer[0])) if isinstance(peer, tuple) else ""  # pyright: ignore[reportUnknownArgumentType]

@@ -159,7 +159,7 @@ async def _body(
     async with AsyncExitStack() as call:
         if request.content_length is None or request.content_length > _LARGE:
             call.callback(server.give_back_memory)  # also for a body that is refused halfway: its pieces were in memory
-        async with read_body(request, body_rules(server, key.name, limit)) as body:
+        async with read_body(request, body_rules(server, key, limit)) as body:
             if body.size <= _LARGE:
                 read = parse_body(model, body)
             else:
@@ -173,17 +173,17 @@ async def _body(
         yield read
 
 
-def body_rules(server: ServerState, caller: str, limit: int) -> BodyRules:
+def body_rules(server: ServerState, key: CallerKey, limit: int) -> BodyRules:
     """Returns the rules for bodies of this caller."""
-    api = server.api
+    api, is_known = server.api, key is not NOBODY
     return BodyRules(
         folder=api.home,
-        arriving_bytes=server.arriving_bytes,
-        places=server.upload_places,
+        places=server.upload_places if is_known else server.hook_places,
         rate=server.reading_rate,
-        caller=caller,
+        caller=key.name,
         limit=limit,
-        seconds=api.intervals.body,
+        seconds=api.intervals.body if is_known else api.intervals.hook_body,
+        done=server.give_back_memory,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from gateway.api.http.body import ReadingRate
+from gateway.api.http.body import NewestFirst, ReadingRate
 from gateway.api.http.byte_budget import ByteBudget
 from gateway.api.http.connection import IdleTimes
 from gateway.api.http.connection_limits import ConnectionLimits, ConnectionShares
@@ -57,17 +57,17 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiLimits:
-    """`arriving_bytes`: of bodies that are not whole yet, all together. `large_bytes`: of large bodies that are worked on.
-    `large_arriving`: how many large bodies are read at once. `large_per_second`: bytes that are read of all of them together."""
+    """`large_bytes`: of large bodies that are worked on. `large_arriving`: how many large bodies of callers with a key are read at once;
+    `hooks_arriving`: of platforms, before their signature is checked. `large_per_second`: bytes that are read of all of them together."""
 
     message_bytes: int = 262_144
     attachment_bytes: int = 20_971_520
     files_per_call: int = 100
     queue_per_session: int = 100
     body_bytes: int = 1_048_576
-    arriving_bytes: int = 536_870_912
     large_bytes: int = 134_217_728
     large_arriving: int = 8
+    hooks_arriving: int = 32
     large_per_second: int = 25_165_824
     waiting_event_bytes: int = 1_048_576
     calls_per_second: float = 500
@@ -90,6 +90,7 @@ class Intervals:
     heartbeat: float = 15
     idle: IdleTimes = field(default_factory=IdleTimes)
     body: float = 30
+    hook_body: float = 5
     shutdown: float = 3  # for calls that are answered, and once more for those that were cut off
 
 
@@ -164,8 +165,8 @@ class ServerState:
         self.api = api
         self.changes = CommitListener(api.database)
         self.hub = EventHub(api.database, api.services.live, self.changes, api.services.clock())
-        self.arriving_bytes = ByteBudget(api.limits.arriving_bytes)
-        self.upload_places = FairPlaces(api.limits.large_arriving)
+        self.upload_places = FairPlaces(api.limits.large_arriving, share=1)
+        self.hook_places = NewestFirst(api.limits.hooks_arriving)
         self.reading_rate = ReadingRate(api.limits.large_per_second)
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parser")
         self.large_bytes = ByteBudget(api.limits.large_bytes)

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import pytest
 from aiohttp.compression_utils import ZLibDecompressor
 from structlog.testing import capture_logs
 
+from adapters.base import WebhookReply
 from gateway.api.http.byte_budget import ByteBudget
 from gateway.api.http.connection import IdleTimes
 from gateway.api.http.connection_limits import ConnectionLimits, ConnectionShares
 from gateway.api.http.server_state import ApiLimits, Intervals
 from gateway.dispatch.fair_queue import FairPlaces
-from tests.integration.api.serving import CHATTER, OWNER, connected, gateway, raw_answer
+from tests.integration.api.serving import CHATTER, OTHER, OWNER, connected, gateway, raw_answer
 
 CHAT = "/v1/chat/completions"
 UNITS = Path(__file__).parents[3] / "systemd"
@@ -203,6 +205,47 @@ async def test_unfinished_bodies_lie_in_files_and_hold_up_only_their_own_key(hom
             assert (await gw.chat("y" * 400_000))[:5]
         for _, writer in held:
             writer.close()
+
+
+async def test_two_keys_that_never_finish_leave_a_third_its_place(home: Path) -> None:
+    async with gateway(home, intervals=Intervals(body=60, shutdown=0.2)) as gw:
+        held = [await connected(gw) for _ in range(16)]
+        for number, (_, writer) in enumerate(held):
+            secret = (CHATTER, OTHER)[number // 8].secret  # the first has its share before the second comes
+            writer.write(request(CHAT, secret, b"x" * 100_000, 200_000))
+            await writer.drain()
+        async with asyncio.timeout(30):
+            assert (await gw.chat("y" * 400_000))[:5]
+        for _, writer in held:
+            writer.close()
+
+
+async def signed(headers: Mapping[str, str], body: bytes) -> WebhookReply | None:
+    return WebhookReply() if headers.get("X-Secret") == "right" else None
+
+
+async def test_a_crowd_of_unsigned_bodies_holds_up_no_signed_one(home: Path) -> None:
+    limits = ApiLimits(hooks_arriving=4)
+    async with gateway(home, limits=limits, webhook={"slack": signed}.get, intervals=Intervals(shutdown=0.2)) as gw:
+        held = [await connected(gw) for _ in range(40)]
+        for _, writer in held:
+            writer.write(request("/webhooks/slack", "", b"x" * 400_000, 4_000_000))
+        await asyncio.wait([asyncio.ensure_future(reader.read(20)) for reader, _ in held[:-4]], timeout=30)
+        headers = {"X-Secret": "right"}
+        async with (
+            asyncio.timeout(30),
+            gw.http.post(f"{gw.url}/webhooks/slack", data=b"y" * 400_000, headers=headers) as answer,
+        ):
+            assert answer.status == 200
+        for _, writer in held:
+            writer.close()
+
+
+async def test_a_body_that_nobody_vouches_for_has_to_come_at_a_least_speed(home: Path) -> None:
+    async with gateway(home, webhook={"slack": signed}.get, intervals=Intervals(hook_body=0.05)) as gw:
+        answer = await raw_answer(gw, request("/webhooks/slack", "", b"x" * 100_000, 4_000_000, "Connection: close"))
+        assert answer.split()[1] == b"400"
+        assert b"too_slow" in answer
 
 
 def test_a_budget_keeps_half_of_itself_from_one_name() -> None:

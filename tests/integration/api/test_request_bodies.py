@@ -48,14 +48,14 @@ async def test_bodies_are_limited_in_size(home: Path) -> None:
             assert answer.status == 413
 
 
-async def test_a_long_body_has_longer(home: Path) -> None:
-    async with gateway(home, intervals=Intervals(body=0.01)) as gw:
+async def test_a_long_body_has_longer_as_long_as_it_comes(home: Path) -> None:
+    async with gateway(home, intervals=Intervals(body=0.5)) as gw:
         body = json.dumps(CHAT).encode() + b" " * 900_000
 
         async def slowly() -> Any:
-            yield body[:10]
-            await asyncio.sleep(0.05)
-            yield body[10:]
+            for at in range(0, len(body), 50_000):
+                yield body[at : at + 50_000]
+                await asyncio.sleep(0.05)
 
         headers = {**gw.headers(), "Content-Type": "application/json", "Content-Length": str(len(body))}
         async with gw.http.post(f"{gw.url}/v1/chat/completions", data=slowly(), headers=headers) as answer:
