@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -54,12 +56,13 @@ def _may_replace(path: str) -> bool:
 
 
 @config.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--json", "wants_json", is_flag=True, help="One JSON object.")
 @click.option("--impact", is_flag=True, help="Also say how many open conversations would start afresh at once.")
 @pass_cli
-def check(cli: Cli, wants_json: bool, impact: bool) -> None:
-    """Say everything that is wrong, and change nothing."""
-    loaded = _loaded(cli, wants_json)
+def check(cli: Cli, file: Path | None, wants_json: bool, impact: bool) -> None:
+    """Say everything that is wrong, and change nothing. With FILE: in this draft, as if it were the home's config.yaml."""
+    loaded = _loaded(cli, wants_json, draft=file)
     if wants_json:
         from gateway.cli.why import impact_of
 
@@ -68,8 +71,8 @@ def check(cli: Cli, wants_json: bool, impact: bool) -> None:
         return
     for warning in loaded.warnings:
         click.echo(warning_as_text(warning, color=_color()) + "\n")
-    what = str(cli.home / YAML) if (cli.home / YAML).exists() else f"There is no {cli.home / YAML}; the defaults"
-    verb = "is" if (cli.home / YAML).exists() else "are"
+    path = file or cli.home / YAML
+    what, verb = (str(path), "is") if path.exists() else (f"There is no {path}; the defaults", "are")
     click.echo(f"{what} {verb} good" + (f", {counted(len(loaded.warnings), 'warning')}." if loaded.warnings else "."))
     if (service := service_view(cli.home)).unit and "CREDENTIALS_DIRECTORY" not in cli.environ:
         unread = f" Not read, only root may: {', '.join(sorted(service.unreadable))}." if service.unreadable else ""
@@ -84,12 +87,15 @@ def _sources(cli: Cli) -> Sources:
     return service_sources(cli.home, cli.environ)
 
 
-def _loaded(cli: Cli, wants_json: bool) -> "Loaded":
+def _loaded(cli: Cli, wants_json: bool, draft: Path | None = None) -> "Loaded":
     from gateway.config.load import read
 
     check_home(cli.home)
     try:
-        return read(_sources(cli))
+        sources = _sources(cli)
+        return read(sources if draft is None else replace(sources, yaml=draft.read_text("utf-8")))
+    except UnicodeDecodeError:
+        raise Failed(f"{draft} is no text in UTF-8.") from None
     except BadConfig as bad:
         _refuse(bad, wants_json=wants_json)
 

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 import sys
 from typing import Any
 
@@ -56,7 +57,30 @@ COMMANDS = {
 }
 
 
+_ELSEWHERE = {
+    **dict.fromkeys(("run", "start", "stop", "restart", "status", "install", "uninstall"), "`hermes gateway {0}`"),
+    **dict.fromkeys(("list", "search", "show", "export", "import", "delete", "prune"), "`hermes sessions {0}`"),
+    **dict.fromkeys(("resume", "continue"), "`hermes --{0}`"),
+    **dict.fromkeys(("init", "check"), "`hermes config {0}`"),
+    "logs": "`journalctl -u hermes-gateway` for the service; with `log: {{file: true}}` they are also below the home",
+    "model": "`hermes setup`",
+    "ask": '`hermes -q "…"`',
+}
+"""What people try first, and the command that does it."""
+
+
 class Root(LazyGroup):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if self.get_command(ctx, word) is None:
+            if " " in word.strip() or word.endswith("?"):
+                raise click.UsageError(f"This is no command. To ask it: hermes -q {shlex.quote(word)}", ctx)
+            if word in _ELSEWHERE:
+                raise click.UsageError(f"No such command {word!r}. It is {_ELSEWHERE[word].format(word)}.", ctx)
+        return super().resolve_command(ctx, args)
+
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with errors_as_messages():
             return super().make_context(*args, **kwargs)
@@ -75,15 +99,18 @@ def _print_versions(ctx: click.Context, _: click.Parameter, asked: bool) -> None
 
 
 @click.group(cls=Root, later=COMMANDS, invoke_without_command=True)
+@click.option("-q", "--query", metavar="TEXT", help="Ask one question, print the answer, and leave.")
 @click.option("-c", "--continue", "newest", is_flag=True, help="Continue the newest session of the terminal.")
 @click.option("-r", "--resume", metavar="ID", help="Continue this session; the beginning of its id is enough.")
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_versions, help="Print it.")
 @click.pass_context
-def hermes(ctx: click.Context, newest: bool, resume: str | None) -> None:
+def hermes(ctx: click.Context, query: str | None, newest: bool, resume: str | None) -> None:
     """One AI agent in all your chats. Without a command: chat in the terminal."""
     if os.environ.get("NO_COLOR"):
         ctx.color = False
-    options = [*(["--continue"] if newest else []), *(["--resume", resume] if resume is not None else [])]
+    options = ["--continue"] if newest else []
+    options += ["--resume", resume] if resume is not None else []
+    options += ["-q", query] if query is not None else []
     if ctx.invoked_subcommand is None:
         _chat(ctx, options)
     elif options:

@@ -8,6 +8,7 @@ from gateway.cli.database_access import existing_database, opened
 from gateway.texts import say
 from gateway.texts.times import format_duration
 from sessions import outbox, people
+from sessions import owners as stored_owners
 from sessions.clock import now_ms
 from sessions.outbox_body import OutboxBody
 from sessions.people import Person
@@ -21,12 +22,18 @@ def pair() -> None:
 @pair.command("list")
 @pass_cli
 def list_(cli: Cli) -> None:
-    """List who has access, and who waits for approval."""
+    """List who has access, by the configuration or by a code, and who waits for approval."""
     with existing_database(cli) as database:
         everybody = database.read_now(people.everybody) if database else []
         waiting = database.read_now(people.pending, now_ms()) if database else []
-    if not everybody and not waiting:
+        owners = database.read_now(stored_owners.everywhere) if database else {}
+    configured = _configured(cli)
+    if not everybody and not waiting and not configured:
         click.echo("Nobody has been approved, and nobody waits. People get a code when they write to the bot.")
+    for platform, user in configured:
+        who = "anybody" if user == "*" else ""
+        owner = "  (owner)" if owners.get(platform) == user else ""
+        click.echo(f"{platform}:{user}  {who}  in allowed_users{owner}".replace("    ", "  "))
     for person in everybody:
         click.echo(f"{person.platform}:{person.user_id}  {person.name}{'  (owner)' if person.owner else ''}")
     for asked in waiting:
@@ -34,6 +41,19 @@ def list_(cli: Cli) -> None:
         click.echo(
             f"{asked.platform}:{asked.user_id}  {asked.name}  waits; the code is on their screen, valid for {left}"
         )
+
+
+def _configured(cli: Cli) -> list[tuple[str, str]]:
+    """Returns platform and id of those who stand in `allowed_users`; none where the configuration cannot be used."""
+    from gateway.config.load import load
+    from gateway.config.problems import BadConfig
+
+    try:
+        sections = load(cli.home, cli.environ).config.platforms.by_name()
+    except BadConfig:
+        click.echo("The configuration has mistakes, so its allowed_users are not listed: hermes config check", err=True)
+        return []
+    return [(name, user) for name, section in sections.items() if section.enabled for user in section.allowed_users]
 
 
 @pair.command()

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import logging
+import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -38,6 +40,7 @@ class Terminal:
         self._current: str | None = None
         self._shown: tuple[str, RunStatus] | None = None
         self._last_error = ""
+        self._noted: str | None = None  # the run of which was said that it takes into account what is typed meanwhile
         self._prompt = PromptSession[str](
             history=_History(str(home / "history")),
             completer=CommandCompleter(conversation.earlier),
@@ -140,8 +143,9 @@ class Terminal:
         if reply is None:
             working = self._working_since is not None
             await self._conversation.say(text)
-            if working:
+            if working and self._noted != self._current:
                 self._screen.dim(say("run.noted"))
+                self._noted = self._current
             return
         if reply.ended is not None:
             self._screen.drop(reply.ended)
@@ -200,10 +204,17 @@ class _History(FileHistory):
 
 @contextlib.contextmanager
 def _printing_above_the_prompt() -> Generator[None]:
-    """Prints above the prompt as prompt_toolkit's patch_stdout does, but without its pause of 0.2 s."""
+    """Prints above the prompt as prompt_toolkit's patch_stdout does, but without its pause of 0.2 s. Log lines go there too."""
+    logs = [each for each in logging.getLogger().handlers if isinstance(each, logging.StreamHandler)]
+    shown = [each for each in logs if each.stream is sys.stderr]
     with (
         StdoutProxy(sleep_between_writes=0.0, raw=True) as proxy,
         contextlib.redirect_stdout(proxy),
         contextlib.redirect_stderr(proxy),
     ):
-        yield
+        before = [each.setStream(proxy) for each in shown]
+        try:
+            yield
+        finally:
+            for handler, stream in zip(shown, before, strict=True):
+                handler.setStream(stream)

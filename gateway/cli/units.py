@@ -53,7 +53,6 @@ class Units:
             text = text.replace("ProtectHome=yes", "ProtectHome=read-only")
         if self.user:
             text = text.replace(f"Environment=HERMES_HOME={SHIPPED_HOME}", f'Environment="HERMES_HOME={self.home}"')
-            text = text.replace(f"{SHIPPED_HOME}.tar.gz", f'"{self.home}.tar.gz"')
         ours, rest = text.split("\n", 1)
         # Only in these places: the name also stands in the path of the program, which stays.
         for words in ("User=", "StateDirectory=", "/var/lib/", " "):

@@ -14,8 +14,10 @@ MOST_UNDONE = 100
 
 
 def new(conn: Connection, chat: CommandContext, _: str) -> str:
-    _end_run(conn, chat)
     session = current(conn, chat)
+    if (session is None or not session.message_count) and runs.active(conn, chat.session_key) is None:
+        return say("session.is_new" if _here(conn, chat) else "session.is_first")
+    _end_run(conn, chat)
     if session is not None:
         store.end(conn, session.id, EndReason.USER, chat.now)
         # The farewell works on the ended session beside the new one, so nobody waits for it.

@@ -20,7 +20,7 @@ def show(conn: Connection, chat: CommandContext, argument: str) -> str:
         return _act(conn, chat, found, argument)
     if not found:
         return say("job.none")
-    return "\n".join([*(f"- {line_of(job, chat.timezone)}" for job in found[:LISTED]), "", say("job.how")])
+    return "\n".join([*(f"- {line_of(job)}" for job in found[:LISTED]), "", say("job.how")])
 
 
 def _act(conn: Connection, chat: CommandContext, found: list[Job], argument: str) -> str:
@@ -28,9 +28,13 @@ def _act(conn: Connection, chat: CommandContext, found: list[Job], argument: str
     if action not in _ACTIONS or not wanted.strip():
         return say("command.usage", usage="/jobs pause|resume|run|delete ID")
     # Among the jobs of this chat alone: the id of a job elsewhere is as unknown as one that does not exist.
-    job = next((each for each in found if each.id.startswith(wanted.strip()) or each.name == wanted.strip()), None)
-    if job is None:
-        return say("job.no_such", wanted=wanted.strip())
+    wanted = wanted.strip()
+    fitting = [each for each in found if each.id.startswith(wanted)] or [each for each in found if each.name == wanted]
+    if len(fitting) > 1:
+        return say("job.several", wanted=wanted, ids=", ".join(each.id for each in fitting))
+    if not fitting:
+        return say("job.no_such", wanted=wanted)
+    (job,) = fitting
     try:
         match action:
             case "pause":

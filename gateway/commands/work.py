@@ -93,7 +93,10 @@ def _decide(conn: Connection, chat: CommandContext, answer: str, *, approved: bo
 def model(conn: Connection, chat: CommandContext, name: str) -> str:
     if not name:
         session = current(conn, chat)
-        return say("model.current", name=(session and session.chosen_model) or chat.default_model)
+        chosen = session.chosen_model if session is not None else None
+        if chosen and chat.default_model == PRACTICE:
+            return say("model.practice_now", name=chosen)
+        return say("model.current", name=chosen or chat.default_model)
     session = runs.open_session(conn, chat.key, chat.opening, chat.now)
     # The default is stored as none, so that the session follows the configuration when that is changed.
     chosen = None if name in {"default", chat.default_model} else name

@@ -33,7 +33,7 @@ def errors(config: Config, owners: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def warnings(config: Config) -> Iterator[Finding]:
-    for rule in (_cramped, _not_built, _unreachable, _unmatched, _alike, _names):
+    for rule in (_cramped, _not_built, _unreachable, _without_effect, _unmatched, _alike, _names):
         yield from rule(config)
 
 
@@ -164,6 +164,18 @@ def _unreachable(config: Config) -> Iterator[Finding]:
             title = manifest(name).title
             hint = f"set api.public_url, or register the webhook at {title} by hand"
             yield Finding(f"platforms.{name}.mode", f"{title} is not told where to call", hint)
+
+
+def _without_effect(config: Config) -> Iterator[Finding]:
+    """Times of a reset that the mode beside them does not use."""
+    rules = [("session_reset", config.session_reset)]
+    rules += [(f"session_reset.overrides[{at}]", each) for at, each in enumerate(config.session_reset.overrides)]
+    for path, rule in rules:
+        unused = {"none": ("idle_minutes", "at_hour"), "idle": ("at_hour",), "daily": ("idle_minutes",)}
+        for key in unused.get(rule.mode or "", ()) if "mode" in rule.model_fields_set else ():
+            # As it is by default, it was written by `config init` and says nothing about what somebody wants.
+            if getattr(rule, key) != type(rule).model_fields[key].default:
+                yield Finding(f"{path}.{key}", f"has no effect with mode: {rule.mode}", "take it out, or change mode")
 
 
 def _unmatched(config: Config) -> Iterator[Finding]:

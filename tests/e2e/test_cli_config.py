@@ -97,6 +97,17 @@ def test_check_lists_every_problem_and_exits_with_2(hermes, home):
     assert [problem["line"] for problem in json.loads(hermes("check", "--json").output)["problems"]] == [1, 2]
 
 
+def test_a_draft_is_checked_before_it_is_saved(hermes, home, tmp_path):
+    draft = tmp_path / "draft.yaml"
+    draft.write_text("log: {level: inf}\n")
+    assert "log.level: got 'inf'" in hermes("check", str(draft)).output
+    draft.write_text("session_reset: {mode: idle, idle_minutes: 60}\n")
+    result = hermes("check", str(draft), "--impact")
+    assert result.exit_code == 0
+    assert f"{draft} is good." in result.output
+    assert "Impact: with this configuration 0 open conversations start afresh at once" in result.output
+
+
 def test_check_shows_warnings_and_is_content(hermes, home):
     home.mkdir(mode=0o700)
     (home / "config.yaml").write_text("session_reset: {overrides: [{chat: dm}]}\n")

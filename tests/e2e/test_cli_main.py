@@ -63,6 +63,22 @@ def test_a_command_that_is_misspelt_gets_a_guess(run):
     assert "Did you mean 'sessions'?" in answer.stderr
 
 
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("what is the time?", "hermes -q 'what is the time?'"),
+        ("status", "`hermes gateway status`"),
+        ("search", "`hermes sessions search`"),
+        ("logs", "journalctl -u hermes-gateway"),
+    ],
+)
+def test_what_people_try_first_names_the_command_that_does_it(run, typed, hint):
+    answer = run(typed)
+
+    assert answer.exit_code == 2
+    assert hint in answer.stderr
+
+
 def test_completing_a_name_imports_no_command():
     code = "import sys; from gateway.cli.main import main; main()"
     environ = {**os.environ, "_HERMES_COMPLETE": "bash_complete", "COMP_WORDS": "hermes se", "COMP_CWORD": "1"}
@@ -198,6 +214,7 @@ def with_chat() -> Root:
         (["-r", "2025"], "None False 2025"),
         (["--resume", "2025"], "None False 2025"),
         (["chat", "-q", "why"], "why False None"),
+        (["-q", "why", "-c"], "why True None"),
     ],
 )
 def test_the_beginning_of_a_chat(with_chat, arguments, given):

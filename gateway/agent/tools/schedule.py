@@ -41,7 +41,7 @@ async def schedule(place: ToolContext, arguments: ScheduleArguments) -> str:
             return await _create(place, arguments)
         if arguments.action == "list":
             found = await place.database.read(jobs.listing, ns=place.session.ns)
-            return "\n".join(line_of(job, place.timezone) for job in found[:LISTED]) or "There are no jobs here."
+            return "\n".join(line_of(job) for job in found[:LISTED]) or "There are no jobs here."
         return await place.database.write(_act, place, arguments.action, arguments.id or "")
     except (Invalid, NotFound) as error:
         raise ToolError(str(error)) from error
@@ -59,7 +59,7 @@ async def _create(place: ToolContext, arguments: ScheduleArguments) -> str:
         **await place.database.read(_where, place),
     )
     job = await place.database.write(_create_once, new, place)
-    return f"Created. {line_of(job, job.timezone)}\nNext: {upcoming(job, place.clock())}"
+    return f"Created. {line_of(job)}\nNext: {upcoming(job, place.clock())}"
 
 
 def _create_once(conn: Connection, new: NewJob, place: ToolContext) -> Job:
@@ -99,12 +99,12 @@ def _act(conn: Connection, place: ToolContext, action: str, job_id: str) -> str:
         case _:
             job = jobs.get(conn, job_id)
             said = f"Prompt: {job.prompt}"
-    return f"{said} {line_of(job, job.timezone)}"
+    return f"{said} {line_of(job)}"
 
 
-def line_of(job: Job, timezone: str) -> str:
-    """Returns one line about a job, for the agent and for people."""
-    following = f"next {format_time(job.next_run_at, timezone)}" if job.next_run_at is not None else job.state.value
+def line_of(job: Job) -> str:
+    """Returns one line about a job, for the agent and for people. Its times are those of its own time zone."""
+    following = f"next {format_time(job.next_run_at, job.timezone)}" if job.next_run_at is not None else job.state.value
     last = f", last {job.last_status}" if job.last_status else ""
     return f"{job.id} “{job.name}”: {job.schedule_display} ({job.timezone}), {following}{last}"
 

@@ -113,3 +113,16 @@ def test_a_long_paragraph_grows_line_by_line(open_window, model: tuple[ModelServ
     window.presses("\x04")
     words = " ".join(window.ends().split())
     assert words.count("A bold word is said.") == words.count("The end of it.") == 8
+
+
+def test_what_is_typed_meanwhile_is_noted_once(open_window, model: tuple[ModelServer, SlowModel]):
+    _, slow = model
+    window = open_window()
+    window.types("slowly please")
+    window.sees("First part.")
+    for said in ("one", "two", "three"):
+        window.types(said)
+        window.sees(f"you › {said}")
+    slow.go_on.set()
+    window.sees("You said three.")
+    assert window.shown.count("Noted.") == 1

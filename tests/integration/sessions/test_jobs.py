@@ -362,7 +362,7 @@ async def test_one_bad_row_breaks_no_list(harness: JobHarness, bad: dict[str, An
     )
     assert {job.id for job in harness.database.read_now(jobs.listing)} == {good.id, odd.id}
     for job in harness.database.read_now(jobs.listing):
-        assert line_of(job, "UTC")
+        assert line_of(job)
         assert JobBody.of(job).id == job.id
     harness.database.read_now(jobs.upcoming, limit=5)
     await harness.pass_to(good)

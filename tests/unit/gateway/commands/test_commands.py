@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 from adapters.registry import title_of
 from gateway.commands import COMMANDS, MENU, CommandContext, execute, hint, parse
 from gateway.texts import say
-from sessions import memory, runs, store, workers
+from sessions import jobs, memory, runs, store, workers
 from sessions.db import Database
 from sessions.inbox import NewInbox
 from sessions.inbox_body import InboxMessage
@@ -24,10 +24,15 @@ class CommandHarness:
 
     def __init__(self, database: Database, clock) -> None:
         self.database, self.clock, self.count = database, clock, 0
+        self.default_model = "big"
 
     def chat(self, key: str = KEY) -> CommandContext:
         return CommandContext(
-            key=SessionKey.parse(key), now=self.clock(), user="Ann", default_model="big", platform_title=title_of
+            key=SessionKey.parse(key),
+            now=self.clock(),
+            user="Ann",
+            default_model=self.default_model,
+            platform_title=title_of,
         )
 
     def send(self, text: str, key: str = KEY) -> str:
@@ -122,8 +127,27 @@ def test_an_unknown_command_gets_a_hint():
     assert hint("xyzzy") == say("command.unknown_far", command="/xyzzy")
 
 
-def test_reset_is_another_name_of_new(harness: CommandHarness):
+def test_reset_is_another_name_of_new_and_a_new_conversation_is_not_ended_again(harness: CommandHarness):
+    assert harness.send("/reset") == say("session.is_first")
+    harness.answered("hello")
     assert harness.send("/reset") == say("session.new")
+    assert harness.send("/reset") == say("session.is_new")
+
+
+def test_on_the_practice_model_another_one_is_not_said_to_answer(harness: CommandHarness):
+    harness.default_model = "practice"
+    harness.send("/model big")
+    assert harness.send("/model") == say("model.practice_now", name="big")
+
+
+def test_of_two_jobs_with_one_name_none_is_guessed(harness: CommandHarness):
+    made: list[str] = []
+    for _ in range(2):
+        new = jobs.new_job(name="twice", schedule="1h", prompt="x", timezone="UTC", now=harness.clock())
+        made.append(harness.database.write_now(jobs.create, new).id)
+    asked = harness.send("/jobs delete twice")
+    assert all(each in asked for each in made)
+    assert harness.send(f"/jobs delete {made[0]}") == say("job.did_delete", name="twice")
 
 
 def test_help_names_every_command(harness: CommandHarness):

@@ -69,6 +69,19 @@ def test_an_answer_that_will_be_shorter_than_configured_is_a_warning(loaded, yam
     assert "leaves answers" in warning.said
 
 
+@pytest.mark.parametrize(
+    ("yaml", "paths"),
+    [
+        ("{mode: none, idle_minutes: 60}", ["session_reset.idle_minutes"]),
+        ("{mode: none, idle_minutes: 1440, at_hour: 4}", []),  # as `config init` writes them
+        ("{overrides: [{chat: dm, mode: idle, at_hour: 5}]}", ["session_reset.overrides[0].at_hour"]),
+        ("{mode: both, idle_minutes: 60, at_hour: 5}", []),
+    ],
+)
+def test_a_time_that_the_mode_does_not_use_is_a_warning(loaded, yaml, paths):
+    assert [warning.path for warning in loaded(f"session_reset: {yaml}").warnings] == paths
+
+
 def test_a_system_prompt_that_does_not_fit_is_a_warning(loaded):
     prompt = "Be kind to everybody. " * 400
     (warning,) = loaded(
