@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -46,9 +47,12 @@ from gateway.scheduler.reset_explanation import due_now
 from gateway.scheduler.resets import EVERY_SECONDS as RESETS_SECONDS
 from gateway.scheduler.resets import Resets
 from gateway.scheduler.ticks import ticking
+from gateway.texts import say
+from gateway.texts.times import format_short_time
 
 log = get_logger(__name__)
 
+LEAST_FREE_BYTES = 100 * 2**20
 _NEEDS_RESTART = ("api.", "database.", "log.", "voice.", "session_reset.timezone", "limits.parallel_runs")
 _WELL = frozenset({PlatformState.CONNECTED, "available"})
 
@@ -125,11 +129,22 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
                 "memory_bytes": resident_bytes(),
                 "parts": {"database": watch.part(), **chats.states()},
                 "config": reloads.part(),
-                "alerts": [alert_text(alert) for alert in alerts.current],
+                "alerts": [*_troubles(app), *(alert_text(alert) for alert in alerts.current)],
             }
 
         await stack.enter_async_context(Heartbeat(database=app.database, describe=report).reporting())
         yield Serving(app=app, chats=chats, resets=resets, jobs=jobs, url=url, key_hint=hint, reloads=reloads)
+
+
+def _troubles(app: App) -> list[str]:
+    """Returns what is wrong at this moment, for the status; `OwnerAlerts` tells what lasts."""
+    found: list[str] = []
+    if (away := app.services.outages.current()) is not None:
+        since = format_short_time(away[0], app.services.clock(), app.services.timezone)
+        found.append(say("alert.model_away", since=since, why=away[1].rstrip(".")))
+    if (free := shutil.disk_usage(app.home).free) < LEAST_FREE_BYTES:
+        found.append(say("alert.disk_low", free=f"{free // 2**20} MB"))
+    return found
 
 
 def _run_until_closed(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:

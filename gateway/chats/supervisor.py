@@ -10,6 +10,7 @@ from adapters.registry import Unavailable, build, manifest, settings
 from adapters.section import PlatformSection
 from gateway.chats.intake import Intake
 from gateway.chats.runner import PlatformRunner, PlatformState
+from gateway.observe.logging import get_logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.standstill import Standstills
 from gateway.runs.live_events import LiveEvents
@@ -17,6 +18,8 @@ from sessions import people
 from sessions.clock import Clock, iso, now_ms
 from sessions.db import Database
 from sessions.errors import Invalid
+
+log = get_logger(__name__)
 
 MEET_SECONDS = 2.0
 POLL_SECONDS = 1.0
@@ -54,13 +57,15 @@ class PlatformSupervisor:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._owner_codes: dict[str, str] = {}
         self._held_back: Mapping[str, str] = {}
+        self._missing: dict[str, str] = {}
 
     def hold(self, names: Collection[str], why: str) -> None:
         """Does not start these platforms until called without them. `why` is shown to everybody who asks for their state."""
         self._held_back = dict.fromkeys(names, why)
 
     async def follow(self, sections: Mapping[str, PlatformSection], public_url: str) -> set[str]:
-        """Starts, stops and restarts platforms until exactly these run. Returns the names of those that it started. Raises Invalid."""
+        """Starts, stops and restarts platforms until exactly these run. Returns the names of those that it started, or cannot start for want
+        of a library. Raises Invalid."""
         sections = {name: section for name, section in sections.items() if name not in self._held_back}
         urls = {name: f"{public_url.rstrip('/')}/webhooks/{name}" if public_url else "" for name in sections}
         wanted = {name: settings(name, section, webhook_url=urls[name]) for name, section in sections.items()}
@@ -69,8 +74,14 @@ class PlatformSupervisor:
             await self.stop(name)
         started = set(wanted) - set(self.running)
         await self._intake.settle_owners(wanted)
-        for name in started:
-            self._start(name, sections[name], urls[name])
+        self._missing.clear()
+        for name in sorted(started):
+            try:
+                self._start(name, sections[name], urls[name])
+            except Unavailable as error:  # the others run all the same
+                log.error("platform.not_installed", platform=name, error=str(error))
+                self._missing[name] = str(error)
+                continue
             self._settings[name] = wanted[name]
             await self._offer_ownership(name)
         return started
@@ -78,7 +89,7 @@ class PlatformSupervisor:
     def _start(self, name: str, section: PlatformSection, webhook_url: str) -> None:
         try:
             adapter = build(name, section, webhook_url=webhook_url)
-        except (Unavailable, DeliveryError) as error:
+        except DeliveryError as error:
             raise Invalid(str(error)) from error
         platform = PlatformRunner(
             adapter,
@@ -149,7 +160,8 @@ class PlatformSupervisor:
             _, late = await asyncio.wait(meeting, timeout=MEET_SECONDS)
             for task in late:
                 task.cancel()
-        return [line for name, platform in shown.items() for line in self._lines(name, platform)]
+        missing = [f"{name:<9} {why}" for name, why in self._missing.items() if names is None or name in names]
+        return [*(line for name, platform in shown.items() for line in self._lines(name, platform)), *missing]
 
     def _lines(self, name: str, platform: PlatformRunner) -> Iterator[str]:
         yield f"{name:<9} {_describe(platform)}"
@@ -172,6 +184,8 @@ class PlatformSupervisor:
             name: {"state": "held", "since": None, "words": why, "last_success": None}
             for name, why in self._held_back.items()
         }
+        for name, why in self._missing.items():
+            found[name] = {"state": "not_installed", "since": None, "words": why, "last_success": None}
         for name, platform in self.running.items():
             health = platform.current_health()
             found[name] = {

@@ -22,7 +22,7 @@ from gateway.cli.database_access import DATABASE, opened
 from gateway.cli.error_messages import Failed
 from gateway.cli.formatting import counted
 from gateway.config import database_url
-from gateway.home import check_home
+from gateway.home import check_home, is_used
 from sessions import meta
 from sessions.clock import iso, now_ms
 from sessions.db import open_database
@@ -160,9 +160,9 @@ def _size(home: Path) -> int:
 @pass_cli
 def restore(cli: Cli, file: Path, yes: bool, large: bool) -> None:
     """Make the home anew from FILE. What is in the home now is kept under another name."""
-    from gateway.cli.process import single_instance
-
     check_home(cli.home)
+    if cli.home.is_dir():
+        _require_stopped(cli.home)
     cli.home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cli.home.parent, prefix=".hermes-restore-") as folder:
         found = Path(folder) / "home"
@@ -174,16 +174,31 @@ def restore(cli: Cli, file: Path, yes: bool, large: bool) -> None:
                 cli.home.rmdir()
         else:
             _may_put_aside(cli.home, yes=yes)
-            # The lock of the daemon: a home that is in use is not moved away under it.
-            with single_instance(cli.home):
-                pass
+            _require_stopped(cli.home)  # it may have been started meanwhile
             aside = _free_name(cli.home)
             cli.home.rename(aside)
         found.rename(cli.home)
     click.echo(f"Restored {cli.home} from {file}.")
     if aside is not None:
         click.echo(f"What was there before is in {aside}.")
+    if was_in and Path(was_in) != cli.home.resolve() and is_used(Path(was_in)):
+        click.echo(
+            f"{was_in}, from which it was saved, is still there. Run only one of the two: they have the same bots."
+        )
     click.echo("`hermes gateway run` starts it; `hermes sessions list` shows what it holds.")
+
+
+def _require_stopped(home: Path) -> None:
+    """Raises Failed while a daemon has the lock of the home: it would go on writing into the one that is put aside."""
+    from gateway.cli.process import AlreadyRunning, single_instance
+
+    try:
+        with single_instance(home):
+            pass
+    except AlreadyRunning:
+        raise Failed(
+            f"A gateway runs on {home}. Stop it first: hermes gateway stop, or Ctrl-C where it runs."
+        ) from None
 
 
 def _may_put_aside(home: Path, *, yes: bool) -> None:

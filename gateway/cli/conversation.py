@@ -17,7 +17,7 @@ from gateway.commands import CommandContext, Parsed, execute, find, parse
 from gateway.commands.base import label
 from gateway.runs.live_events import LiveEvent
 from gateway.texts import say
-from sessions import asks, inbox, runs, store
+from sessions import asks, inbox, jobs, runs, store
 from sessions.clock import now_ms
 from sessions.inbox import InboxMode, NewInbox
 from sessions.inbox_body import InboxMessage
@@ -166,6 +166,10 @@ class TerminalConversation:
     async def outcome(self, run_id: str) -> RunOutcome:
         """Returns how the run stands. Raises NotFound when its session was deleted."""
         return await self.app.database.read(_outcome, run_id)
+
+    async def job_results(self, after: int) -> list[tuple[str, str, int]]:
+        """Returns name, last words and end of the jobs that have run since then and are delivered to no chat."""
+        return await self.app.database.read(jobs.local_results, SessionKey.parse(self.key).namespace, after)
 
     async def waits(self) -> str | None:
         """Returns a line about a question of an earlier session that waits for its answer; None: there is none."""

@@ -1,5 +1,6 @@
 """`hermes gateway status`: how the daemon is, from another terminal or another machine."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,7 @@ from sessions.workers import LeaseRow, WorkerRow, WorkerState
 
 NOT_RUNNING = 1
 SHOWN = 3
+_FULL_BYTES = 2**20
 
 
 @click.command()
@@ -120,6 +122,9 @@ def _facts(found: _HomeState, now: int) -> dict[str, Any]:
 
 def _lines(cli: Cli, found: _HomeState, now: int) -> Iterator[str]:
     numbers = found.numbers
+    if cli.home.is_dir() and (free := shutil.disk_usage(cli.home).free) < _FULL_BYTES:
+        # A daemon that cannot write cannot report it either.
+        yield f"The disk of {cli.home} is full ({free // 2**10} kB are free). Make room; what waits goes on by itself."
     if not found.workers:
         yield f"No gateway runs on {cli.home}. `hermes gateway run` starts one."
     for row in found.workers:

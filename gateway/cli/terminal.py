@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.filters import Condition
@@ -20,6 +21,7 @@ from gateway.cli.conversation import TerminalConversation
 from gateway.cli.error_messages import sentence
 from gateway.cli.screen import Screen
 from gateway.texts import say
+from sessions.clock import now_ms
 from sessions.errors import NotFound
 from sessions.records import Run, RunStatus
 
@@ -40,6 +42,7 @@ class Terminal:
         self._current: str | None = None
         self._shown: tuple[str, RunStatus] | None = None
         self._last_error = ""
+        self._jobs_shown_to = now_ms()
         self._noted: str | None = None  # the run of which was said that it takes into account what is typed meanwhile
         self._prompt = PromptSession[str](
             history=_History(str(home / "history")),
@@ -167,6 +170,7 @@ class Terminal:
         """Watches the runs, whatever fails; the same trouble is shown once."""
         try:
             await self._show()
+            await self._show_jobs()
             self._last_error = ""
         except NotFound:  # its session was deleted meanwhile
             self._current = self._working_since = None
@@ -192,6 +196,13 @@ class Terminal:
             self._screen.show_outcome(outcome)
         self._shown = state
 
+    async def _show_jobs(self) -> None:
+        for name, said, ended in await self._conversation.job_results(self._jobs_shown_to):
+            self._screen.flush()
+            self._screen.dim(say("job.result", name=name))
+            self._screen.markdown(said)
+            self._jobs_shown_to = ended
+
 
 _LEAVING = frozenset({None, "exit", "quit", "/exit", "/quit"})
 
@@ -205,8 +216,8 @@ class _History(FileHistory):
 @contextlib.contextmanager
 def _printing_above_the_prompt() -> Generator[None]:
     """Prints above the prompt as prompt_toolkit's patch_stdout does, but without its pause of 0.2 s. Log lines go there too."""
-    logs = [each for each in logging.getLogger().handlers if isinstance(each, logging.StreamHandler)]
-    shown = [each for each in logs if each.stream is sys.stderr]
+    handlers: list[Any] = list(logging.getLogger().handlers)
+    shown = [each for each in handlers if getattr(each, "stream", None) is sys.stderr]
     with (
         StdoutProxy(sleep_between_writes=0.0, raw=True) as proxy,
         contextlib.redirect_stdout(proxy),

@@ -35,6 +35,11 @@ class ModelOutages:
         outage.next_try_at = now + TRY_MS
         return None
 
+    def current(self) -> tuple[int, str] | None:
+        """Returns since when a model has been away, and why; the longest outage of several. None: all answer, as far as is known."""
+        longest = min(self._outages.values(), key=lambda outage: outage.since, default=None)
+        return None if longest is None else (longest.since, longest.why)
+
     def mark_away(self, model: str | None, why: str, now: int) -> None:
         """Notes that the model could not be reached."""
         outage = self._outages.setdefault(model, _Outage(since=now, next_try_at=now, why=why))

@@ -11,7 +11,7 @@ from sessions.jobs.firing import (
     mark_started,
 )
 from sessions.jobs.making import JobLimits, NewJob, change, create, new_job, pause, remove, resume, run_soon
-from sessions.jobs.queries import due, failing, get, listing, slots, upcoming
+from sessions.jobs.queries import due, failing, get, listing, local_results, slots, upcoming
 from sessions.jobs.records import Job, JobState, Slot, SlotOutcome, SlotStatus
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "is_pending",
     "job_of_row",
     "listing",
+    "local_results",
     "mark_ended",
     "mark_owner_notified",
     "mark_started",

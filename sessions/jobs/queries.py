@@ -1,11 +1,12 @@
 """Queries for jobs: by id, due, failing, listed."""
 
-from sqlalchemy import Connection, and_, or_, select
+from sqlalchemy import Connection, and_, func, or_, select
 
-from sessions.db.schema import JOB_DUE, JOB_FAILING, job_slots, jobs
+from sessions.db.schema import JOB_DUE, JOB_FAILING, job_slots, jobs, messages, runs
 from sessions.db.sql import param
 from sessions.errors import NotFound
-from sessions.jobs.records import LONGEST_REST_MS, Job, Slot
+from sessions.jobs.records import LOCAL, LONGEST_REST_MS, Job, Slot
+from sessions.records import Role
 
 _GET = select(jobs).where(jobs.c.id == param("job"))
 
@@ -69,3 +70,26 @@ def slots(conn: Connection, job_id: str, *, limit: int = 100) -> list[Slot]:
     """Returns the slots of this job, the newest first."""
     query = select(job_slots).where(job_slots.c.job_id == job_id).order_by(job_slots.c.id.desc()).limit(limit)
     return [Slot.from_row(row) for row in conn.execute(query).mappings()]
+
+
+_NEWEST_SLOTS = 50
+
+
+def local_results(conn: Connection, ns: str, after: int) -> list[tuple[str, str, int]]:
+    """Returns name, last words and end of each run of a job of this namespace that ended after this moment and is delivered nowhere."""
+    newest = select(job_slots).order_by(job_slots.c.id.desc()).limit(_NEWEST_SLOTS).subquery()
+    of_run = (
+        messages.c.session_id == runs.c.session_id,
+        messages.c.run_id == runs.c.id,
+        messages.c.role == Role.ASSISTANT,
+    )
+    said = select(func.max(messages.c.id)).where(*of_run).correlate(runs).scalar_subquery()
+    query = (
+        select(jobs.c.name, messages.c.content, newest.c.finished_at)
+        .join(newest, newest.c.job_id == jobs.c.id)
+        .join(runs, runs.c.id == newest.c.run_id)
+        .join(messages, messages.c.id == said)
+        .where(jobs.c.origin == ns, jobs.c.deliver == LOCAL, newest.c.finished_at > after)
+        .order_by(newest.c.finished_at)
+    )
+    return [(row.name, row.content or "", row.finished_at) for row in conn.execute(query)]

@@ -213,6 +213,12 @@ async def test_the_status_is_asked_from_another_process(tmp_path: Path):
             while "dayly" not in (said := hermes(home, "gateway", "status").stdout):
                 await asyncio.sleep(0.05)
         assert "the last good one counts" in said
+        assert hermes(home, "backup", str(tmp_path / "saved.tar")).exit_code == 0
+        refused = hermes(home, "restore", str(tmp_path / "saved.tar"), "--yes")
+        assert refused.exit_code == 1
+        assert "Stop it first" in refused.stderr
+        beside = hermes(tmp_path / "beside", "restore", str(tmp_path / "saved.tar"))
+        assert "Run only one of the two" in beside.stdout
     finally:
         await daemon.kill()
     lost = hermes(home, "gateway", "status")

@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 import pexpect
+import pytest
 import yaml
 
 from tests.e2e.telegram.daemon import save, write_config
@@ -329,6 +330,47 @@ async def test_a_terminal_shows_only_its_own_conversation_and_its_failure_ends_n
     await asyncio.to_thread(child.expect, pexpect.EOF)
     child.wait()
     assert child.exitstatus == 0
+
+
+async def test_what_a_job_says_without_a_chat_is_shown_on_the_terminal(tmp_path: Path):
+    home = tmp_path / "home"
+    child = on_a_terminal(home)
+    await asyncio.to_thread(child.expect, "you ›")
+    child.send("remind me in 5 minutes to stretch\r")
+    await asyncio.to_thread(child.expect, r"([0-9a-f]{12}) “stretch”")
+    code, said = await hermes(home, "jobs", "run", str(child.match[1]))
+    assert code == 0, said
+    await asyncio.to_thread(child.expect, "You wanted to be reminded: stretch")
+    child.kill(signal.SIGTERM)
+    await asyncio.to_thread(child.expect, pexpect.EOF)
+
+
+async def test_a_missing_library_stops_its_platform_and_no_other(home: Path, monkeypatch: pytest.MonkeyPatch):
+    broken = home.parent / "broken" / "discord"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ModuleNotFoundError('No module', name='discord')\n")
+    monkeypatch.setenv("PYTHONPATH", str(broken.parent))
+    async with TelegramServer() as server:
+        write_config(home, server)
+        config = yaml.safe_load((home / "config.yaml").read_text())
+        config["platforms"]["discord"] = {"enabled": True, "token": "x", "allowed_users": ["1"]}
+        save(home / "config.yaml", yaml.safe_dump(config))
+        async with running(home) as daemon:
+            said = await daemon.says("this is @", "platform.not_installed")
+            assert "hermes-gateway[discord]" in said
+            assert "Traceback" not in said
+
+
+async def test_a_model_that_is_away_is_told_by_the_status(home: Path):
+    away = {"base_url": f"http://127.0.0.1:{free_port()}/v1", "name": "m", "api_key": "k"}
+    async with TelegramServer() as server:
+        write_config(home, server, sections={"model": away})
+        ann = server.user(7, "Ann")
+        async with running(home):
+            server.user_says(server.dm(ann), ann, "hello")
+            async with asyncio.timeout(60):
+                while "The model has not answered since" not in (await hermes(home, "gateway", "status"))[1]:
+                    await asyncio.sleep(0.1)
 
 
 async def asked(home: Path, url: str, text: str) -> str:

@@ -190,6 +190,13 @@ async def test_what_does_not_work_is_not_saved(tmp_path: Path):
         await talk.types("Model", "fake-model")
         await talk.types("Key", "")
         await talk.sees("testing", "no   ")
+        await talk.types("Choose again?", "y")
+        await talk.types("Number", "3")
+        await talk.types("Address", "")
+        await talk.sees("[fake-model]")  # what was typed before is kept
+        await talk.types("", "")
+        await talk.types("Key", "")
+        await talk.sees("testing", "no   ")
         await talk.types("Choose again?", "n")
         await talk.types("Numbers", "1")
         await talk.types("token", "123456:WRONG-token")
@@ -202,6 +209,32 @@ async def test_what_does_not_work_is_not_saved(tmp_path: Path):
         assert await talk.ends() == 0
     assert (home / "config.yaml").read_text() == before
     assert not (home / ".env").exists()
+
+
+async def test_an_address_without_its_path_is_found(tmp_path: Path):
+    home = tmp_path / "home"
+    async with ModelServer(fast="ready", prefixes=("/v1",)) as model, TelegramServer() as server:
+        prepared(home, server)
+        talk = Dialogue(home)
+        await talk.types("Number", "3")
+        await talk.types("Address", model.url.removesuffix("/v1"))
+        await talk.types("Model", "fake-model")
+        await talk.types("Key", "")
+        await talk.sees("ok   fake-model")
+        talk.press("\x03")
+        assert await talk.ends() == 0
+    assert f"base_url: {model.url}" in (home / "config.yaml").read_text()
+
+
+def test_files_of_another_user_are_given_back_and_not_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    home = tmp_path / "home"
+    assert hermes(home, "sessions", "import", "/dev/null").exit_code == 0
+    usual = os.access
+    denied = {home / "state.db"}
+    monkeypatch.setattr(os, "access", lambda path, *more, **named: path not in denied and usual(path, *more, **named))
+    found = codes(home)
+    assert found["home.owner"]["remedy"].startswith("sudo chown -R ")
+    assert "database.unusable" not in found
 
 
 async def test_what_the_environment_names_is_written_and_tested(tmp_path: Path):

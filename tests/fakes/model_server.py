@@ -68,6 +68,7 @@ class ModelServer:
         port: int = 0,
         about_models: JSON | None = None,
         ollama: JSON | None = None,
+        prefixes: Sequence[str] = ("", "/v1"),
     ) -> None:
         self.script: Script = script if callable(script) else list(script)
         self.then = then
@@ -84,12 +85,13 @@ class ModelServer:
         self._port = port
         self._about_models = about_models or {}
         self._ollama = ollama
+        self._prefixes = prefixes
         self.asked_about: list[str] = []
         self._stopping = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 2**20)
-        for prefix in ("", "/v1"):
+        for prefix in self._prefixes:
             app.router.add_post(
                 f"{prefix}/chat/completions", self._complete if self._fast is None else self._complete_fast
             )

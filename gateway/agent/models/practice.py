@@ -23,6 +23,7 @@ _COUNT = re.compile(r"count (?:up )?to (\d+)", re.IGNORECASE)
 _SLOWLY = re.compile(r"count\b.*\bslowly\b", re.IGNORECASE)
 _HELP = re.compile(r"(?:help|\?|what can (?:you do|i try)\b.*)\W*$", re.IGNORECASE)
 _LONG = re.compile(r"(?:write|give me|show me) (?:a )?(?:very )?(?:long|markdown)\b", re.IGNORECASE)
+_REMINDER = re.compile(r"Remind the user: (.+)", re.DOTALL)
 _KNOW = re.compile(r"what do you (?:know|remember)", re.IGNORECASE)
 _ASKING = re.compile(
     r"(?:what|where|who|whom|which|when|how|do|am|is|are)\b.*\b(?:I|me|my|mine|we|us|our)\b.*", re.IGNORECASE
@@ -122,6 +123,8 @@ def _answer_to(request: ModelRequest) -> tuple[str, tuple[ToolCall, ...]]:
 
 
 def _in_words(said: str, messages: Sequence[JSON], offered: dict[str, JSON]) -> str:
+    if reminder := _REMINDER.match(said):
+        return f"You wanted to be reminded: {reminder[1]}"
     if _HELP.match(said):
         return help_text(offered)
     if counted := _COUNT.match(said):

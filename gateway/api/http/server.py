@@ -109,7 +109,10 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> ServerAddress:
         if error.errno == errno.EADDRINUSE:
             holder = await asyncio.to_thread(who_listens, port)
             by = f" by {holder}" if holder else ""
-            raise Invalid(f"Port {port} is taken{by}. Stop that program, or set api.port to another.") from error
+            ours = (
+                "If that is the service, `hermes gateway stop` stops it; otherwise stop" if "hermes" in by else "Stop"
+            )
+            raise Invalid(f"Port {port} is taken{by}. {ours} that program, or set api.port to another.") from error
         raise Invalid(f"Cannot listen on {host}:{port}: {error.strerror or error}. Check api.host.") from error
     bound = runner.addresses[0]
     return ServerAddress(str(bound[0]), int(bound[1]))

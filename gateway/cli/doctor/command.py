@@ -120,9 +120,9 @@ def _database(cli: Cli, stack: ExitStack, findings: list[Diagnosis]) -> Database
     try:
         return stack.enter_context(existing_database(cli))
     except (StateError, BadHome, OSError) as error:
-        findings.append(
-            problem("database.unusable", str(error).splitlines()[0], "hermes restore FILE   with the last good backup")
-        )
+        # What belongs to somebody else is not damaged: `home.owner` says what to do.
+        if not any(home_checks.not_ours(cli.home)):
+            findings.append(_unusable(error))
         return None
 
 

@@ -1,5 +1,6 @@
 """Checks of the home: who may read it, the database, the disk, the last backup."""
 
+import getpass
 import os
 import shutil
 from collections.abc import Iterator
@@ -37,10 +38,27 @@ def permissions(target: CheckTarget) -> Iterator[Diagnosis]:
             yield problem(
                 "home.permissions", f"Everybody may read {path}.", f"chmod 600 {path}", partial(path.chmod, 0o600)
             )
+    for path in not_ours(target.home):
+        what = f"{path} belongs to {_owner(path)}, and this user may not use it."
+        yield problem("home.owner", what, f"sudo chown -R {getpass.getuser()} {target.home}")
     if not os.access(target.home, os.W_OK):
         yield problem(
             "home.not_writable", f"This user may not write to {target.home}.", f"sudo chown -R $USER {target.home}"
         )
+
+
+def not_ours(home: Path) -> Iterator[Path]:
+    """Yields the files of the home that this user may not read and write."""
+    for path in (home / name for name in PRIVATE):
+        if path.is_file() and not os.access(path, os.R_OK | os.W_OK):
+            yield path
+
+
+def _owner(path: Path) -> str:
+    try:
+        return path.owner()
+    except KeyError:  # a user of another machine, or of a container
+        return f"the user {path.stat().st_uid}"
 
 
 def database(target: CheckTarget) -> Iterator[Diagnosis]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
 
 import click
 
@@ -57,11 +58,12 @@ def one_platform(name: str) -> Step:
 
 def model(answers: Answers) -> None:
     """Which model answers. Nothing is saved before one call has shown that it does."""
+    typed: dict[str, str] = {}
     while True:
-        values = _choose_model(answers)
+        typed = _choose_model(answers, typed)
         click.echo("  testing …")
         try:
-            line = call_model(_tried(answers, values))
+            values, line = _answering(answers, typed)
         except NotWorking as error:
             click.echo(f"  no   {error}")
             if not confirm("Choose again?", default=True):
@@ -72,8 +74,24 @@ def model(answers: Answers) -> None:
             return
 
 
-def _choose_model(answers: Answers) -> dict[str, str]:
-    """The values to try; none: it stays as it is."""
+def _answering(answers: Answers, values: dict[str, str]) -> tuple[dict[str, str], str]:
+    """Returns the values with which the model has answered, and its line. An address without a path is tried with /v1, too."""
+    try:
+        return values, call_model(_tried(answers, values))
+    except NotWorking:
+        address = urlsplit(values.get("model.base_url", ""))
+        if not address.netloc or address.path.strip("/"):
+            raise
+        longer = {**values, "model.base_url": f"{values['model.base_url'].rstrip('/')}/v1"}
+        try:
+            return longer, call_model(_tried(answers, longer))
+        except NotWorking:
+            pass
+        raise
+
+
+def _choose_model(answers: Answers, typed: dict[str, str]) -> dict[str, str]:
+    """The values to try; none: it stays as it is. `typed`: those that were tried before, which Enter keeps."""
     loaded = answers.loaded
     found = ask_ollama()
     now = [MenuItem(value=KEEP, text=f"as it is: {loaded.config.model.name}")] if loaded.config.model.name else []
@@ -99,22 +117,25 @@ def _choose_model(answers: Answers) -> dict[str, str]:
         case "ollama":
             return {"model.provider": "openai", "model.base_url": OLLAMA, "model.name": found or ""}
         case _:
-            return _ask_endpoint(answers, wanted)
+            return _ask_endpoint(answers, wanted, typed)
 
 
 def _has_key(url: str) -> bool:
     return bool(os.environ.get(ENDPOINTS[url][0]))
 
 
-def _ask_endpoint(answers: Answers, url: str) -> dict[str, str]:
+def _ask_endpoint(answers: Answers, url: str, typed: dict[str, str]) -> dict[str, str]:
     section = answers.loaded.config.model
-    base = ask("Address, such as https://host/v1", default=section.base_url) if url == OTHER else url
-    name = ask("Model", default=section.name or ENDPOINTS.get(base, ("", ""))[1])
-    known = section.api_key.get_secret_value() if section.base_url == base else ""
+    was = typed.get("model.base_url") or section.base_url
+    base = ask("Address, such as https://host/v1", default=was) if url == OTHER else url
+    name = ask("Model", default=typed.get("model.name") or section.name or ENDPOINTS.get(base, ("", ""))[1])
+    stored = section.api_key.get_secret_value() if section.base_url == base else ""
+    known = typed.get("model.api_key", "") if was == base else ""
+    known = known or stored
     question = "Key (empty: none)" if url == OTHER else "Key"
     key = "" if url != OTHER and _has_key(url) else ask(question, default=known, secret=True)
     values = {"model.provider": "openai", "model.base_url": base, "model.name": name}
-    return {**values, **({"model.api_key": key} if key and key != known else {})}
+    return {**values, **({"model.api_key": key} if key and key != stored else {})}
 
 
 def _tried(answers: Answers, values: dict[str, str]) -> Loaded:
@@ -142,13 +163,14 @@ def platform(answers: Answers, name: str) -> None:
     click.echo(found.title)
     for number, step in enumerate(found.setup_steps, 1):
         click.echo(f"  {number}. {step}")
+    typed: dict[str, str] = {}
     while True:
         section = answers.loaded.config.platforms.by_name()[name]
-        values: dict[str, str] = {}
         for need in found.needed:
             if need.mode in {"", str(getattr(section, "mode", ""))}:
-                values[f"platforms.{name}.{need.key}"] = _ask_key(found.title, need.key, getattr(section, need.key))
-        values = {key: value for key, value in values.items() if value}
+                key = f"platforms.{name}.{need.key}"
+                typed[key] = _ask_key(found.title, need.key, getattr(section, need.key), typed.get(key, ""))
+        values = {key: value for key, value in typed.items() if value}
         values |= {f"platforms.{name}.enabled": "true", **_public_address(answers, name)}
         click.echo("  testing …")
         try:
@@ -178,10 +200,11 @@ def _public_address(answers: Answers, name: str) -> dict[str, str]:
     return {"api.public_url": said} if said != config.api.public_url else {}
 
 
-def _ask_key(title: str, key: str, value: object) -> str:
-    plain = getattr(value, "get_secret_value", lambda: str(value or ""))()
-    said = ask(f"  {title} {key.replace('_', ' ')}", default=plain, secret=hasattr(value, "get_secret_value"))
-    return "" if said == plain else said
+def _ask_key(title: str, key: str, value: object, typed: str) -> str:
+    """Returns what is typed; "" where that is what is stored. Enter keeps what was typed before, else what is stored."""
+    stored = getattr(value, "get_secret_value", lambda: str(value or ""))()
+    said = ask(f"  {title} {key.replace('_', ' ')}", default=typed or stored, secret=hasattr(value, "get_secret_value"))
+    return "" if said == stored else said
 
 
 # --- the rest ------------------------------------------------------------------------------------------------------------------
