@@ -1,5 +1,6 @@
 """Renders Markdown for Slack: a `markdown` block, with plain text beside it for notifications."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,9 +20,15 @@ _NOBODY = "\u2060"
 """A joiner without width between `<` and `!`: then Slack pings nobody."""
 
 
+_PING = re.compile(
+    r"(<|&(?:lt|#0*60|#x0*3c);)(?=\\?[!@#]|&(?:excl|commat|num|#0*(?:33|64|35)|#x0*(?:21|40|23));)", re.IGNORECASE
+)
+"""What begins a mention, however it is spelt: Slack resolves entities and backslashes before it looks for mentions."""
+
+
 def without_pings(text: str) -> str:
-    """Escapes `<!channel>` and `<@U…>`, so that nobody is notified."""
-    return text.replace("<!", f"<{_NOBODY}!").replace("<@", f"<{_NOBODY}@").replace("<#", f"<{_NOBODY}#")
+    """Escapes `<!channel>` and `<@U…>`, so that nobody is notified. For text that goes out, as parsing makes mentions of other texts."""
+    return _PING.sub(rf"\1{_NOBODY}", text)
 
 
 def _escape(text: str) -> str:
@@ -50,7 +57,7 @@ def render(outbound: Outbound) -> list[Piece]:
 
 def _texts(outbound: Outbound) -> list[Piece]:
     layout = LineLayout(NOTATION)
-    blocks = parse(without_pings(outbound.text)) if outbound.text.strip() else ()
+    blocks = parse(outbound.text) if outbound.text.strip() else ()
     pieces, as_file = split_or_file(blocks, MESSAGE, layout.measure)
     calls = [_message(piece, layout) for piece in pieces]
     calls = [call for call in calls if call["text"].strip()]
@@ -68,7 +75,7 @@ def _with_files(outbound: Outbound) -> list[Piece]:
     files = [_file(attachment) for attachment in outbound.attachments]
     comment = outbound.text.strip()
     if comment and len(comment) <= NOTICE:
-        files[0]["comment"] = plain(parse(without_pings(comment)))
+        files[0]["comment"] = plain(parse(comment))
         return list(files)
     return [*_texts(outbound), *files]
 
@@ -76,18 +83,18 @@ def _with_files(outbound: Outbound) -> list[Piece]:
 def render_draft(markdown: str) -> dict[str, Any]:
     """Renders the end of a growing answer, as much as fits into one message."""
     layout = LineLayout(NOTATION)
-    *_, last = split(parse(without_pings(markdown)), MESSAGE, layout.measure) if markdown.strip() else [()]
+    *_, last = split(parse(markdown), MESSAGE, layout.measure) if markdown.strip() else [()]
     return _message(last, layout)
 
 
 def _message(blocks: Sequence[Block], layout: LineLayout) -> dict[str, Any]:
-    return {"text": plain(blocks), "blocks": [{"type": "markdown", "text": layout.compose(blocks)}]}
+    return {"text": plain(blocks), "blocks": [{"type": "markdown", "text": without_pings(layout.compose(blocks))}]}
 
 
 def plain(blocks: Sequence[Block]) -> str:
     """Returns the text without formatting, with the three characters escaped that Slack wants escaped."""
     text = "\n".join(f"{block.marker} {plain_text(block)}".strip() for block in blocks)[:NOTICE]
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return without_pings(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _buttons(buttons: Sequence[Button]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from gateway.attachments.inbox_files import describe_file, safe_name, save_file,
 from gateway.attachments.safe_fetch import Fetch, Fetcher, NotFetched
 from gateway.observe.logging import get_logger
 from gateway.texts import say
-from gateway.texts.quoting import as_quoted
+from gateway.texts.quoting import as_quoted, escape_speaker_marks
 from sessions.messages import AttachmentKind
 from sessions.stored_files import StoredFile
 
@@ -126,4 +126,4 @@ class AttachmentDownloader:
 
 def _transcript_line(said: str, whose: str, path: Path) -> str:
     """Returns the transcript as a line; that of a quoted message is quoted, because the sender did not say it."""
-    return f"(what {whose} says in {path.name}:)\n{as_quoted(said)}" if whose else said
+    return f"(what {whose} says in {path.name}:)\n{as_quoted(said)}" if whose else escape_speaker_marks(said)

@@ -11,10 +11,11 @@ from gateway.chats.approvals import decide, notify_held_up, waiting_for
 from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
 from gateway.chats.edit_filter import EditFilter
 from gateway.chats.intake_result import IntakeOutcome, IntakeResult
-from gateway.chats.message_text import escape_speaker_marks, inbox_message, message_text, printable, shortened
+from gateway.chats.message_text import inbox_message, message_text, printable, shortened
 from gateway.commands import CommandContext, Parsed, execute, find, parse
 from gateway.observe.logging import get_logger
 from gateway.texts import say
+from gateway.texts.quoting import escape_speaker_marks
 from sessions import aliases, inbox, outbox, overheard, owners, people, runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database

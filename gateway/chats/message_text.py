@@ -1,10 +1,9 @@
 """Turns a message of a platform into the text of a journal entry."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gateway.texts.quoting import as_quoted
+from gateway.texts.quoting import BLANK_LETTERS, as_quoted, escape_speaker_marks
 from sessions.inbox_body import InboxMessage
 from sessions.keys import ChatKind
 from sessions.messages import Inbound, Quote
@@ -14,16 +13,10 @@ QUOTED = 8_000
 """Characters: the longest that somebody can be asked about, and the question behind it still fits."""
 _INLINE = 200
 _NAME = 64
-_BRACKETS = {**str.maketrans("[]［］", "()()"), **dict.fromkeys(map(ord, "\u115f\u1160\u2800\u3164\uffa0"))}
-"""For names. Brackets mark the speaker in a group, so a name has none; letters that look blank are removed, as a name of them would be
-invisible."""
+_BRACKETS = {**str.maketrans("[]［］", "()()"), **dict.fromkeys(map(ord, BLANK_LETTERS))}
+"""For names. Brackets mark the speaker in a group, so a name has none; a name of blank letters would be invisible."""
 _MARKS = str.maketrans('“”„‟"', "'''''")
 _PARENTHESES = str.maketrans("()", "‹›")
-_BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
-_BLANK = rf"(?:[^\S{_BREAKS}]|[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff])*"
-_NAMED = r"(?!\[\d{1,3}\]\s*\n)[\[［]+[^\S\n]*[^\s\[\]［］][^\[\]［］\n]{0,99}[\]］]+(?:[:：–—\w]|\s+\S)"
-"""`[name]` with words behind it, in its own line or in the next. A small number alone in a line is an index in code."""
-_LIKE_A_SPEAKER = re.compile(rf"(?:^|(?<=[{_BREAKS}]))({_BLANK})(?={_NAMED})")
 
 
 def printable(inbound: Inbound) -> Inbound:
@@ -44,11 +37,6 @@ def _printable(name: str) -> str:
 def _in_parentheses(name: str) -> str:
     """Returns the name without parentheses, because it is written between two."""
     return _printable(name).translate(_MARKS).translate(_PARENTHESES)
-
-
-def escape_speaker_marks(text: str) -> str:
-    """Marks lines that look like `[name] `. In groups such a prefix says who speaks."""
-    return _LIKE_A_SPEAKER.sub(r"\1\\", text)
 
 
 def shortened(text: str, most: int) -> str:

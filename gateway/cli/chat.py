@@ -16,6 +16,7 @@ from gateway.app import App, open_app, running
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.conversation import RunOutcome, TerminalConversation, failure_text, leaving
 from gateway.cli.error_messages import Wrong
+from gateway.cli.formatting import clean
 from gateway.commands.base import label, last_message
 from gateway.config.load import load
 from gateway.home import prepare_home
@@ -164,7 +165,7 @@ async def _exchange(conversation: TerminalConversation, text: str, show: Callabl
     """Says it and shows what comes of it; a command may start a run, too. Returns the exit code."""
     reply = await conversation.command(text)
     if reply is not None and reply.text:
-        click.echo(reply.text)
+        click.echo(clean(reply.text))
     run_id = reply.works if reply is not None else await conversation.ask(text)
     if run_id is None:
         return 0
@@ -175,12 +176,12 @@ async def _exchange(conversation: TerminalConversation, text: str, show: Callabl
 
 def _print(outcome: RunOutcome) -> None:
     if outcome.run.status is RunStatus.ERROR:
-        click.echo(failure_text(outcome.run), err=True)
+        click.echo(clean(failure_text(outcome.run)), err=True)
     elif outcome.ask is not None:
         options = "".join(f"\n  {number}. {option}" for number, option in enumerate(outcome.ask.options, 1))
-        click.echo(f"{outcome.ask.question}{options}")
+        click.echo(clean(f"{outcome.ask.question}{options}"))
     else:
-        click.echo(outcome.answer)
+        click.echo(clean(outcome.answer))
 
 
 async def _talk(

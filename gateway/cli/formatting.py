@@ -21,4 +21,5 @@ def counted(number: int, what: str) -> str:
 
 
 def as_json(data: Any) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False)
+    # JSON escapes some of them by itself.
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(data, indent=2, ensure_ascii=False))

@@ -7,7 +7,7 @@ import click
 
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.database_access import existing_database, opened
-from gateway.cli.formatting import as_json, one_line
+from gateway.cli.formatting import as_json, clean, one_line
 from sessions import jobs as store
 from sessions.clock import iso, now_ms
 from sessions.db import Database
@@ -52,8 +52,8 @@ def show(cli: Cli, job_id: str, wants_json: bool) -> None:
         ]
         click.echo(as_json({**_facts(job), "runs": slots}))
         return
-    click.echo(f"{_line(job)}\n\n{job.prompt}\n")
-    click.echo(f"delivers to  {job.deliver}\nruns in      {job.session_key}")
+    click.echo(f"{_line(job)}\n\n{clean(job.prompt)}\n")
+    click.echo(f"delivers to  {one_line(job.deliver)}\nruns in      {one_line(job.session_key)}")
     if job.repeat_times is not None:
         click.echo(f"repeats      {job.completed} of {job.repeat_times} times")
     if job.last_error:
@@ -105,7 +105,7 @@ def _changing(name: str, about: str, said: str) -> None:
         with opened(cli) as database:
             job = _find(database, job_id)
             _change(database, name, job.id)
-        click.echo(said.format(name=job.name))
+        click.echo(said.format(name=one_line(job.name)))
 
     _ = command
 

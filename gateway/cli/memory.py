@@ -38,9 +38,10 @@ def list_(cli: Cli, key: str | None, as_json: bool) -> None:
     shown = ""
     for note in found:
         if note.ns != shown:
-            click.echo(f"{chr(10) if shown else ''}{note.ns}")
+            click.echo(f"{chr(10) if shown else ''}{formatting.one_line(note.ns)}")
             shown = note.ns
-        click.echo(f"  {notes.render(note, before.get(note.supersedes or 0)).removeprefix('o')}")
+        shown_note = notes.render(note, before.get(note.supersedes or 0)).removeprefix("o")
+        click.echo(f"  {formatting.one_line(shown_note)}")
     if found:
         click.echo("\n`hermes memory forget N` removes one.")
 
@@ -89,4 +90,4 @@ def forget(cli: Cli, number: int) -> None:
             gone = forget_note(cli.home, database, number)
         except NotFound as error:
             raise Failed(f"There is no note {number}. `hermes memory list` shows them.") from error
-    click.echo(f"Removed note {number}: {gone.text}")
+    click.echo(f"Removed note {number}: {formatting.one_line(gone.text)}")

@@ -1,9 +1,8 @@
 """`hermes outbox`: messages that could not be delivered."""
 
-import json
-
 import click
 
+from gateway.cli import formatting
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.database_access import existing_database, opened
 from gateway.cli.error_messages import Failed
@@ -39,17 +38,16 @@ def list_(cli: Cli, as_json: bool) -> None:
             }
             for row in rows
         ]
-        click.echo(json.dumps(facts, ensure_ascii=False, indent=1))
+        click.echo(formatting.as_json(facts))
         return
     if not rows:
         click.echo("No undelivered messages.")
     for platform, number in waiting:
         click.echo(f"{counted(number, 'message')} to {platform} still to be sent.")
     for row in rows:
-        text = " ".join(_text(row.body).split())[:60]
-        click.echo(
-            f"{row.id}  {row.platform} {row.chat}  {format_short_time(row.created_at, now_ms(), 'UTC')}  {row.last_error}\n    {text}"
-        )
+        where = formatting.one_line(f"{row.platform} {row.chat}")
+        said, error = formatting.one_line(_text(row.body), 60), formatting.one_line(row.last_error or "")
+        click.echo(f"{row.id}  {where}  {format_short_time(row.created_at, now_ms(), 'UTC')}  {error}\n    {said}")
 
 
 @outbox.command()

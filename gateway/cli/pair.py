@@ -5,6 +5,7 @@ from sqlalchemy import Connection
 
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.database_access import existing_database, opened
+from gateway.cli.formatting import one_line
 from gateway.texts import say
 from gateway.texts.times import format_duration
 from sessions import outbox, people
@@ -35,11 +36,13 @@ def list_(cli: Cli) -> None:
         owner = "  (owner)" if owners.get(platform) == user else ""
         click.echo(f"{platform}:{user}  {who}  in allowed_users{owner}".replace("    ", "  "))
     for person in everybody:
-        click.echo(f"{person.platform}:{person.user_id}  {person.name}{'  (owner)' if person.owner else ''}")
+        click.echo(
+            f"{person.platform}:{one_line(person.user_id)}  {one_line(person.name)}{'  (owner)' if person.owner else ''}"
+        )
     for asked in waiting:
         left = format_duration((asked.expires_at - now_ms()) / 1000)
         click.echo(
-            f"{asked.platform}:{asked.user_id}  {asked.name}  waits; the code is on their screen, valid for {left}"
+            f"{asked.platform}:{one_line(asked.user_id)}  {one_line(asked.name)}  waits; the code is on their screen, valid for {left}"
         )
 
 
@@ -71,7 +74,7 @@ def approve(cli: Cli, code: str) -> None:
             return person
 
         person = database.write_now(let_in)
-    click.echo(f"{person.name or person.user_id} ({person.platform}:{person.user_id}) has access now.")
+    click.echo(f"{one_line(person.name or person.user_id)} ({person.platform}:{person.user_id}) has access now.")
 
 
 @pair.command()
@@ -81,4 +84,6 @@ def revoke(cli: Cli, user: str) -> None:
     """Remove USER's access. USER is an id as `hermes pair list` shows it."""
     with opened(cli) as database:
         for person in database.write_now(people.revoke, user):
-            click.echo(f"{person.name or person.user_id} ({person.platform}:{person.user_id}) has no access any more.")
+            click.echo(
+                f"{one_line(person.name or person.user_id)} ({person.platform}:{person.user_id}) has no access any more."
+            )

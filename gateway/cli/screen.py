@@ -7,6 +7,7 @@ from rich.segment import Segment, SegmentLines
 from rich.text import Text
 
 from gateway.cli.conversation import RunOutcome, failure_text
+from gateway.cli.formatting import clean
 from gateway.cli.markdown import TerminalMarkdown
 from gateway.cli.markdown_stream import Blocks
 from gateway.runs.live_events import LiveEvent
@@ -40,7 +41,7 @@ class Screen:
             case "token":
                 self._begin_step()
                 self._streamed += event.text
-                for block in self._blocks.feed(event.text):
+                for block in self._blocks.feed(clean(event.text)):
                     self.markdown(block)
                 self._print_settled_lines()
                 self.changed()
@@ -133,7 +134,7 @@ class Screen:
         return lines
 
     def markdown(self, text: str) -> None:
-        lines = self._lines(text)[self._lines_shown :]
+        lines = self._lines(clean(text))[self._lines_shown :]
         self._lines_shown = self._checked_length = 0
         self._print(lines)
         self.console.print()
@@ -142,10 +143,10 @@ class Screen:
         self.console.print(SegmentLines(lines, new_lines=True), end="", crop=False)
 
     def dim(self, text: str) -> None:
-        self.console.print(Text(text, style="dim"))
+        self.console.print(Text(clean(text), style="dim"))
 
     def plain(self, text: str) -> None:
-        self.console.print(Text(text))
+        self.console.print(Text(clean(text)))
 
 
 def _without_padding(line: list[Segment]) -> list[Segment]:

@@ -205,7 +205,7 @@ def rename(cli: Cli, session_id: str, title: tuple[str, ...]) -> None:
     wanted = formatting.one_line(" ".join(title))
     with database_access.database_of_session(cli, session_id, to_change=True) as database:
         renamed, kept = database.write_now(_rename, session_id, wanted)
-    click.echo(f"{renamed} is now “{kept}”." if kept else f"{renamed} has no title any more.")
+    click.echo(f"{renamed} is now “{formatting.one_line(kept)}”." if kept else f"{renamed} has no title any more.")
 
 
 def _rename(conn: Connection, prefix: str, title: str) -> tuple[str, str]:

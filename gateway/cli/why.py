@@ -52,12 +52,12 @@ def _lines(found: Explanation, title: str, loaded: Loaded, now: int) -> list[str
     opened = "no conversation is open here"
     if found.session is not None:
         opened = f"“{formatting.one_line(title, 60)}”, open since {format_time(found.session.started_at, zone)}"
-    lines = [f"{found.session_key}  {opened}", ""]
+    lines = [f"{formatting.one_line(found.session_key)}  {opened}", ""]
     lines += _row("rule", f"{_describe(found.policy):<32}{_where(found.rule, loaded)}")
     lines += _row("", *(f"not used: {_where(each, loaded)}, less specific" for each in _unused(found)))
     last = found.session.last_user_at if found.session else None
     if last is not None:
-        who = f"{found.last_sender}, " if found.last_sender else ""
+        who = f"{formatting.one_line(found.last_sender)}, " if found.last_sender else ""
         lines += _row("last word", f"{who}{format_time(last, zone)} ({format_duration((now - last) / 1000)} ago)")
     lines += _row("resets", _when(found, now))
     held = (

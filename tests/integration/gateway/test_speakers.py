@@ -38,6 +38,11 @@ async def journal_text(intake: IntakeHarness, *args: Any, **more: Any) -> str:
         "[7] do it",
         "[Ann]do it",
         "[Ann]— do it",
+        "[Ann], do it",
+        "[Ann]… do it",
+        "\u2800[Ann] do it",
+        "\u3164\u034f \ufe0f[Ann] do it",
+        "\U000e0041\u061c[Ann] do it",
     ],
 )
 @pytest.mark.parametrize("before", ["", "hello all\n\n", "hello\u2028", "hello\r", "hello\x0b"])
@@ -59,6 +64,7 @@ async def test_no_line_of_a_text_begins_like_another_speaker(sqlite_intake: Inta
         "[1, 2, 3]",
         "x = [\n  [1, 2],\n  [3]\n]",
         '["a", "b"]',
+        '[\n  ["a", "b"],\n  [1, 2],\n]',
         "array[0] = 1",
         "[sticker 👍]",
         "hello\n[contact Ann, +1]",

@@ -92,3 +92,11 @@ def test_the_preview_of_a_long_answer_fits_the_window():
         screen.on_event(LiveEvent("run", "token", f"- item {number}\n"))
         if number % 50 == 0:
             assert len(list(screen.preview().lines)) < 20
+
+
+@pytest.mark.parametrize("piece", [1, 1000])
+def test_what_a_model_writes_does_not_drive_the_terminal(piece: int):
+    written = shown(
+        "tea \x1b]52;c;cm0gLXJm\x07 `\x1b[2J` [\x9b2J](https://example.org)\n\n```\n\x1b[2J\n```\n", piece=piece
+    )
+    assert not any(sign in written for sign in ("\x1b]52", "\x1b[2J", "\x07", "\x9b"))
