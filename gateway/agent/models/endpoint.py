@@ -77,6 +77,8 @@ class ModelEndpoint:
         """Turns whatever goes wrong inside into CallFailed. Gives the timeout, which the caller moves whenever something arrives."""
         import openai
 
+        from gateway.agent.models.answer_limits import AnswerRefused
+
         try:
             async with asyncio.timeout(self._settings.timeout_seconds) as limit:
                 yield limit
@@ -84,8 +86,11 @@ class ModelEndpoint:
             raise self._silent() from error
         except openai.APIStatusError as error:
             raise self._refusal(model, error.status_code, error.body, error.response.headers) from error
+        except AnswerRefused as error:
+            raise self._refused(error) from error
         except openai.APIConnectionError as error:
-            raise self._no_connection(error) from error
+            refused = isinstance(error.__cause__, AnswerRefused)
+            raise (self._refused(error.__cause__) if refused else self._no_connection(error)) from error
         except openai.APIError as error:  # an error in the middle of a stream
             raise self.error_in_answer(model, error.body) from error
         except UnicodeEncodeError as error:  # a ValueError too, so it stands before it
@@ -102,6 +107,9 @@ class ModelEndpoint:
     def not_an_answer(self) -> CallFailed:
         message = f"{self._settings.host} did not answer in the way of Chat Completions. Check model.base_url."
         return CallFailed(message, RefusalKind.AGAIN)
+
+    def _refused(self, why: BaseException | None) -> CallFailed:
+        return CallFailed(f"{self._settings.host} {why}", RefusalKind.AGAIN)
 
     def _silent(self) -> CallFailed:
         seconds = self._settings.timeout_seconds
@@ -158,6 +166,7 @@ def _reason(error: BaseException) -> str:
 
 def _import_library() -> None:
     import_module("openai")
+    import_module("gateway.agent.models.answer_limits")
     with contextlib.suppress(ImportError):  # else its first answer loads this, and holds up the event loop
         import_module("anyio._backends._asyncio")
 
@@ -165,10 +174,16 @@ def _import_library() -> None:
 def _new_client(settings: ModelSettings) -> "openai.AsyncOpenAI":
     import openai
 
+    from gateway.agent.models.answer_limits import limiting
+
     return openai.AsyncOpenAI(
         base_url=settings.base_url,
         api_key=settings.api_key or "none",  # local servers want none, the library insists on one
         max_retries=0,
         timeout=openai.Timeout(settings.timeout_seconds, connect=min(CONNECT_SECONDS, settings.timeout_seconds)),
-        http_client=openai.DefaultAioHttpClient(),  # a third less CPU for each call than the default transport
+        default_headers={"Accept-Encoding": "identity"},
+        # A third less CPU for each call than the default transport. A redirect would take the conversation to another place.
+        http_client=openai.DefaultAioHttpClient(
+            follow_redirects=False, event_hooks={"response": [limiting(settings.answer_bytes)]}
+        ),
     )

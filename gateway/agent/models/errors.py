@@ -67,10 +67,14 @@ class CallFailed(Exception):
         return ModelRefused(str(self), status=self.status or None)
 
 
+_LOOKED_AT = 8_192
+"""Characters of an error that are searched for what it means."""
+
+
 def refusal(host: str, model: str, api_key: str, status: int, body: object, headers: Mapping[str, str]) -> CallFailed:
     """Returns the error that the endpoint put into words."""
     message_text = _message_in(body)
-    error_text = " ".join([message_text, *_codes_in(body)])
+    error_text = " ".join([message_text, *_codes_in(body)])[:_LOOKED_AT]
     message = describe_refusal(host, model, status, message_text, api_key)
     return CallFailed(
         message, classify(status, error_text), status=status, error_text=error_text, wait=retry_after(headers)

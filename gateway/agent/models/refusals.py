@@ -104,6 +104,8 @@ def _number(text: str | None) -> float | None:
 def describe_refusal(host: str, model: str, status: int, said: str, api_key: str) -> str:
     """Returns what the operator reads: what happened, what to do, and the endpoint's own words."""
     match status:
+        case _ if 300 <= status < 400:
+            what = f"{host} redirects to another address ({status}). Write the right one into model.base_url."
         case 401 | 403:
             what = f"{host} does not accept the API key for {model} ({status}). Check model.api_key."
         case 402:
@@ -118,7 +120,7 @@ def describe_refusal(host: str, model: str, status: int, said: str, api_key: str
             what = f"{host} has trouble of its own ({status})."
         case _:
             what = f"{host} refuses the request for {model} ({status})."
-    said = without_secrets(said, api_key).strip()[:_SHOWN_CHARACTERS]
+    said = without_secrets(said[: 4 * _SHOWN_CHARACTERS], api_key).strip()[:_SHOWN_CHARACTERS]
     return f"{what} It says: {said}" if said else what
 
 
