@@ -13,8 +13,8 @@ MANIFEST = Manifest(
     sdk="slack_bolt",
     extra="slack",
     needed=(
-        Needed(key="bot_token", why="write the bot's token, or enabled: false"),
         Needed(key="app_token", why="mode socket needs it: the app-level token, xapp-...", mode="socket"),
+        Needed(key="bot_token", why="write the bot's token, or enabled: false"),
         Needed(key="signing_secret", why="mode http needs it: without it anybody could write as Slack", mode="http"),
     ),
     webhook_mode="http",

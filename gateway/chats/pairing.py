@@ -1,5 +1,7 @@
 """Answers strangers: one code that is valid for an hour, or silence. Nothing of what they say is kept."""
 
+import re
+
 from sqlalchemy import Connection
 
 from gateway.commands import Parsed
@@ -11,24 +13,26 @@ from sessions.messages import Inbound, InboundKind
 log = get_logger(__name__)
 
 START = "start"
+_CODE = re.compile(r"(?:start\s+)?([A-Z2-9]{4}-?[A-Z2-9]{4})", re.IGNORECASE)
+"""The owner's code as people type it who leave the slash out."""
 
 
 def answer_stranger(conn: Connection, inbound: Inbound, parsed: Parsed | None, now: int, *, pair: bool) -> str:
     """Returns the reply to a stranger; empty for none. `pair`: strangers get a code."""
-    if (
-        parsed is not None
-        and parsed.name == START
-        and (greeting := redeem_owner_code(conn, inbound, parsed.argument, now))
-    ):
+    if parsed is None:
+        code = found[1] if (found := _CODE.fullmatch(inbound.text.strip())) else ""
+    else:
+        code = parsed.argument if parsed.name == START else ""
+    if greeting := redeem_owner_code(conn, inbound, code, now):
         return greeting
     if not pair or inbound.kind is not InboundKind.MESSAGE:
         return ""
     platform, sender = inbound.address.platform, inbound.sender
-    code = people.ask_in(conn, platform, sender.id, sender.name, inbound.address, now)
-    if code is None:
+    asked = people.ask_in(conn, platform, sender.id, sender.name, inbound.address, now)
+    if asked is None:
         return ""
     log.info("pair.requested", platform=platform, user_id=sender.id)
-    return say("people.pairing", code=code, owner=say("people.the_owner"))
+    return say("people.pairing", code=asked, owner=say("people.the_owner"))
 
 
 def redeem_owner_code(conn: Connection, inbound: Inbound, code: str, now: int) -> str:

@@ -19,7 +19,7 @@ import click
 
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.database_access import DATABASE, opened
-from gateway.cli.error_messages import Failed
+from gateway.cli.error_messages import Failed, Wrong
 from gateway.cli.formatting import counted
 from gateway.config import database_url
 from gateway.home import check_home, is_used
@@ -31,6 +31,7 @@ from sessions.moved_home import rename_home
 MANIFEST = "backup.json"
 MOST_BYTES, MOST_FILES = 2**30, 100_000
 _BEFORE = ("config.yaml", "config.schema.json", ".env", "api_key", "sessions")
+_OTHER_KINDS = {".zip", ".7z", ".rar", ".bz2", ".xz", ".zst"}
 _AFTER = ("skills", "workspace", "outgoing")
 """Transcripts follow the database, so they are read before it; files are there before the rows that name them, so they are read after it."""
 
@@ -48,6 +49,8 @@ def backup(cli: Cli, file: Path, yes: bool) -> None:
     on_server = bool(database_url(cli.home, cli.environ))
     if not on_server and not (cli.home / DATABASE).exists():
         raise Failed(f"There is nothing to save in {cli.home} yet.")
+    if file.suffix in _OTHER_KINDS:
+        raise Wrong(f"A backup is a .tar or a .tar.gz. Name the file so, such as {file.with_suffix('.tar.gz')}.")
     _may_replace(file, yes=yes)
     began = now_ms()
     # In the folder of FILE, so that the last step is a rename on the same disk: an old backup is replaced whole or not at all.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.exceptions import Exit
+from click.shell_completion import CompletionItem
 
 from gateway.cli.config_problems import CLOSING, bad_config_as_text, report, warning_as_text
 from gateway.cli.context import Cli, pass_cli
@@ -23,6 +25,7 @@ if TYPE_CHECKING:  # pydantic is for those commands that check
     from gateway.config.load import Loaded
 
 SCHEMA = "config.schema.json"
+_WIDEST, _LEAST = 48, 8
 UNCHANGED = "Nothing was changed."
 
 
@@ -113,9 +116,13 @@ def show(cli: Cli, wants_json: bool) -> None:
         click.echo(as_json([{"key": key, "value": value, "origin": origin} for key, value, origin in rows]))
         return
     texts = [(key, _one_line(value), origin) for key, value, origin in rows]
-    wide, wider = (min(max(len(row[column]) for row in texts), 48) for column in (0, 1))
+    wide = max(len(key) for key, _, _ in texts)
+    far = max(len(origin) for _, _, origin in texts)
+    # On a terminal a row stays on its line; a file or a pipe gets the whole value.
+    room = shutil.get_terminal_size().columns - wide - far - 4 if sys.stdout.isatty() else _WIDEST
+    wider = min(max(len(value) for _, value, _ in texts), max(room, _LEAST))
     for key, value, origin in texts:
-        click.echo(f"{key:<{wide}}  {value:<{wider}}  {origin}")
+        click.echo(f"{key:<{wide}}  {one_line(value, wider):<{wider}}  {origin}")
 
 
 @config.command("schema")
@@ -126,8 +133,15 @@ def print_schema() -> None:
     click.echo(schema(), nl=False)
 
 
+def _keys(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from gateway.config.changes import leaves
+    from gateway.config.model import Config
+
+    return [CompletionItem(key) for path, _ in leaves(Config()) if (key := dotted(path)).startswith(incomplete)]
+
+
 @config.command("set")
-@click.argument("key")
+@click.argument("key", shell_complete=_keys)
 @click.argument("value")
 @pass_cli
 def set_key(cli: Cli, key: str, value: str) -> None:

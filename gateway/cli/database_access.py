@@ -1,14 +1,19 @@
 """Opens the database of the home for a command."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+
+import click
+from click.shell_completion import CompletionItem
+from sqlalchemy import Connection
 
 from gateway.cli.context import Cli
 from gateway.config import database_url
-from gateway.home import check_home, prepare_home
+from gateway.home import BadHome, check_home, prepare_home, resolve_home
+from sessions import store
 from sessions.db import Database, open_database, open_to_read
-from sessions.errors import NotFound
+from sessions.errors import NotFound, StateError
 
 DATABASE = "state.db"
 
@@ -79,3 +84,37 @@ def size_in_bytes(cli: Cli, database: Database | None) -> int | None:
         return None
     files = (cli.home / name for name in (DATABASE, f"{DATABASE}-wal"))
     return sum(file.stat().st_size for file in files if file.exists())
+
+
+def completing(read: Callable[[Connection], Iterable[tuple[str, str]]]) -> Callable[..., list[CompletionItem]]:
+    """Returns what completes an argument in a shell, by values of the home's database and a few words about each. Silent when that cannot
+    be read."""
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        root = ctx.find_object(Cli)
+        cli = root or Cli(home=resolve_home(None, os.environ), environ=os.environ)
+        try:
+            with existing_database(cli) as database:
+                found = [] if database is None else database.read_now(lambda conn: list(read(conn)))
+        except (StateError, BadHome, OSError):
+            return []
+        return [CompletionItem(value, help=words) for value, words in found if value.startswith(incomplete)]
+
+    return complete
+
+
+def session_ids(conn: Connection) -> Iterable[tuple[str, str]]:
+    from gateway.commands.base import label
+
+    return [(session.id, label(conn, session)) for session in store.recent(conn, limit=100)]
+
+
+def session_keys(conn: Connection) -> Iterable[tuple[str, str]]:
+    found = {session.session_key: session.id for session in store.recent(conn, limit=200)}
+    return list(found.items())
+
+
+def job_ids(conn: Connection) -> Iterable[tuple[str, str]]:
+    from sessions import jobs
+
+    return [(job.id, job.name) for job in jobs.listing(conn)]

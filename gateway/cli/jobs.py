@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gateway.cli.context import Cli, pass_cli
-from gateway.cli.database_access import existing_database, opened
+from gateway.cli.database_access import completing, existing_database, job_ids, opened
 from gateway.cli.formatting import as_json, clean, one_line
 from sessions import jobs as store
 from sessions.clock import iso, now_ms
@@ -38,7 +38,7 @@ def list_(cli: Cli, wants_json: bool) -> None:
 
 
 @jobs.command()
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="ID", shell_complete=completing(job_ids))
 @click.option("--json", "wants_json", is_flag=True, help="Print one object.")
 @pass_cli
 def show(cli: Cli, job_id: str, wants_json: bool) -> None:
@@ -99,7 +99,7 @@ def add(
 
 def _changing(name: str, about: str, said: str) -> None:
     @jobs.command(name, help=about)
-    @click.argument("job_id", metavar="ID")
+    @click.argument("job_id", metavar="ID", shell_complete=completing(job_ids))
     @pass_cli
     def command(cli: Cli, job_id: str) -> None:
         with opened(cli) as database:

@@ -41,6 +41,8 @@ class _SourceName(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
+_IDS = database_access.completing(database_access.session_ids)
+_KEYS = database_access.completing(database_access.session_keys)
 from_source: Callable[..., Any] = click.option(
     "--source", type=_SourceName([str(source) for source in Source]), help="Only from there."
 )
@@ -141,7 +143,7 @@ def _hit(hit: Any, query: str) -> dict[str, Any]:
 
 
 @sessions.command()
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=_IDS)
 @json_wanted
 @pass_cli
 def show(cli: Cli, session_id: str, as_json: bool) -> None:
@@ -165,7 +167,7 @@ def _shown(conn: Connection, prefix: str) -> str:
 
 
 @sessions.command()
-@click.argument("session_key", metavar="KEY")
+@click.argument("session_key", metavar="KEY", shell_complete=_KEYS)
 @json_wanted
 @pass_cli
 def why(cli: Cli, session_key: str, as_json: bool) -> None:
@@ -197,7 +199,7 @@ def stats(cli: Cli, as_json: bool) -> None:
 
 
 @sessions.command()
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=_IDS)
 @click.argument("title", nargs=-1, required=True)
 @pass_cli
 def rename(cli: Cli, session_id: str, title: tuple[str, ...]) -> None:
@@ -277,7 +279,7 @@ def _import_from(cli: Cli, program: str, home: Path) -> None:
 
 
 @sessions.command()
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="ID", shell_complete=_IDS)
 @surely
 @pass_cli
 def delete(cli: Cli, session_id: str, yes: bool) -> None:

@@ -3,12 +3,14 @@
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import click
 from click.exceptions import Exit
 from sqlalchemy import Connection
 
+from adapters.registry import title_of
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.formatting import as_json, counted, one_line
@@ -138,7 +140,7 @@ def _lines(cli: Cli, found: _HomeState, now: int) -> Iterator[str]:
         following = format_time(job.next_run_at or now, job.timezone)
         yield f"  {'' if number else 'Jobs':<10} {following}  {one_line(job.name, 60)}"
     if found.owed:
-        yield f"  {'Farewells':<10} {found.owed} owed; given when the model can be reached"
+        yield f"  {'Notes':<10} still to be made of {counted(found.owed, 'ended session')}, when the model can be reached"
     if undelivered := _undelivered(numbers):
         yield f"  {'Problem':<10} {counted(undelivered, 'undelivered message')}: hermes outbox list"
 
@@ -148,21 +150,25 @@ def _worker_lines(row: WorkerRow, now: int) -> Iterator[str]:
     if state is WorkerState.LOST:
         yield f"hermes {row.version} was killed or does not answer: process {row.pid} on {row.host}, last seen {format_duration((now - row.last_seen) / 1000)} ago."
         return
-    yield f"hermes {row.version} is running for {format_duration((now - row.started_at) / 1000)}, process {row.pid} on {row.host}"
+    yield f"hermes {row.version} has been running for {format_duration((now - row.started_at) / 1000)}, process {row.pid} on {row.host}"
     yield f"  {'Home':<10} {report.get('home', '')}"
     yield f"  {'Model':<10} {report.get('model', '')}"
     yield f"  {'API':<10} {report.get('url', '')}"
     for name, part in report.get("parts", {}).items():
-        yield f"  {name.title():<10} {one_line(part.get('words') or part.get('state') or '')}"
+        yield f"  {'Database' if name == 'database' else title_of(name):<10} {one_line(part.get('words') or part.get('state') or '')}"
     yield f"  {'Memory':<10} {report.get('memory_bytes', 0) / 2**20:.0f} MB"
     for alert in report.get("alerts", ()):
         yield f"  {'Problem':<10} {one_line(alert)}"
     config = report.get("config", {})
     if refused := config.get("refused"):
         problems = refused["problems"]
-        yield f"  {'Problem':<10} the changed configuration was refused at {refused['at']}, the last good one counts:"
+        yield f"  {'Problem':<10} the changed configuration was refused {_ago(refused['at'], now)} ago; the last good one counts:"
         yield from (f"  {'':<10} {one_line(problem)}" for problem in problems[:5])
         yield f"  {'':<10} `hermes config check` shows what to write."
+
+
+def _ago(moment: str, now: int) -> str:
+    return format_duration(max(0.0, now / 1000 - datetime.fromisoformat(moment).timestamp()))
 
 
 def _queue(numbers: Gauges, now: int) -> str:

@@ -99,6 +99,7 @@ def test_what_is_there_is_never_replaced_without_a_word(tmp_path: Path):
     home, file = tmp_path / "home", tmp_path / "saved.tar"
     assert "nothing to save" in hermes(home, "backup", str(file)).stderr
     assert hermes(home, "sessions", "import", "/dev/null").exit_code == 0
+    assert ".tar.gz" in hermes(home, "backup", str(tmp_path / "saved.zip")).stderr
     assert hermes(home, "backup", str(file)).exit_code == 0
     for arguments in (("backup", str(file)), ("restore", str(file))):
         refused = hermes(home, *arguments)

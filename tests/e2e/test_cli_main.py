@@ -1,5 +1,6 @@
 """`hermes` itself: what it offers, where its home is, and how it fails."""
 
+import contextlib
 import os
 import re
 import signal
@@ -16,10 +17,14 @@ from gateway.cli.context import as_called_here, program
 from gateway.cli.lazy_commands import Later, LazyGroup
 from gateway.cli.main import COMMANDS, Root, hermes
 from gateway.home import BadHome
+from sessions import store
+from sessions.db import open_database
 from sessions.errors import ForeignHome, NotFound
+from sessions.keys import SessionKey
 from tests.machine import until_it_waits
 
 HERMES = str(Path(sys.executable).with_name("hermes"))
+ID = "20250305_091523_a1b2c3d4"
 Run = Callable[..., Result]
 
 
@@ -126,6 +131,22 @@ def test_the_completion_knows_the_commands():
     answer = really(_HERMES_COMPLETE="bash_complete", COMP_WORDS="hermes sessions pru", COMP_CWORD="2")
 
     assert answer.stdout == "plain,prune\n"
+
+
+def test_ids_and_keys_are_completed(home):
+    home.mkdir(mode=0o700)
+    with contextlib.closing(open_database(home)) as database:
+        database.write_now(store.start, SessionKey.parse("agent:main:telegram:dm"), 0, source="telegram", session_id=ID)
+    for typed, expected in (
+        ("sessions show 2025", ID),
+        ("sessions why agent", "agent:main:telegram:dm"),
+        ("config set session_reset.idle", "session_reset.idle_minutes"),
+    ):
+        at = str(len(typed.split()))
+        answer = really(
+            _HERMES_COMPLETE="bash_complete", COMP_WORDS=f"hermes {typed}", COMP_CWORD=at, HERMES_HOME=str(home)
+        )
+        assert answer.stdout == f"plain,{expected}\n"
 
 
 def test_it_runs_as_a_module_too():

@@ -49,7 +49,7 @@ async def test_strangers_may_be_met_with_silence(sqlite_intake: IntakeHarness):
     await sqlite_intake.comes("hello", user="66")
     assert sqlite_intake.sent() == []
     code = await sqlite_intake.database.write(people.owner_code, "telegram", sqlite_intake.clock())
-    await sqlite_intake.comes(f"/start {code}", user="66")
+    await sqlite_intake.comes(f"start {code}", user="66")  # without its slash, too
     assert "You are the owner now" in sqlite_intake.sent()[0]
 
 
