@@ -18,6 +18,7 @@ from gateway.agent.window import Window
 from gateway.config.agent_settings import (
     agent_profile,
     can_save,
+    describe_model,
     embedding_settings,
     fold_settings,
     model_settings,
@@ -266,6 +267,7 @@ def _services(
         limits=lambda: run_limits(settings.config),
         window=window,
         tokens=tokens,
+        model_config=lambda: describe_model(settings.config, answering.chosen),
         fast=lambda: settings.config.model.fast or None,
         timezone=timezone_of(settings.config),
         settle_file=settle_file,

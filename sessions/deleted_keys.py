@@ -4,7 +4,7 @@ answered once more. Only a keyed hash is kept, from which nobody reads the key.
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, delete, select
 
@@ -19,7 +19,9 @@ _IN_USE = select(meta.c.value).where(meta.c.key == _SECRET, select(deleted_keys.
 _FIND = select(deleted_keys.c.hash).where(deleted_keys.c.hash == param("hashed"))
 
 
-def add(conn: Connection, keys: Iterable[str], now: int) -> None:
+def add(conn: Connection, keys: Sequence[str], now: int) -> None:
+    if not keys:
+        return
     insert_or_ignore(conn, meta, {"key": _SECRET, "value": secrets.token_hex(32)})
     secret = conn.scalars(select(meta.c.value).where(meta.c.key == _SECRET)).one()
     for key in keys:

@@ -19,6 +19,7 @@ from sessions.jobs.queries import find as find_job
 from sessions.keys import InvalidKey, SessionKey
 from sessions.records import EndReason, MessageState, Role, Session, Source
 from sessions.stored_files import StoredFile
+from sessions.tokens import estimated_tokens
 from sessions.topics import Topic
 
 _SESSION_FIELDS = (
@@ -187,6 +188,7 @@ def _namespace(conn: Connection, key: SessionKey) -> str:
 def _row(session_id: str, message: ImportedMessage) -> dict[str, Any]:
     values = message.model_dump(exclude={"attachments"})
     values |= {
+        "token_count": message.token_count or estimated_tokens(message.content),
         "tool_calls": store.dump(message.tool_calls),
         "attachments": store.dump([file.to_stored() for file in message.attachments]) if message.attachments else None,
     }

@@ -62,10 +62,13 @@ class Material:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """`size`: the estimate of the whole request in tokens. `cut`: of new messages that were too long, (characters shown, characters)."""
+    """`size`: the estimate of the whole request in tokens. `core`: the system prompt without what memory adds to it. `cut`: of new messages
+    that were too long, (characters shown, characters).
+    """
 
     request: ModelRequest
     size: int
+    core: str
     cut: Sequence[tuple[int, int]] = ()
 
 
@@ -101,7 +104,7 @@ def build(
         raise AssertionError(f"a prompt of {size} tokens was made for a window that takes {window.whole}")
     output = window.answer_beside(size, wanted_output)
     request = ModelRequest(messages=messages, tools=plan.tools, model=model, max_output_tokens=output)
-    return Built(request=request, size=size, cut=cut.cuts_of(own))
+    return Built(request=request, size=size, core=plan.core, cut=cut.cuts_of(own))
 
 
 def _context(material: Material, plan: _PromptPlan, measure: Measure, shown: Sequence[int]) -> str:

@@ -9,8 +9,8 @@ from typing import Any, cast
 from gateway.agent.models.encoding import EncodedMessage
 from gateway.agent.models.interface import JSON
 from sessions.records import Message, Role
+from sessions.tokens import BYTES_PER_TOKEN, size_in_bytes
 
-BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 4  # role and separators
 TIME_LINE = 16
 IMAGE_TOKENS = 1_000  # what large models charge for a picture of ordinary size
@@ -57,7 +57,7 @@ class Tokens:
     def tools(self, tools: Sequence[SentMessage], model: str = "") -> int:
         if not _are_same(tools, self._tools):  # nearly always they are the last ones
             self._tools = tuple(tools)
-            self._size_of_tools = sum(_size(json.dumps(tool, ensure_ascii=False)) for tool in tools)
+            self._size_of_tools = sum(size_in_bytes(json.dumps(tool, ensure_ascii=False)) for tool in tools)
         return _rounded_up(self._size_of_tools * self.factor(model))
 
     def clip(self, text: str, budget: int, model: str = "", *, marker: str = " […]") -> str:
@@ -67,15 +67,15 @@ class Tokens:
         room = int(budget * BYTES_PER_TOKEN / self.factor(model))
         if room <= 0:
             return ""
-        if _size(marker) * 2 > room:
+        if size_in_bytes(marker) * 2 > room:
             marker = ""
-        start = _encode(text)[: room - _size(marker)].decode("utf-8", "ignore")
+        start = text.encode("utf-8", "replace")[: room - size_in_bytes(marker)].decode("utf-8", "ignore")
         return start.rstrip() + marker
 
 
 def estimate(text: str, factor: float) -> int:
     """What `Tokens.text` gives for a model of this factor."""
-    return _rounded_up((len(text) if text.isascii() else len(_encode(text))) * factor)
+    return _rounded_up(size_in_bytes(text) * factor)
 
 
 def _rounded_up(size: float) -> int:
@@ -86,27 +86,23 @@ def _are_same(some: Sequence[SentMessage], others: Sequence[SentMessage]) -> boo
     return len(some) == len(others) and not any(map(is_not, some, others))
 
 
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "replace")  # a lone surrogate is no reason to fail
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(_encode(text))
-
-
 def size_of(message: SentMessage) -> int:
     """Returns the bytes of a message, as many as its tokens would have."""
     if isinstance(message, EncodedMessage):
         return message.size
     content = message.get("content")
-    size = MESSAGE_OVERHEAD * BYTES_PER_TOKEN + (_size(content) if isinstance(content, str) else _content_size(content))
+    size = MESSAGE_OVERHEAD * BYTES_PER_TOKEN + (
+        size_in_bytes(content) if isinstance(content, str) else _content_size(content)
+    )
     if len(message) == 2:  # role and content, as nearly all
         return size
     calls: list[Any] = message.get("tool_calls") or []
     for call in calls:
         function: dict[str, Any] = call.get("function") or {}
-        size += sum(_size(str(part)) for part in (call.get("id"), function.get("name"), function.get("arguments")))
-    return size + _size(str(message.get("tool_call_id", "")))
+        size += sum(
+            size_in_bytes(str(part)) for part in (call.get("id"), function.get("name"), function.get("arguments"))
+        )
+    return size + size_in_bytes(str(message.get("tool_call_id", "")))
 
 
 def _content_size(content: object) -> int:
@@ -118,13 +114,13 @@ def _content_size(content: object) -> int:
 def _part_size(part: Any) -> int:
     match part:
         case {"text": str(text)}:
-            return _size(text)
+            return size_in_bytes(text)
         case {"type": "image_url"}:
             return IMAGE_TOKENS * BYTES_PER_TOKEN
         case {"type": "file"}:
             return FILE_TOKENS * BYTES_PER_TOKEN
         case _:
-            return _size(json.dumps(part, ensure_ascii=False, default=str))
+            return size_in_bytes(json.dumps(part, ensure_ascii=False, default=str))
 
 
 class Measure:

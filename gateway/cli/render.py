@@ -159,7 +159,7 @@ def _facts_by_name(session: Session, parts: Sequence[Session]) -> dict[str, str 
         "Key": session.session_key,
         "Agent": session.agent,
         "Model": session.model,
-        "Settings": session.model_config,
+        "Settings": _settings(session.model_config or ""),
         "Prompt": session.system_prompt and one_line(session.system_prompt, _RESULT),
         "Started": when(session.started_at) + " UTC",
         "Last message": when(session.last_user_at) if session.last_user_at is not None else None,
@@ -171,15 +171,29 @@ def _facts_by_name(session: Session, parts: Sequence[Session]) -> dict[str, str 
     }
 
 
+def _settings(model_config: str) -> str:
+    try:
+        return ", ".join(f"{name} {value}" for name, value in json.loads(model_config).items())
+    except (ValueError, AttributeError):  # an import may have brought anything
+        return model_config
+
+
 def _message(message: Message) -> str:
     """Empty for one that says nothing."""
     stamp = click.style(when(message.created_at, "%Y-%m-%d %H:%M:%S"), dim=True)
     if message.role is Role.TOOL:
-        return _dim(f"  ← {message.tool_name or 'result'}: {one_line(message.content or '', _RESULT)}")
+        return _dim(
+            f"  ← {message.tool_name or 'result'}: {one_line(message.content or '', _RESULT)}{_tokens(message)}"
+        )
     lines = [f"  {line}".rstrip() for line in clean(message.content or "").splitlines()]
     lines += [_dim(f"  + {one_line(file.name or file.kind)}") for file in message.attachments]
     lines += [_dim(f"  → {_call(call)}") for call in message.tool_calls or []]
-    return "\n".join([f"{stamp}  {click.style(_who(message), bold=True)}", *lines]) if lines else ""
+    head = f"{stamp}  {click.style(_who(message), bold=True)}{_dim(_tokens(message))}"
+    return "\n".join([head, *lines]) if lines else ""
+
+
+def _tokens(message: Message) -> str:
+    return f"  ({counted(message.token_count, 'token')})" if message.token_count else ""
 
 
 def _call(call: dict[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import SecretStr
@@ -135,3 +137,18 @@ def run_limits(config: Config) -> RunLimits:
 def model_names(config: Config, chosen: ChosenModel) -> Sequence[str]:
     names = (chosen.name, config.model.fast, *config.model.fallbacks)
     return tuple(dict.fromkeys(name for name in names if name))
+
+
+def describe_model(config: Config, chosen: ChosenModel) -> dict[str, Any]:
+    """Returns what a session stores about its model. An address may hold a password or a key, so only its plain part is told."""
+    address, section = urlsplit(chosen.base_url), config.model
+    place = urlunsplit((address.scheme, address.netloc.rpartition("@")[2], address.path, "", ""))
+    return {
+        "provider": chosen.provider,
+        "name": chosen.name,
+        **({"base_url": place} if place else {}),
+        **({"fallbacks": section.fallbacks} if section.fallbacks else {}),
+        "context_window": section.context_window,
+        "max_output_tokens": section.max_output_tokens,
+        "timeout_seconds": section.timeout_seconds,
+    }

@@ -37,6 +37,7 @@ class Requests:
     def __init__(self, services: Services, run_id: str) -> None:
         self._services = services
         self._run_id = run_id
+        self.core = ""
         self.size = 0  # of the last one, in tokens; what it held is not kept: pictures are large
         self._cut: Sequence[tuple[int, int]] = ()
         self._refused: ContextOverflow | None = None
@@ -130,7 +131,7 @@ class Requests:
     def _note(self, built: Built) -> None:
         if self._refused is not None and built.size >= self.size:  # nothing more can be left out, so no try will fit
             raise self._refused.for_good()
-        self.size, self._cut, self._refused = built.size, built.cut, None
+        self.core, self.size, self._cut, self._refused = built.core, built.size, built.cut, None
 
     def refused(self, error: ContextOverflow) -> None:
         """Makes the next request smaller: the endpoint counts more tokens than we estimated."""

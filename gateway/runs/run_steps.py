@@ -221,6 +221,7 @@ class RunSteps:
             call.as_sent(new_call_id(written=is_written(call.id)) if call.id in taken else None)
             for call in answer.tool_calls
         ]
+        is_first = self._snapshot.session.system_prompt is None and self._claim.run.kind is not RunKind.FAREWELL
         return ModelAnswer(
             text="" if self._claim.run.kind is RunKind.FAREWELL else answer.text,  # nobody reads it, now or later
             tool_calls=calls,
@@ -230,6 +231,8 @@ class RunSteps:
             day=self._services.today(),
             cut_off=answer.finish_reason == "length",
             withheld=answer.finish_reason == "content_filter",
+            system_prompt=self._requests.core if is_first else None,
+            model_config=self._services.model_config() if is_first else {},
         )
 
     async def finish(self, answer: Answer) -> bool:

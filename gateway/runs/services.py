@@ -1,9 +1,10 @@
 """What runs are given: database, model, tools, limits."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from gateway.agent.memory.embeddings import Embeddings
 from gateway.agent.models.interface import Model
@@ -56,6 +57,8 @@ class Services:
     outages: ModelOutages = field(default_factory=ModelOutages)
     clock: Clock = now_ms
     standstills: Standstills = field(default_factory=Standstills)
+    model_config: Callable[[], Mapping[str, Any]] = dict
+    """What is configured about the model, without secrets."""
     fast: Callable[[], str | None] = lambda: None
     """The model for summaries; None: the one that answers."""
     timezone: str = "UTC"

@@ -15,6 +15,7 @@ from sessions.keys import SessionKey
 from sessions.records import Message, MessageState, NewMessage, Role, Run, RunKind, RunStatus
 from sessions.runs.queries import get
 from sessions.runs.types import ModelAnswer
+from sessions.tokens import estimated_tokens
 
 GONE_ON = "[no result: the caller went on without it]"
 
@@ -119,7 +120,7 @@ def close_call(
     closed = conn.execute(
         update(messages)
         .where(messages.c.id == message_id, MESSAGE_OPEN)
-        .values(content=content, state=state)
+        .values(content=content, state=state, token_count=estimated_tokens(content))
         .returning(messages.c.tool_call_id)
     ).scalar()
     # Closed before; its event is out.
@@ -179,6 +180,8 @@ def note_answer(conn: Connection, run: Run, said: ModelAnswer, new: Sequence[New
     """Appends the model's answer to the journal, and adds its tokens to the session's usage."""
     used = store.AnswerCost(input_tokens=said.input_tokens, output_tokens=said.output_tokens, model=said.model or None)
     store.append(conn, run.session_id, new, now, used=used)
+    if said.system_prompt is not None:
+        store.keep_settings(conn, run.session_id, said.system_prompt, said.model_config)
 
 
 def emit_status(conn: Connection, run: Run, status: RunStatus, now: int, *, error: str | None = None) -> None:

@@ -29,7 +29,8 @@ class Accepted:
 class ModelAnswer:
     """A model's answer as it goes into the journal. `tool_calls` are raw, as they go back to the model.
 
-    `cut_off`: by the output limit. `withheld`: by the service's content filter, the whole or a part.
+    `cut_off`: by the output limit. `withheld`: by the service's content filter, the whole or a part. `system_prompt`, `model_config`: with what
+    the session begins; None where that is stored.
     """
 
     text: str
@@ -40,6 +41,8 @@ class ModelAnswer:
     day: str = ""
     cut_off: bool = False
     withheld: bool = False
+    system_prompt: str | None = None
+    model_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Starts sessions and appends messages to their journals."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from sessions.keys import SessionKey
 from sessions.records import NewMessage, Role, Session
 from sessions.store.queries import get
 from sessions.stored_files import StoredFile
+from sessions.tokens import estimated_tokens
 from sessions.topics import Topic
 
 CHAIN_LENGTH = 2_000
@@ -134,7 +135,11 @@ def set_attachments(conn: Connection, message_id: int, content: str, attachments
     """Stores the files of a message that were fetched after it came in, and its text that names them."""
     from sessions.db import search
 
-    changed = {"content": content, "attachments": dump_files(attachments)}
+    changed = {
+        "content": content,
+        "token_count": estimated_tokens(content),
+        "attachments": dump_files(attachments),
+    }
     session_id = conn.scalar(select(messages.c.session_id).where(messages.c.id == message_id))
     if session_id is not None:
         search.forget(conn, session_id)
@@ -150,14 +155,14 @@ def count_used(conn: Connection, session_id: str, input_tokens: int, output_toke
     conn.execute(update(sessions).where(sessions.c.id == session_id).values(changed))
 
 
-def rewrite(conn: Connection, message_id: int, content: str, *, token_count: int | None = None) -> None:
+def rewrite(conn: Connection, message_id: int, content: str, *, token_count: int = 0) -> None:
     """Replaces the text of this message."""
     from sessions.db import search
 
     session_id = conn.scalar(select(messages.c.session_id).where(messages.c.id == message_id))
     if session_id is not None:
         search.forget(conn, session_id)
-        changed = {"content": content, "token_count": token_count}
+        changed = {"content": content, "token_count": token_count or estimated_tokens(content)}
         conn.execute(update(messages).where(messages.c.id == message_id).values(changed))
         count_rewrite(conn, session_id)
         touch(conn, Topic.REWRITTEN, session_id)
@@ -177,6 +182,7 @@ def settle(conn: Connection, session_id: str) -> None:
 
 
 def _insert(conn: Connection, session_id: str, message: NewMessage, now: int) -> int:
+    tool_calls = dump(message.tool_calls)
     return conn.execute(
         _INSERT,
         {
@@ -184,10 +190,11 @@ def _insert(conn: Connection, session_id: str, message: NewMessage, now: int) ->
             "run_id": message.run_id,
             "role": message.role,
             "content": message.content,
-            "tool_calls": dump(message.tool_calls),
+            "tool_calls": tool_calls,
             "tool_call_id": message.tool_call_id,
             "tool_name": message.tool_name,
-            "token_count": message.token_count,
+            # Estimated where no endpoint has counted.
+            "token_count": message.token_count or estimated_tokens(message.content, tool_calls),
             "created_at": now,
             "sender": message.sender,
             "attachments": dump_files(message.attachments),
@@ -214,7 +221,26 @@ def rename(conn: Connection, session_id: str, title: str) -> str:
 
 def choose_model(conn: Connection, session_id: str, model: str | None) -> None:
     """Stores the model that answers here from now on; None: the configured one."""
-    config = None if model is None else json.dumps({"model": model})
+    config = {name: value for name, value in _model_config(conn, session_id).items() if name != "model"}
+    if model is not None:
+        config["model"] = model
     conn.execute(
-        update(sessions).where(sessions.c.id == session_id).values(model_config=config, model=model or sessions.c.model)
+        update(sessions)
+        .where(sessions.c.id == session_id)
+        .values(model_config=dump(config) if config else None, model=model or sessions.c.model)
     )
+
+
+def keep_settings(conn: Connection, session_id: str, system_prompt: str, config: Mapping[str, Any]) -> None:
+    """Stores with which system prompt and model this session began, without what memory adds to them. The second time changes nothing."""
+    known = _model_config(conn, session_id)
+    conn.execute(
+        update(sessions)
+        .where(sessions.c.id == session_id, sessions.c.system_prompt.is_(None))
+        .values(system_prompt=system_prompt, model_config=dump({**config, **known}))
+    )
+
+
+def _model_config(conn: Connection, session_id: str) -> dict[str, Any]:
+    stored = conn.scalar(select(sessions.c.model_config).where(sessions.c.id == session_id))
+    return json.loads(stored) if stored else {}

@@ -77,7 +77,7 @@ __all__ = [
     "workers",
 ]
 
-HEAD = "0012"
+HEAD = "0013"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47

@@ -174,15 +174,15 @@ SHOWN = f"""\
   Messages     4, 1 tool call
   Tokens       0 in, 0 out
 
-2025-03-05 09:15:24  user
+2025-03-05 09:15:24  user  (8 tokens)
   How do we deploy the garden app?
 
-2025-03-05 09:15:24  assistant
+2025-03-05 09:15:24  assistant  (29 tokens)
   Let me look.
   → files {{"action": "list"}}
-  ← files: notes.txt plan.txt
+  ← files: notes.txt plan.txt  (5 tokens)
 
-2025-03-05 09:15:24  assistant
+2025-03-05 09:15:24  assistant  (6 tokens)
   Run this:
 
     make deploy
@@ -191,6 +191,16 @@ SHOWN = f"""\
 
 def test_show_prints_facts_and_messages(stocked, run):
     assert run("show", CLI_ID).stdout == SHOWN
+
+
+def test_show_has_the_prompt_and_the_settings(stocked, database, run):
+    config = {"name": "a/b", "context_window": 8_192}
+    database.write_now(store.keep_settings, CLI_ID, "You are a gardener.\nBe brief.", config)
+
+    shown = run("show", CLI_ID).stdout
+
+    assert "  Settings     name a/b, context_window 8192\n" in shown
+    assert "  Prompt       You are a gardener." in shown
 
 
 def test_show_lets_no_message_drive_the_terminal(stocked, run):

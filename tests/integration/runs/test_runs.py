@@ -1,6 +1,7 @@
 """What people see of a run that works: messages that come in meanwhile, tools, limits."""
 
 import asyncio
+import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from gateway.agent.loop import UNKNOWN
 from gateway.observe.standstill import Standstills
 from gateway.texts import say
-from sessions import runs
+from sessions import runs, store
 from sessions.call_options import CallOptions
 from sessions.clock import now_ms
 from sessions.records import MessageState, Role, RunStatus, StopReason
@@ -272,3 +273,26 @@ async def test_the_same_call_a_third_time_is_answered_with_a_note(home: Path):
         await it.say("go")
         assert made == ["x", "x", "y"]
         assert of_role(await it.messages(), Role.TOOL)[2].startswith("[not done: you have made this very call twice")
+
+
+async def test_a_session_keeps_with_what_it_began_and_every_message_its_tokens(home: Path, database_url: str):
+    settings = {"name": "fake-model", "context_window": 8_192}
+    script = [calls(call("echo")), "done", "again"]
+    echo = tool("echo", lambda *_: asyncio.sleep(0, "four words of a result"))
+    async with worker_in_process(home, script, tools=[echo], url=database_url, model_config=settings) as it:
+        await it.say("hello there")
+        first = await it.database.read(store.active, KEY)
+        await it.command("/model other-model")
+        await it.say("once more")
+        session = await it.database.read(store.active, KEY)
+        assert first is not None
+        assert session is not None
+        assert session.system_prompt == first.system_prompt
+        assert (session.system_prompt or "").startswith("You are tested.")
+        assert json.loads(first.model_config or "") == settings
+        assert json.loads(session.model_config or "") == {**settings, "model": "other-model"}
+        assert session.chosen_model == "other-model"
+        counts = {(m.role.value, m.content): m.token_count for m in await it.messages()}
+        assert counts["user", "hello there"] == 3
+        assert counts["tool", "four words of a result"] == 6
+        assert all(counts.values())

@@ -158,6 +158,7 @@ async def worker_in_process(
     working: bool = True,
     url: str = "",
     clock: Clock = now_ms,
+    model_config: Mapping[str, Any] | None = None,
     **server: Any,
 ) -> AsyncIterator[WorkerHarness]:
     async with AsyncExitStack() as stack:
@@ -177,6 +178,7 @@ async def worker_in_process(
             limits=lambda: RunLimits(**chosen_limits),
             window=lambda name: _window(model, name),
             clock=clock,
+            model_config=lambda: model_config or {},
             standstills=Standstills(clock),
         )
         made = WorkerHarness(database=database, server=fake, services=services, tools=known, limits=chosen_limits)

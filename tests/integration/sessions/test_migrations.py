@@ -195,8 +195,10 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
             "DROP TABLE forgotten",
             "DROP TABLE note_vectors",
             "DROP TABLE deleted_keys",
+            *(["DROP VIEW messages_indexed"] if is_sqlite else []),
             f"DROP TABLE {'observations_fts' if is_sqlite else 'observation_search'}",
             *(["ALTER TABLE messages_scoped RENAME TO messages_near"] if is_sqlite else []),
+            "UPDATE messages SET token_count = NULL",
             "UPDATE alembic_version SET version_num = '0001'",
         ):
             conn.execute(text(statement))
@@ -216,7 +218,9 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
     assert database.read_now(differences) == []
     decided = [database.read_now(asks.of_call, "r", str(number)) for number in range(len(DECISIONS))]
     assert [ask and ask.approved for ask in decided] == [True, False, None]
-    assert [session.message_count for session in database.read_now(store.recent)] == [1]
+    (session,) = database.read_now(store.recent)
+    assert session.message_count == 1
+    assert [message.token_count for message in database.read_now(store.read_messages, session.id)] == [1]
     tea = any_of_its_words("who drinks tea?", 8)
     assert tea is not None
     assert database.read_now(search.notes, tea, "agent:main", limit=3) == [1]

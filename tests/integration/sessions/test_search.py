@@ -369,6 +369,9 @@ def test_other_programs_may_read_the_search_table(home: Path, sqlite: Database) 
     with closing(sqlite3.connect(home / "state.db")) as conn:
         query = "SELECT content FROM messages WHERE id IN (SELECT rowid FROM messages_fts WHERE messages_fts MATCH 'swordfish')"
         assert conn.execute(query).fetchall() == [("swordfish",)]
+        shown = "SELECT text, snippet(messages_fts, 2, '[', ']', '…', 3) FROM messages_fts WHERE messages_fts MATCH 'swordfish'"
+        assert conn.execute(shown).fetchall() == [("swordfish", "[swordfish]")]
+        assert conn.execute("SELECT ns, sender, text FROM messages_fts").fetchall() == [(KEY, None, "swordfish")]
 
 
 def test_a_rare_word_among_many_messages_is_found_in_its_own_namespace_only(database: Database) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.config.agent_settings import describe_model
 from gateway.config.model import Config
 from gateway.config.model_choice import OPENAI, OPENROUTER, choose_model
 
@@ -69,3 +70,19 @@ def test_the_gateway_itself_is_no_ollama():
     itself = Config.model_validate({"api": {"port": 11434}})
 
     assert choose_model(itself, {}, lambda: "llama").provider == "practice"
+
+
+def test_what_a_session_stores_about_its_model_holds_no_secret():
+    configured = config(name="m", base_url="https://ann:sesame@h:8080/v1?key=open", api_key="k", fallbacks=["n"])
+
+    told = describe_model(configured, choose_model(configured, {}, lambda: None))
+
+    assert told == {
+        "provider": "openai",
+        "name": "m",
+        "base_url": "https://h:8080/v1",
+        "fallbacks": ["n"],
+        "context_window": 128_000,
+        "max_output_tokens": 4096,
+        "timeout_seconds": 300,
+    }
