@@ -48,8 +48,8 @@ class SlackWeb:
         return (await self._call(method, json=_given(arguments)))[0]
 
     async def query(self, method: str, **arguments: Any) -> Json:
-        """Calls a method with its arguments in the address: many that read take no JSON."""
-        return (await self._call(method, params=_given(arguments)))[0]
+        """Calls a method with its arguments as a form: many that read take no JSON. Not in the address, which proxies write down."""
+        return (await self._call(method, data=_given(arguments)))[0]
 
     async def query_with_headers(self, method: str) -> tuple[Json, Mapping[str, str]]:
         return await self._call(method)

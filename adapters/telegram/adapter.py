@@ -48,7 +48,7 @@ from adapters.base import (
 )
 from adapters.telegram.config import TelegramConfig
 from adapters.telegram.errors import TelegramRefusal, Translation
-from adapters.telegram.normalize import normalize
+from adapters.telegram.normalize import normalize, unreadable
 from adapters.telegram.outgoing import OutgoingCalls
 from adapters.telegram.polling import Poll, update_id
 from adapters.telegram.render import render, render_draft, reply_parameters
@@ -197,6 +197,11 @@ class Telegram(
                 await self._out.draft_in_dm(address, {"text": "", "entities": []})
             except TelegramRefusal as refusal:  # which may be about this chat alone
                 self._shows_thinking = not _is_about_thinking(refusal)
+            except TryLater as error:
+                if error.after:
+                    raise
+                # This one method may be broken. As a probe it must not hold up the chat while others work.
+                log.debug("telegram.no_thinking", error=str(error))
             else:
                 return
         await self._out.typing(address)
@@ -294,8 +299,13 @@ class Telegram(
                     )
             self._note_success()
             await self._sleep(_WEBHOOK_CHECK)
-            with self._translation():
-                present = (await self._bot.get_webhook_info()).url
+            try:
+                with self._translation():
+                    present = (await self._bot.get_webhook_info()).url
+            except TelegramRefusal as refusal:  # it cannot be looked at here, which is no reason to receive nothing
+                log.debug("telegram.webhook_unknown", error=str(refusal))
+                await self._identify()
+                present = config.webhook_url
 
     async def _take(self, deliver: Deliver, item: Any) -> None:
         me = self._me or await self._identify()
@@ -303,7 +313,7 @@ class Telegram(
             found = normalize(Update.de_json(item, self._bot), me)
         except Exception as error:  # noqa: BLE001  # one item that cannot be read must not stop those behind it
             log.warning("telegram.update_skipped", update_id=update_id(item), reason=type(error).__name__)
-            return
+            found = unreadable(item, me)
         for inbound in found:
             await deliver(self._with_its_album(inbound))
 

@@ -1,6 +1,7 @@
 """Turns Telegram's updates into neutral messages. Pure; positions in texts count UTF-16 units, as Telegram does."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from telegram import (
     CallbackQuery,
@@ -15,6 +16,7 @@ from telegram import (
 )
 from telegram.constants import ChatMemberStatus, ChatType
 
+from adapters.payload import part, text
 from adapters.telegram.contents import attachments, describe_contents, is_unreadable, opaque_kind, origin
 from adapters.telegram.texts import read, text_of
 from sessions.keys import Address, ChatKind, Platform, Sender
@@ -49,6 +51,25 @@ def normalize(update: Update, me: User) -> list[Inbound]:
         return [_moved(message, key)]
     edited = update.edited_message is not None or update.edited_channel_post is not None
     return list(_message(message, me, key, InboundKind.EDIT if edited else InboundKind.MESSAGE))
+
+
+def unreadable(item: Any, me: User) -> list[Inbound]:
+    """Returns a message without contents for an update that the library cannot parse, if a person wrote it to us: they hear that we could
+    not read it. What was said in a group was hardly meant for us.
+    """
+    message = part(item, "message")
+    chat, sender, number = part(message, "chat"), part(message, "from"), text(message, "message_id")
+    person = text(sender, "id")
+    if chat.get("type") != ChatType.PRIVATE or not text(chat, "id") or not person or not number or sender.get("is_bot"):
+        return []
+    return [
+        Inbound(
+            dedup_key=f"tg:{me.id}:{text(item, 'update_id')}",
+            address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id=text(chat, "id")),
+            sender=Sender(id=person, name=text(sender, "first_name")),
+            message_id=number,
+        )
+    ]
 
 
 def _message(message: Message, me: User, key: str, kind: InboundKind) -> Iterator[Inbound]:

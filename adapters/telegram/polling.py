@@ -1,5 +1,6 @@
 """Polls for updates and passes raw items on. The library's own loop drops a whole batch and spins when one item cannot be parsed."""
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlencode
@@ -12,6 +13,8 @@ from adapters.telegram.transport import Connections
 
 MOST_FAILURES = 5  # failures in a row, then the supervisor is told
 _LONGEST_PAUSE = 30.0
+SHORTEST_POLL = 0.5
+"""Seconds between two calls that bring nothing new."""
 
 log = structlog.get_logger(__name__)
 
@@ -45,12 +48,16 @@ class Poll:
         try:
             while True:
                 try:
+                    asked, began, before = seconds, time.monotonic(), offset
                     items = await self._get_updates(offset, seconds)
                     failures, seconds = 0, self._seconds
                     alive()
                     for item in items:
                         await take(item)
                     offset = _behind(items, offset)  # only now: the next call with it makes Telegram forget this batch
+                    # Telegram holds a call without news open. A server that does not would be asked thousands of times a second.
+                    if asked and offset == before and time.monotonic() - began < SHORTEST_POLL:
+                        await self._sleep(SHORTEST_POLL)
                 except Contested:  # waiting does not help, a human does
                     raise
                 except TryLater as error:

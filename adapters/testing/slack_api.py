@@ -36,6 +36,7 @@ class SlackApi(WireServer):
         self.missing: set[str] = set()
         self.revoked = False
         self.sent: list[Json] = []
+        self.in_addresses: list[str] = []
         self.numbers = count(1)
 
     def routes(self, app: web.Application) -> None:
@@ -92,6 +93,7 @@ class SlackApi(WireServer):
     async def _call(self, request: web.Request) -> web.StreamResponse:
         method = request.match_info["method"]
         body = await _arguments(request)
+        self.in_addresses += request.query  # which servers on the way write down
 
         given = body.pop("token", None)  # some clients send it so
         authorization = f"Bearer {given}" if given else request.headers.get("Authorization", "")

@@ -347,3 +347,12 @@ async def test_a_message_that_is_handed_over_by_its_menu_is_answered_to_that_per
         driver.server.hands_over(driver.owner, alert)
         assert await s.answers(driver.dm(), 1) == ["It says that the disk is full."]
         assert "(forwarded from Pager)\n> Disk full\n> web-1" in s.model.bodies[0]["messages"][-1]["content"]
+
+
+async def test_nothing_that_is_said_stands_in_an_address(home: Path, driver: SlackDriver) -> None:
+    async with scene(home, driver) as s:
+        await s.answer_to("hello")
+        driver.says(driver.group(), driver.mention("hello"))
+        await s.answers(driver.group(), 1)
+        assert driver.server.called("users.info")
+        assert driver.server.in_addresses == []

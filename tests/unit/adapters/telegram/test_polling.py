@@ -8,7 +8,7 @@ from adapters.base import (
     TryLater,
     Unauthorized,
 )
-from adapters.telegram.polling import MOST_FAILURES
+from adapters.telegram.polling import MOST_FAILURES, SHORTEST_POLL
 from tests.unit.adapters.telegram.wire import TelegramGateway, address_of
 
 
@@ -107,3 +107,24 @@ async def test_it_can_be_cancelled_and_started_again(server, gateway, ada, dm) -
     server.user_says(dm, ada, "while it was away")
     gateway.start()
     assert (await gateway.received()).text == "while it was away"
+
+
+async def test_a_server_that_answers_at_once_is_not_asked_all_the_time(server, gateway, ada, dm) -> None:
+    server.longest_poll = 0.0
+    gateway.start()
+    await gateway.until(lambda: len(gateway.pauses) > 3)
+    assert set(gateway.pauses) == {SHORTEST_POLL}
+    assert len(server.called("getUpdates")) <= len(gateway.pauses) + 3
+    server.user_says(dm, ada, "x")
+    assert (await gateway.received()).text == "x"
+
+
+async def test_who_writes_what_cannot_be_read_hears_so(server, gateway, ada, dm) -> None:
+    server.user_says(dm, ada, date="yesterday")
+    server.user_says(server.group(), ada, date="yesterday")
+    gateway.start()
+    inbound = await gateway.received()
+    assert (inbound.text, inbound.attachments, inbound.sender.id) == ("", (), "7")
+    assert inbound.address == address_of(dm)
+    await gateway.until(lambda: not server.pending)
+    assert len(gateway.inbox) == 1

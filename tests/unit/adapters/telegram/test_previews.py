@@ -48,6 +48,17 @@ async def test_thinking_is_an_empty_draft_and_where_that_is_refused_typing(serve
     assert (dm.actions, dm.drafts) == (["typing", "typing"], [""])
 
 
+async def test_where_drafts_are_broken_typing_shows_that_the_chat_takes_calls(server, gateway, dm) -> None:
+    server.fail("sendMessageDraft", status=500)
+    await gateway.adapter.typing(address_of(dm))
+    assert dm.actions == ["typing"]
+    await gateway.adapter.typing(address_of(dm))
+    assert dm.drafts == [""]
+    server.fail("*", times=2, status=500)
+    with pytest.raises(TryLater):
+        await gateway.adapter.typing(address_of(dm))
+
+
 @pytest.mark.parametrize(
     ("status", "description"),
     [(403, "Forbidden: bot was blocked by the user"), (400, "Bad Request: chat not found")],

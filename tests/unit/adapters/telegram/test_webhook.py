@@ -45,6 +45,18 @@ async def test_webhook_mode(server, gateway, ada, dm) -> None:
     await adapter.close()
 
 
+async def test_where_the_webhook_cannot_be_looked_at_it_goes_on(server, gateway) -> None:
+    server.fail("getWebhookInfo", times=99, status=404, description="Not Found")
+    adapter = gateway.new_adapter(mode="webhook", webhook_secret="s", webhook_url="https://example.org/hook")
+    task = asyncio.create_task(adapter.run(gateway.deliver))
+    await gateway.until(lambda: len(gateway.pauses) > 3 or task.done())
+    assert not task.done()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    await adapter.close()
+
+
 async def test_a_webhook_is_not_acknowledged_when_it_could_not_be_stored(server, gateway, ada, dm) -> None:
     adapter = gateway.new_adapter(mode="webhook", webhook_secret="s", webhook_url="https://example.org/hook")
     server.user_says(dm, ada, "hello")
