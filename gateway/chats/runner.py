@@ -188,7 +188,7 @@ class PlatformRunner:
             return _BACKOFF, error.after or 0
         except (DeliveryError, StateError) as error:
             log.debug("platform.interrupted", platform=self.name, what=what, error=str(error))
-        except Exception:  # one platform must never take the others down
+        except (Exception, SystemExit):  # one platform must never take the others down
             log.exception("platform.failed", platform=self.name, what=what)
         return _BACKOFF, 0
 

@@ -125,6 +125,8 @@ class Tool:
             return f"[{self.name} failed: {error}]"
         except TimeoutError:
             return f"[{self.name} took longer than {self.timeout:g} s and was stopped]"
+        except SystemExit:  # libraries that take themselves for a program; it would end the daemon
+            return f"[{self.name} failed: it tried to end the program]"
         if isinstance(outcome, str) and len(outcome) > self.output_limit:
             return outcome[: self.output_limit] + f"\n[cut: {len(outcome) - self.output_limit} more characters]"
         return outcome

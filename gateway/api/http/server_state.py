@@ -177,6 +177,7 @@ class ServerState:
         self.wrong_keys = Throttle(
             burst=limits.wrong_keys_at_once, per_second=limits.wrong_keys_per_second, clock=api.clock
         )
+        self.wrong_signatures = Throttle(burst=1, per_second=1 / 60, clock=api.clock)
         self.calls = Throttle(burst=limits.calls_at_once, per_second=limits.calls_per_second, clock=api.clock)
 
     async def parse(self, parse: Callable[..., T], *args: object) -> T:

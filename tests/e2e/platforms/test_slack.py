@@ -8,6 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from adapters.slack import askers
 from adapters.testing.people import FakePerson
@@ -62,6 +63,40 @@ async def test_signatures_the_challenge_and_large_bodies(home: Path, driver: Sla
                 assert answer.status == 401
         async with client.post(url, data=b"x" * 64_000_000, headers=server.signed(b"")) as answer:
             assert answer.status == 413
+
+
+ODD = [
+    b"", b"[]", b"null", b'"x"', b"5", b"{}", b'{"type": 5}', b'{"type": "event_callback"}', b'{"type": "event_callback", "event": []}',
+    b'{"type": "event_callback", "event": {"type": "message", "channel": 5}}', b'{"event": "x"}', b'{"type": "view_submission"}', b"payload=%5B%5D",
+    b"payload=x", b"a=b", b"command=%2Fhermes", b'{"type": "url_verification"}', b"[" * 50_000, b"\xff\xfe", b'{"a": NaN}',
+]  # fmt: skip
+
+
+async def test_a_signed_body_that_means_nothing_is_skipped(home: Path, driver: SlackDriver) -> None:
+    async with scene(home, driver, **HTTP) as s, aiohttp.ClientSession() as client:
+        url = f"{s.serving.url}/webhooks/slack"
+        for body in ODD:
+            for kind in ("application/json", "application/x-www-form-urlencoded"):
+                headers = {"Content-Type": kind, **driver.server.signed(body)}
+                async with client.post(url, data=body, headers=headers) as answer:
+                    assert answer.status == 200, (body[:60], kind, await answer.text())
+        driver.server.calls_back(url)
+        assert "practice model" in await s.answer_to("hello")
+
+
+async def test_a_wrong_signature_is_401_and_one_line_a_minute_whatever_its_bytes(
+    home: Path, driver: SlackDriver
+) -> None:
+    async with scene(home, driver, **HTTP) as s, aiohttp.ClientSession() as client:
+        url = f"{s.serving.url}/webhooks/slack"
+        stamp = driver.server.signed(b"")["X-Slack-Request-Timestamp"]
+        with capture_logs() as lines:
+            for odd in ("v0=é", "v0=\udcff", "", "v0=" + "0" * 5_000):
+                for at in (stamp, "9" * 5_000, "١٢٣", "-1"):
+                    headers = {"X-Slack-Signature": odd, "X-Slack-Request-Timestamp": at}
+                    async with client.post(url, data=b"\xff", headers=headers) as answer:
+                        assert answer.status == 401
+        assert [line["event"] for line in lines if line["log_level"] != "info"] == ["webhook.refused"]
 
 
 def test_without_its_secrets_it_does_not_start(home: Path, driver: SlackDriver) -> None:

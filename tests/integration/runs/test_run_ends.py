@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -158,3 +159,12 @@ async def test_what_a_run_held_is_freed_with_it(home: Path):
         finally:
             gc.enable()
     assert len(left) <= 1, "the worker's loop may still hold the last one"
+
+
+async def test_a_tool_that_wants_to_end_the_program_has_only_failed(home: Path):
+    async def leave(*_: object) -> str:
+        sys.exit("bye")
+
+    async with worker_in_process(home, [calls(call("leave")), "I could not."], tools=[tool("leave", leave)]) as it:
+        assert (await it.say("begin")).status is RunStatus.COMPLETED
+        assert ("tool", "[leave failed: it tried to end the program]") in await it.transcript()
