@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import click
 from pydantic import BaseModel
+
+from adapters.section import PlatformSection
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "reference"
@@ -24,10 +27,28 @@ def configuration() -> str:
         "Every key of `config.yaml`. `hermes config show` prints what is in force and where it comes from.",
         "",
     ]
+    example = (ROOT / "config.example.yaml").read_text()
     for name, field in Config.model_fields.items():
         lines += [f"## {name}", "", field.description or "", ""]
-        lines += ["| key | default | meaning |", "|---|---|---|", *_keys(name, field.annotation), ""]
+        keys = _platform_keys(field.annotation) if name == "platforms" else _keys(name, field.annotation)
+        lines += ["| key | default | meaning |", "|---|---|---|", *keys, ""]
+        if found := re.search(rf"^{name}:.*\n(?:(?:[ #].*)?\n)*?(?=\n)", example, re.MULTILINE):
+            lines += ["```yaml", found.group().rstrip(), "```", ""]
     return "\n".join(lines)
+
+
+def _platform_keys(kind: Any) -> Iterator[str]:
+    """What every platform has, once; then what only one of them has."""
+    common = PlatformSection.model_fields
+    rows = [f"| `platforms.PLATFORM.{key}` | {_default(field)} | {_meaning(field)} |" for key, field in common.items()]
+    yield from rows
+    section = _section_in(kind)
+    for platform, field in section.model_fields.items() if section is not None else ():
+        yield from (
+            row
+            for row in _keys(f"platforms.{platform}", field.annotation)
+            if row.split("`")[1].split(".")[-1] not in common
+        )
 
 
 def _keys(path: str, kind: Any) -> Iterator[str]:
@@ -40,8 +61,11 @@ def _keys(path: str, kind: Any) -> Iterator[str]:
         if _section_in(field.annotation) is not None:
             yield from _keys(below, field.annotation)
         else:
-            about = " ".join((field.description or "").split()).replace("|", "\\|")
-            yield f"| `{below}` | {_default(field)} | {about} |"
+            yield f"| `{below}` | {_default(field)} | {_meaning(field)} |"
+
+
+def _meaning(field: Any) -> str:
+    return " ".join((field.description or "").split()).replace("|", "\\|")
 
 
 def _section_in(kind: Any) -> type[BaseModel] | None:
@@ -57,7 +81,9 @@ def _default(field: Any) -> str:
     value = field.get_default(call_default_factory=True)
     plain = getattr(value, "get_secret_value", lambda: value)()
     shown = getattr(plain, "value", plain)
-    return f"`{shown}`" if shown not in ("", None, [], {}, ()) else "empty"
+    if shown in ("", None, [], {}, ()):
+        return "empty"
+    return f"`{json.dumps(shown, ensure_ascii=False) if isinstance(shown, (bool, list)) else shown}`"
 
 
 def command_line() -> str:

@@ -41,7 +41,7 @@ _AFTER = ("skills", "workspace", "outgoing")
 @click.option("--yes", is_flag=True, help="Replace FILE without asking.")
 @pass_cli
 def backup(cli: Cli, file: Path, yes: bool) -> None:
-    """Write everything of this home into FILE (.tar or .tar.gz), also while the daemon runs.
+    """Write everything of this home into FILE (.tar or .tar.gz), also while the gateway runs.
 
     It holds secrets and conversations: only you may read it.
     """

@@ -61,7 +61,7 @@ def _may_replace(path: str) -> bool:
 @config.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--json", "wants_json", is_flag=True, help="One JSON object.")
-@click.option("--impact", is_flag=True, help="Also say how many open conversations would start afresh at once.")
+@click.option("--impact", is_flag=True, help="Also say how many open sessions would be reset at once.")
 @pass_cli
 def check(cli: Cli, file: Path | None, wants_json: bool, impact: bool) -> None:
     """Say everything that is wrong, and change nothing. With FILE: in this draft, as if it were the home's config.yaml."""

@@ -38,7 +38,7 @@ STARTING = "No changes were made; the gateway was not started."
 @click.command()
 @pass_cli
 def run(cli: Cli) -> None:
-    """The daemon, in the foreground."""
+    """The gateway, in the foreground."""
     new = not cli.home.exists()
     prepare_home(cli.home)
     seen = _modification_times(cli.home)  # before it is read: what is saved meanwhile is a change

@@ -7,8 +7,8 @@ import click
 from gateway.cli.lazy_commands import Later, LazyGroup
 
 COMMANDS = {
-    "run": Later(module="gateway.cli.gateway", name="run", help="The daemon, in the foreground."),
-    "status": Later(module="gateway.cli.status", name="status", help="How the running daemon is."),
+    "run": Later(module="gateway.cli.gateway", name="run", help="The gateway, in the foreground."),
+    "status": Later(module="gateway.cli.status", name="status", help="How the running gateway is."),
     "install": Later(
         module="gateway.cli.service", name="install", help="Make it a service of systemd, with a backup every night."
     ),
@@ -24,7 +24,7 @@ COMMANDS = {
 @click.group(cls=LazyGroup, later=COMMANDS, invoke_without_command=True)
 @click.pass_context
 def gateway(ctx: click.Context) -> None:
-    """Run the daemon that answers in your chats, and ask how it is."""
+    """Run the gateway that answers in your chats, and ask how it is."""
     if ctx.invoked_subcommand is None:
         run: Any = gateway.get_command(ctx, "run")
         with run.make_context("run", [], parent=ctx) as below:  # so that its options, the home among them, are settled

@@ -14,20 +14,18 @@ from gateway.cli.lazy_commands import Later, LazyGroup, take_home_everywhere
 COMMANDS = {
     "chat": Later(module="gateway.cli.chat", name="chat", help="Talk in the terminal."),
     "sessions": Later(
-        module="gateway.cli.sessions", name="sessions", help="List, search, export and delete stored conversations."
+        module="gateway.cli.sessions", name="sessions", help="List, search, export and delete stored sessions."
     ),
     "jobs": Later(module="gateway.cli.jobs", name="jobs", help="List, add, pause, run and delete scheduled jobs."),
     "gateway": Later(
         module="gateway.cli.gateway_group",
         name="gateway",
-        help="Run the daemon that answers in your chats, and ask how it is.",
+        help="Run the gateway that answers in your chats, and ask how it is.",
     ),
     "pair": Later(
         module="gateway.cli.pair", name="pair", help="List, approve and remove people who may talk to the agent."
     ),
-    "memory": Later(
-        module="gateway.cli.memory", name="memory", help="List what was learned in conversations, and remove it."
-    ),
+    "memory": Later(module="gateway.cli.memory", name="memory", help="List what was noted down, and remove it."),
     "outbox": Later(
         module="gateway.cli.outbox",
         name="outbox",

@@ -18,7 +18,7 @@ from sessions.records import Observation
 
 @click.group()
 def memory() -> None:
-    """List what was learned in conversations, and remove it."""
+    """List what was noted down, and remove it."""
 
 
 @memory.command("list")
@@ -80,7 +80,7 @@ def _facts(note: Observation, before: Observation | None) -> dict[str, Any]:
 @click.argument("number", type=click.IntRange(1, 2**63 - 1))
 @pass_cli
 def forget(cli: Cli, number: int) -> None:
-    """Remove the note of this NUMBER everywhere; no fold brings it back. The messages that it is from stay."""
+    """Remove the note of this NUMBER everywhere; the same words do not bring it back. The messages that it is from stay."""
     from sessions.erase import forget_note
 
     with existing_database(cli, to_change=True) as database:

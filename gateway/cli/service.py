@@ -68,7 +68,7 @@ def _systemctl(units: Units, *arguments: str) -> None:
     "--move-home/--new-home", default=None, help="Whether the service goes on with your home. Asked where it is open."
 )
 def install(cli: Cli, instance: str, user: bool, only_print: bool, move_home: bool | None) -> None:
-    """Run the daemon from now on, and after every start of the machine; save a backup every night."""
+    """Run the gateway from now on, and after every start of the machine; save a backup every night."""
     units = _units(cli, instance, user=user or (only_print and os.geteuid() != 0))
     if only_print:
         for path, text in units.files.items():
@@ -102,7 +102,7 @@ def install(cli: Cli, instance: str, user: bool, only_print: bool, move_home: bo
 @click.command()
 @_of_a_service
 def uninstall(cli: Cli, instance: str, user: bool) -> None:
-    """Stop the daemon and take the service away. The home stays."""
+    """Stop the gateway and take the service away. The home stays."""
     units = _units(cli, instance, user=user)
     for path in units.files:
         require_ours(path)

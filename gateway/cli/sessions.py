@@ -52,7 +52,7 @@ surely: Callable[..., Any] = click.option("--yes", is_flag=True, help="Do not as
 
 @click.group()
 def sessions() -> None:
-    """List, search, export and delete stored conversations."""
+    """List, search, export and delete stored sessions."""
 
 
 # --- looking -------------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def _shown(conn: Connection, prefix: str) -> str:
 @json_wanted
 @pass_cli
 def why(cli: Cli, session_key: str, as_json: bool) -> None:
-    """Say when and why the conversation of a session key (or of a session's ID) starts afresh, and by which line of the configuration."""
+    """Say when and why the session of a session key (or of an ID) is reset, and by which line of the configuration."""
     from gateway.cli.why import print_why
 
     print_why(cli, session_key, as_json=as_json)
@@ -218,7 +218,7 @@ def _rename(conn: Connection, prefix: str, title: str) -> tuple[str, str]:
 @sessions.command("export")
 @click.argument("file")
 @from_source
-@click.option("--session-id", metavar="ID", help="Only this conversation, with all its parts.")
+@click.option("--session-id", metavar="ID", help="Only this session, with all its parts.")
 @pass_cli
 def export_sessions(cli: Cli, file: str, source: str | None, session_id: str | None) -> None:
     """Write sessions to FILE, one JSON object per line; - is standard output."""
@@ -283,13 +283,13 @@ def _import_from(cli: Cli, program: str, home: Path) -> None:
 @surely
 @pass_cli
 def delete(cli: Cli, session_id: str, yes: bool) -> None:
-    """Delete a conversation for good, with all its parts."""
+    """Delete a session for good, with all its parts."""
     _need_terminal(yes)
     with database_access.database_of_session(cli, session_id, to_change=True) as database:
         parts = database.read_now(lambda conn: _parts(conn, store.resolve(conn, session_id)))
         if not yes:
             also = f"It has {len(parts)} parts, which are deleted together.\n" if len(parts) > 1 else ""
-            _confirm(f"{render.summary(parts)}\n{also}Delete this conversation for good?")
+            _confirm(f"{render.summary(parts)}\n{also}Delete this session for good?")
         _erase(cli, database, parts)
 
 

@@ -37,7 +37,7 @@ _FULL_BYTES = 2**20
 @click.option("--json", "wants_json", is_flag=True, help="Print one object.")
 @pass_cli
 def status(cli: Cli, wants_json: bool) -> None:
-    """How the running daemon is. Ends with 1 when none runs."""
+    """How the running gateway is. Ends with 1 when none runs."""
     with existing_database(cli) as database:
         found = database.read_now(_read_state, _rules(cli)) if database is not None else _HomeState()
     now = now_ms()

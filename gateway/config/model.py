@@ -62,7 +62,7 @@ class ModelSection(Section):
     name: str = ""
     """The model that answers. Empty: OPENAI_API_KEY or OPENROUTER_API_KEY if one is set, else a local Ollama, else practice."""
     fast: str = ""
-    """A cheaper model for folds and summaries. Empty: the same as name."""
+    """A cheaper model that writes notes and summaries. Empty: the same as name."""
     fallbacks: list[Id] = Field(default_factory=list[Id])
     """Models that are tried in this order when name fails for good."""
     context_window: Annotated[int, Field(ge=2048)] = 128_000

@@ -321,10 +321,11 @@ def test_what_can_be_mended_is_mended(tmp_path: Path):
     home.chmod(0o755)
     (home / "api_key").chmod(0o644)
     assert codes(home)["home.permissions"]["fixable"]
-    assert "--fix` mends 2 of them" in hermes(home, "doctor").stdout
+    assert "--fix` fixes 2 of them" in hermes(home, "doctor").stdout
+    assert "it holds conversations and secrets." in hermes(home, "doctor", "--explain").stdout
     mended = hermes(home, "doctor", "--fix")
     assert mended.exit_code == 0, mended.output
-    assert len(re.findall(r"^  mended ", mended.stdout, re.MULTILINE)) == 2
+    assert len(re.findall(r"^  fixed ", mended.stdout, re.MULTILINE)) == 2
     assert home.stat().st_mode & 0o777 == 0o700
     assert (home / "api_key").stat().st_mode & 0o777 == 0o600
 

@@ -129,6 +129,16 @@ def test_alerts_and_board_know_only_metrics_that_exist_and_lead_to_the_runbook()
     assert len(shown) >= 12
 
 
+def test_every_page_is_in_the_index_and_every_picture_is_shown():
+    index = (ROOT / "docs/README.md").read_text()
+    for page in (ROOT / "docs").rglob("*.md"):
+        path = str(page.relative_to(ROOT / "docs"))
+        assert f"({path})" in index or path == "README.md", f"docs/README.md leads nowhere to {path}"
+    shown = "".join(page.read_text() for page in PAGES)
+    for picture in (ROOT / "docs/pictures").iterdir():
+        assert f"pictures/{picture.name}" in shown, f"no page shows {picture.name}"
+
+
 def test_the_pictures_say_what_the_program_says():
     pictures = tool("pictures")
     for name, svg in pictures.draw().items():

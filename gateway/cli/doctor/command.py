@@ -1,6 +1,7 @@
 """The command: runs every check, mends what is safe to mend, prints the findings."""
 
 import asyncio
+import textwrap
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
 
@@ -21,6 +22,7 @@ from sessions.db import Database
 from sessions.errors import StateError
 
 FAILED = 1
+_INDENT = " " * 11
 _COLOURS = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 CHECKS: tuple[Callable[[CheckTarget], Iterator[Diagnosis]], ...] = (
@@ -43,10 +45,11 @@ ASYNC_CHECKS: tuple[Callable[[CheckTarget], AsyncIterator[Diagnosis]], ...] = (
 
 
 @click.command()
-@click.option("--fix", is_flag=True, help="Mend what can be mended without harm.")
+@click.option("--fix", is_flag=True, help="Fix what can be fixed without harm.")
+@click.option("--explain", is_flag=True, help="Also print what the runbook says about each finding.")
 @click.option("--json", "wants_json", is_flag=True, help="Print one object.")
 @pass_cli
-def doctor(cli: Cli, fix: bool, wants_json: bool) -> None:
+def doctor(cli: Cli, fix: bool, explain: bool, wants_json: bool) -> None:
     """Look for everything that is wrong, and say what to do. Ends with 1 when there is a problem."""
     findings = _examine(cli)
     mended = [finding for finding in findings if fix and _mend(finding)]
@@ -59,7 +62,7 @@ def doctor(cli: Cli, fix: bool, wants_json: bool) -> None:
             )
         )
     else:
-        click.echo("\n".join(_lines(findings, mended, fix=fix)))
+        click.echo("\n".join(_lines(findings, mended, fix=fix, explain=explain)))
     if any(finding.severity is Severity.PROBLEM for finding in findings):
         raise Exit(FAILED)
 
@@ -126,15 +129,17 @@ def _database(cli: Cli, stack: ExitStack, findings: list[Diagnosis]) -> Database
         return None
 
 
-def _lines(findings: Sequence[Diagnosis], mended: Sequence[Diagnosis], *, fix: bool) -> Iterator[str]:
+def _lines(findings: Sequence[Diagnosis], mended: Sequence[Diagnosis], *, fix: bool, explain: bool) -> Iterator[str]:
     for finding in mended:
-        yield f"  {click.style('mended ', fg='green')}  {finding.what}"
+        yield f"  {click.style('fixed  ', fg='green')}  {finding.what}"
     for finding in findings:
         yield f"  {click.style(f'{finding.severity.name.lower():<7}', fg=_COLOURS[finding.severity])}  {finding.what}"
         yield f"           {as_called_here(finding.remedy)}"
+        if explain and (said := finding.explanation()):
+            yield f"{textwrap.fill(said, 100, initial_indent=_INDENT, subsequent_indent=_INDENT)}\n"
     problems = sum(finding.severity is Severity.PROBLEM for finding in findings)
     warnings = sum(finding.severity is Severity.WARNING for finding in findings)
     fixable = sum(finding.fix is not None for finding in findings)
-    more = as_called_here(f" `hermes doctor --fix` mends {fixable} of them.") if fixable and not fix else ""
+    more = as_called_here(f" `hermes doctor --fix` fixes {fixable} of them.") if fixable and not fix else ""
     found = f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}" if problems or warnings else "all is well"
     yield f"  {_count()} checks, {found}.{more}"

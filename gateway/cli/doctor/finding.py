@@ -1,5 +1,6 @@
 """What the doctor finds: one line what it is, one line what to do."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -11,6 +12,8 @@ from sessions import workers
 from sessions.db import Database
 
 RUNBOOK = "docs/runbook.md"
+_PACKAGED = Path(__file__).parents[2] / "runbook.md"
+_CHECKED_OUT = Path(__file__).parents[3] / RUNBOOK
 
 
 class Severity(IntEnum):
@@ -32,6 +35,19 @@ class Diagnosis:
     @property
     def anchor(self) -> str:
         return f"{RUNBOOK}#{self.code.replace('.', '-').replace('_', '-')}"
+
+    def explanation(self) -> str:
+        """Returns the runbook's paragraph about it; empty where there is none."""
+        runbook = (_PACKAGED if _PACKAGED.exists() else _CHECKED_OUT).read_text("utf-8")
+        # A paragraph about several platforms has the anchor of one.
+        wanted = {
+            self.anchor.partition("#")[2],
+            re.sub("^(discord|slack|whatsapp)-", "telegram-", self.anchor.partition("#")[2]),
+        }
+        for paragraph in runbook.split("\n\n"):
+            if wanted & set(re.findall(r'<a id="([^"]+)">', paragraph)):
+                return re.sub(r"</?a[^>]*>|\*\*", "", " ".join(paragraph.split()))
+        return ""
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -124,7 +124,7 @@ def test_another_chat_leaves_the_history_of_the_prompt_alone(stocked, run, home)
 def test_deleting_asks_with_what_is_at_stake(stocked, run):
     child = terminal(stocked, "delete", LONG_ID)
     child.expect_exact(f"{LONG_ID}  “tulips”  slack, 2 messages, 2025-03-06 09:15 to 2025-03-07 09:15\r\n")
-    child.expect_exact("It has 2 parts, which are deleted together.\r\nDelete this conversation for good? [y/N]: ")
+    child.expect_exact("It has 2 parts, which are deleted together.\r\nDelete this session for good? [y/N]: ")
     child.sendline("n")
     child.expect_exact("Nothing was deleted.")
     child.expect(pexpect.EOF)
