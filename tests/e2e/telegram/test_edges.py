@@ -76,7 +76,7 @@ async def test_a_platform_that_is_stopped_finishes_what_it_is_sending(home: Path
 async def test_who_may_talk_is_taken_over_without_a_new_connection(home: Path) -> None:
     async with scene(home) as s:
         before = s.serving.chats.running["telegram"]
-        write_config(home, s.server, allowed_users=["8"])
+        write_config(home, s.server, allowed_users=["8"], owner="7")
         await s.serving.reload(load(home, {}))
         assert s.serving.chats.running["telegram"] is before
         s.says("hello")

@@ -170,7 +170,7 @@ async def test_new_gives_the_same_turn_in_the_background(home: Path, clock: Hand
         agent.hold.set()
         await s.server.until(lambda: len(agent.farewells) == 2)
         assert await s.answer_to("/new") == say("session.new")
-        assert await s.answer_to("/new") == say("session.new")
+        assert await s.answer_to("/new") == say("session.is_new")
         await s.server.until(lambda: len(agent.farewells) == 4)
         assert await s.answer_to("three") == "answer to three"
         assert len(agent.farewells) == 4  # nothing was said in the third one
