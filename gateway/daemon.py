@@ -254,6 +254,7 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
         readiness=lambda: _readiness(app.settings.config, chats, watch),
         webhook=chats.webhook,
         handshake=chats.handshake,
+        starting=lambda name: name not in chats.running and name in platform_sections(app.settings.config),
         metrics=app.metrics,
         places=app.places,
         host_check=HostCheck(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),

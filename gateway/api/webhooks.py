@@ -2,6 +2,8 @@
 and tokens.
 """
 
+from typing import Any
+
 from aiohttp import web
 from pydantic import ConfigDict
 
@@ -19,11 +21,11 @@ HOOK_BYTES = 4_194_304
 
 async def webhook(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     """Hands the delivery to the adapter, which checks its signature and stores what it holds. Raises ApiError 404 when the platform has no
-    webhook, 401 when the signature is wrong.
+    webhook, 503 when it is starting, 401 when the signature is wrong.
     """
     receive = call.server.api.webhook(call.path["platform"])
     if receive is None:
-        raise not_found("webhook")
+        raise _nobody_there(call)
     async with read_body(call.request, body_rules(call.server, call.key, HOOK_BYTES)) as body:
         raw = body.read()
     # No platform sends others; they could not even be compared with a signature.
@@ -39,6 +41,13 @@ async def webhook(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     return web.Response(text=reply.text, content_type=reply.content_type)
 
 
+def _nobody_there(call: ApiCall[Any, Any]) -> ApiError:
+    """A platform gives up what is answered 404; after a 503 it tries again."""
+    if call.server.api.starting(call.path["platform"]):
+        return unavailable("This platform is starting. Try again.", code="starting")
+    return not_found("webhook")
+
+
 class HandshakeQuery(RequestModel):
     """The platform chooses the names of the fields, so all are allowed."""
 
@@ -51,7 +60,7 @@ async def handshake(call: ApiCall[NoFields, HandshakeQuery]) -> web.StreamRespon
     """
     answer = call.server.api.handshake(call.path["platform"])
     if answer is None:
-        raise not_found("webhook")
+        raise _nobody_there(call)
     reply = answer(dict(call.request.query))
     if reply is None:
         raise ApiError(403, "The verify token is not the configured one.", code="bad_verify_token")

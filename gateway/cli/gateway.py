@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,6 +17,7 @@ from gateway.chats.crash_guard import CrashGuard
 from gateway.cli import process
 from gateway.cli.config_problems import bad_config_as_text, warning_as_text
 from gateway.cli.context import Cli, pass_cli, program
+from gateway.cli.error_messages import sentence
 from gateway.config.load import Loaded, load
 from gateway.config.problems import BadConfig
 from gateway.daemon import Serving, serving
@@ -24,12 +27,15 @@ from gateway.observe.logging import get_logger, is_journal
 from sessions import ids
 from sessions.clock import now_ms
 from sessions.db.upgrade_in_child import upgrade_in_child
-from sessions.errors import StateError
+from sessions.errors import DatabaseUnavailable, StateError
 from sessions.keys import SessionKey
 
 log = get_logger(__name__)
 
 PAUSE = 0.015
+_START_PAUSES = (1.0, 2.0, 5.0, 10.0)
+_START_SECONDS = 60.0
+"""So long one try to start may take before systemd gives it up."""
 _SSH_FIELDS = 4  # the client's address and port, and ours
 _ModificationTimes = list[tuple[int, int] | None]
 STARTING = "No changes were made; the gateway was not started."
@@ -79,12 +85,11 @@ def _check_after_crash(path: Path, *, was_killed: bool) -> None:
 async def _serve(
     cli: Cli, loaded: Loaded, seen: _ModificationTimes, guard: CrashGuard, *, new: bool, on_terminal: bool
 ) -> None:
-    async with (
-        process.signals() as signals,
-        open_app(cli.home, loaded, pause=PAUSE if on_terminal else 0) as app,
-        serving(app, guard) as served,
-        running(app),
-    ):
+    async with process.signals() as signals, contextlib.AsyncExitStack() as stack:
+        started = await _started(cli, loaded, guard, stack, signals.end, pause=PAUSE if on_terminal else 0)
+        if started is None:
+            return
+        app, served = started
         lines = await served.chats.lines()
         click.echo(_screen(app, served, lines, tunnel=_tunnel(cli, served), new=new, on_terminal=on_terminal))
         # Only now: systemd starts what depends on us, and what it starts may call at once.
@@ -98,6 +103,36 @@ async def _serve(
         process.notify_systemd("STOPPING=1")
         log.info("daemon.stopping")
     log.info("daemon.stopped")
+
+
+async def _started(
+    cli: Cli, loaded: Loaded, guard: CrashGuard, stack: contextlib.AsyncExitStack, end: asyncio.Event, *, pause: float
+) -> tuple[App, Serving] | None:
+    """Starts everything, to be stopped with the stack. Waits while the database is away or the disk is full, as a running daemon does. Returns
+    None when the end was asked for meanwhile.
+    """
+    told = ""
+    for seconds in chain(_START_PAUSES, repeat(_START_PAUSES[-1])):
+        try:
+            async with contextlib.AsyncExitStack() as attempt:
+                app = await attempt.enter_async_context(open_app(cli.home, loaded, pause=pause))
+                served = await attempt.enter_async_context(serving(app, guard))
+                await attempt.enter_async_context(running(app))
+                await stack.enter_async_context(attempt.pop_all())
+                return app, served
+        except (DatabaseUnavailable, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.ENOSPC:
+                raise
+            why = sentence(error)
+        if why != told:
+            log.error("database.unavailable", error=why, then="the gateway starts by itself when that is over")
+            told = why
+        process.notify_systemd(f"EXTEND_TIMEOUT_USEC={round((seconds + _START_SECONDS) * 1_000_000)}\nSTATUS={why}")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(end.wait(), seconds)
+        if end.is_set():
+            return None
+    raise AssertionError("unreachable")
 
 
 @contextlib.asynccontextmanager

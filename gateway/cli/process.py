@@ -46,7 +46,8 @@ def single_instance(home: Path) -> Generator[bool]:
     descriptor = _locked_file(path, home)
     try:
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # on a full disk nobody reads who holds the lock
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield was_killed
     finally:
         # Before the lock is given up: afterwards the name may belong to the next daemon.

@@ -1,6 +1,7 @@
 """SQLite in the home: WAL, every commit on disk, one writer thread, readers in threads, checkpoints out of the way."""
 
 import contextlib
+import errno
 import os
 import sqlite3
 import threading
@@ -73,8 +74,14 @@ def locked(path: Path) -> Generator[None]:
             stack.enter_context(files.locked(path))
         except OSError as error:
             reason = f"{path.parent} cannot be written to: {error.strerror}."
-            raise Unusable(f"{reason} Check that it exists, who owns it, its permissions and free space.") from error
+            raise _kind_of(error)(
+                f"{reason} Check that it exists, who owns it, its permissions and free space."
+            ) from error
         yield
+
+
+def _kind_of(error: OSError) -> type[Unusable]:
+    return DatabaseUnavailable if error.errno == errno.ENOSPC else Unusable
 
 
 def explain(error: Exception, path: Path) -> Exception:
@@ -128,7 +135,7 @@ def prepare_file(path: Path) -> None:
             if conn.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                 conn.execute("PRAGMA journal_mode = WAL")
     except OSError as error:
-        raise Unusable(
+        raise _kind_of(error)(
             f"{path} cannot be created: {error.strerror}. Check the folder's permissions and free space."
         ) from error
     except sqlite3.Error as error:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from sessions.db import open_database
 from sessions.transcripts import Transcripts
+from tests.conftest import PostgresServer
 from tests.e2e.test_daemon import HERMES, configure, environ
+from tests.e2e.test_daemon import start as start_daemon
 from tests.integration.sessions.writing import conversation
 
 
@@ -49,3 +51,13 @@ def test_damage_is_told_at_the_start_after_a_kill(home: Path) -> None:
     refused = start(home, "gateway", "run")
     assert refused.returncode == 1
     assert "state.db is damaged" in refused.stderr
+
+
+async def test_a_start_waits_for_a_server_that_is_away(home: Path, postgres_url: str, postgres_server: PostgresServer):
+    configure(home, database={"url": postgres_url})
+    with postgres_server.away():
+        daemon = await start_daemon(home)
+        assert "starts by itself" in await daemon.says("database.unavailable")
+    await daemon.says("daemon.started")
+    daemon.process.terminate()
+    assert await daemon.ends() == 0

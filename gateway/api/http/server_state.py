@@ -110,6 +110,8 @@ class ApiServices:
     readiness: Callable[[], Readiness] = Readiness
     webhook: Callable[[str], Receive | None] = lambda _: None
     handshake: Callable[[str], Handshake | None] = lambda _: None
+    starting: Callable[[str], bool] = lambda _: False
+    """Whether a platform is enabled and does not run yet, or not any more."""
     metrics: Metrics = field(default_factory=Metrics)
     host_check: HostCheck = field(default_factory=HostCheck)
     limits: ApiLimits = field(default_factory=ApiLimits)

@@ -204,3 +204,15 @@ async def test_a_saved_configuration_is_taken_over_without_losing_a_message(home
         s.server.user_says(chat, bob, "hello")
         assert "practice model" in (await s.server.answered(chat.id))[0]
         assert await s.answer_to("hello")
+
+
+async def test_a_webhook_of_a_platform_that_is_starting_is_tried_again(home: Path):
+    async with scene(home) as s, aiohttp.ClientSession() as http:
+
+        async def delivered(name: str) -> tuple[int, bool]:
+            async with http.post(f"{s.serving.url}/webhooks/{name}", data=b"{}") as answer:
+                return answer.status, "Retry-After" in answer.headers
+
+        await s.serving.chats.stop("telegram")
+        assert await delivered("telegram") == (503, True)
+        assert await delivered("slack") == (404, False)
