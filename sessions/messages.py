@@ -61,7 +61,8 @@ class Inbound:
     `dedup_key` is the same whenever the platform sends the same event again. `mentioned`: it is meant for the bot (always so in a
     DM): a mention, a reply to the bot, a command for it. `mentions_other`: it is addressed to somebody else. The bot's own mention
     is already taken out of `text`, and so is the `@bot` of `/command@bot`. `same_as`: another id of the sender. `respond_to`: how
-    the platform wants a command answered, to the sender alone.
+    the platform wants a command answered, to the sender alone. `private_reply`: the same for people without access, in a chat with others;
+    empty where the platform has no way, and they are not answered at all. `in_thread` of JOINED: what is said here is said in threads.
     """
 
     dedup_key: str
@@ -86,6 +87,7 @@ class Inbound:
     tap_id: str = ""  # what the platform wants acknowledged after a tap
     same_as: str = ""
     respond_to: str = ""
+    private_reply: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,6 +105,8 @@ def _inbound(message: Json, event: Json, team: str, me: SlackBot) -> Inbound | N
         mentioned=mentioned,
         mentions_other=not mentioned and bool(named or _FOR_ALL.search(raw)),
         in_thread=bool(thread) and thread != ts and not direct,
+        # In the thread only where there is one already: nobody sees what is in a thread that does not begin.
+        private_reply=f"user:{user}:{thread}" if me.user in named and not direct else "",
         by_reply=False,
         quote=quote,
         forwarded_from=passed_on,
@@ -173,6 +175,8 @@ def _taps(body: Json, me: SlackBot) -> Iterator[Inbound]:
             message_id=ts,
             text=data.removeprefix(SAYS),
             kind=InboundKind.TAP if data.startswith("a:") else InboundKind.MESSAGE,
+            respond_to=text(body, "response_url"),
+            private_reply=text(body, "response_url"),
         )
 
 
@@ -225,6 +229,7 @@ def _command(body: Json, me: SlackBot) -> Iterator[Inbound]:
         message_id="",
         text=f"/{given}",
         respond_to=text(body, "response_url") if text(body, "command").lower() == COMMAND else "",
+        private_reply=text(body, "response_url"),
     )
 
 
@@ -237,6 +242,7 @@ def _membership(event: Json, user: str, kind: InboundKind) -> Inbound:
         message_id="",
         kind=kind,
         mentioned=False,
+        in_thread=True,
     )
 
 

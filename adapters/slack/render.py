@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from adapters.slack.scopes import COMMAND, COMMANDS
 from adapters.text.blocks import Block, plain_text
 from adapters.text.escape import escape_markdown
 from adapters.text.lines import LineLayout, Notation
@@ -20,6 +21,11 @@ _NOBODY = "\u2060"
 """A joiner without width between `<` and `!`: then Slack pings nobody."""
 
 
+_OURS = re.compile(
+    r"```.*?(?:```|\Z)|`[^`\n]*`"  # code stays as it is
+    rf"|(?<![\w/.:@-])(?<!hermes )/(?P<name>{'|'.join(sorted(COMMANDS))})(?=$|[\s,;:!?)”\"'|]|\.(?:\s|$))",
+    re.DOTALL | re.MULTILINE,
+)
 _PING = re.compile(
     r"(<|&(?:lt|#0*60|#x0*3c);)(?=\\?[!@#]|&(?:excl|commat|num|#0*(?:33|64|35)|#x0*(?:21|40|23));)", re.IGNORECASE
 )
@@ -29,6 +35,12 @@ _PING = re.compile(
 def without_pings(text: str) -> str:
     """Escapes `<!channel>` and `<@U…>`, so that nobody is notified. For text that goes out, as parsing makes mentions of other texts."""
     return _PING.sub(rf"\1{_NOBODY}", text)
+
+
+def with_slacks_commands(text: str, bot: str, *, in_thread: bool) -> str:
+    """Writes commands as people have to give them: Slack's clients send no `/new`, and in threads not even `/hermes new`."""
+    instead = rf"@{bot} /\g<name>" if in_thread else rf"{COMMAND} \g<name>"
+    return _OURS.sub(lambda found: found.expand(instead) if found["name"] else found[0], text)
 
 
 def _escape(text: str) -> str:

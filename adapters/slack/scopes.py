@@ -35,3 +35,26 @@ EVENTS = frozenset(
     }
 )
 COMMAND = "/hermes"
+COMMANDS = frozenset(
+    [
+        "new",
+        "reset",
+        "stop",
+        "status",
+        "resume",
+        "sessions",
+        "title",
+        "retry",
+        "undo",
+        "memory",
+        "forget",
+        "jobs",
+        "model",
+        "usage",
+        "approve",
+        "deny",
+        "help",
+        "start",
+    ]
+)
+"""What the gateway understands behind `/`. Slack's clients send nothing that begins with `/` but their own commands and ours."""

@@ -284,10 +284,10 @@ class SlackServer(SlackApi):
     def _acts(self, person: FakePerson, pressed: Json, **where: Any) -> None:
         action = {**pressed, "block_id": "b1", "action_ts": self.stamp()}
         user = {"id": person.id, "username": person.name, "team_id": self.team}
-        self.push(
-            "interactive",
-            {"type": "block_actions", "user": user, "team": {"id": self.team}, "actions": [action], **where},
-        )
+        body = {"type": "block_actions", "user": user, "team": {"id": self.team}, "actions": [action], **where}
+        if "channel" in where:
+            body["response_url"] = f"{self.url}/respond/{where['channel']['id']}/{person.id}"
+        self.push("interactive", body)
 
     def _about(self, room: Room, subtype: str, **more: Any) -> Json:
         stamp = self.stamp()

@@ -152,6 +152,11 @@ class SlackApi(WireServer):
         said.buttons, said.body = _buttons(body), body
         return {"channel": room.id, "ts": said.id}
 
+    def _chat_postEphemeral(self, body: Json) -> Json:  # noqa: N802
+        room = self._room(body["channel"])
+        said = self.keep(room, self.bot, _shown(body), thread=body.get("thread_ts"), only_for=body["user"])
+        return {"message_ts": said.id}
+
     def _chat_update(self, body: Json) -> Json:
         said = self._said(body)
         if said.id in self.streaming:

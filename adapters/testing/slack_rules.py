@@ -7,6 +7,7 @@ Json = dict[str, Any]
 
 SCOPES = {
     "chat.postMessage": "chat:write",
+    "chat.postEphemeral": "chat:write",
     "chat.update": "chat:write",
     "chat.delete": "chat:write",
     "chat.startStream": "chat:write",
@@ -29,6 +30,7 @@ SCOPES = {
 _FIELDS = {
     "auth.test": (set[str](), set[str]()),
     "chat.postMessage": ({"channel", "text"}, {"blocks", "thread_ts", "unfurl_links", "unfurl_media", "mrkdwn"}),
+    "chat.postEphemeral": ({"channel", "user", "text"}, {"blocks", "thread_ts"}),
     "chat.update": ({"channel", "ts", "text"}, {"blocks"}),
     "chat.delete": ({"channel", "ts"}, set[str]()),
     "chat.startStream": (

@@ -47,7 +47,7 @@ class ChatAccess:
     paired: Paired = field(default_factory=Paired)
 
     def judge(self, inbound: Inbound) -> AccessDecision:
-        """Decides about one message. Only in a DM a stranger is answered: in a group everybody would see that, and anybody could cause it."""
+        """Decides about one message. A stranger is answered in a DM, and where nobody else sees it: in a group anybody could cause it."""
         if inbound.sender.is_bot:
             return AccessDecision.IGNORED
         allowed = self.is_allowed(inbound.sender)
@@ -57,7 +57,8 @@ class ChatAccess:
         chats = filter(None, (inbound.address.chat_id, inbound.parent_chat))
         open_chat = any(self._among(chat, self.rules.allowed_chats) for chat in chats)
         if not allowed and not open_chat:
-            return AccessDecision.IGNORED
+            asks = inbound.mentioned and inbound.private_reply != ""
+            return AccessDecision.STRANGER if asks else AccessDecision.IGNORED
         if not self._is_meant(inbound):
             return AccessDecision.OVERHEARD
         return AccessDecision.ALLOWED if allowed else AccessDecision.PRESENT

@@ -147,7 +147,12 @@ class Intake:
         """Says one line when we come into a group for the first time."""
         first = first_known(conn, inbound)
         key = str(access.key(first.address, first.sender))
-        hello = OutboxBody(text=say("people.group_hello"))
+        lines = [say("people.group_hello")]
+        if inbound.in_thread and not access.rules.thread_sessions:
+            lines.append(say("people.group_threads"))
+        if inbound.in_thread and access.rules.pair_strangers:
+            lines.append(say("people.group_code"))
+        hello = OutboxBody(text="\n".join(lines))
         route = Route(address=inbound.address)
         outbox.put(conn, route, hello, self._clock(), dedup_key=_hello_key(first.address), session_key=key)
 
@@ -295,7 +300,7 @@ class Intake:
             key = f"reply:{inbound.dedup_key}"
             outbox.put(
                 conn,
-                Route(address=inbound.address, respond_to=inbound.respond_to),
+                Route(address=inbound.address, respond_to=inbound.private_reply or inbound.respond_to),
                 OutboxBody(text=answer),
                 self._clock(),
                 dedup_key=key,

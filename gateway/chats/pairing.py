@@ -8,6 +8,7 @@ from gateway.commands import Parsed
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from sessions import people
+from sessions.keys import Address, ChatKind
 from sessions.messages import Inbound, InboundKind
 
 log = get_logger(__name__)
@@ -25,10 +26,12 @@ def answer_stranger(conn: Connection, inbound: Inbound, parsed: Parsed | None, n
         code = parsed.argument if parsed.name == START else ""
     if greeting := redeem_owner_code(conn, inbound, code, now):
         return greeting
-    if not pair or inbound.kind is not InboundKind.MESSAGE:
+    if not pair or inbound.kind not in {InboundKind.MESSAGE, InboundKind.TAP}:
         return ""
-    platform, sender = inbound.address.platform, inbound.sender
-    asked = people.ask_in(conn, platform, sender.id, sender.name, inbound.address, now)
+    platform, sender, where = inbound.address.platform, inbound.sender, inbound.address
+    if where.kind is not ChatKind.DM:  # they hear later, alone too, that they were let in
+        where = Address(platform=platform, kind=ChatKind.DM, chat_id=sender.id)
+    asked = people.ask_in(conn, platform, sender.id, sender.name, where, now)
     if asked is None:
         return ""
     log.info("pair.requested", platform=platform, user_id=sender.id)

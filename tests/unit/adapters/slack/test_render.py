@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from adapters.slack.render import render, without_pings
+from adapters.slack.render import render, with_slacks_commands, without_pings
+from adapters.slack.scopes import COMMANDS
 from sessions.keys import Address, ChatKind
 from sessions.messages import Attachment, AttachmentKind, Outbound
 
@@ -50,3 +51,22 @@ def test_the_comment_of_a_file_pings_nobody() -> None:
 def test_code_stays_code() -> None:
     (message,) = render(Outbound(address=WHERE, text="`a << b && c <&d`"))
     assert message["blocks"][0]["text"] == "`a << b && c <&d`"
+
+
+def test_commands_are_written_as_slacks_clients_send_them() -> None:
+    said = (
+        "/new begins anew; /resume goes back. “/jobs pause ID” (/help). Not /status/x, https://x.org/new or ~/stop.txt."
+    )
+    assert with_slacks_commands(said, "hermes", in_thread=False) == (
+        "/hermes new begins anew; /hermes resume goes back. “/hermes jobs pause ID” (/hermes help). "
+        "Not /status/x, https://x.org/new or ~/stop.txt."
+    )
+    assert with_slacks_commands("Send /resume.", "bot", in_thread=True) == "Send @bot /resume."
+    for as_it_is in ("`GET /status`", "```\n/new\n```", "```\n/new", "@hermes /status", "/hermes new"):
+        assert with_slacks_commands(as_it_is, "hermes", in_thread=True) == as_it_is
+
+
+def test_all_commands_are_known() -> None:
+    from gateway.commands.registry import COMMANDS as OURS
+
+    assert {name for command in OURS for name in (command.name, *command.aliases)} | {"start"} == COMMANDS
