@@ -147,7 +147,7 @@ def parse_lines(lines: Iterable[str]) -> Iterator[ImportedSession]:
                 raise Invalid(f"line {number}: {parsed.id!r} is no session id; nothing was imported from this line on.")
         except InvalidKey as error:
             raise Invalid(f"line {number}: {error}") from error
-        except (json.JSONDecodeError, TypeError, AttributeError) as error:
+        except (json.JSONDecodeError, RecursionError, TypeError, AttributeError) as error:
             raise Invalid(
                 f"line {number} is no JSON object: is this a file that `hermes sessions export` wrote?"
             ) from error

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from sys import intern
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from sessions.call_options import CallOptions
 from sessions.keys import Address, ChatKind
@@ -103,7 +103,7 @@ class Session:
     @property
     def chosen_model(self) -> str | None:
         """The model that was chosen for this session; None: the configured one."""
-        return json.loads(self.model_config).get("model") if self.model_config else None
+        return settings_of(self.model_config).get("model")
 
 
 @dataclass(slots=True)
@@ -361,6 +361,15 @@ class Event:
     @classmethod
     def from_row(cls, row: "RowMapping") -> Self:
         return cls(**{**{name: row[name] for name in cls.__slots__}, "data": json.loads(row["data"])})
+
+
+def settings_of(stored: str | None) -> dict[str, Any]:
+    """Returns what `model_config` of a session holds; nothing where an import has put something else there."""
+    try:
+        found: Any = json.loads(stored or "{}")
+    except ValueError:
+        return {}
+    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
 
 
 def _json(text: str | None) -> Any:

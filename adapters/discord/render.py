@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+from adapters.text import end_of_draft
 from adapters.text.escape import escape_markdown
 from adapters.text.lines import LineLayout, Notation
 from adapters.text.markdown import parse
@@ -61,7 +62,7 @@ def reply(reply_to: str | None) -> dict[str, Any]:
 def render_draft(markdown: str, *, silent: bool) -> dict[str, Any]:
     """Renders the end of a growing answer, as much as fits into one message, in small print."""
     layout = LineLayout(NOTATION)
-    *_, last = split(parse(markdown), MESSAGE, layout.measure) if markdown.strip() else [()]
+    *_, last = split(parse(end_of_draft(markdown)), MESSAGE, layout.measure) if markdown.strip() else [()]
     words = layout.compose(last)
     return {"content": f"-# {words.strip('*')}" if silent else words, "flags": NO_EMBEDS}
 

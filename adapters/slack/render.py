@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from adapters.slack.scopes import COMMAND, COMMANDS
+from adapters.text import end_of_draft
 from adapters.text.blocks import Block, plain_text
 from adapters.text.escape import escape_markdown
 from adapters.text.lines import LineLayout, Notation
@@ -95,7 +96,7 @@ def _with_files(outbound: Outbound) -> list[Piece]:
 def render_draft(markdown: str) -> dict[str, Any]:
     """Renders the end of a growing answer, as much as fits into one message."""
     layout = LineLayout(NOTATION)
-    *_, last = split(parse(markdown), MESSAGE, layout.measure) if markdown.strip() else [()]
+    *_, last = split(parse(end_of_draft(markdown)), MESSAGE, layout.measure) if markdown.strip() else [()]
     return _message(last, layout)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from adapters.text import end_of_draft
 from adapters.text.blocks import Block, Fence, Heading, Paragraph, Rule, Table
 from adapters.text.markdown import parse
 from adapters.text.spans import Span, Style
@@ -61,7 +62,7 @@ def reply_parameters(reply_to: str | None) -> dict[str, Any]:
 def render_draft(markdown: str) -> Piece:
     """Renders the end of a growing answer, as much as fits into one message."""
     layout = Layout()
-    *_, last = split(parse(markdown), MESSAGE, layout.measure) if markdown.strip() else [()]
+    *_, last = split(parse(end_of_draft(markdown)), MESSAGE, layout.measure) if markdown.strip() else [()]
     return _message(last, layout)
 
 

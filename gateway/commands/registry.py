@@ -49,7 +49,6 @@ COMMANDS = (
         usage="[N]",
         function=conversation.undo,
         for_allowed=True,
-        ends=True,
     ),
     Command(name="memory", about="what I have noted down here", function=notes.notes),
     Command(name="forget", usage="N", about="forget one of the notes", function=notes.forget, for_allowed=True),

@@ -1,8 +1,10 @@
 """Caches the end of a session's journal, and reads only new messages with every step."""
 
+import json
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from sqlalchemy import Connection
 
@@ -46,7 +48,7 @@ class JournalTails:
             asked = any(message.role is Role.USER for message in found[start : len(found) - own])
             if len(found) < EARLIER or (own + EARLIER <= len(found) and asked) or len(found) >= MOST:
                 return found if not asked else found[start:]
-            more = store.last_messages(conn, run.session_id, 2 * len(found) + own)
+            more = _usable(store.last_messages(conn, run.session_id, 2 * len(found) + own))
             if len(more) <= len(found):
                 return found if not asked else found[start:]
             found = more
@@ -56,11 +58,11 @@ class JournalTails:
         mark = store.journal_mark(conn, session_id)
         kept = self._kept.get(session_id)
         if kept is None or kept.rewrites != mark.rewrites:
-            rows = store.last_messages(conn, session_id, EARLIER + SLACK)
+            rows = _usable(store.last_messages(conn, session_id, EARLIER + SLACK))
             if len(rows) < EARLIER and mark.parent is not None:
                 rows = [*self._of_parent(conn, mark.parent, EARLIER + SLACK - len(rows)), *rows]
         else:
-            rows = [*kept.rows, *store.messages_after(conn, session_id, kept.rows[-1].id if kept.rows else 0)]
+            rows = [*kept.rows, *_usable(store.messages_after(conn, session_id, kept.rows[-1].id if kept.rows else 0))]
         self._keep(run, mark, rows, kept)
         return rows
 
@@ -68,7 +70,7 @@ class JournalTails:
         """Returns messages of the session that this one continues."""
         if store.get(conn, session_id).end_reason is not EndReason.COMPRESSED:
             return []
-        return store.last_messages(conn, session_id, wanted)
+        return _usable(store.last_messages(conn, session_id, wanted))
 
     def _keep(self, run: Run, mark: store.JournalMark, rows: list[Message], before: _Kept | None) -> None:
         session_id = run.session_id
@@ -88,6 +90,27 @@ class JournalTails:
             self._kept[session_id] = _Kept(mark.rewrites, settled, size)
         while sum(kept.size for kept in list(self._kept.values())) > _KEPT_BYTES:
             self._kept.popitem(last=False)
+
+
+def _usable(rows: Sequence[Message]) -> list[Message]:
+    """Returns the messages with such tool calls only as an endpoint takes: an import may have brought others."""
+    return [replace(each, tool_calls=_well_formed(each.tool_calls)) if each.tool_calls else each for each in rows]
+
+
+def _well_formed(found: Any) -> list[dict[str, Any]] | None:
+    """Returns the calls that are some: with an id, a function's name, and arguments, which are text."""
+    calls = cast(list[Any], found) if isinstance(found, list) else []
+    kept: list[dict[str, Any]] = []
+    for call in calls:
+        match call:
+            case {"id": str(), "function": {"name": str(), "arguments": str()}}:
+                kept.append(cast(dict[str, Any], call))
+            case {"id": str(), "function": {"name": str(), **others} as function}:
+                arguments = json.dumps(others.get("arguments") or {}, ensure_ascii=False)
+                kept.append({**cast(dict[str, Any], call), "function": {**function, "arguments": arguments}})
+            case _:
+                pass
+    return kept or None
 
 
 def _size_of(rows: Sequence[Message]) -> int:

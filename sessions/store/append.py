@@ -13,7 +13,7 @@ from sessions.db.schema import MESSAGE_OPEN, messages, sessions
 from sessions.db.sql import param
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
-from sessions.records import NewMessage, Role, Session
+from sessions.records import NewMessage, Role, Session, settings_of
 from sessions.store.queries import get
 from sessions.stored_files import StoredFile
 from sessions.tokens import estimated_tokens
@@ -243,4 +243,4 @@ def keep_settings(conn: Connection, session_id: str, system_prompt: str, config:
 
 def _model_config(conn: Connection, session_id: str) -> dict[str, Any]:
     stored = conn.scalar(select(sessions.c.model_config).where(sessions.c.id == session_id))
-    return json.loads(stored) if stored else {}
+    return settings_of(stored)

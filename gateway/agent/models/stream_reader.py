@@ -15,6 +15,8 @@ from gateway.agent.models.interface import JSON, ToolCall, Usage
 _TAG = re.compile(r"<(/?)(think|thinking|thought)>", re.IGNORECASE)
 _REASONING = ("reasoning_content", "reasoning")
 _LONGEST_TAG = len("</thinking>")
+MOST_CALLS = 128
+"""Of one answer; what goes beyond is left out, as if it had not been said."""
 _WRITTEN = "text"
 _MAYBE_TAG = re.compile(r"</?[a-z]*$", re.IGNORECASE)
 
@@ -144,7 +146,7 @@ class AnswerBuilder:
 
     def tool_calls(self) -> tuple[ToolCall, ...]:
         seen: set[str] = set()
-        return tuple(_tool_call(raw, seen) for raw in self._calls if raw["function"]["name"])
+        return tuple(_tool_call(raw, seen) for raw in self._calls if raw["function"]["name"])[:MOST_CALLS]
 
 
 def _is_another(known: JSON, delta: JSON) -> bool:
@@ -196,7 +198,7 @@ def _tool_call(raw: JSON, seen: set[str]) -> ToolCall:
 
 def written_calls(found: Sequence[JSON]) -> tuple[ToolCall, ...]:
     """Returns the calls that a model has written into its text."""
-    return tuple(_tool_call({**raw, "id": new_call_id(written=True)}, set()) for raw in found)
+    return tuple(_tool_call({**raw, "id": new_call_id(written=True)}, set()) for raw in found[:MOST_CALLS])
 
 
 def new_call_id(*, written: bool = False) -> str:

@@ -95,6 +95,8 @@ def listing(folder: Path, ns: str | None = None) -> list[str]:
     """Returns `name: first line` for each skill of this namespace and for those for all; without a namespace, for all there are."""
     found: dict[str, str] = {}
     for file in sorted(folder.glob(f"*/{_FILE}")):
+        if not file.is_file():  # to open a pipe waits for its writer, for ever
+            continue
         owner, name = _whose(file.parent), file.parent.name.partition("@")[0]
         # Its own skill hides one for all of the same name.
         if owner == ns or ((owner is None or ns is None) and name not in found):

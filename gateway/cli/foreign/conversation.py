@@ -1,10 +1,13 @@
 """The common form of a conversation that is imported from another program."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+
+from sqlalchemy.exc import DBAPIError
 
 from sessions.export import ImportedMessage, ImportedSession
 from sessions.keys import ChatKind, InvalidKey, Platform, SessionKey
@@ -93,6 +96,15 @@ class HomeContents:
     conversations: list[ForeignConversation] = field(default_factory=list[ForeignConversation])
     notes: list[str] = field(default_factory=list[str])
     left_out: list[str] = field(default_factory=list[str])
+
+
+@contextmanager
+def leaving_out(found: HomeContents, what: str) -> Generator[None]:
+    """What another program has written in an odd way is left out, and named; everything else is taken."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, DBAPIError, LookupError, RecursionError, TypeError, ValueError) as error:
+        found.left_out.append(f"{what}: it makes no sense here ({type(error).__name__})")
 
 
 def text_of(content: Any) -> str:

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.foreign.conversation import ForeignConversation, ForeignMessage, HomeContents
+from gateway.cli.foreign.conversation import ForeignConversation, ForeignMessage, HomeContents, leaving_out
 from sessions.errors import Invalid
 from sessions.keys import ChatKind
 from sessions.records import Role
@@ -29,13 +29,16 @@ def read(home: Path) -> HomeContents:
             if not {"sessions", "messages", "schema_version"} <= tables:
                 raise Invalid(f"{home / 'state.db'} was not written by Hermes Agent.")
             for row in conn.execute("SELECT * FROM sessions ORDER BY started_at, id").fetchall():
-                _take(conn, dict(row), found)
+                with leaving_out(found, f"session {row['id']}"):
+                    _take(conn, dict(row), found)
     except sqlite3.DatabaseError as error:
         raise Invalid(f"{home / 'state.db'} cannot be read: {error}.") from error
     for name in ("MEMORY.md", "USER.md"):
         path = home / "memories" / name
         if path.exists():
-            found.notes += [note.strip() for note in path.read_text("utf-8").split(_BETWEEN_NOTES) if note.strip()]
+            found.notes += [
+                note.strip() for note in path.read_text("utf-8", "replace").split(_BETWEEN_NOTES) if note.strip()
+            ]
     return found
 
 

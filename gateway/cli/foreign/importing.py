@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.cli.foreign import hermes_agent, nanobot, openclaw
-from gateway.cli.foreign.conversation import HomeContents
+from gateway.cli.foreign.conversation import HomeContents, leaving_out
 from gateway.cli.formatting import counted
 from gateway.cli.render import Progress
 from sessions import memory
@@ -56,14 +56,16 @@ def take(database: Database, program: str, folder: Path) -> Taken:
         except Invalid as error:
             raise Invalid(str(error).replace(str(copied), str(folder))) from error
     found.left_out += [f"{link}: a link, which may lead anywhere" for link in links]
-    new, notes = 0, 0
+    new, known, notes = 0, 0, 0
     with Progress("Importing conversations") as progress:
         for number, conversation in enumerate(found.conversations, 1):
-            new += database.write_now(import_session, conversation.as_import())
+            with leaving_out(found, f"session {conversation.name}"):
+                is_new = database.write_now(import_session, conversation.as_import())
+                new, known = new + is_new, known + (not is_new)
             progress(number)
     for text in found.notes:
         notes += _note(database, text, found)
-    return Taken(new=new, known=len(found.conversations) - new, notes=notes, left_out=tuple(found.left_out))
+    return Taken(new=new, known=known, notes=notes, left_out=tuple(found.left_out))
 
 
 @contextmanager

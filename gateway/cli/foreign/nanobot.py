@@ -6,7 +6,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.foreign.conversation import ForeignConversation, ForeignMessage, HomeContents, notes_in, text_of
+from gateway.cli.foreign.conversation import (
+    ForeignConversation,
+    ForeignMessage,
+    HomeContents,
+    leaving_out,
+    notes_in,
+    text_of,
+)
 from sessions.errors import Invalid
 from sessions.keys import ChatKind
 from sessions.records import Role
@@ -18,9 +25,10 @@ def read(home: Path) -> HomeContents:
     """Raises Invalid when there is nothing of nanobot in this folder."""
     found = HomeContents()
     for path in sorted(home.rglob("*.jsonl")):
-        _take(path, found)
+        with leaving_out(found, path.name):
+            _take(path, found)
     for path in sorted(home.rglob("memory/MEMORY.md")):
-        found.notes += notes_in(path.read_text("utf-8"))
+        found.notes += notes_in(path.read_text("utf-8", "replace"))
     if not found.conversations and not found.notes:
         raise Invalid(f"{home} is no home of nanobot: there is no session in it.")
     return found

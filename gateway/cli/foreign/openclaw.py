@@ -8,7 +8,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.foreign.conversation import ForeignConversation, ForeignMessage, HomeContents, notes_in, text_of
+from gateway.cli.foreign.conversation import (
+    ForeignConversation,
+    ForeignMessage,
+    HomeContents,
+    leaving_out,
+    notes_in,
+    text_of,
+)
 from sessions.errors import Invalid
 from sessions.keys import ChatKind
 from sessions.records import Role
@@ -42,7 +49,9 @@ def _database(path: Path, found: HomeContents) -> None:
                 packed = sum(event is None for event in events)
                 if packed:
                     found.left_out.append(f"{packed} packed entries of session {window['session_id']}")
-                _take(window, [json.loads(event) for event in events if event is not None], _peer(conn, window), found)
+                with leaving_out(found, f"session {window['session_id']}"):
+                    known = [json.loads(event) for event in events if event is not None]
+                    _take(window, known, _peer(conn, window), found)
     except (sqlite3.DatabaseError, ValueError) as error:
         found.left_out.append(f"{path.name}: {error}")
 

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import sqlite3
 import tarfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +130,23 @@ def test_what_is_no_home_of_theirs_is_refused_with_a_sentence(tmp_path: Path, pr
         assert refused.exit_code == 2
         assert len(refused.stderr.splitlines()) == 1
         assert str(folder) in refused.stderr
+
+
+@pytest.mark.parametrize("theirs", ["hermes-agent"], indirect=True)
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "UPDATE messages SET tool_calls = 'no json' WHERE id = 1",
+        "UPDATE messages SET tool_calls = '[{}]', timestamp = 'soon' WHERE id = 1",
+        "UPDATE messages SET timestamp = 1e300 WHERE id = 1",
+        "UPDATE messages SET content = x'ff' WHERE id = 1",
+        "UPDATE sessions SET started_at = 'x' WHERE id = (SELECT session_id FROM messages WHERE id = 1)",
+    ],
+)
+def test_one_odd_record_is_left_out_and_named(tmp_path: Path, theirs: Path, odd: str):
+    with closing(sqlite3.connect(theirs / "state.db")) as conn, conn:
+        conn.execute(odd)
+    answer = hermes(tmp_path / "ours", "sessions", "import", "--from", "hermes-agent", str(theirs))
+    assert answer.exit_code == 0, answer.output
+    assert answer.stdout.startswith("2 conversations taken, 0 here already; 2 notes taken.")
+    assert "it makes no sense here" in answer.stdout

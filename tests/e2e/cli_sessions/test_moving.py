@@ -190,7 +190,21 @@ def test_the_line_itself_is_good(run):
     assert json.loads(run("export", "-").stdout)["model_config"] == '{"model": "x"}'
 
 
-@pytest.mark.parametrize("bad", [b"no json\n", b"[]\n", b'{"id": "x"}\n', b"\xff\n", b"3\n", SETTINGS, STRANGE])
+def test_odd_calls_and_settings_can_be_looked_at(run):
+    good = {"id": "a", "type": "function", "function": {"name": "files", "arguments": "{}"}}
+    dialect = {"id": "b", "function": {"name": "files", "arguments": {"path": "x"}}}
+    odd = [{}, good, {"id": 5}, {"id": "c", "function": {}}, dialect]
+    message = {"role": "assistant", "content": "hi", "created_at": 1, "tool_calls": odd}
+    line = json.dumps(LINE | {"model_config": "garbage", "messages": [message]})
+
+    assert run("import", "-", typed=line).stdout.startswith("1 imported")
+    assert run("show", LINE["id"]).exit_code == 0
+    assert run("list").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "bad", [b"no json\n", b"[]\n", b'{"id": "x"}\n', b"\xff\n", b"3\n", b"[" * 100_000 + b"\n", SETTINGS, STRANGE]
+)
 def test_import_stops_at_a_bad_line_and_names_it(stocked, run, home, bad):
     first, *rest = run("export", "-").stdout.encode().splitlines(keepends=True)
 

@@ -32,6 +32,12 @@ async def test_in_an_open_group_commands_that_change_something_stay_with_the_all
     assert sqlite_intake.answer(number) is None
 
 
+@pytest.mark.parametrize("said", ["/undo", "/undo 100"])
+async def test_who_is_only_present_takes_nothing_back(sqlite_intake: IntakeHarness, said: str):
+    await sqlite_intake.comes(said, GROUP, user="8")  # no run is at work
+    assert sqlite_intake.sent() == [say("people.not_allowed")]
+
+
 @pytest.mark.parametrize("said", ["/help", "/status", "/sessions", "/memory", "/usage", "/model", "/title mine"])
 async def test_in_an_open_group_everybody_may_talk_and_ask(sqlite_intake: IntakeHarness, said: str):
     await sqlite_intake.comes("hello", GROUP, user="8")

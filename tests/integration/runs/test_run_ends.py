@@ -7,6 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import text
+
 from gateway.runs.live_events import LiveEvent
 from gateway.runs.run_steps import RunSteps
 from gateway.texts import say
@@ -168,3 +170,13 @@ async def test_a_tool_that_wants_to_end_the_program_has_only_failed(home: Path):
     async with worker_in_process(home, [calls(call("leave")), "I could not."], tools=[tool("leave", leave)]) as it:
         assert (await it.say("begin")).status is RunStatus.COMPLETED
         assert ("tool", "[leave failed: it tried to end the program]") in await it.transcript()
+
+
+async def test_rows_of_an_odd_import_end_no_run(home: Path):
+    async with worker_in_process(home, ["hi"]) as it:
+        await it.say("begin")
+        odd = "UPDATE messages SET tool_calls = '[{}, 5, {\"id\": \"x\"}]' WHERE role = 'assistant'"
+        for statement in (odd, "UPDATE sessions SET model_config = 'garbage'"):
+            await it.database.write(lambda conn, sql=statement: conn.execute(text(sql)) and None)
+    async with worker_in_process(home, ["ho"]) as it:
+        assert (await it.say("and now")).status is RunStatus.COMPLETED

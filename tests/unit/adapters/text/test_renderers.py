@@ -1,6 +1,7 @@
 """Four renderers from one parse. The files in tests/golden/renderers were looked at by a person; a change shows there."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,11 @@ from typing import Any
 import pytest
 
 from adapters.discord.render import render as discord
+from adapters.discord.render import render_draft as discord_draft
 from adapters.slack.render import render as slack
+from adapters.slack.render import render_draft as slack_draft
 from adapters.telegram.render import render as telegram
+from adapters.telegram.render import render_draft as telegram_draft
 from adapters.whatsapp.render import render as whatsapp
 from gateway.texts import say
 from sessions.keys import Address, ChatKind
@@ -51,6 +55,17 @@ def test_the_number_of_a_note_is_its_own_on_every_platform(name: str) -> None:
     notes = [say("memory.line", number=number, text="Likes tea", since="said here") for number in (2, 5, 8)]
     (call,) = RENDERERS[name](outbound("\n".join(notes)))
     assert "#2 Likes tea (said here)\n#5 Likes tea (said here)\n#8 Likes tea" in "\n".join(_texts(call))
+
+
+@pytest.mark.parametrize("draft", [telegram_draft, slack_draft, lambda text: discord_draft(text, silent=False)])
+def test_of_a_huge_draft_only_its_end_is_rendered(draft: Callable[[str], Any]) -> None:
+    began = time.process_time()
+    shown = json.dumps(draft("```python\n" + "x = 1\n" * 200_000))
+    assert time.process_time() - began < 0.5
+    assert "x = 1" in shown
+    assert "python" not in shown
+    prose = json.dumps(draft("A **bold** word.\n\n" * 60_000 + "The end."))
+    assert "The end." in prose
 
 
 def _texts(found: Any) -> list[str]:

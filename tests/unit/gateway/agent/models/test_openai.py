@@ -10,6 +10,7 @@ import pytest
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.interface import ModelRequest
 from gateway.agent.models.openai import OpenAIModel
+from gateway.agent.models.stream_reader import MOST_CALLS
 from gateway.texts import say
 from tests.fakes.model_replies import Reply, as_json, call, calls
 from tests.fakes.model_server import ModelServer
@@ -195,6 +196,12 @@ async def test_an_endpoint_that_has_made_a_real_call_is_never_taken_at_its_text(
         for way in ("bare", "tagged"):
             answer = await talk.ask(tools=[FILES])
             assert (answer.text, answer.tool_calls) == (WRITTEN_CALLS[way], ())
+
+
+async def test_one_answer_makes_so_many_calls_and_no_more():
+    many = calls(*(call("clock", id=f"c{number}") for number in range(500)))
+    async with model_in_process([many]) as talk:
+        assert len((await talk.ask(tools=[CLOCK])).tool_calls) == MOST_CALLS
 
 
 async def test_text_beside_a_real_call_is_text():

@@ -219,6 +219,14 @@ async def test_a_message_is_read_page_by_page_and_only_here(place: ToolContext, 
 # --- skill ---------------------------------------------------------------------------------------------------------
 
 
+async def test_a_pipe_instead_of_a_skill_holds_nothing_up(place: ToolContext):
+    (place.skills / "trap").mkdir(parents=True)
+    os.mkfifo(place.skills / "trap" / "SKILL.md")
+    async with asyncio.timeout(10):
+        assert await use(place, "skill", action="list") == "There are no skills yet."
+        assert "there is no skill trap" in await use(place, "skill", action="view", name="trap")
+
+
 async def test_a_skill_is_saved_listed_changed_viewed_and_deleted(place: ToolContext):
     assert await use(place, "skill", action="list") == "There are no skills yet."
     await use(place, "skill", action="save", name="report", content="# Weekly report\n\nOn Fridays.")
