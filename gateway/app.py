@@ -9,8 +9,8 @@ from pathlib import Path
 
 from gateway.agent.memory.embeddings import Embeddings
 from gateway.agent.memory.fold_worker import FoldWorker
-from gateway.agent.models.ollama import ask_ollama
-from gateway.agent.models.openai import OpenAIModel
+from gateway.agent.models.chat_completions import OpenAIModel
+from gateway.agent.models.endpoint import ask_ollama
 from gateway.agent.models.practice import PracticeModel
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox

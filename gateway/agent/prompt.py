@@ -5,17 +5,16 @@ Every part is cut by a function that returns no more than its budget, so the req
 program sends over HTTP is never cut: `InputTooLong` is raised when it does not fit.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from math import ceil
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from gateway.agent.memory import recall
-from gateway.agent.models.encoding import EncodedMessage
-from gateway.agent.models.interface import JSON, InputTooLong, ModelRequest
-from gateway.agent.shortening import cut_marker, without_result, without_text
+from gateway.agent.models.interface import JSON, EncodedMessage, InputTooLong, ModelRequest
 from gateway.agent.system_prompt import core, newest_lines, whole_sentences
 from gateway.agent.tokens import MESSAGE_OVERHEAD, TIME_LINE, Measure, Tokens, size_of
 from gateway.agent.transcript import EarlierTurn, as_turn, timed, valid
@@ -23,6 +22,35 @@ from gateway.agent.window import NEW_MESSAGE_RESERVE, Shares, Window, fair_share
 from sessions.db.search import FoundMessage
 from sessions.memory import PromptNote, choose
 from sessions.records import Message, Role
+
+
+def cut_marker(message: Message) -> str:
+    """Returns what stands at the end of a text that was cut: where the whole of it can be read."""
+    return f"\n[cut; the whole is message {message.id}: session_search with message={message.id} reads it]"
+
+
+def without_result(message: Message) -> Message:
+    """Returns the message with a note instead of its result, or of the arguments of its calls; unchanged where the note would be longer."""
+    where = f"[cleared, message {message.id}]"
+    if message.role is Role.TOOL and len(message.content or "") > len(where):
+        return replace(message, content=where)
+    if message.tool_calls:
+        return replace(message, tool_calls=[_without_arguments(call, where) for call in message.tool_calls])
+    return message
+
+
+def _without_arguments(call: JSON, where: str) -> JSON:
+    arguments = json.dumps({"cleared": where})
+    if len(call["function"]["arguments"]) <= len(arguments):
+        return call
+    return {**call, "function": {**call["function"], "arguments": arguments}}
+
+
+def without_text(message: Message) -> Message:
+    """Returns the message with a note instead of its text; unchanged where the note would be longer."""
+    where = f"[cleared, message {message.id}]"
+    return replace(message, content=where) if len(message.content or "") > len(where) else message
+
 
 BESIDE = 64  # headings of the system prompt and the line about older messages
 LEAST_MESSAGE = 48

@@ -6,8 +6,7 @@ from itertools import pairwise
 from operator import is_not
 from typing import Any, cast
 
-from gateway.agent.models.encoding import EncodedMessage
-from gateway.agent.models.interface import JSON
+from gateway.agent.models.interface import JSON, EncodedMessage
 from sessions.records import Message, Role
 from sessions.tokens import BYTES_PER_TOKEN, size_in_bytes
 

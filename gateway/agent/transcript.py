@@ -9,8 +9,7 @@ from operator import eq
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from gateway.agent.models.encoding import EncodedMessage
-from gateway.agent.models.interface import JSON
+from gateway.agent.models.interface import JSON, EncodedMessage
 from gateway.agent.tokens import size_of
 from sessions.clock import as_time
 from sessions.records import Message, Role

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
-from gateway.agent.models.ollama import OLLAMA, OLLAMA_PORT
+from gateway.agent.models.endpoint import OLLAMA, OLLAMA_PORT
 from gateway.config.model import Config
 
 OPENAI, OPENROUTER = "https://api.openai.com/v1", "https://openrouter.ai/api/v1"

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from gateway.agent.loop import Result, Situation
-from gateway.agent.memory.summary import middle_of, summary_request
+from gateway.agent.memory.recall import middle_of, summary_request
 from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow, ModelUnreachable
 from gateway.agent.models.stream_reader import is_written, new_call_id
 from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext

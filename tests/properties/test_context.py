@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.agent import prompt
-from gateway.agent.models.encoding import encoded_body
+from gateway.agent.models.interface import encoded_body
 from gateway.agent.tokens import Tokens
 from gateway.agent.window import Window
 from sessions.memory import PromptNote

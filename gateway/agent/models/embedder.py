@@ -6,7 +6,7 @@ from typing import Any, cast
 from gateway.agent.models.endpoint import ModelEndpoint, ModelSettings
 from gateway.agent.models.errors import CallFailed
 from gateway.agent.models.interface import JSON
-from gateway.agent.models.refusals import RefusalKind
+from gateway.agent.models.quirks import RefusalKind
 
 MOST_DIMENSIONS = 8_192
 LARGEST = 1e30  # the square of a larger number may overflow when the vector is scaled to length one

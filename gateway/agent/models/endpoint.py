@@ -5,19 +5,60 @@ The client library is imported with the first call, because that takes a second 
 
 import asyncio
 import contextlib
+import http.client
+import json
 import os
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from gateway.agent.models.endpoint_window import from_models, from_ollama
 from gateway.agent.models.errors import CallFailed, code_in, refusal
-from gateway.agent.models.refusals import RefusalKind, without_secrets
+from gateway.agent.models.quirks import RefusalKind, without_secrets
 from gateway.observe.logging import get_logger
+
+_NUM_CTX = re.compile(r"^\s*num_ctx\s+(\d+)", re.MULTILINE)
+_NAMES = (
+    "max_model_len",
+    "context_length",
+    "context_window",
+    "max_context_length",
+)  # vLLM, OpenRouter, Groq, LM Studio
+
+
+def from_models(answer: object, model: str) -> int | None:
+    """Reads the window from `GET /v1/models`: of this model, or of the only one that there is."""
+    rows = _list(_dict(answer).get("data"))
+    named = [row for row in rows if row.get("id") == model]
+    row = (named or (rows if len(rows) == 1 else [{}]))[0]
+    served = _number(_dict(row.get("meta")).get("n_ctx"))  # llama.cpp; n_ctx_train there is what could be served
+    found = [served, *(_number(row.get(name)) for name in _NAMES)]
+    return next((size for size in found if size), None)
+
+
+def from_ollama(answer: object) -> int | None:
+    """Reads the window from Ollama's `POST /api/show`: `num_ctx` where the model sets it, else what the model was made for."""
+    shown = _dict(answer)
+    if found := _NUM_CTX.search(str(shown.get("parameters") or "")):
+        return int(found.group(1)) or None
+    sizes = [_number(size) for name, size in _dict(shown.get("model_info")).items() if name.endswith(".context_length")]
+    return next((size for size in sizes if size), None)
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _dict(value: object) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], value) if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Mapping[str, Any]]:
+    return [_dict(row) for row in cast(list[object], value)] if isinstance(value, list) else []
+
 
 if TYPE_CHECKING:
     import openai
@@ -187,3 +228,28 @@ def _new_client(settings: ModelSettings) -> "openai.AsyncOpenAI":
             follow_redirects=False, event_hooks={"response": [limiting(settings.answer_bytes)]}
         ),
     )
+
+
+OLLAMA_HOST, OLLAMA_PORT = "127.0.0.1", 11434
+OLLAMA = f"http://{OLLAMA_HOST}:{OLLAMA_PORT}/v1"
+
+
+def ask_ollama(host: str = OLLAMA_HOST, port: int = OLLAMA_PORT, *, timeout: float = 0.5) -> str | None:
+    """The model that a local Ollama would answer with; None if there is none. Blocks for `timeout` at most twice."""
+    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    try:
+        connection.request("GET", "/api/tags")
+        response = connection.getresponse()
+        answer: Any = json.loads(response.read(1_000_000)) if response.status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return None  # nothing listens there, or something else does
+    finally:
+        connection.close()
+    return _first_that_talks(answer)
+
+
+def _first_that_talks(answer: Any) -> str | None:
+    models: Any = cast(dict[str, Any], answer).get("models") if isinstance(answer, dict) else None
+    entries = cast(list[Any], models) if isinstance(models, list) else []
+    names = [str(cast(dict[str, Any], entry).get("name", "")) for entry in entries if isinstance(entry, dict)]
+    return next((name for name in names if name and "embed" not in name), None)

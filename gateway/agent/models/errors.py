@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import cast
 
 from gateway.agent.models.interface import JSON, ContextOverflow, ModelError, ModelRefused, ModelUnreachable
-from gateway.agent.models.refusals import RefusalKind, classify, describe_refusal, named_limit, retry_after
+from gateway.agent.models.quirks import RefusalKind, classify, describe_refusal, named_limit, retry_after
 
 
 class CallOutcome(StrEnum):

@@ -2,11 +2,11 @@
 
 from typing import cast
 
+from gateway.agent.models.chat_completions import Observe, ignore
 from gateway.agent.models.endpoint import ModelEndpoint, ModelSettings
 from gateway.agent.models.errors import CallFailed, CallOutcome
 from gateway.agent.models.interface import JSON
-from gateway.agent.models.openai import Observe, ignore
-from gateway.agent.models.refusals import RefusalKind
+from gateway.agent.models.quirks import RefusalKind
 from gateway.agent.models.retry import Retries, RetryPolicy
 
 

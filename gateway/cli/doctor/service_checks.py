@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from adapters.base import ChecksSetup, DeliveryError, ReportsGroupAccess, TryLater, Unauthorized
 from adapters.registry import Unavailable, build, manifest
-from gateway.agent.models.ollama import ask_ollama
+from gateway.agent.models.endpoint import ask_ollama
 from gateway.cli.doctor.finding import CheckTarget, Diagnosis, note, problem, warning
 from gateway.cli.doctor.public_address import webhook_url, why_unreachable
 from gateway.config.daemon_settings import platform_sections
@@ -54,7 +54,7 @@ async def model(target: CheckTarget) -> AsyncIterator[Diagnosis]:
 
 async def _window(loaded: Loaded, chosen: ChosenModel) -> int:
     """In tokens, as the endpoint names it, else as configured."""
-    from gateway.agent.models.openai import OpenAIModel
+    from gateway.agent.models.chat_completions import OpenAIModel
     from gateway.config.agent_settings import model_settings
 
     model = OpenAIModel(model_settings(loaded.config, chosen))

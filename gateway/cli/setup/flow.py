@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import click
 
 from adapters.registry import OUR_OWN, is_built, manifest
-from gateway.agent.models.ollama import OLLAMA, ask_ollama
+from gateway.agent.models.endpoint import OLLAMA, ask_ollama
 from gateway.cli.context import as_called_here
 from gateway.cli.doctor.public_address import webhook_url
 from gateway.cli.setup.answers import Answers

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from adapters.base import ChecksSetup, DeliveryError, LinksToChat, ListsSetupHints
 from adapters.registry import Unavailable, build
+from gateway.agent.models.chat_completions import OpenAIModel
+from gateway.agent.models.endpoint import ask_ollama
 from gateway.agent.models.interface import ModelError, ModelRequest
-from gateway.agent.models.ollama import ask_ollama
-from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.retry import RetryPolicy
 from gateway.cli.doctor.public_address import webhook_url
 from gateway.config.agent_settings import model_settings

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
-from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.retry import RetryPolicy
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window

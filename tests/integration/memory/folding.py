@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from gateway.agent.memory.fold_worker import FoldSettings, FoldWorker
+from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
-from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.retry import RetryPolicy
 from gateway.agent.window import Window
 from sessions import memory, store

@@ -256,7 +256,7 @@ import asyncio, sys
 from pathlib import Path
 from gateway.agent.memory.fold_worker import FoldWorker
 from gateway.agent.models.endpoint import ModelSettings
-from gateway.agent.models.openai import OpenAIModel
+from gateway.agent.models.chat_completions import OpenAIModel
 from sessions.db import open_database
 
 async def fold():

@@ -8,8 +8,8 @@ import threading
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
+from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
-from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.tools import ask_human
 from gateway.agent.tools.registry import Arguments, Tool, Toolbox, ToolContext
 from gateway.dispatch.local import LocalDispatch

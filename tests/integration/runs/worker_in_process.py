@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
-from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.retry import RetryPolicy
 from gateway.agent.tools import ask_human
 from gateway.agent.tools.registry import Arguments, Tool, Toolbox

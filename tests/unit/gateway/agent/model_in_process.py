@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.interface import Answer, ModelRequest
-from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.retry import RetryPolicy
 from tests.fakes.model_server import ModelServer, Script
 

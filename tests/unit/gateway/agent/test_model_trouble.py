@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.errors import CallOutcome
 from gateway.agent.models.interface import (
@@ -18,8 +19,7 @@ from gateway.agent.models.interface import (
     ModelRequest,
     ModelUnreachable,
 )
-from gateway.agent.models.openai import OpenAIModel
-from gateway.agent.models.refusals import retry_after
+from gateway.agent.models.quirks import retry_after
 from gateway.agent.models.retry import Retries, RetryPolicy
 from gateway.agent.models.transcriber import Transcriber
 from tests.fakes.model_replies import (

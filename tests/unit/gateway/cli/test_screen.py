@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from gateway.agent.models.practice_tricks import long_answer
+from gateway.agent.models.practice import long_answer
 from gateway.cli.screen import Screen
 from gateway.runs.live_events import LiveEvent
 

@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from gateway.agent.models.ollama import ask_ollama
+from gateway.agent.models.endpoint import ask_ollama
 
 
 @contextmanager

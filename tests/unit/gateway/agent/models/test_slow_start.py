@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.agent.models.errors import CallFailed
-from gateway.agent.models.slow_start import FIRST, SlowStart
+from gateway.agent.models.retry import FIRST, SlowStart
 from tests.machine import hand_driven_loop
 
 

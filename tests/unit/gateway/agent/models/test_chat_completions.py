@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.interface import ModelRequest
-from gateway.agent.models.openai import OpenAIModel
 from gateway.agent.models.stream_reader import MOST_CALLS
 from gateway.texts import say
 from tests.fakes.model_replies import Reply, as_json, call, calls
@@ -264,7 +264,7 @@ def test_it_tells_its_name_and_never_its_key():
 
 
 def test_importing_the_model_does_not_import_the_client_library():
-    code = "import sys, gateway.agent.models.openai, gateway.agent.models.practice; sys.exit('openai' in sys.modules)"
+    code = "import sys, gateway.agent.models.chat_completions, gateway.agent.models.practice; sys.exit('openai' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -12,7 +12,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import cast
 
-from gateway.agent.models.encoding import encoded_body
 from gateway.agent.models.endpoint import ModelEndpoint, ModelSettings
 from gateway.agent.models.errors import CallFailed, CallOutcome, combined_error
 from gateway.agent.models.interface import (
@@ -25,11 +24,10 @@ from gateway.agent.models.interface import (
     ModelUnreachable,
     OnToken,
     Usage,
+    encoded_body,
 )
-from gateway.agent.models.quirks import Gap, Quirks
-from gateway.agent.models.refusals import RefusalKind, named_limit
-from gateway.agent.models.retry import Retries, RetryPolicy
-from gateway.agent.models.slow_start import SlowStart
+from gateway.agent.models.quirks import Gap, Quirks, RefusalKind, named_limit
+from gateway.agent.models.retry import Retries, RetryPolicy, SlowStart
 from gateway.agent.models.stream_reader import AnswerBuilder, written_calls
 from gateway.agent.models.text_tool_calls import TextToolCallFilter, unfenced_json
 from gateway.agent.models.vision import has_new_pictures, is_refused, pictures_refused, without_refused_pictures
