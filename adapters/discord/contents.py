@@ -69,7 +69,7 @@ def _embed(embed: discord.Embed) -> str:
 
 
 def _components(said: discord.Message | discord.MessageSnapshot) -> Iterator[str]:
-    for component in said.components:
+    for component in getattr(said, "components", ()):  # the library sets it only where Discord sends the field
         raw: Any = component.to_dict()
         yield "\n".join(filter(None, _words(raw, 0)))
 
