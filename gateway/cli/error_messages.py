@@ -10,6 +10,7 @@ import click
 from click.exceptions import Exit, NoArgsIsHelpError
 
 from gateway.cli.config_problems import bad_config_as_text
+from gateway.cli.formatting import clean
 from gateway.config.problems import BadConfig
 from gateway.home import BadHome
 from sessions.errors import StateError
@@ -21,7 +22,7 @@ class Failed(click.ClickException):
     """Ends the command with exit code 1; the message goes to standard error as it is."""
 
     def show(self, file: object = None) -> None:  # noqa: ARG002  # click's own signature
-        click.echo(self.message, err=True)
+        click.echo(clean(self.message), err=True)
 
 
 class Wrong(Failed):

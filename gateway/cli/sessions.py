@@ -272,7 +272,7 @@ def _import_from(cli: Cli, program: str, home: Path) -> None:
 
     with database_access.opened(cli) as database, database_access.mirrored(cli, database):
         taken = take(database, program, home)
-    click.echo("\n".join(taken.lines()))
+    click.echo(formatting.clean("\n".join(taken.lines())))
 
 
 # --- deleting ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from gateway.cli.context import Cli, as_called_here, pass_cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.doctor import home_checks, machine_checks, service_checks
 from gateway.cli.doctor.finding import CheckTarget, Diagnosis, Severity, problem, warning
-from gateway.cli.formatting import as_json, counted
+from gateway.cli.formatting import as_json, clean, counted
 from gateway.cli.service_view import service_sources
 from gateway.config.load import Loaded, read
 from gateway.config.problems import BadConfig
@@ -133,8 +133,8 @@ def _lines(findings: Sequence[Diagnosis], mended: Sequence[Diagnosis], *, fix: b
     for finding in mended:
         yield f"  {click.style('fixed  ', fg='green')}  {finding.what}"
     for finding in findings:
-        yield f"  {click.style(f'{finding.severity.name.lower():<7}', fg=_COLOURS[finding.severity])}  {finding.what}"
-        yield f"           {as_called_here(finding.remedy)}"
+        yield f"  {click.style(f'{finding.severity.name.lower():<7}', fg=_COLOURS[finding.severity])}  {clean(finding.what)}"
+        yield f"           {as_called_here(clean(finding.remedy))}"
         if explain and (said := finding.explanation()):
             yield f"{textwrap.fill(said, 100, initial_indent=_INDENT, subsequent_indent=_INDENT)}\n"
     problems = sum(finding.severity is Severity.PROBLEM for finding in findings)

@@ -45,6 +45,22 @@ async def hook() -> AsyncIterator[tuple[Hook, str]]:
     await runner.cleanup()
 
 
+async def test_a_poisoned_call_takes_effect_and_its_answer_keeps_nothing_but_its_ids(
+    http: aiohttp.ClientSession,
+) -> None:
+    async with DiscordServer() as server:
+        server.fail("post", poison=True)
+        headers = {"Authorization": f"Bot {server.token}"}
+        place = f"{server.api_base}/channels/{server.general().id}/messages"
+        async with http.post(place, json={"content": "hi"}, headers=headers) as answer:
+            assert answer.status == 200
+            body = json.loads(await answer.text())
+        (said,) = server.general().visible()
+        assert (said.text, body["id"]) == ("hi", said.id)
+        assert not isinstance(body["content"], str)
+        assert "not_yet_invented" in body
+
+
 # --- WhatsApp ---
 
 
