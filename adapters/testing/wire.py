@@ -115,6 +115,8 @@ class WireServer:
         fault.times -= 1
         if fault.poison:
             taken = await act()
+            if taken.status >= 300:
+                return taken
             raw = taken.body if isinstance(taken, web.Response) else None
             odd = poisoned(json.loads(raw) if isinstance(raw, bytes) and raw else {})
             return web.Response(body=json.dumps(odd).encode(), headers={"Content-Type": "application/json"})

@@ -16,6 +16,7 @@ class Driver(abc.ABC):
     edits_cards: ClassVar[bool] = True
     sends_once: ClassVar[bool] = False
     owner_id: ClassVar[str] = "7"
+    command_prefix: ClassVar[str] = "/"
     server: Any
     owner: FakePerson
     stranger: FakePerson

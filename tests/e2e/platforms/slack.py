@@ -10,6 +10,7 @@ from tests.e2e.platforms.driver import Driver
 class SlackDriver(Driver):
     name = "slack"
     owner_id = "U7"
+    command_prefix = "/hermes "
 
     def __init__(self) -> None:
         self.server = SlackServer()

@@ -63,7 +63,7 @@ async def test_commands(home: Path, driver: Driver) -> None:
     async with scene(home, driver) as s:
         dm = driver.dm()
         driver.command(dm, "/help")
-        assert "/new" in (await s.answers(dm, 1))[-1]
+        assert f"{driver.command_prefix}new –" in (await s.answers(dm, 1))[-1]
         assert "is broken" in await s.answer_to("/etc/hosts is broken")
 
 

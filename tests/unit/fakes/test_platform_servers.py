@@ -52,11 +52,12 @@ async def test_a_poisoned_call_takes_effect_and_its_answer_keeps_nothing_but_its
         server.fail("post", poison=True)
         headers = {"Authorization": f"Bot {server.token}"}
         place = f"{server.api_base}/channels/{server.general().id}/messages"
-        async with http.post(place, json={"content": "hi"}, headers=headers) as answer:
-            assert answer.status == 200
+        said = {"content": "hi", "allowed_mentions": {"parse": []}, "flags": 4}
+        async with http.post(place, json=said, headers=headers) as answer:
             body = json.loads(await answer.text())
-        (said,) = server.general().visible()
-        assert (said.text, body["id"]) == ("hi", said.id)
+        assert server.violations == []
+        (posted,) = server.general().visible()
+        assert (posted.text, body["id"]) == ("hi", posted.id)
         assert not isinstance(body["content"], str)
         assert "not_yet_invented" in body
 
