@@ -17,10 +17,10 @@ from gateway.api.http.server import serving as serving_http
 from gateway.api.http.server_state import ApiServices, Readiness
 from gateway.app import App
 from gateway.attachments.download import AttachmentDownloader, NotTranscribed
+from gateway.chats.approvals import send_reminders
 from gateway.chats.crash_guard import CrashGuard
 from gateway.chats.intake import Intake
 from gateway.chats.owner_alerts import OwnerAlerts, alert_text
-from gateway.chats.reminders import send_reminders
 from gateway.chats.runner import PlatformState
 from gateway.chats.supervisor import PlatformSupervisor
 from gateway.config.agent_settings import model_names, reset_rules, voice_settings

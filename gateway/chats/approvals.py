@@ -1,21 +1,26 @@
 """Answers to waiting questions of runs, by button or in words: decides whether a message answers the question, records the choice of a
-button, and tells people whose message has to wait for the answer. Questions are approvals of a tool call and questions of the agent.
+button, and tells people whose message has to wait for the answer; edits cards that can no longer be answered, and reminds of those that wait. Questions are approvals of a tool call and questions of the agent.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
 from gateway.commands import CommandContext
 from gateway.observe.logging import get_logger
-from gateway.runs.replies import question_text
+from gateway.runs.replies import closed_card, question_text
 from gateway.texts import say
 from gateway.texts.times import format_short_time
 from sessions import aliases, asks, inbox, outbox, runs
-from sessions.keys import SessionKey
+from sessions.clock import Clock, now_ms
+from sessions.db import Database
+from sessions.errors import StateError
+from sessions.keys import ChatKind, SessionKey
 from sessions.messages import Inbound
 from sessions.outbox_body import OutboxBody
-from sessions.records import Ask, AskKind, Run, RunStatus
+from sessions.records import Ask, AskKind, OutRow, Run, RunStatus
 
 log = get_logger(__name__)
 
@@ -104,3 +109,52 @@ def _choice(ask: Ask, choice: str) -> str:
     if ask.kind is AskKind.APPROVAL:
         return "yes" if choice == "y" else "no"
     return ask.options[int(choice)] if choice in map(str, range(len(ask.options))) else choice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardEdit:
+    """The edit of one message of a card: the platform's message `message_id` becomes the `part`th piece of `text`. An empty `message_id`:
+    there is nothing to edit.
+    """
+
+    message_id: str = ""
+    part: int = 1
+    text: str = ""
+
+
+def edit_of(conn: Connection, row: OutRow, ask_id: int, now: int, timezone: str) -> CardEdit:
+    """Returns the edit of the card's last piece, which has the buttons; an empty one where the card has not arrived or the ask is gone."""
+    ask, pieces = asks.get(conn, ask_id), outbox.previous_message_ids(conn, row)
+    if ask is None or not pieces:
+        return CardEdit()
+    text = closed_card(ask, format_short_time(ask.answered_at or now, now, timezone))
+    return CardEdit(message_id=pieces[-1], part=len(pieces), text=text)
+
+
+AFTER_MS = 24 * 3_600_000
+POLL_SECONDS = 60.0
+
+
+async def send_reminders(
+    database: Database,
+    timezone: str,
+    *,
+    clock: Clock = now_ms,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Repeats unanswered questions, until cancelled."""
+    while True:
+        try:
+            for run, ask in await database.read(runs.unanswered, clock() - AFTER_MS):
+                # Not in groups: there the question stands among other people's messages, and would be repeated to all of them.
+                if run.route is not None and run.route.address.kind is ChatKind.DM:
+                    await database.write(_remind, run, ask, timezone, clock())
+        except StateError as error:
+            log.warning("ask.not_looked_at", error=str(error))
+        await sleep(POLL_SECONDS)
+
+
+def _remind(conn: Connection, run: Run, ask: Ask, timezone: str, now: int) -> None:
+    since = format_short_time(ask.created_at, now, timezone)
+    text = say("ask.waiting_reminder", when=since, question=question_text(ask))
+    runs.remind(conn, run, ask, OutboxBody(text=text), now)

@@ -1,19 +1,21 @@
 """Handles events that are no message to the agent: ids that belong together, messages taken back or not delivered, chats that the bot has
-left.
+left. Tells the chat, where possible, and the owner about messages that will never arrive.
 """
 
 from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from gateway.chats import undelivered
 from gateway.chats.access import ChatAccess
 from gateway.observe.logging import get_logger
-from sessions import aliases, inbox, outbox, overheard, people, store
+from gateway.texts import say
+from sessions import aliases, inbox, outbox, overheard, people, runs, store
 from sessions.clock import Clock
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, KeyRules, Sender, SessionKey
 from sessions.messages import Inbound, InboundKind
+from sessions.outbox_body import OutboxBody
+from sessions.records import OutRow
 
 log = get_logger(__name__)
 
@@ -66,7 +68,7 @@ class ChatChanges:
             log.warning("outbox.dead", platform=row.platform, row=row.id, error=inbound.text)
             owner_key = access.owner_key(row.platform)
             key = None if owner_key is None else str(owner_key)
-            undelivered.notify(conn, row, inbound.text, self._clock(), owner_key=key, chat_is_gone=True)
+            notify_undelivered(conn, row, inbound.text, self._clock(), owner_key=key, chat_is_gone=True)
 
 
 def first_known(conn: Connection, inbound: Inbound) -> Inbound:
@@ -102,3 +104,39 @@ def _withdraw(conn: Connection, inbound: Inbound, access: ChatAccess) -> None:
     key = str(access.key(first.address, first.sender))
     if not overheard.forget(conn, key, inbound.message_id):
         inbox.withdraw(conn, key, inbound.message_id)
+
+
+NOTICE = "undelivered:"
+HOUR_MS = 3_600_000
+
+
+def notify_undelivered(
+    conn: Connection, row: OutRow, why: str, now: int, *, owner_key: str | None, chat_is_gone: bool = False
+) -> None:
+    """Tells the chat, unless it is gone, and the owner in their own chat, that a message cannot be delivered; at most once an hour for
+    each chat. A notice that is itself undeliverable causes no other.
+    """
+    # Nobody misses these: notices themselves, what follows a row that is given up, and lines that were only meant to be seen in passing.
+    if (
+        row.dedup_key.startswith(NOTICE)
+        or row.dedup_key.endswith(":then")
+        or (isinstance(row.body, OutboxBody) and row.body.silent)
+    ):
+        return
+    if row.dedup_key.startswith(outbox.FILE):  # the agent believes, and says, that it was sent
+        outbox.follow(conn, row.dedup_key, OutboxBody(text=say("limits.file_not_sent")), now)
+    elif not chat_is_gone:
+        key = f"{NOTICE}{row.run_id or row.id}"  # one for all pieces of an answer
+        text = say("limits.answer_not_sent")
+        outbox.put(conn, row.address, OutboxBody(text=text), now, dedup_key=key, session_key=row.session_key)
+    _notify_owner(conn, row, why, now, owner_key)
+
+
+def _notify_owner(conn: Connection, row: OutRow, why: str, now: int, owner_key: str | None) -> None:
+    route = runs.last_route(conn, owner_key) if owner_key is not None else None
+    # Not in the chat that cannot be reached.
+    if route is None or owner_key is None or route.address.chat_id == row.chat:
+        return
+    key = f"{NOTICE}{row.platform}:{row.chat}:{now // HOUR_MS}"
+    text = say("limits.not_delivered", chat=row.chat, why=why)
+    outbox.put(conn, route, OutboxBody(text=text), now, dedup_key=key, session_key=owner_key)

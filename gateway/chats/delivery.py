@@ -16,11 +16,10 @@ from adapters.base import (
     Unauthorized,
     Undeliverable,
 )
-from gateway.chats import undelivered
-from gateway.chats.closed_cards import CardEdit, edit_of
-from gateway.chats.rate_limit import RateLimiter
+from gateway.chats.approvals import CardEdit, edit_of
+from gateway.chats.chat_changes import notify_undelivered
 from gateway.chats.reachability import Probes
-from gateway.chats.row_sender import Previews, RowSender, SentRow, is_edit
+from gateway.chats.sending import Previews, RateLimiter, RowSender, SentRow, is_edit
 from gateway.observe.logging import get_logger
 from gateway.observe.standstill import Standstills
 from sessions import leases, outbox, runs
@@ -158,7 +157,7 @@ class Delivery:
         outbox.release(conn, self._platform, dead)
         now = self._clock()
         for row in outbox.interrupted(conn, self._platform, now):
-            undelivered.notify(conn, row, row.last_error or "", now, owner_key=owner_key)
+            notify_undelivered(conn, row, row.last_error or "", now, owner_key=owner_key)
 
     def _claim(self, conn: Connection) -> list[OutRow]:
         return outbox.claim(
@@ -191,7 +190,7 @@ class Delivery:
 
     def _mark_undeliverable(self, conn: Connection, row: OutRow, why: str, owner_key: str | None, gone: bool) -> None:
         outbox.give_up(conn, row.id, why)
-        undelivered.notify(conn, row, why, self._clock(), owner_key=owner_key, chat_is_gone=gone)
+        notify_undelivered(conn, row, why, self._clock(), owner_key=owner_key, chat_is_gone=gone)
 
     # --- one chat ---
 

@@ -1,16 +1,24 @@
-"""Takes in the events of the chat platforms: permission, command, answer or message; in one transaction, before they are acknowledged."""
+"""Takes in the events of the chat platforms: permission, command, answer or message; in one transaction, before they are acknowledged.
+Edits that change no word are left out.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from gateway.chats import pairing
-from gateway.chats.access import AccessDecision, AccessRules, ChatAccess, Paired
+from gateway.chats.access import (
+    START,
+    AccessDecision,
+    AccessRules,
+    ChatAccess,
+    Paired,
+    answer_stranger,
+    redeem_owner_code,
+)
 from gateway.chats.approvals import decide, notify_held_up, waiting_for
 from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
-from gateway.chats.edit_filter import EditFilter
-from gateway.chats.intake_result import IntakeOutcome, IntakeResult
 from gateway.chats.message_text import inbox_message, message_text, printable, shortened
 from gateway.commands import CommandContext, Parsed, execute, find, parse
 from gateway.observe.logging import get_logger
@@ -27,6 +35,61 @@ from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Route, RunStatus
 from sessions.runs import Accepted, Opening
 from sessions.topics import Topic
+
+_Message = tuple[str, str, str]
+
+
+class EditFilter:
+    """Remembers the texts of the last `kept` messages, in memory only: after a restart such an edit counts as a real one."""
+
+    def __init__(self, kept: int = 4_096) -> None:
+        self._kept = kept
+        self._known: dict[_Message, int] = {}
+
+    def note(self, inbound: Inbound) -> None:
+        """Remembers the text of a message. Called after it was committed."""
+        message = _message(inbound)
+        if inbound.kind is InboundKind.EDIT:
+            self._known.pop(message, None)
+        elif inbound.kind is not InboundKind.MESSAGE or message in self._known:  # sent again, maybe after an edit
+            return
+        self._known[message] = _wording(inbound)
+        if len(self._known) > self._kept:
+            del self._known[next(iter(self._known))]
+
+    def is_unchanged(self, inbound: Inbound) -> bool:
+        """Returns True for an edit whose words are known already."""
+        return inbound.kind is InboundKind.EDIT and self._known.get(_message(inbound)) == _wording(inbound)
+
+
+def _message(inbound: Inbound) -> _Message:
+    return inbound.address.platform, inbound.address.chat_id, inbound.message_id
+
+
+def _wording(inbound: Inbound) -> int:
+    """The words of a message, without references to files, which change from time to time."""
+    files = tuple((file.kind, file.name, file.size) for file in inbound.attachments)
+    # The hash alone: 4,096 texts of a group would be megabytes, and a wrong match only leaves out one edit.
+    return hash((inbound.text, inbound.mentioned, files))
+
+
+class IntakeOutcome(StrEnum):
+    """What became of an event."""
+
+    IGNORED = "ignored"  # its sender has no access, or it changes nothing
+    STRANGER = "stranger"  # its sender may be paired
+    CHAT_CHANGED = "chat_changed"  # it says something of the chat: an id, a message taken back, that we joined
+    TAKEN = "taken"  # a message, a command, a tap, an edit
+    JOINED = "joined"  # a message for a run that was at work already
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeResult:
+    """`run_id`: the run that the message joined."""
+
+    outcome: IntakeOutcome
+    run_id: str | None = None
+
 
 log = get_logger(__name__)
 
@@ -230,7 +293,7 @@ class Intake:
         if not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):  # a repeated event
             return
         command = find(parsed.name)
-        if parsed.name == pairing.START:
+        if parsed.name == START:
             self._start(conn, inbound, chat, parsed.argument)
         elif (
             command is not None
@@ -247,9 +310,7 @@ class Intake:
     def _start(self, conn: Connection, inbound: Inbound, chat: CommandContext, code: str) -> None:
         """Answers /start, which clients send by themselves: a greeting in a DM, one line once in a group."""
         if inbound.address.kind is ChatKind.DM:
-            self._reply(
-                conn, inbound, chat, pairing.redeem_owner_code(conn, inbound, code, chat.now) or say("people.paired")
-            )
+            self._reply(conn, inbound, chat, redeem_owner_code(conn, inbound, code, chat.now) or say("people.paired"))
         else:
             first = aliases.first_address(conn, inbound.address)
             self._put(conn, chat, OutboxBody(text=say("people.group_hello")), _hello_key(first))
@@ -296,7 +357,7 @@ class Intake:
             self._reply(conn, inbound, chat, say("limits.edited_late"))
 
     def _stranger(self, conn: Connection, inbound: Inbound, pair: bool) -> None:
-        if answer := pairing.answer_stranger(conn, inbound, _parsed(inbound), self._clock(), pair=pair):
+        if answer := answer_stranger(conn, inbound, _parsed(inbound), self._clock(), pair=pair):
             key = f"reply:{inbound.dedup_key}"
             outbox.put(
                 conn,
@@ -318,7 +379,7 @@ def _addressed(inbound: Inbound) -> Inbound:
     if not inbound.for_any_bot:
         return inbound
     parsed = None if inbound.forwarded_from else parse(inbound.text)
-    if parsed is not None and (parsed.name == pairing.START or find(parsed.name) is not None):
+    if parsed is not None and (parsed.name == START or find(parsed.name) is not None):
         return inbound
     return replace(inbound, mentioned=False, mentions_other=parsed is not None)
 

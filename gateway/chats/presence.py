@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 
 from adapters.base import Activity, Adapter, DeliveryError, Reacts, ShowsDrafts, ShowsStatus, ShowsTyping, TryLater
-from gateway.chats.rate_limit import RateLimiter
+from gateway.chats.sending import RateLimiter
 from gateway.chats.shown_run import Preview, ShownRun, Stage, Status, WrittenText, message_by_id
 from gateway.observe.logging import get_logger
 from gateway.runs.live_events import LiveEvent, LiveEvents

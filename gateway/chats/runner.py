@@ -25,10 +25,9 @@ from adapters.base import (
 from gateway.chats.catch_up import let_catch_up, store_positions
 from gateway.chats.delivery import Delivery
 from gateway.chats.home_page import home_page
-from gateway.chats.intake import Intake
-from gateway.chats.intake_result import IntakeOutcome
+from gateway.chats.intake import Intake, IntakeOutcome
 from gateway.chats.presence import Presence
-from gateway.chats.rate_limit import RateLimiter
+from gateway.chats.sending import RateLimiter
 from gateway.commands import MENU
 from gateway.observe.logging import get_logger
 from gateway.observe.metrics import Metrics

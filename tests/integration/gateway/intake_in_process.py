@@ -5,8 +5,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from gateway.chats.access import AccessRules
-from gateway.chats.intake import Intake, IntakeLimits
-from gateway.chats.intake_result import IntakeOutcome, IntakeResult
+from gateway.chats.intake import Intake, IntakeLimits, IntakeOutcome, IntakeResult
 from sessions import asks, outbox, owners, runs
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform, Sender

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, event, text
 from adapters.base import Deliver, Pace, TryLater, Undeliverable
 from gateway.chats import delivery, reachability
 from gateway.chats.delivery import IN_HAND, Delivery
-from gateway.chats.rate_limit import RateLimiter
+from gateway.chats.sending import RateLimiter
 from gateway.observe.standstill import Standstills
 from gateway.texts import say
 from sessions import outbox

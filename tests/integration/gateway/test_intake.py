@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gateway.chats.access import AccessRules
-from gateway.chats.intake_result import IntakeOutcome
+from gateway.chats.intake import IntakeOutcome
 from gateway.texts import say
 from sessions import people
 from sessions.db import Database

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.chats.reminders import AFTER_MS, send_reminders
+from gateway.chats.approvals import AFTER_MS, send_reminders
 from sessions import runs
 from sessions.keys import ChatKind
 from tests.integration.gateway.intake_in_process import DM, DM_KEY, GROUP, GROUP_KEY, IntakeHarness

@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.base import Deliver, Pace, Reacts, ShowsDrafts, ShowsTyping
 from gateway.chats.presence import Presence
-from gateway.chats.rate_limit import RateLimiter
+from gateway.chats.sending import RateLimiter
 from gateway.runs.live_events import LiveEvent, LiveEvents
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, Outbound, Piece, Receipt

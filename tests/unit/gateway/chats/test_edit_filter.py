@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gateway.chats.edit_filter import EditFilter
+from gateway.chats.intake import EditFilter
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Attachment, AttachmentKind, Inbound, InboundKind
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from adapters.base import Pace
-from gateway.chats.rate_limit import KEPT_FREE, MARGIN, RateLimiter
+from gateway.chats.sending import KEPT_FREE, MARGIN, RateLimiter
 from sessions.keys import Address, ChatKind, Platform
 
 DM = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="1")
