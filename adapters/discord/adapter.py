@@ -38,7 +38,7 @@ from adapters.discord.config import DiscordConfig
 from adapters.discord.errors import NO_INTENT, DiscordRefusal
 from adapters.discord.history import missed
 from adapters.discord.listener import Listener
-from adapters.discord.normalize import DiscordBot, interaction, message
+from adapters.discord.normalize import DiscordBot, interaction, message, unreadable
 from adapters.discord.render import NO_EMBEDS, render, render_draft, reply
 from adapters.discord.rest import Rest, point_at, without
 from adapters.payload import as_object, parts, text
@@ -131,6 +131,11 @@ class Discord(
         async def on_interaction(event: discord.Interaction[Any]) -> None:
             await self._interact(event, deliver)
 
+        async def on_unreadable(data: Any) -> None:
+            if (inbound := unreadable(as_object(data))) is not None:
+                await deliver(inbound)
+
+        listener.on_unreadable_message(on_unreadable)
         listener.on("connect", on_connect)
         listener.on("message", on_message)
         listener.on("raw_message_edit", on_edit)

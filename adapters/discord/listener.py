@@ -19,8 +19,10 @@ def wanted_intents() -> discord.Intents:
     return discord.Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=True)
 
 
-def skip_unreadable(client: discord.Client) -> None:
-    """Makes the library leave out an event that it cannot read; by itself it would end the connection."""
+def skip_unreadable(client: discord.Client, skipped: Callable[[str, Any], None]) -> None:
+    """Makes the library leave out an event that it cannot read; by itself it would end the connection. `skipped` is called with the name
+    and the data of each.
+    """
     parsers: dict[str, Callable[[Any], None]] = client._connection.parsers  # pyright: ignore[reportPrivateUsage]
 
     def guarded(name: str, parse: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -29,6 +31,7 @@ def skip_unreadable(client: discord.Client) -> None:
                 parse(data)
             except Exception as error:  # noqa: BLE001  # whatever is wrong with one event, the next ones are to be heard
                 log.warning("discord.event_skipped", event_name=name, reason=type(error).__name__)
+                skipped(name, data)
 
         return parse_or_skip
 
@@ -47,11 +50,21 @@ class Listener:
 
     def __init__(self, token: str, *, alive: Callable[[], None]) -> None:
         self.client = new_client(wanted_intents())
-        skip_unreadable(self.client)
+        skip_unreadable(self.client, self._skipped)
         self.queue: asyncio.Queue[Work] = asyncio.Queue()
         self.ready = asyncio.Event()
         self._token = token
         self._alive = alive
+        self._take_unreadable: Callable[[Any], Awaitable[None]] | None = None
+
+    def on_unreadable_message(self, handle: Callable[[Any], Awaitable[None]]) -> None:
+        """Calls `handle` with the data of each message that the library cannot read, in order with the others."""
+        self._take_unreadable = handle
+
+    def _skipped(self, name: str, data: Any) -> None:
+        handle = self._take_unreadable
+        if name == "MESSAGE_CREATE" and handle is not None:
+            self.queue.put_nowait(lambda: handle(data))
 
     def on(self, name: str, handle: Callable[..., Awaitable[None]]) -> None:
         """Calls `handle` with each event of this kind, in order."""

@@ -7,7 +7,7 @@ from typing import Any
 import discord
 
 from adapters.discord.contents import attachments, describe_contents
-from adapters.payload import Json, parts, text
+from adapters.payload import Json, part, parts, text
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind, Quote
 
@@ -56,6 +56,17 @@ def message(said: discord.Message, me: DiscordBot, kind: InboundKind = InboundKi
         parent_chat=_parent(said.channel),
         sent_at=int(said.created_at.timestamp() * 1000),
     )
+
+
+def unreadable(raw: Json) -> Inbound | None:
+    """Returns a message without contents for one that the library cannot read, if a person sent it to us directly: they hear so."""
+    channel, author, number = text(raw, "channel_id"), part(raw, "author"), text(raw, "id")
+    sender = Sender(id=text(author, "id"), name=text(author, "global_name") or text(author, "username"))
+    is_said = raw.get("type") in {kind.value for kind in _SAID} and not author.get("bot") and "webhook_id" not in raw
+    if "guild_id" in raw or not is_said or not (channel.isdecimal() and number.isdecimal() and sender.id.isdecimal()):
+        return None
+    where = address(int(channel), direct=True)
+    return Inbound(dedup_key=f"dc:{number}", address=where, sender=sender, message_id=number)
 
 
 def interaction(event: discord.Interaction[Any], data: Json) -> Inbound | None:

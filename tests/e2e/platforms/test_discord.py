@@ -11,6 +11,7 @@ from gateway.chats import runner
 from gateway.chats.runner import PlatformState
 from gateway.config.load import load
 from gateway.config.problems import BadConfig
+from gateway.texts import say
 from tests.e2e.platforms.discord import DiscordDriver
 from tests.e2e.platforms.scene import answering, daemon, process, scene, write_config
 from tests.e2e.telegram.daemon import settled
@@ -106,6 +107,16 @@ async def test_messages_in_the_history_that_cannot_be_read_hide_none_behind_them
         assert "direct 1" in "".join(driver.texts(driver.dm()))
         assert "channel 1" in "".join(driver.texts(general))
         assert driver.server.identified == 2
+
+
+async def test_who_writes_what_cannot_be_read_hears_so(home: Path, driver: DiscordDriver) -> None:
+    async with scene(home, driver) as s:
+        assert await s.answer_to("hello") != say("limits.kind_unknown")
+        for room in (driver.group(), driver.dm()):
+            driver.server.says(room, driver.owner, driver.mention("look"), embeds=7)
+        assert (await s.answers(driver.dm(), 2))[-1] == say("limits.kind_unknown")
+        await s.answer_to("good")
+        assert driver.said_by_bot(driver.group()) == []
 
 
 async def test_at_the_very_first_start_old_messages_are_left_alone(home: Path, driver: DiscordDriver) -> None:
