@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection, insert, select, update
 
 from sessions import memory, store
@@ -131,6 +132,12 @@ class ImportedSession(_Line):
     output_tokens: Count = 0
     messages: list[ImportedMessage] = []
 
+    @model_validator(mode="after")
+    def _ends_after_its_start(self) -> Self:
+        if self.ended_at is not None and self.ended_at < self.started_at:
+            raise PydanticCustomError("ended_at", "ended_at lies before started_at")
+        return self
+
 
 def parse_lines(lines: Iterable[str]) -> Iterator[ImportedSession]:
     """Raises Invalid with the number of the first bad line."""
@@ -144,7 +151,7 @@ def parse_lines(lines: Iterable[str]) -> Iterator[ImportedSession]:
             if parsed.source != (key.platform or key.scope):
                 raise Invalid(f"line {number}: the source {parsed.source} does not fit the key {parsed.session_key}.")
             if not is_session_id(parsed.id):
-                raise Invalid(f"line {number}: {parsed.id!r} is no session id; nothing was imported from this line on.")
+                raise Invalid(f"line {number}: {parsed.id!r} is no session id.")
         except InvalidKey as error:
             raise Invalid(f"line {number}: {error}") from error
         except (json.JSONDecodeError, RecursionError, TypeError, AttributeError) as error:
@@ -153,7 +160,8 @@ def parse_lines(lines: Iterable[str]) -> Iterator[ImportedSession]:
             ) from error
         except ValidationError as error:
             first = error.errors()[0]
-            raise Invalid(f"line {number}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            place = "".join(f"{part}." for part in first["loc"]).removesuffix(".")
+            raise Invalid(f"line {number}: {f'{place}: ' if place else ''}{first['msg']}") from error
         yield parsed
 
 

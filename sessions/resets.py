@@ -119,7 +119,7 @@ def _end(conn: Connection, wanted: Sequence[DueSession], now: int) -> None:
     for reason in {each.reason for each in wanted}:
         some = [each.session.id for each in wanted if each.reason is reason]
         ending = update(sessions).where(sessions.c.id.in_(some), SESSION_OPEN)
-        conn.execute(ending.values(ended_at=now, end_reason=reason))
+        conn.execute(ending.values(ended_at=store.end_time(now), end_reason=reason))
     for each in wanted:
         touch(conn, Topic.KEY, each.session.session_key)
 

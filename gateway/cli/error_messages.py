@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -59,9 +60,21 @@ def sentence(error: Exception) -> str:
     return _failed(error).message.splitlines()[0]
 
 
+_RANGE = re.compile(r"is not in the range (?:(\d+)<=)?x(?:<=(\d+))?")
+
+
+def _in_words(found: re.Match[str]) -> str:
+    least, most = (None if bound is None else f"{int(bound):,}" for bound in found.groups())
+    if most is None:
+        return f"is too small: {least} is the least"
+    return f"is too large: {most} is the most" if least is None else f"is not between {least} and {most}"
+
+
 def _usage(error: click.UsageError) -> Failed:
     command = error.ctx.command_path if error.ctx is not None else "hermes"
-    said = error.format_message()
+    said = _RANGE.sub(_in_words, error.format_message())
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None and error.ctx.command.name == "search":
+        said += f" To look for it, put -- in front: {error.ctx.command_path} -- {error.option_name}"
     return Wrong(f"{said if said.endswith(('.', '?')) else f'{said}.'} `{command} --help` shows what is possible.")
 
 

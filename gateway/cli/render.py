@@ -42,6 +42,23 @@ def table(sessions: Iterable[Session]) -> str:
     return "\n".join([head, RULE, *map(_row, sessions)])
 
 
+def wide_table(sessions: Sequence[tuple[Session, str]]) -> str:
+    """Formats every session with its label and its key on one line, however long."""
+    head = f"{'ID':<25}{'Source':<10}{'Messages':>8}  {'Last activity':<17}{'Title':<41}Key"
+    rows = [
+        f"{each.id:<25}{each.source:<10}{each.message_count:>8}  {when(max(each.started_at, each.last_user_at or 0)):<17}"
+        f"{one_line(title, 40):<41}{one_line(each.session_key)}{'' if each.ended_at is None else ' (ended)'}"
+        for each, title in sessions
+    ]
+    return "\n".join([head, RULE, *rows])
+
+
+def ended_table(sessions: Iterable[Session]) -> str:
+    """Formats ended sessions with the date that decides whether they are pruned."""
+    head = f"{'ID':<31}{'Source':<13}{'Model':<31}{'Messages':>8} Ended"
+    return "\n".join([head, RULE, *(_columns(session, session.ended_at) for session in sessions)])
+
+
 def titled_table(sessions: Sequence[tuple[Session, str]], width: int) -> str:
     """Formats every session with its label on one line, for a terminal of this width."""
     room = max(12, width - 54)
@@ -54,9 +71,13 @@ def titled_table(sessions: Sequence[tuple[Session, str]], width: int) -> str:
 
 
 def _row(session: Session) -> str:
-    model = one_line(session.model or "-", _MODEL)
-    row = f"{session.id:<31}{session.source:<13}{model:<31}{session.message_count:>8} {when(session.started_at)}"
+    row = _columns(session, session.started_at)
     return row if session.ended_at is None else f"{row} (ended)"
+
+
+def _columns(session: Session, at: int | None) -> str:
+    model = one_line(session.model or "-", _MODEL)
+    return f"{session.id:<31}{session.source:<13}{model:<31}{session.message_count:>8} {when(at)}"
 
 
 def summary(parts: Sequence[Session]) -> str:

@@ -4,11 +4,12 @@ import codecs
 import errno
 import json
 import sys
+import tempfile
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import IO, Any, Protocol, TextIO
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DataError
@@ -18,11 +19,13 @@ from gateway.cli.formatting import one_line
 from gateway.cli.render import Progress
 from sessions import store
 from sessions.db import Database
-from sessions.errors import Invalid, NotFound, StateError
+from sessions.errors import Invalid, NotFound
 from sessions.export import ImportedSession, export_session, import_session, parse_lines
 from sessions.files import written_whole
 from sessions.keys import SessionKey
 from sessions.stored_files import StoredFile
+
+_IN_MEMORY = 64 * 2**20
 
 
 class Lines(Protocol):
@@ -88,23 +91,40 @@ class Imported:
 
 
 def read_sessions(database: Database, lines: Iterable[bytes], home: Path) -> Imported:
-    """Imports each session in one transaction; of its files, those that lie in its workspace in this home. Raises Invalid at the first bad line; what stands before it stays."""
-    done = Imported()
-    try:
+    """Imports each session in one transaction; of its files, those that lie in its workspace in this home. Raises Invalid for a file with a
+    bad line, before anything of it is stored.
+    """
+    # A copy, because standard input comes only once.
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as copy:
+        _check(lines, copy)
+        copy.seek(0)
+        done = Imported()
         with Progress("Importing sessions") as progress:
-            for session in parse_lines(_decoded(lines, done)):
+            for session in parse_lines(_decoded(copy, done)):
                 _leave_out_files(session, home)
-                if _store(database, session, done.line):
+                if _store(database, session, done):
                     done.new += 1
                 else:
                     done.known += 1
                 progress(done.new + done.known)
-    except StateError as error:
-        said = str(error)
-        raise type(error)(
-            f"{said}{'' if said.endswith(('.', '?')) else '.'} What stands before it stays: {done}."
-        ) from error
     return done
+
+
+def _check(lines: Iterable[bytes], copy: IO[bytes]) -> None:
+    """Copies the lines. Raises Invalid at the first bad one."""
+
+    def copied() -> Iterator[bytes]:
+        for line in lines:
+            copy.write(line)
+            yield line
+
+    try:
+        with Progress("Checking sessions") as progress:
+            for number, _ in enumerate(parse_lines(_decoded(copied(), Imported())), 1):
+                progress(number)
+    except Invalid as error:
+        said = str(error)
+        raise Invalid(f"{said}{'' if said.endswith(('.', '?')) else '.'} Nothing was imported.") from error
 
 
 def _decoded(lines: Iterable[bytes], done: Imported) -> Iterator[str]:
@@ -134,10 +154,10 @@ def _own_file(file: StoredFile, workspace: Path) -> StoredFile:
     return replace(file, platform="", ref="", address="", url="", path=file.path if is_here else "", gone=not is_here)
 
 
-def _store(database: Database, session: ImportedSession, line: int) -> bool:
+def _store(database: Database, session: ImportedSession, done: Imported) -> bool:
     """Imports one session. Raises Invalid for numbers and characters that JSON knows and a database does not."""
     try:
         return database.write_now(import_session, session)
     except (ValueError, OverflowError, DataError) as error:
         why = one_line(str(error.orig if isinstance(error, DataError) else error), 200)
-        raise Invalid(f"line {line} cannot be stored: {why}") from error
+        raise Invalid(f"line {done.line} cannot be stored: {why}. What stands before it stays: {done}.") from error

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ DAY_MS = 24 * 60 * 60 * 1000
 A_CENTURY = 36_500
 MOST = 1_000_000
 _ONLY_NOT = re.compile(r"[\s(]*NOT\s")
+_NEAR = re.compile(r"\bNEAR\s*(?:/\d+\s*)?\(")
+_OPERATOR = re.compile(r"(?:^|[\s()])(?:AND|OR|NOT)(?=[\s()]|$)|[()]")
 _WITHOUT_RESET = (Source.CLI, Source.API, Source.THREAD, Source.JOB)
 """Where no reset ends a session, unless the configuration names it."""
 NOTHING_YET = "No sessions yet. `hermes` starts one."
@@ -39,6 +42,23 @@ class _SourceName(click.Choice[str]):
 
             self.choices = (*self.choices, *of_others())
         return super().convert(value, param, ctx)
+
+
+class _Since(click.ParamType[int]):
+    """An age, such as 7d, or a date. Gives epoch milliseconds."""
+
+    name = "age or date"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if age := re.fullmatch(r"(\d{1,6})([mhd])", value):
+            return now_ms() - int(age[1]) * {"m": 60_000, "h": 3_600_000, "d": DAY_MS}[age[2]]
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither an age, such as 7d or 12h, nor a date, such as 2026-01-31.", param, ctx)
+        return round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
 
 
 _IDS = database_access.completing(database_access.session_ids)
@@ -60,23 +80,35 @@ def sessions() -> None:
 
 @sessions.command("list")
 @from_source
+@click.option("--key", metavar="KEY", help="Only of keys that begin like this, such as agent:main:api:laptop.")
+@click.option("--since", type=_Since(), metavar="AGE|DATE", help="Only with activity since then: 7d, 12h, 2026-01-31.")
 @click.option("--limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="How many at most.")
+@click.option("--wide", is_flag=True, help="Print titles and keys, too.")
 @json_wanted
 @pass_cli
-def list_sessions(cli: Cli, source: str | None, limit: int, as_json: bool) -> None:
-    """List the newest sessions. Times are UTC."""
+def list_sessions(
+    cli: Cli, source: str | None, key: str | None, since: int | None, limit: int, wide: bool, as_json: bool
+) -> None:
+    """List the sessions with the latest activity. Times are UTC."""
     with database_access.existing_database(cli) as database:
-        found = [] if database is None else database.read_now(store.recent, source=source, limit=limit)
+        found = []
+        if database is not None:
+            found = database.read_now(store.recent, source=source, under=key, since=since, limit=limit)
         # Programs read the columns of the plain output, so titles are for people only.
-        titles = {} if database is None or not sys.stdout.isatty() else database.read_now(_titles, found)
+        titled = wide or sys.stdout.isatty()
+        titles = {} if database is None or not titled else database.read_now(_titles, found)
     if as_json:
         click.echo(formatting.as_json([asdict(session) for session in found]))
+    elif found and wide:
+        click.echo(render.wide_table([(each, titles[each.id]) for each in found]))
     elif found and titles:
         click.echo(render.titled_table([(each, titles[each.id]) for each in found], shutil.get_terminal_size().columns))
     elif found:
         click.echo(render.table(found))
     else:
-        click.echo(NOTHING_YET if source is None else f"No sessions from {source}.")
+        click.echo(
+            "No such sessions." if key or since else NOTHING_YET if source is None else f"No sessions from {source}."
+        )
 
 
 def _titles(conn: Connection, found: Sequence[Session]) -> dict[str, str]:
@@ -97,8 +129,8 @@ def search(cli: Cli, query: tuple[str, ...], source: str | None, limit: int, as_
     from sessions.db import search as index
 
     asked = " ".join(query)
-    if _ONLY_NOT.match(asked):
-        raise Wrong("NOT only takes away. Say first what to look for, as in: deploy NOT garden.")
+    if (mistake := _mistake_in(asked)) is not None:
+        raise Wrong(mistake)
     with database_access.existing_database(cli) as database:
         if database is not None:
             # The daemon indexes in the background; what was said a second ago is to be found all the same.
@@ -108,6 +140,24 @@ def search(cli: Cli, query: tuple[str, ...], source: str | None, limit: int, as_
         click.echo(formatting.as_json([_hit(hit, asked) for hit in found]))
     else:
         click.echo(render.hits(found, asked) if found else f"Nothing found for {asked!r}.")
+
+
+def _mistake_in(query: str) -> str | None:
+    """Returns what is wrong with a query that is more than plain words; read as plain words it would find something else."""
+    from sessions.db.query import parse
+
+    if _ONLY_NOT.match(query):
+        return "NOT only takes away. Say first what to look for, as in: deploy NOT garden."
+    if _NEAR.search(query):
+        return 'There is no NEAR here. A "phrase" finds words that follow each other.'
+    if query.count('"') % 2:
+        return f"A quote is missing in: {query}"
+    found = parse(query)
+    if found is not None and not found.literal and _OPERATOR.search(query):
+        return (
+            "AND, OR, NOT and parentheses need a word on each side, as in: deploy AND (garden OR tulips) NOT weather."
+        )
+    return None
 
 
 def _index_all(database: Database) -> None:
@@ -207,7 +257,8 @@ def rename(cli: Cli, session_id: str, title: tuple[str, ...]) -> None:
     wanted = formatting.one_line(" ".join(title))
     with database_access.database_of_session(cli, session_id, to_change=True) as database:
         renamed, kept = database.write_now(_rename, session_id, wanted)
-    click.echo(f"{renamed} is now “{formatting.one_line(kept)}”." if kept else f"{renamed} has no title any more.")
+    cut = f" Titles have {store.TITLE_LENGTH} characters at most, so it was cut." if len(kept) < len(wanted) else ""
+    click.echo(f"{renamed} is now “{formatting.one_line(kept)}”.{cut}" if kept else f"{renamed} has no title any more.")
 
 
 def _rename(conn: Connection, prefix: str, title: str) -> tuple[str, str]:
@@ -219,11 +270,16 @@ def _rename(conn: Connection, prefix: str, title: str) -> tuple[str, str]:
 @click.argument("file")
 @from_source
 @click.option("--session-id", metavar="ID", help="Only this session, with all its parts.")
+@click.option("--yes", is_flag=True, help="Replace FILE without asking.")
 @pass_cli
-def export_sessions(cli: Cli, file: str, source: str | None, session_id: str | None) -> None:
+def export_sessions(cli: Cli, file: str, source: str | None, session_id: str | None, yes: bool) -> None:
     """Write sessions to FILE, one JSON object per line; - is standard output."""
     from gateway.cli import session_files
 
+    place = Path(file)
+    # Scripts write the same file again every night; a person may have mistyped its name.
+    if file != "-" and not yes and sys.stdin.isatty() and place.is_file() and place.stat().st_size:
+        click.confirm(f"{file} is there already. Replace it?", abort=True, err=True)
     with database_access.existing_database(cli) as database:
         if database is None and session_id is not None:
             raise database_access.nothing_stored(cli, session_id)
@@ -284,9 +340,9 @@ def _import_from(cli: Cli, program: str, home: Path) -> None:
 @pass_cli
 def delete(cli: Cli, session_id: str, yes: bool) -> None:
     """Delete a session for good, with all its parts."""
-    _need_terminal(yes)
     with database_access.database_of_session(cli, session_id, to_change=True) as database:
         parts = database.read_now(lambda conn: _parts(conn, store.resolve(conn, session_id)))
+        _need_terminal(yes)
         if not yes:
             also = f"It has {len(parts)} parts, which are deleted together.\n" if len(parts) > 1 else ""
             _confirm(f"{render.summary(parts)}\n{also}Delete this session for good?")
@@ -325,7 +381,7 @@ def prune(cli: Cli, older_than: int, inactive: int | None, source: str | None, y
             click.echo(f"No session ended more than {formatting.counted(older_than, 'day')} ago.")
             return
         if not yes or dry_run:
-            click.echo(render.table(old))
+            click.echo(render.ended_table(old))
         if dry_run:
             click.echo(f"{_amount(old)} would be deleted. Nothing was changed.")
             return

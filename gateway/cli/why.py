@@ -19,8 +19,9 @@ from gateway.texts.times import format_duration, format_time
 from sessions import store
 from sessions.clock import iso, now_ms
 from sessions.errors import NotFound
-from sessions.keys import InvalidKey
-from sessions.policy import ResetMode, ResetPolicy
+from sessions.keys import InvalidKey, SessionKey
+from sessions.policy import ResetMode, ResetPolicy, due
+from sessions.records import EndReason
 
 
 def print_why(cli: Cli, session_key: str, *, as_json: bool) -> None:
@@ -53,7 +54,7 @@ def _lines(found: Explanation, title: str, loaded: Loaded, now: int) -> list[str
     if found.session is not None:
         opened = f"“{formatting.one_line(title, 60)}”, open since {format_time(found.session.started_at, zone)}"
     lines = [f"{formatting.one_line(found.session_key)}  {opened}", ""]
-    lines += _row("rule", f"{_describe(found.policy):<32}{_where(found.rule, loaded)}")
+    lines += _row("rule", f"{_describe(found.policy):<31} {_rule(found, loaded)}")
     lines += _row("", *(f"not used: {_where(each, loaded)}, less specific" for each in _unused(found)))
     last = found.session.last_user_at if found.session else None
     if last is not None:
@@ -76,6 +77,12 @@ def _row(head: str, *texts: str) -> list[str]:
 
 def _unused(found: Explanation) -> list[int | None]:
     return [*found.passed_over, *([None] if found.rule is not None else [])]
+
+
+def _rule(found: Explanation, loaded: Loaded) -> str:
+    if found.is_never_reset:
+        return f"resets are for chats, and no override names {SessionKey.parse(found.session_key).scope}"
+    return _where(found.rule, loaded)
 
 
 def _where(rule: int | None, loaded: Loaded) -> str:
@@ -106,17 +113,25 @@ def _when(found: Explanation, now: int) -> str:
         return "never" if found.policy.mode is ResetMode.NONE else "not before somebody has written"
     if found.reason is not None and found.next_at <= now:
         return f"as soon as nothing holds it off: it is due ({found.reason.value})"
-    return f"{format_time(found.next_at, found.policy.timezone)} {found.policy.timezone}, unless somebody writes before"
+    told = f"{format_time(found.next_at, found.policy.timezone)} {found.policy.timezone}"
+    # A day begins whether or not somebody writes before.
+    return (
+        told
+        if due(found.next_at - 1, found.policy, found.next_at) is EndReason.DAILY
+        else f"{told}, unless somebody writes before"
+    )
 
 
 def _facts(found: Explanation, loaded: Loaded) -> dict[str, Any]:
     session = found.session
+    rule = "session_reset" if found.rule is None else f"session_reset.overrides[{found.rule}]"
+    rule = None if found.is_never_reset else rule
     return {
         "session_key": found.session_key,
         "session_id": session.id if session else None,
         "policy": asdict(found.policy),
-        "rule": "session_reset" if found.rule is None else f"session_reset.overrides[{found.rule}]",
-        "line": loaded.origin("session_reset" if found.rule is None else f"session_reset.overrides[{found.rule}]"),
+        "rule": rule,
+        "line": None if rule is None else loaded.origin(rule),
         "not_used": [
             "session_reset" if each is None else f"session_reset.overrides[{each}]" for each in _unused(found)
         ],

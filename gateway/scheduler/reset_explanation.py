@@ -32,6 +32,11 @@ class Explanation:
     held_off: tuple[str, ...]
     owed: int
 
+    @property
+    def is_never_reset(self) -> bool:
+        """Whether the session is in no chat, and no override names it."""
+        return self.rule is None and SessionKey.parse(self.session_key).platform is None
+
 
 def explain(conn: Connection, session_key: str, rules: ResetRules, now: int) -> Explanation:
     """Explains the resets of one key. Raises InvalidKey."""

@@ -48,7 +48,9 @@ def finish(
         # Committed before; whether the run went on is seen from what became of it.
         return get(conn, run.id).status is not RunStatus.RUNNING
     final = NewMessage(role=Role.ASSISTANT, content=said.text, run_id=run.id, token_count=said.output_tokens)
-    note_answer(conn, run, said, [final], now)
+    # A farewell ends without words: only its tools leave something.
+    is_silent = run.kind is RunKind.FAREWELL and not said.text
+    note_answer(conn, run, said, [] if is_silent else [final], now)
     events.emit(conn, run, "message", {"role": "agent", "content": said.text}, now)
     if reply is not None:
         _reply(conn, current, reply, now, dedup_key=f"{run.id}:{step}:0")

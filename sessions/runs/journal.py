@@ -178,6 +178,8 @@ def count_stopped(conn: Connection, run: Run, said: ModelAnswer) -> None:
 
 def note_answer(conn: Connection, run: Run, said: ModelAnswer, new: Sequence[NewMessage], now: int) -> None:
     """Appends the model's answer to the journal, and adds its tokens to the session's usage."""
+    if not new:
+        store.count_used(conn, run.session_id, said.input_tokens, said.output_tokens)
     used = store.AnswerCost(input_tokens=said.input_tokens, output_tokens=said.output_tokens, model=said.model or None)
     store.append(conn, run.session_id, new, now, used=used)
     if said.system_prompt is not None:

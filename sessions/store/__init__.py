@@ -2,6 +2,7 @@
 
 from sessions.store.append import (
     CHAIN_LENGTH,
+    TITLE_LENGTH,
     AnswerCost,
     append,
     choose_model,
@@ -20,6 +21,7 @@ from sessions.store.lifecycle import (
     continue_in_child,
     end,
     end_idle,
+    end_time,
     idle,
     mark_announced,
     reopen,
@@ -53,6 +55,7 @@ from sessions.store.removing import delete_session, recount, require_idle, take_
 
 __all__ = [
     "CHAIN_LENGTH",
+    "TITLE_LENGTH",
     "AnswerCost",
     "JournalMark",
     "Stats",
@@ -69,6 +72,7 @@ __all__ = [
     "dump",
     "end",
     "end_idle",
+    "end_time",
     "ended_before",
     "exists",
     "get",

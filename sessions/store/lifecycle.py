@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from sqlalchemy import Connection, case, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Connection, case, func, insert, literal, select, update
 from sqlalchemy import exists as exists_
 
 from sessions.db.engine import touch
@@ -15,12 +15,17 @@ from sessions.store.queries import active, chain, exists, get
 from sessions.topics import Topic
 
 
+def end_time(now: int) -> ColumnElement[int]:
+    """Returns the end of a session that ends now. Where the clock was set back since, it does not lie before its start."""
+    return case((sessions.c.started_at > now, sessions.c.started_at), else_=now)
+
+
 def end(conn: Connection, session_id: str, reason: EndReason, now: int) -> bool:
     """Ends the session. Returns False when it had ended already."""
     ended = conn.execute(
         update(sessions)
         .where(sessions.c.id == session_id, sessions.c.ended_at.is_(None))
-        .values(ended_at=now, end_reason=reason)
+        .values(ended_at=end_time(now), end_reason=reason)
         .returning(sessions.c.session_key)
     ).scalar()
     if ended is not None:

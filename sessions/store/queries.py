@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import Connection, RowMapping, case, func, or_, select
 from sqlalchemy.sql import ColumnElement
 
 from sessions.db.schema import messages, responses, runs, sessions
@@ -21,6 +21,11 @@ _LAST = (
     .limit(param("most"))
 )
 _NO_ID = 2**62
+_SHOWN = 5
+_LAST_ACTIVITY = case(
+    (sessions.c.last_user_at > sessions.c.started_at, sessions.c.last_user_at), else_=sessions.c.started_at
+)
+_NEWEST_FIRST = (_LAST_ACTIVITY.desc(), sessions.c.started_at.desc(), sessions.c.id.desc())
 
 
 def get(conn: Connection, session_id: str) -> Session:
@@ -37,15 +42,22 @@ def exists(conn: Connection, session_id: str) -> bool:
 
 def resolve(conn: Connection, prefix: str) -> Session:
     """Returns the session with this id or unique prefix of one. Raises NotFound or Ambiguous."""
-    query = select(sessions).where(sessions.c.id.startswith(prefix, autoescape=True)).order_by(sessions.c.id).limit(6)
+    query = select(sessions).where(sessions.c.id.startswith(prefix, autoescape=True)).order_by(sessions.c.id)
+    query = query.limit(_SHOWN + 1)
     rows = conn.execute(query).mappings().all()
     if not rows or not prefix:
         raise NotFound(f"No session begins with {prefix!r}. `hermes sessions list` shows the newest.")
     # A whole id wins, although longer ones may begin with it.
     if len(rows) > 1 and rows[0]["id"] != prefix:
-        found = ", ".join(row["id"] for row in rows[:5]) + (", …" if len(rows) > 5 else "")
+        found = "; ".join(map(_named, rows[:_SHOWN])) + ("; …" if len(rows) > _SHOWN else "")
         raise Ambiguous(f"{prefix!r} fits several sessions: {found}. Give more characters.")
     return Session.from_row(rows[0])
+
+
+def _named(row: RowMapping) -> str:
+    """Returns what somebody needs to choose among several."""
+    title = " ".join((row["title"] or "").split())[:40]
+    return f"{row['id']} ({row['source']}{f', “{title}”' if title else ''})"
 
 
 def active(conn: Connection, key: str) -> Session | None:
@@ -146,14 +158,28 @@ def newest(conn: Connection, source: str) -> Session | None:
 
 
 def recent(
-    conn: Connection, *, source: str | None = None, limit: int | None = 20, key: str | None = None
+    conn: Connection,
+    *,
+    source: str | None = None,
+    limit: int | None = 20,
+    key: str | None = None,
+    under: str | None = None,
+    since: int | None = None,
 ) -> list[Session]:
-    """Newest first, without single responses that nobody has continued."""
-    query = select(sessions).order_by(sessions.c.started_at.desc(), sessions.c.id.desc()).limit(limit)
+    """Returns those with the latest activity, the newest first, without single responses that nobody has continued. `under`: the beginning
+    of their keys. `since`: the time of their last activity.
+    """
+    ids = select(sessions.c.id).order_by(*_NEWEST_FIRST).limit(limit)
     if key is None:
-        query = query.where(_is_conversation())
+        ids = ids.where(_is_conversation())
     for condition in matching(source=source, key=key):
-        query = query.where(condition)
+        ids = ids.where(condition)
+    if under is not None:
+        ids = ids.where(sessions.c.session_key.startswith(under, autoescape=True))
+    if since is not None:
+        ids = ids.where(since <= _LAST_ACTIVITY)
+    # The ids first: sorting whole rows would move all their prompts.
+    query = select(sessions).where(sessions.c.id.in_(ids)).order_by(*_NEWEST_FIRST)
     return [Session.from_row(row) for row in conn.execute(query).mappings()]
 
 

@@ -71,6 +71,23 @@ def test_why_as_json_and_of_what_never_resets(talked: Path):
     assert "no conversation is open here" in never.output
 
 
+def test_a_new_day_begins_whoever_writes_before(talked: Path):
+    (talked / "config.yaml").write_text("session_reset: {mode: daily, timezone: Etc/UTC}\n")
+    shown = run(talked, "sessions", "why", KEY).output
+    assert "daily at 04:00 Etc/UTC " in shown
+    assert "unless somebody writes before" not in shown
+    (talked / "config.yaml").write_text("session_reset: {mode: both, timezone: America/Argentina/Buenos_Aires}\n")
+    assert "Buenos_Aires session_reset (config.yaml:1)" in run(talked, "sessions", "why", KEY).output
+
+
+def test_what_is_in_no_chat_is_not_under_the_rule_for_chats(talked: Path):
+    never = run(talked, "sessions", "why", "agent:main:cli:x")
+    assert "never" in never.output
+    assert "resets are for chats, and no override names cli" in never.output
+    facts = json.loads(run(talked, "sessions", "why", "agent:main:cli:x", "--json").stdout)
+    assert (facts["rule"], facts["line"]) == (None, None)
+
+
 def test_why_takes_the_id_that_the_list_shows(talked: Path):
     database = open_database(talked)
     session = database.read_now(store.active, KEY)

@@ -62,7 +62,7 @@ class ForeignConversation:
             title=self.title,
             model=self.model,
             started_at=self.started_at,
-            ended_at=last,
+            ended_at=max(last, self.started_at),
             end_reason=EndReason.USER,
             last_user_at=max(users, default=None),
             messages=[_as_import(message) for message in self.messages],

@@ -26,6 +26,24 @@ def test_list_of_one_source_and_of_the_newest(stocked, run):
     assert run("list", "--limit", "2").stdout == "".join(lines[:4])
 
 
+def test_list_begins_with_the_latest_activity(stocked, database, run):
+    database.write_now(store.append, CLI_ID, [new_message(Role.USER, "and the tulips?")], BEGIN + 9 * DAY)
+
+    assert run("list", "--limit", "1").stdout.splitlines()[2].startswith(CLI_ID)
+    assert run("list", "--since", "2025-03-10").stdout.count("\n") == 3
+    assert run("list", "--since", "7d").stdout == "No such sessions.\n"
+    assert "neither an age" in run("list", "--since", "yesterday").stderr
+
+
+def test_list_shows_titles_and_keys_and_finds_by_key(stocked, run):
+    head, _, *rows = run("list", "--wide", "--key", "agent:main:slack").stdout.splitlines()
+
+    assert head.split() == ["ID", "Source", "Messages", "Last", "activity", "Title", "Key"]
+    assert [row.split()[0] for row in rows] == [LATER_ID, LONG_ID]
+    assert "tulips" in rows[0]
+    assert rows[1].endswith("agent:main:slack:channel:C1 (ended)")
+
+
 def test_list_as_json_has_every_field(stocked, run):
     newest = json.loads(run("list", "--json").stdout)[-1]
 
@@ -157,6 +175,28 @@ def test_a_query_without_a_word_is_wrong_usage(stocked, run):
 
     assert (answer.exit_code, answer.stdout) == (2, "")
     assert "no letter or digit" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("deploy AND", "need a word on each side"),
+        ("deploy OR OR garden", "need a word on each side"),
+        ("(deploy garden", "need a word on each side"),
+        ('"deploy garden', "A quote is missing"),
+        ("NEAR(deploy garden, 3)", "There is no NEAR here"),
+        ("-redis", "put -- in front: hermes sessions search -- -r"),
+    ],
+)
+def test_what_is_more_than_plain_words_is_not_taken_for_some(stocked, run, query, said):
+    answer = run("search", query)
+
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert said in answer.stderr
+
+
+def test_a_word_behind_a_hyphen_is_searched_after_two_of_them(stocked, run):
+    assert CLI_ID in run("search", "--", "-deploy").stdout
 
 
 # --- show -------------------------------------------------------------------------------------------------------------

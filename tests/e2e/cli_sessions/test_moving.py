@@ -22,7 +22,10 @@ def test_rename_gives_and_takes_a_title(stocked, run):
 
 
 def test_a_title_has_200_characters_at_most(stocked, run):
-    assert run("rename", CLI_ID, "x" * 300).stdout == f"{CLI_ID} is now “{'x' * 200}”.\n"
+    assert (
+        run("rename", CLI_ID, "x" * 300).stdout
+        == f"{CLI_ID} is now “{'x' * 200}”. Titles have 200 characters at most, so it was cut.\n"
+    )
     assert json.loads(run("show", CLI_ID, "--json").stdout)["title"] == "x" * 200
 
 
@@ -170,7 +173,8 @@ def test_import_stops_at_what_no_database_can_hold(stocked, run, home):
 
     assert (answer.exit_code, answer.stdout) == (2, "")
     assert answer.stderr.startswith("line 3")
-    assert "What stands before it stays: 1 imported, 0 skipped" in answer.stderr
+    assert answer.stderr.endswith("Nothing was imported.\n")
+    assert run("list", HERMES_HOME=str(home / "other")).stdout.startswith("No sessions yet")
 
 
 LINE = {
@@ -181,6 +185,7 @@ LINE = {
 }
 SETTINGS = json.dumps(LINE | {"model_config": {"model": "x"}}).encode() + b"\n"
 STRANGE = json.dumps(LINE | {"source": "slack"}).encode() + b"\n"
+BACKWARDS = json.dumps(LINE | {"started_at": 2, "ended_at": 1}).encode() + b"\n"
 
 
 def test_the_line_itself_is_good(run):
@@ -203,7 +208,8 @@ def test_odd_calls_and_settings_can_be_looked_at(run):
 
 
 @pytest.mark.parametrize(
-    "bad", [b"no json\n", b"[]\n", b'{"id": "x"}\n', b"\xff\n", b"3\n", b"[" * 100_000 + b"\n", SETTINGS, STRANGE]
+    "bad",
+    [b"no json\n", b"[]\n", b'{"id": "x"}\n', b"\xff\n", b"3\n", b"[" * 100_000 + b"\n", SETTINGS, STRANGE, BACKWARDS],
 )
 def test_import_stops_at_a_bad_line_and_names_it(stocked, run, home, bad):
     first, *rest = run("export", "-").stdout.encode().splitlines(keepends=True)
@@ -212,9 +218,9 @@ def test_import_stops_at_a_bad_line_and_names_it(stocked, run, home, bad):
 
     assert (answer.exit_code, answer.stdout) == (2, "")
     assert answer.stderr.lower().startswith("line 2")
-    assert re.search(r"[a-z][.?] What stands before it stays: 1 imported, 0 skipped", answer.stderr)
+    assert re.search(r"[a-z][.?] Nothing was imported.\n$", answer.stderr)
     assert "SQL" not in answer.stderr
-    assert len(json.loads(run("list", "--json", HERMES_HOME=str(home / "other")).stdout)) == 1
+    assert json.loads(run("list", "--json", HERMES_HOME=str(home / "other")).stdout) == []
 
 
 def test_a_strangers_file_names_no_file_of_mine(run, home, tmp_path):

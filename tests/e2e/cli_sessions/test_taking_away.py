@@ -25,6 +25,13 @@ def test_delete_takes_the_whole_conversation_and_every_trace(stocked, run, home)
     assert b"tulips" not in b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
 
 
+def test_what_is_not_there_needs_no_yes(stocked, run):
+    answer = run("delete", "nosuch")
+
+    assert answer.exit_code == 1
+    assert "No session begins with 'nosuch'" in answer.stderr
+
+
 @pytest.mark.parametrize("command", [["delete", CLI_ID], ["prune"], ["prune", "--older-than", "0"]])
 def test_without_a_terminal_and_without_yes_nothing_is_deleted(stocked, run, command):
     answer = run(*command, typed="y\n")
@@ -58,10 +65,11 @@ def test_prune_counts_its_days_from_the_end(database, run):
 def test_a_dry_run_shows_and_changes_nothing(stocked, run):
     answer = run("prune", "--dry-run", "--yes")
 
-    lines = LIST.splitlines()
+    head, rule, *_ = LIST.splitlines()
     assert answer.stdout.splitlines() == [
-        *lines[:2],
-        lines[4],
+        head.replace("Started", "Ended"),
+        rule,
+        f"{ENDED_ID}       telegram     a-provider/with-a-name-that-i…        1 2025-03-05 10:17",
         "1 session with 1 message would be deleted. Nothing was changed.",
     ]
     assert len(ids(run)) == 4

@@ -112,7 +112,7 @@ async def test_the_way_back_stays(home: Path, clock: HandClock):
         clock.tick(1)
         assert await s.answer_to("where were we") == "answer to where were we"
         assert any("the first one" in str(each["content"]) for each in agent.prompts[-1])
-        new, old = await sessions_of(s)
+        old, new = await sessions_of(s)  # the one with the latest activity first
         assert (old.ended_at, new.end_reason) == (None, EndReason.USER)
         clock.tick(2 * HOUR)
         farewells = len(agent.farewells)

@@ -63,6 +63,16 @@ def test_suspects_are_worked_on_one_at_a_time(database: Database, clock: HandClo
     assert {run.id for run in database.read_now(farewells.owed)} == {ids[poison]}
 
 
+def test_one_without_words_counts_as_no_message(database: Database, clock: HandClock) -> None:
+    run_id = database.write_now(ended_session, KEYS[0], clock())
+    session = database.read_now(store.get, database.read_now(runs.get, run_id).session_id)
+    (run,) = database.write_now(take_all, "elsewhere:1:1", clock())
+    assert database.write_now(runs.finish, run, ModelAnswer(text="", input_tokens=5), clock(), step=0)
+    after = database.read_now(store.get, session.id)
+    assert after.message_count == session.message_count == len(database.read_now(store.read_messages, session.id))
+    assert after.input_tokens == session.input_tokens + 5
+
+
 async def until_put_off(it: WorkerHarness, run_id: str) -> Run:
     async with asyncio.timeout(30):
         while (run := await it.database.read(runs.get, run_id)).status is RunStatus.RUNNING:

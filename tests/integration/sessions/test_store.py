@@ -98,7 +98,9 @@ def test_a_unique_prefix_finds_its_session(three: Database, prefix: str) -> None
 
 
 def test_an_ambiguous_prefix_names_what_it_fits(three: Database) -> None:
-    with pytest.raises(Ambiguous, match="20250305_091523_a1b2c3d4, 20250305_091523_a1b2ffff"):
+    with pytest.raises(
+        Ambiguous, match=r"20250305_091523_a1b2c3d4 \(telegram\); 20250305_091523_a1b2ffff \(telegram\)"
+    ):
         three.read_now(store.resolve, "20250305_091523_a1b2")
 
 
@@ -131,11 +133,18 @@ def test_lists_are_newest_first_and_can_be_narrowed(database: Database) -> None:
 
 def test_a_session_ends_once(database: Database) -> None:
     session = conversation(database, KEY)
-    assert database.write_now(store.end, session.id, EndReason.IDLE, 5)
-    assert not database.write_now(store.end, session.id, EndReason.USER, 6)
+    later = session.started_at + 5
+    assert database.write_now(store.end, session.id, EndReason.IDLE, later)
+    assert not database.write_now(store.end, session.id, EndReason.USER, later + 1)
     ended = database.read_now(store.get, session.id)
-    assert (ended.ended_at, ended.end_reason) == (5, EndReason.IDLE)
+    assert (ended.ended_at, ended.end_reason) == (later, EndReason.IDLE)
     assert database.read_now(store.active, KEY) is None
+
+
+def test_a_session_never_ends_before_its_start_whatever_the_clock_says(database: Database) -> None:
+    session = conversation(database, KEY)
+    assert database.write_now(store.end, session.id, EndReason.IDLE, session.started_at - 86_400_000)
+    assert database.read_now(store.get, session.id).ended_at == session.started_at
 
 
 def test_going_back_ends_the_current_one_and_counts_as_activity(database: Database) -> None:
