@@ -116,7 +116,7 @@ def _part_size(part: Any) -> int:
             return size_in_bytes(text)
         case {"type": "image_url"}:
             return IMAGE_TOKENS * BYTES_PER_TOKEN
-        case {"type": "file"}:
+        case {"type": "file" | "input_audio"}:
             return FILE_TOKENS * BYTES_PER_TOKEN
         case _:
             return size_in_bytes(json.dumps(part, ensure_ascii=False, default=str))

@@ -1,4 +1,4 @@
-"""Reads pictures and files that came with a message, as parts that a model can look at."""
+"""Reads pictures, files and recordings that came with a message, as parts that a model can look at."""
 
 import asyncio
 import binascii
@@ -57,6 +57,10 @@ async def _part(file: StoredFile, root: Path, limit: int | None) -> JSON | None:
         case "file" if file.path:
             data = await asyncio.to_thread(_read, Path(file.path), root, file.mime, limit)
             return None if data is None else {"type": "file", "file": {"filename": file.name, "file_data": data}}
+        case "input_audio" if file.path:
+            data = await asyncio.to_thread(_read, Path(file.path), root, file.mime, limit)
+            sound = {"data": (data or "").partition(",")[2], "format": file.detail or ""}
+            return None if data is None else {"type": "input_audio", "input_audio": sound}
         case _:
             return None
 

@@ -7,7 +7,7 @@ to go back.
 import asyncio
 import sys
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from dataclasses import replace
 from typing import cast
@@ -99,6 +99,9 @@ class OpenAIModel:
         configured = self.settings.context_window
         size = min(configured, named or configured) if self.settings.window_is_known else named or configured
         return min(size, learnt or sys.maxsize)
+
+    def left_out(self, fields: Collection[str], model: str | None = None) -> Collection[str]:
+        return self._quirks[model or self.settings.name].dropped.intersection(fields)
 
     async def learn_window(self, model: str | None = None) -> None:
         """Asks the endpoint, once for each model, how large its window is. Never raises for what the endpoint does."""

@@ -1,7 +1,7 @@
 """What is asked of a model and what it answers, in the words of Chat Completions, without any client library."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -77,6 +77,10 @@ class Model(Protocol):
 
         Raises ModelUnreachable, ModelRefused or ContextOverflow, and nothing else.
         """
+        ...
+
+    def left_out(self, fields: Collection[str], model: str | None = None) -> Collection[str]:
+        """Returns which of these fields of `sampling` a request does not have, because this model has refused them."""
         ...
 
     async def learn_window(self, model: str | None = None) -> None:

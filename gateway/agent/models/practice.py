@@ -262,6 +262,9 @@ class PracticeModel:
     def window(self, model: str | None = None) -> int:  # noqa: ARG002 there is but one
         return WINDOW
 
+    def left_out(self, fields: Collection[str], model: str | None = None) -> Collection[str]:  # noqa: ARG002 there is but one
+        return fields
+
     async def learn_window(self, model: str | None = None) -> None:
         """Does nothing: the window is known."""
 

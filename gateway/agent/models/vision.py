@@ -13,9 +13,9 @@ from gateway.agent.models.text_tool_calls import with_instructions
 
 BLIND = "You cannot look at pictures. Where one came with a message and matters, say so."
 ONE_REFUSED = "The pictures and files in this conversation could not be shown to you. Where one matters, say so."
-_MEDIA = frozenset({"image_url", "file"})
+_MEDIA = frozenset({"image_url", "file", "input_audio"})
 _PICTURES = re.compile(
-    r"\bimages?\b|image_url|\bvision\b|multi-?modal|\bmmproj\b|content must be a string"
+    r"\bimages?\b|image_url|\baudio\b|input_audio|\bvision\b|multi-?modal|\bmmproj\b|content must be a string"
     r"|\bfiles?\b|\bpdfs?\b|\bdocuments?\b|content (?:part|type)|\btype\b.{0,40}\bfile\b",
     re.IGNORECASE,
 )

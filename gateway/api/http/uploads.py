@@ -42,7 +42,7 @@ class Upload:
     source: str
     name: str = ""
     mime: str = ""
-    part: Literal["image_url", "file"] | None = None
+    part: Literal["image_url", "file", "input_audio"] | None = None
     detail: str | None = None
 
 
@@ -156,6 +156,8 @@ def upload_in(part: JSON) -> Upload | None:
             return Upload(source=data, name=str(more.get("filename") or ""), part="file")
         case {"type": "file", "file": {"file_url": str(url), **more}}:
             return Upload(source=url, name=str(more.get("filename") or ""), part="file")
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(form)}}:
+            return Upload(source=data, name=f"audio.{form}", mime=f"audio/{form}", part="input_audio", detail=form)
         case _:
             return None
 

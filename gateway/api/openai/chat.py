@@ -1,6 +1,6 @@
 """`/v1/chat/completions` and `/v1/models`."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any
 
@@ -8,11 +8,12 @@ from aiohttp import web
 
 from gateway.agent.models.interface import JSON
 from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
-from gateway.api.http.errors import ApiError, not_found
+from gateway.api.http.errors import ApiError
 from gateway.api.http.idempotency import IDEMPOTENCY, mark
 from gateway.api.http.keys import Scope
 from gateway.api.http.sse import EventStream, as_data
 from gateway.api.openai.chat_schemas import (
+    HINTS,
     AnswerMessage,
     ChatAnswer,
     ChatRequest,
@@ -21,7 +22,7 @@ from gateway.api.openai.chat_schemas import (
     ModelRow,
     UsageSchema,
 )
-from gateway.api.openai.exchange import AgentCall, Exchange, ExchangeOutcome, text_pieces
+from gateway.api.openai.exchange import AGENT, AgentCall, Exchange, ExchangeOutcome, text_pieces
 from gateway.api.openai.session_calls import HEADER, TargetSession, call_on_session, session_id
 from gateway.api.openai.stateless_calls import call_without_session
 from sessions.call_options import CallOptions
@@ -45,35 +46,57 @@ _SAMPLING = frozenset(
         "verbosity",
         "tool_choice",
         "parallel_tool_calls",
+        *HINTS,
     }
 )
 
 
 ANSWER_HEADERS = {
     HEADER: "The session id, as it was sent",
+    "Warning": "Sampling hints that the endpoint does not take, and that were left out",
     STATUS: "waiting_on_human: the answer is a question, and the next call on this session answers it. Else completed",
 }
 
 
 async def models(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
-    return EndpointAnswer(body=ModelList(data=[ModelRow(id=name) for name in call.server.api.models()]))
+    names = dict.fromkeys((AGENT, *call.server.api.models()))
+    return EndpointAnswer(body=ModelList(data=[ModelRow(id=name) for name in names]))
 
 
 async def retrieve_model(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     name = call.path["model"]
-    if name not in call.server.api.models():
-        raise not_found("model")
+    wanted_model(call, name)
     return EndpointAnswer(body=ModelRow(id=name))
 
 
+def wanted_model(call: ApiCall[Any, Any], name: str | None) -> str | None:
+    """Returns the configured model of this name; None where the usual one is to answer. Raises ApiError for a name that stands for none."""
+    if not name or name == AGENT:
+        return None
+    if name not in call.server.api.models():
+        message = f"There is no model {name!r}. Write {AGENT}, or a name that GET /v1/models lists."
+        raise ApiError(404, message, code="model_not_found", param="model")
+    return name
+
+
+def hint_warning(call: ApiCall[Any, Any]) -> dict[str, str]:
+    """Returns the header that names the sampling hints of this call which its model does not get; none where it gets all."""
+    hints = call.body.model_dump(include=set(HINTS), exclude_none=True)
+    if not hints:
+        return {}
+    left_out = call.server.api.services.model().left_out(hints, wanted_model(call, call.body.model))
+    return {"Warning": f'299 hermes "left out: {", ".join(sorted(left_out))}"'} if left_out else {}
+
+
 async def complete(call: ApiCall[ChatRequest, NoFields]) -> EndpointAnswer | web.StreamResponse:
-    question = _question(call.body, call.server.api.models())
+    question = _question(call.body, wanted_model(call, call.body.model))
     async with exchange(call, question) as (under_way, headers):
         if call.body.stream:
             return await _stream(call, under_way, headers)
         outcome = await under_way.outcome()
         return EndpointAnswer(
-            body=_complete_answer(call, under_way, outcome), headers={**headers, **status_header(outcome)}
+            body=_complete_answer(call, under_way, outcome),
+            headers={**headers, **status_header(outcome), **hint_warning(call)},
         )
 
 
@@ -110,7 +133,7 @@ def status_header(outcome: ExchangeOutcome) -> dict[str, str]:
     return {STATUS: "waiting_on_human" if outcome.waiting else "completed"}
 
 
-def _question(body: ChatRequest, known: Sequence[str]) -> AgentCall:
+def _question(body: ChatRequest, model: str | None) -> AgentCall:
     sent = [message.model_dump(exclude_unset=True, exclude_none=True) for message in body.messages]
     fields = body.model_dump(include=set(_SAMPLING), exclude_none=True)
     return AgentCall(
@@ -120,7 +143,7 @@ def _question(body: ChatRequest, known: Sequence[str]) -> AgentCall:
                 _as_text(message["content"]) for message in sent if message["role"] in {"system", "developer"}
             ),
             tools=tuple(tool.model_dump(exclude_unset=True, exclude_none=True) for tool in body.tools or ()),
-            model=body.model if body.model in known else None,
+            model=model,
             response_format=body.response_format,
             sampling=fields if body.tools else without_tool_fields(fields),
             max_output_tokens=body.max_completion_tokens or body.max_tokens,
@@ -155,7 +178,7 @@ def _complete_answer(call: ApiCall[ChatRequest, NoFields], under_way: Exchange, 
     return ChatAnswer(
         id=f"chatcmpl-{under_way.id}",
         created=under_way.came_at // 1000,
-        model=call.body.model or call.server.api.models()[0],
+        model=call.body.model or AGENT,
         choices=[Choice(message=message, finish_reason=outcome.finish_reason)],
         usage=_usage(outcome),
     )
@@ -201,7 +224,8 @@ async def _write(call: ApiCall[ChatRequest, NoFields], under_way: Exchange, stre
                         continue
                     delta = {**first, "content": piece} if first else {"content": piece}
                     first = {}
-                    await stream.write(chunk([{"index": 0, "delta": delta, "finish_reason": None}]))
+                    written = chunk([{"index": 0, "delta": delta, "finish_reason": None}])
+                    await stream.write(written, {} if stream.started else hint_warning(call))
                 case ExchangeOutcome():
                     await _finish(call, stream, chunk, piece, {**first, "content": held_back} if first else {})
                     return
@@ -225,7 +249,7 @@ async def _finish(
     if options is not None and options.include_usage:
         parts.append(chunk([], usage=_usage(outcome).model_dump()))
     # One write: where nothing was streamed before, the headers go out with it, and now the status is known.
-    await stream.write(b"".join([*parts, b"data: [DONE]\n\n"]), status_header(outcome))
+    await stream.write(b"".join([*parts, b"data: [DONE]\n\n"]), {**status_header(outcome), **hint_warning(call)})
 
 
 def _chunks(call: ApiCall[ChatRequest, NoFields], under_way: Exchange) -> Callable[..., bytes]:
@@ -234,7 +258,7 @@ def _chunks(call: ApiCall[ChatRequest, NoFields], under_way: Exchange) -> Callab
         "id": f"chatcmpl-{under_way.id}",
         "object": "chat.completion.chunk",
         "created": under_way.came_at // 1000,
-        "model": call.body.model or call.server.api.models()[0],
+        "model": call.body.model or AGENT,
     }
     if options is not None and options.include_usage:
         head["usage"] = None

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from gateway.api.http.file_schemas import Contents, FileUrl
+from gateway.api.http.file_schemas import Base64, Contents, FileUrl
 from gateway.api.http.json_bounds import as_integer
 from gateway.api.openai.exchange import FinishReason
 
@@ -35,6 +35,38 @@ class Known(BaseModel):
     """A field that is not named here would be ignored in silence; so it is refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+Whole = Annotated[int, Field(ge=-(2**31), lt=2**31), BeforeValidator(as_integer)]
+
+
+class SamplingHints(Known):
+    """Nothing in an answer depends on them that a caller relies on, and only some endpoints know them. They go on to the endpoint; what it
+    does not take is left out, and the header `Warning` names it.
+    """
+
+    top_k: Whole | None = None
+    top_a: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    tfs_z: float | None = None
+    repeat_penalty: float | None = None
+    repetition_penalty: float | None = None
+    repeat_last_n: Whole | None = None
+    length_penalty: float | None = None
+    mirostat: Whole | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    dynatemp_range: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    keep_alive: str | float | None = None
+    cache_prompt: bool | None = None
+    enable_thinking: bool | None = None
+    chat_template_kwargs: JsonObject | None = None
+
+
+HINTS = frozenset(SamplingHints.model_fields)
 
 
 class TextPart(Lenient):
@@ -74,7 +106,17 @@ class FilePart(Lenient):
     file: FileSource
 
 
-Part = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
+class AudioSource(Lenient):
+    data: Base64
+    format: Literal["wav", "mp3", "flac", "opus", "ogg", "m4a", "webm", "aac", "pcm16"]
+
+
+class AudioPart(Lenient):
+    type: Literal["input_audio"]
+    input_audio: AudioSource
+
+
+Part = Annotated[TextPart | ImagePart | FilePart | AudioPart, Field(discriminator="type")]
 
 
 TextParts = Annotated[list[TextPart], PARTS]
@@ -148,7 +190,7 @@ class StreamOptions(Lenient):
     include_usage: bool | None = None
 
 
-class ChatRequest(Known):
+class ChatRequest(SamplingHints):
     model: Annotated[str, Field(max_length=256)] | None = None
     messages: Annotated[list[Message], Field(min_length=1, max_length=10_000, fail_fast=True)]
     stream: bool | None = None

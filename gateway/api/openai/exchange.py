@@ -18,6 +18,8 @@ class AgentCall:
     options: CallOptions
 
 
+AGENT = "hermes"
+"""The name under which the agent answers with the model that is configured."""
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 

@@ -6,7 +6,7 @@ from gateway.agent.models.interface import JSON
 from gateway.api.http.endpoint import ApiCall, NoFields
 from gateway.api.http.errors import ApiError
 from gateway.api.http.sse import as_data
-from gateway.api.openai.exchange import Exchange, ExchangeOutcome
+from gateway.api.openai.exchange import AGENT, Exchange, ExchangeOutcome
 from gateway.api.openai.response_schemas import ResponseAnswer, ResponseRequest
 
 _CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -71,7 +71,7 @@ class Writer:
 
     def __init__(self, call: ApiCall[ResponseRequest, NoFields], under_way: Exchange) -> None:
         body: ResponseRequest = call.body
-        self._unfinished = unfinished(body, under_way.id, under_way.came_at, body.model or call.server.api.models()[0])
+        self._unfinished = unfinished(body, under_way.id, under_way.came_at, body.model or AGENT)
         self._number = 0
         self.text = ""
 

@@ -8,12 +8,13 @@ from gateway.api.http.endpoint import RequestModel
 from gateway.api.http.file_schemas import FileUrl
 from gateway.api.openai.chat_schemas import (
     PARTS,
+    AudioPart,
     CallId,
     FileSource,
     JsonObject,
-    Known,
     Lenient,
     Parameters,
+    SamplingHints,
     Text,
     TokenCount,
     ToolName,
@@ -38,7 +39,10 @@ class InputFile(FileSource):
 class InputMessage(Lenient):
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: Text | Annotated[list[Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]], PARTS]
+    content: (
+        Text
+        | Annotated[list[Annotated[InputText | InputImage | InputFile | AudioPart, Field(discriminator="type")]], PARTS]
+    )
 
 
 class FunctionCall(Lenient):
@@ -92,7 +96,7 @@ class ConversationId(Lenient):
     id: Annotated[str, Field(max_length=256)]
 
 
-class ResponseRequest(Known):
+class ResponseRequest(SamplingHints):
     model: Annotated[str, Field(max_length=256)] | None = None
     input: Text | Annotated[list[Item], Field(min_length=1, max_length=10_000, fail_fast=True)]
     instructions: Text | None = None

@@ -16,9 +16,12 @@ from gateway.api.openai.chat import (
     SESSION_HEADERS,
     counted,
     exchange,
+    hint_warning,
     status_header,
+    wanted_model,
     without_tool_fields,
 )
+from gateway.api.openai.chat_schemas import HINTS, AudioPart
 from gateway.api.openai.exchange import AgentCall, Exchange, ExchangeOutcome, text_pieces
 from gateway.api.openai.response_answers import Writer
 from gateway.api.openai.response_schemas import (
@@ -42,7 +45,7 @@ _LAYERED = frozenset({"system", "developer"})
 
 
 async def respond(call: ApiCall[ResponseRequest, NoFields]) -> EndpointAnswer | web.StreamResponse:
-    body, question = call.body, _question(call.body, call.server.api.models())
+    body, question = call.body, _question(call.body, wanted_model(call, call.body.model))
     on_session = session_id(call) is not None
     goes_on = body.previous_response_id is not None or body.conversation is not None or bool(body.background)
     way = _continued(call, question) if goes_on and not on_session else exchange(call, question)
@@ -57,7 +60,7 @@ async def respond(call: ApiCall[ResponseRequest, NoFields]) -> EndpointAnswer | 
         answer = writer.complete(outcome)
         if kept is not None:
             await keep_answer(call, under_way, kept, answer)
-        return EndpointAnswer(body=answer, headers={**headers, **status_header(outcome)})
+        return EndpointAnswer(body=answer, headers={**headers, **status_header(outcome), **hint_warning(call)})
 
 
 @asynccontextmanager
@@ -80,12 +83,12 @@ def messages_of(items: Iterable[Item]) -> list[JSON]:
     return messages
 
 
-def _question(body: ResponseRequest, known: Any) -> AgentCall:
+def _question(body: ResponseRequest, model: str | None) -> AgentCall:
     items = [InputMessage(role="user", content=body.input)] if isinstance(body.input, str) else body.input
     layered = [body.instructions] if body.instructions else []
     layered += [_as_text(item.content) for item in items if isinstance(item, InputMessage) and item.role in _LAYERED]
     messages = messages_of(items)
-    fields = body.model_dump(include={"temperature", "top_p", "parallel_tool_calls"}, exclude_none=True)
+    fields = body.model_dump(include={"temperature", "top_p", "parallel_tool_calls", *HINTS}, exclude_none=True)
     if body.tool_choice is not None:
         fields["tool_choice"] = _tool_choice(body.tool_choice)
     return AgentCall(
@@ -93,7 +96,7 @@ def _question(body: ResponseRequest, known: Any) -> AgentCall:
         options=CallOptions(
             layered=tuple(layered),
             tools=tuple(_tool(tool) for tool in body.tools or ()),
-            model=body.model if body.model in known else None,
+            model=model,
             response_format=_format(body),
             sampling=fields if body.tools else without_tool_fields(fields),
             max_output_tokens=body.max_output_tokens,
@@ -127,13 +130,15 @@ def _as_text(content: Any) -> str:
     return "\n".join(part.text for part in content if isinstance(part, InputText))
 
 
-def _part(part: InputText | InputImage | InputFile) -> JSON:
+def _part(part: InputText | InputImage | InputFile | AudioPart) -> JSON:
     match part:
         case InputText():
             return {"type": "text", "text": part.text}
         case InputImage():
             detail = {"detail": part.detail} if part.detail else {}
             return {"type": "image_url", "image_url": {"url": part.image_url, **detail}}
+        case AudioPart():
+            return part.model_dump()
         case InputFile():
             return {"type": "file", "file": part.model_dump(exclude={"type"}, exclude_none=True)}
 
@@ -195,7 +200,7 @@ async def _write(
                     await stream.write(opening or KEEP_ALIVE)
                     opening = b""
                 case str() if under_way.feed.has_text:
-                    await stream.write(opening + writer.text_delta(piece))
+                    await stream.write(opening + writer.text_delta(piece), hint_warning(call))
                     opening = b""
                 case str():  # a question: its header is known with the outcome, which is next
                     held_back = opening + writer.text_delta(piece)
@@ -204,7 +209,7 @@ async def _write(
                     last = held_back + writer.finish(piece)
                     if kept is not None:  # before the last event: whoever has read that may continue the answer at once
                         await keep_answer(call, under_way, kept, writer.complete(piece))
-                    await stream.write(opening + last, status_header(piece))
+                    await stream.write(opening + last, {**status_header(piece), **hint_warning(call)})
 
 
 ENDPOINTS = (

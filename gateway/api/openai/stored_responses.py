@@ -13,11 +13,10 @@ from sqlalchemy import Connection
 from gateway.agent.models.interface import JSON
 from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
 from gateway.api.http.errors import ApiError
-from gateway.api.http.file_schemas import is_data
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, RequestMark, Retry, mark, run_once
 from gateway.api.http.keys import Scope
 from gateway.api.http.uploads import upload_in
-from gateway.api.openai.exchange import AgentCall, Exchange
+from gateway.api.openai.exchange import AGENT, AgentCall, Exchange
 from gateway.api.openai.response_answers import complete, failed_answer, unfinished
 from gateway.api.openai.response_schemas import (
     ConversationObject,
@@ -55,9 +54,7 @@ async def begin(call: ApiCall[ResponseRequest, NoFields], question: AgentCall) -
         id=f"resp_{name_of(marked)}",
         key_name=call.key.name,
         created_at=api.services.clock(),
-        answer=unfinished(
-            call.body, name_of(marked), api.services.clock(), call.body.model or api.models()[0]
-        ).model_dump(),
+        answer=unfinished(call.body, name_of(marked), api.services.clock(), call.body.model or AGENT).model_dump(),
         dedup_key=marked.key,
         input=_earlier(question.messages) if before is None else (),
     )
@@ -108,7 +105,7 @@ def _earlier(messages: Sequence[JSON]) -> Sequence[JSON]:
 
 def begun_answer(call: ApiCall[ResponseRequest, NoFields], under_way: Exchange) -> ResponseAnswer:
     """Returns the answer that a call in the background gets at once."""
-    model = call.body.model or call.server.api.models()[0]
+    model = call.body.model or AGENT
     return unfinished(call.body, under_way.id, under_way.came_at, model).model_copy(update={"status": "queued"})
 
 
@@ -140,7 +137,7 @@ def _without_files(message: JSON) -> JSON:
 def _without_file(part: JSON) -> JSON:
     """Addresses of files are kept, their contents are not."""
     upload = upload_in(part)
-    if upload is None or not is_data(upload.source):
+    if upload is None or "://" in upload.source[:8]:
         return part
     return {"type": "text", "text": "[a file that was sent earlier]"}
 

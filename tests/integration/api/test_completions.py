@@ -10,7 +10,7 @@ import pytest
 
 from gateway.api.http.server_state import Intervals
 from sessions import store
-from tests.fakes.model_replies import Failure, Reply, call, calls
+from tests.fakes.model_replies import Failure, Reply, bad_request, call, calls
 from tests.fakes.model_server import ModelServer
 from tests.integration.api.serving import OWNER, WEATHER, Gateway, client_of, gateway, one_message
 
@@ -106,7 +106,7 @@ def test_the_synchronous_client_works_too(home: Path) -> None:
 
 async def test_models_are_listed(home: Path) -> None:
     async with gateway(home) as gw, client_of(gw) as client:
-        assert [model.id async for model in client.models.list()] == ["big", "small"]
+        assert [model.id async for model in client.models.list()] == ["hermes", "big", "small"]
 
 
 @pytest.mark.parametrize("session", [None, "tools"])
@@ -217,3 +217,55 @@ async def test_trouble_with_the_model_is_a_503_before_the_first_word(home: Path)
                 assert answer["error"]["type"] == "server_error"
                 assert headers.get("X-Hermes-Session-Id") == session.get("X_Hermes_Session_Id")
                 assert "Retry-After" in headers
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_a_model_that_nobody_has_configured_is_not_found(home: Path, path: str) -> None:
+    async with gateway(home) as gw:
+        for name, status in (("hermes", 200), ("small", 200), ("gpt-4o", 404), ("hermes2", 404)):
+            body = {"model": name, "messages": one_message("hi")} if "chat" in path else {"model": name, "input": "hi"}
+            found, answer, _ = await gw.ask("POST", path, body)
+            assert found == status
+            if status == 404:
+                assert answer["error"]["code"] == "model_not_found"
+                assert answer["error"]["param"] == "model"
+        assert [body["model"] for body in gw.model.bodies] == ["big", "small"]
+
+
+HINTS = {"top_k": 40, "min_p": 0.1, "repeat_penalty": 1.1, "keep_alive": "5m", "chat_template_kwargs": {"x": True}}
+
+
+@pytest.mark.parametrize("session", ["", "user:42"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_sampling_hints_go_on_or_are_named_as_left_out(home: Path, session: str, stream: bool) -> None:
+    def script(body: dict[str, Any]) -> Any:
+        return bad_request("Unrecognized request argument supplied: top_k, min_p") if "top_k" in body else "fine"
+
+    body = {"messages": one_message("hi"), "stream": stream, **HINTS}
+    headers = {"X-Hermes-Session-Id": session} if session else {}
+    async with gateway(home, script) as gw:
+        async with gw.http.post(
+            f"{gw.url}/v1/chat/completions", json=body, headers={**gw.headers(), **headers}
+        ) as answer:
+            assert "fine" in await answer.text()
+            assert answer.headers["Warning"] == '299 hermes "left out: min_p, top_k"'
+        first, second = gw.model.bodies
+        assert {name: first[name] for name in HINTS} == HINTS
+        assert {name for name in HINTS if name in second} == HINTS.keys() - {"top_k", "min_p"}
+        for name in ("logprobs", "telepathy"):
+            status, refused, _ = await gw.ask(
+                "POST", "/v1/chat/completions", {"messages": one_message("x"), name: True}
+            )
+            assert (status, refused["error"]["param"]) == (400, name)
+
+
+@pytest.mark.parametrize("session", ["", "user:42"])
+async def test_a_recording_reaches_an_endpoint_that_takes_it(home: Path, session: str) -> None:
+    sound = {"type": "input_audio", "input_audio": {"data": "UklGRgAAAABXQVZF" * 3_000, "format": "wav"}}
+    said = [{"role": "user", "content": [{"type": "text", "text": "what is said?"}, sound]}]
+    headers = {"X_Hermes_Session_Id": session} if session else {}
+    async with gateway(home, ["Hello.", bad_request("input_audio is not supported by this model")]) as gw:
+        status, answer, _ = await gw.ask("POST", "/v1/chat/completions", {"messages": said}, **headers)
+        assert (status, answer["choices"][0]["message"]["content"]) == (200, "Hello.")
+        assert sound in gw.model.bodies[0]["messages"][-1]["content"]
+        assert (await gw.ask("POST", "/v1/chat/completions", {"messages": said}, **headers))[0] == 400
