@@ -28,7 +28,7 @@ from bench.gateway import NAME, MeasuredApp, model_server
 from bench.recall import find
 from bench.table import ResultTable
 from gateway.app import App, open_app, running
-from gateway.config.load import load
+from gateway.config.reading import load
 from gateway.observe import logging
 from sessions import store
 from sessions.db import search

@@ -20,8 +20,8 @@ from sqlalchemy import Connection
 
 from bench.table import ResultTable
 from gateway.app import App, open_app, running
-from gateway.config.load import load
 from gateway.config.model import AgentSection
+from gateway.config.reading import load
 from gateway.observe import heap, logging
 from sessions import runs, store
 from sessions.clock import now_ms
@@ -40,7 +40,7 @@ READY = """
 import asyncio, sys
 from pathlib import Path
 from gateway.app import open_app, running
-from gateway.config.load import load
+from gateway.config.reading import load
 async def ready():
     home = Path(sys.argv[1])
     async with open_app(home, load(home, {})) as app, running(app):

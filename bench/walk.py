@@ -23,7 +23,7 @@ from sqlalchemy import Connection, text
 from adapters.testing.telegram import TelegramServer
 from bench.table import ResultTable
 from gateway.app import App, open_app, running
-from gateway.config.load import load
+from gateway.config.reading import load
 from gateway.daemon import serving
 from gateway.observe import logging
 from tests.fakes.model_server import ModelServer

@@ -23,7 +23,7 @@ from adapters.testing.telegram import TelegramServer
 from adapters.testing.whatsapp import WhatsAppServer
 from bench.gateway import bare_client
 from bench.table import ResultTable
-from gateway.config.load import load
+from gateway.config.reading import load
 
 ROUNDS = 300
 SESSIONS, MESSAGES, ROUNDS_AT_ONCE = 32, 20, 3

@@ -27,9 +27,9 @@ from gateway.config.agent_settings import (
     secrets,
     timezone_of,
 )
-from gateway.config.load import Loaded
 from gateway.config.model import Config
 from gateway.config.model_choice import ChosenModel, choose_model
+from gateway.config.reading import Loaded
 from gateway.dispatch.base import Dispatch
 from gateway.dispatch.fair_queue import FairPlaces
 from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal

@@ -33,8 +33,8 @@ from gateway.config.daemon_settings import (
     intervals,
     platform_sections,
 )
-from gateway.config.load import Loaded
 from gateway.config.model import Config
+from gateway.config.reading import Loaded
 from gateway.home import shown
 from gateway.observe.database_watch import DatabaseWatch
 from gateway.observe.heap import resident_bytes

@@ -18,7 +18,7 @@ from gateway.cli.conversation import RunOutcome, TerminalConversation, failure_t
 from gateway.cli.error_messages import Wrong
 from gateway.cli.formatting import clean
 from gateway.commands.base import label, last_message
-from gateway.config.load import load
+from gateway.config.reading import load
 from gateway.home import prepare_home
 from gateway.observe import logging
 from gateway.texts import say

@@ -22,7 +22,7 @@ from gateway.config.sources import DOTENV, YAML, Sources
 from gateway.home import check_home, prepare_home, write_private
 
 if TYPE_CHECKING:  # pydantic is for those commands that check
-    from gateway.config.load import Loaded
+    from gateway.config.reading import Loaded
 
 SCHEMA = "config.schema.json"
 _WIDEST, _LEAST = 48, 8
@@ -39,7 +39,7 @@ def config() -> None:
 @pass_cli
 def init(cli: Cli, force: bool) -> None:
     """Write a documented config.yaml, and the schema that editors use."""
-    from gateway.config.files import example, schema
+    from gateway.config.editing import example, schema
 
     path = cli.home / YAML
     prepare_home(cli.home)
@@ -91,7 +91,7 @@ def _sources(cli: Cli) -> Sources:
 
 
 def _loaded(cli: Cli, wants_json: bool, draft: Path | None = None) -> "Loaded":
-    from gateway.config.load import read
+    from gateway.config.reading import read
 
     check_home(cli.home)
     try:
@@ -128,7 +128,7 @@ def show(cli: Cli, wants_json: bool) -> None:
 @config.command("schema")
 def print_schema() -> None:
     """Print the JSON schema of config.yaml."""
-    from gateway.config.files import schema
+    from gateway.config.editing import schema
 
     click.echo(schema(), nl=False)
 
@@ -149,7 +149,7 @@ def set_key(cli: Cli, key: str, value: str) -> None:
 
     A VALUE of - is read from the terminal or from standard input, so that a secret is in no history. Secrets go to .env.
     """
-    from gateway.config.edit import edit
+    from gateway.config.editing import edit
     from gateway.observe.redaction import redact
 
     text = _asked(key) if value == "-" else value

@@ -18,8 +18,8 @@ from gateway.cli import process
 from gateway.cli.config_problems import bad_config_as_text, warning_as_text
 from gateway.cli.context import Cli, pass_cli, program
 from gateway.cli.error_messages import sentence
-from gateway.config.load import Loaded, load
 from gateway.config.problems import BadConfig
+from gateway.config.reading import Loaded, load
 from gateway.daemon import Serving, serving
 from gateway.home import prepare_home, shown
 from gateway.observe import heap, logging

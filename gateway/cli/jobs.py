@@ -77,7 +77,7 @@ def add(
     # Imported here: the other commands of this group need no configuration, and it loads pydantic.
     from gateway.config.agent_settings import timezone_of
     from gateway.config.daemon_settings import platform_sections
-    from gateway.config.load import load
+    from gateway.config.reading import load
     from sessions.jobs.delivery import require_target
 
     config = load(cli.home, cli.environ).config

@@ -48,8 +48,8 @@ def list_(cli: Cli) -> None:
 
 def _configured(cli: Cli) -> list[tuple[str, str]]:
     """Returns platform and id of those who stand in `allowed_users`; none where the configuration cannot be used."""
-    from gateway.config.load import load
     from gateway.config.problems import BadConfig
+    from gateway.config.reading import load
 
     try:
         sections = load(cli.home, cli.environ).config.platforms.by_name()

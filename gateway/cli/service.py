@@ -156,7 +156,7 @@ def _act(cli: Cli, instance: str, verb: str, *, user: bool) -> None:
 def _check(cli: Cli, home: Path) -> None:
     """Raises BadConfig before a restart: a daemon that would not start again is not stopped."""
     from gateway.cli.service_view import service_sources
-    from gateway.config.load import read
+    from gateway.config.reading import read
 
     read(service_sources(home, cli.environ))
 

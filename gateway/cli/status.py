@@ -15,8 +15,8 @@ from gateway.cli.context import Cli, pass_cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.formatting import as_json, counted, one_line
 from gateway.config.agent_settings import reset_rules
-from gateway.config.load import load
 from gateway.config.problems import BadConfig
+from gateway.config.reading import load
 from gateway.scheduler.reset_explanation import NextReset, next_resets
 from gateway.texts.times import format_duration, format_time
 from sessions import gauges, jobs, workers

@@ -13,7 +13,7 @@ from gateway.cli.database_access import existing_database
 from gateway.cli.error_messages import Wrong
 from gateway.commands.base import label
 from gateway.config.agent_settings import reset_rules, timezone_of
-from gateway.config.load import Loaded, load
+from gateway.config.reading import Loaded, load
 from gateway.scheduler.reset_explanation import Explanation, due_now, explain
 from gateway.texts.times import format_duration, format_time
 from sessions import store

@@ -1,4 +1,4 @@
-"""The configuration. `load.load` reads and checks it, `model.Config` is what it holds.
+"""The configuration. `reading.load` reads and checks it, `model.Config` is what it holds.
 
 Only what is cheap is imported here: most commands need the address of the database and nothing else.
 """

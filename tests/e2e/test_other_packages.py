@@ -85,8 +85,8 @@ async def test_a_tool_of_another_package_is_called(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["platforms: {matrix: {enabled: true}}", "agents: {main: {tools: [roll_dice]}}"])
 def test_what_is_not_installed_is_refused(tmp_path: Path, kind: str) -> None:
-    from gateway.config.load import load
     from gateway.config.problems import BadConfig
+    from gateway.config.reading import load
 
     (tmp_path / "config.yaml").write_text(kind)
     with pytest.raises(BadConfig, match="1 problem"):

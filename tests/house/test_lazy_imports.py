@@ -113,7 +113,7 @@ def test_the_client_library_is_loaded_before_the_first_message(tmp_path):
     code = """
 import asyncio, pathlib, sys
 from gateway.app import open_app, running
-from gateway.config.load import load
+from gateway.config.reading import load
 
 async def main():
     home = pathlib.Path(sys.argv[1])

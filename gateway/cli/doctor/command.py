@@ -14,8 +14,8 @@ from gateway.cli.doctor import home_checks, machine_checks, service_checks
 from gateway.cli.doctor.finding import CheckTarget, Diagnosis, Severity, problem, warning
 from gateway.cli.formatting import as_json, clean, counted
 from gateway.cli.service_view import service_sources
-from gateway.config.load import Loaded, read
 from gateway.config.problems import BadConfig
+from gateway.config.reading import Loaded, read
 from gateway.home import BadHome
 from sessions.clock import now_ms
 from sessions.db import Database

@@ -7,7 +7,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from gateway.config.load import Loaded
+from gateway.config.reading import Loaded
 from sessions import workers
 from sessions.db import Database
 

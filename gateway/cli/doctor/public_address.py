@@ -3,7 +3,7 @@
 import os
 from http import HTTPStatus
 
-from gateway.config.load import Loaded
+from gateway.config.reading import Loaded
 
 TIMEOUT_SECONDS = 10.0
 

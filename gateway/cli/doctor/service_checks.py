@@ -12,8 +12,8 @@ from gateway.agent.models.endpoint import ask_ollama
 from gateway.cli.doctor.finding import CheckTarget, Diagnosis, note, problem, warning
 from gateway.cli.doctor.public_address import webhook_url, why_unreachable
 from gateway.config.daemon_settings import platform_sections
-from gateway.config.load import Loaded
 from gateway.config.model_choice import ChosenModel, choose_model
+from gateway.config.reading import Loaded
 from sessions import people
 
 TIMEOUT_SECONDS = 10.0

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.cli.service_view import service_sources
-from gateway.config.edit import edit
-from gateway.config.files import example, schema
-from gateway.config.load import Loaded, read
+from gateway.config.editing import edit, example, schema
+from gateway.config.reading import Loaded, read
 from gateway.config.sources import YAML, Sources
 from gateway.home import prepare_home, write_private
 

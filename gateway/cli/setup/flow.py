@@ -14,9 +14,9 @@ from gateway.cli.setup.answers import Answers
 from gateway.cli.setup.live_checks import NotWorking, call_model, who_is
 from gateway.cli.setup.ownership import meet
 from gateway.cli.setup.questions import GoBack, MenuItem, ask, choose, choose_several, confirm
-from gateway.config.load import Loaded
 from gateway.config.model_choice import ENDPOINTS
 from gateway.config.problems import BadConfig
+from gateway.config.reading import Loaded
 
 KEEP, PRACTICE, OTHER = "keep", "practice", "other"
 _RESETS = (

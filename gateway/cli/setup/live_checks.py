@@ -12,8 +12,8 @@ from gateway.agent.models.interface import ModelError, ModelRequest
 from gateway.agent.models.retry import RetryPolicy
 from gateway.cli.doctor.public_address import webhook_url
 from gateway.config.agent_settings import model_settings
-from gateway.config.load import Loaded
 from gateway.config.model_choice import choose_model
+from gateway.config.reading import Loaded
 
 TIMEOUT_SECONDS = 60.0
 _HELLO = "Answer with the one word: ready"

@@ -13,7 +13,7 @@ import yaml
 
 from adapters.testing.people import Room, Said
 from gateway.app import App, open_app, running
-from gateway.config.load import load
+from gateway.config.reading import load
 from gateway.daemon import Serving, serving
 from tests.e2e.platforms.driver import Driver
 from tests.e2e.telegram.daemon import save, settled

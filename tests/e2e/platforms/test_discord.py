@@ -9,8 +9,8 @@ from sqlalchemy import text
 from adapters.discord import adapter
 from gateway.chats import runner
 from gateway.chats.runner import PlatformState
-from gateway.config.load import load
 from gateway.config.problems import BadConfig
+from gateway.config.reading import load
 from gateway.texts import say
 from tests.e2e.platforms.discord import DiscordDriver
 from tests.e2e.platforms.scene import answering, daemon, process, scene, write_config

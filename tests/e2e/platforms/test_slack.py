@@ -14,8 +14,8 @@ from adapters.slack import askers
 from adapters.testing.people import FakePerson
 from gateway.chats import runner
 from gateway.chats.runner import PlatformState
-from gateway.config.load import load
 from gateway.config.problems import BadConfig
+from gateway.config.reading import load
 from tests.e2e.platforms.scene import answering, daemon, process, scene, write_config
 from tests.e2e.platforms.slack import SlackDriver
 from tests.e2e.telegram.daemon import Gate, settled

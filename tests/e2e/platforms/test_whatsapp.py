@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import text
 
 from adapters.testing.people import SentFile
-from gateway.config.load import load
 from gateway.config.problems import BadConfig
+from gateway.config.reading import load
 from tests.e2e.platforms.scene import answering, scene, write_config
 from tests.e2e.platforms.whatsapp import WhatsAppDriver
 from tests.e2e.telegram.daemon import settled, until_dead

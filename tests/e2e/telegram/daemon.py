@@ -13,7 +13,7 @@ import yaml
 from sqlalchemy import Connection, text
 
 from gateway.app import App, open_app, running
-from gateway.config.load import load
+from gateway.config.reading import load
 from gateway.daemon import Serving, serving
 from sessions import outbox
 from sessions.clock import Clock, now_ms

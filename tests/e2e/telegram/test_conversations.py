@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from gateway.agent.models.interface import Answer, ModelRequest, OnToken
-from gateway.config.load import load
+from gateway.config.reading import load
 from sessions import people
 from sessions.clock import now_ms
 from tests.e2e.telegram.daemon import daemon, scene

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from gateway.config.load import load
+from gateway.config.reading import load
 from sessions import outbox
 from sessions.clock import now_ms
 from sessions.keys import Address, ChatKind, Platform, Sender

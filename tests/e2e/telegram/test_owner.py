@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from gateway.config.load import load
 from gateway.config.problems import BadConfig
+from gateway.config.reading import load
 from sessions import store
 from tests.e2e.telegram.daemon import answering, write_config
 from tests.e2e.test_daemon import hermes

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from gateway.agent.prompts import load_prompt
-from gateway.config.load import load
+from gateway.config.reading import load
 from gateway.texts import say
 from sessions import store
 from sessions.records import EndReason, Session

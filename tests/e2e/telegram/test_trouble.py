@@ -197,7 +197,7 @@ async def test_a_saved_configuration_is_taken_over_without_losing_a_message(home
     async with scene(home, allowed_users=["7"]) as s:
         bob = s.server.user(8, "Bob")
         write_config(home, s.server, allowed_users=["7", "8"])
-        from gateway.config.load import load
+        from gateway.config.reading import load
 
         await s.serving.reload(load(home, {}))
         chat = s.server.dm(bob)

@@ -17,7 +17,7 @@ from gateway.agent.models.embedder import Embedder
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.interface import ModelError
 from gateway.app import open_app, running
-from gateway.config.load import load
+from gateway.config.reading import load
 from sessions import memory, store
 from sessions.db import Database, search
 from sessions.db.query import any_of_its_words

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.app import open_app, running
-from gateway.config.load import load
+from gateway.config.reading import load
 
 
 async def test_a_worker_that_fails_ends_what_serves(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ def python(foreign: Path, code: str) -> str:
     return answer.stdout + answer.stderr
 
 
-READ = "from gateway.config.load import read; from gateway.config.sources import Sources; import sys;"
+READ = "from gateway.config.reading import read; from gateway.config.sources import Sources; import sys;"
 
 
 def test_a_platform_of_another_package_has_its_section_and_its_adapter(foreign: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from gateway.cli import service_view as module
 from gateway.cli.service_view import service_sources, service_view
-from gateway.config.load import read
 from gateway.config.problems import BadConfig
+from gateway.config.reading import read
 
 BOT = "platforms: {telegram: {enabled: true, token: '${TELEGRAM_TOKEN}', allowed_users: ['1']}}\n"
 

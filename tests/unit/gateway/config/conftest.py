@@ -6,8 +6,8 @@ from textwrap import dedent
 
 import pytest
 
-from gateway.config.load import Loaded, load
 from gateway.config.problems import BadConfig, Problem
+from gateway.config.reading import Loaded, load
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.config import database_url
 from gateway.config.changes import Change, diff
-from gateway.config.files import example
+from gateway.config.editing import example
 from gateway.config.model import Config
 
 

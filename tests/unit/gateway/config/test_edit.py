@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.config.edit import edit
-from gateway.config.files import example
-from gateway.config.load import load
+from gateway.config.editing import edit, example
 from gateway.config.problems import BadConfig
+from gateway.config.reading import load
 from gateway.config.sources import Sources
 
 FILE = """\

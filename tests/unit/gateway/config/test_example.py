@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from adapters.registry import OUR_OWN, is_built
-from gateway.config.files import example, schema
-from gateway.config.load import read
+from gateway.config.editing import example, schema
 from gateway.config.model import Config
-from gateway.config.schema_info import takes
+from gateway.config.reading import read
 from gateway.config.sources import REFERENCE, Sources
+from gateway.config.validation import takes
 from gateway.config.yaml_nodes import read_yaml
 
 COMMENTED = re.compile(r"^( *)# ((?:  )*(?:- )?\{?[a-z_]+:(?: .*)?)$", re.MULTILINE)

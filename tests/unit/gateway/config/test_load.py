@@ -87,7 +87,7 @@ def test_a_reference_in_a_variable_is_read_also_for_a_secret(loaded):
 def test_without_a_variable_its_library_is_not_loaded_and_the_database_never(home):
     (home / "config.yaml").write_text("model: {name: m}\n")
     code = (
-        "import sys, pathlib; from gateway.config.load import load;"
+        "import sys, pathlib; from gateway.config.reading import load;"
         f"assert load(pathlib.Path({str(home)!r}), {{'HERMES_HOME': '/x'}}).config.model.name == 'm';"
         "assert not {'pydantic_settings', 'sqlalchemy'} & set(sys.modules)"
     )

@@ -11,14 +11,11 @@ from pydantic import Field, create_model
 
 from adapters.section import Section
 from gateway.cli.config_problems import bad_config_as_text, problem_as_text, report
-from gateway.config.load import load, read
 from gateway.config.model import Config
-from gateway.config.overlay import BadReference
 from gateway.config.problems import BadConfig, dotted, parse_path
-from gateway.config.schema_info import takes
+from gateway.config.reading import load, read
 from gateway.config.sources import Sources
-from gateway.config.validation import validated
-from gateway.config.validation_messages import explained
+from gateway.config.validation import BadReference, explained, takes, validated
 from gateway.config.yaml_nodes import read_yaml
 
 

@@ -15,7 +15,7 @@ LONG = "k" * 32
         ("telegram: {enabled: true}", ["telegram.token"]),
         ("telegram: {enabled: true, token: t, mode: webhook}", ["telegram.webhook_secret"]),
         ("discord: {enabled: true}", ["discord.token"]),
-        ("slack: {enabled: true}", ["slack.bot_token", "slack.app_token"]),
+        ("slack: {enabled: true}", ["slack.app_token", "slack.bot_token"]),
         ("slack: {enabled: true, bot_token: b, mode: http}", ["slack.signing_secret"]),
         (
             "whatsapp: {enabled: true}",

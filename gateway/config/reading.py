@@ -8,13 +8,10 @@ from typing import Any, cast
 from pydantic_core import ErrorDetails
 
 from gateway.config import rules
-from gateway.config.masking import with_excerpt
 from gateway.config.model import Config, config_model
-from gateway.config.overlay import BadReference, lay_over, resolve_references
 from gateway.config.problems import BadConfig, Path, Problem, parse_path
 from gateway.config.sources import YAML, Setting, Sources, finder, misspelt, read_dotenv
-from gateway.config.validation import validated
-from gateway.config.validation_messages import explained
+from gateway.config.validation import BadReference, explained, lay_over, resolve_references, validated, with_excerpt
 from gateway.config.yaml_nodes import Document, read_yaml
 
 
