@@ -26,7 +26,7 @@ from gateway.home import check_home, is_used
 from sessions import meta
 from sessions.clock import iso, now_ms
 from sessions.db import open_database
-from sessions.moved_home import rename_home
+from sessions.moved_home import hold_back, rename_home
 
 MANIFEST = "backup.json"
 MOST_BYTES, MOST_FILES = 2**30, 100_000
@@ -170,7 +170,7 @@ def restore(cli: Cli, file: Path, yes: bool, large: bool) -> None:
     with tempfile.TemporaryDirectory(dir=cli.home.parent, prefix=".hermes-restore-") as folder:
         found = Path(folder) / "home"
         was_in = _unpack(file, found, large=large)
-        _rename_home(found, was_in, cli.home)
+        held = _settle(found, was_in, cli.home)
         if not cli.home.exists() or not any(cli.home.iterdir()):
             aside = None
             if cli.home.exists():
@@ -184,6 +184,11 @@ def restore(cli: Cli, file: Path, yes: bool, large: bool) -> None:
     click.echo(f"Restored {cli.home} from {file}.")
     if aside is not None:
         click.echo(f"What was there before is in {aside}.")
+    if held:
+        click.echo(
+            f"{counted(held, 'message')} that still had to be sent then may have been sent since: `hermes outbox list` shows them, "
+            "`hermes outbox send N` sends one."
+        )
     if was_in and Path(was_in) != cli.home.resolve() and is_used(Path(was_in)):
         click.echo(
             f"{was_in}, from which it was saved, is still there. Run only one of the two: they have the same bots."
@@ -233,13 +238,17 @@ def _unpack_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo, home: Path) 
         os.utime(place, (entry.mtime, entry.mtime))
 
 
-def _rename_home(found: Path, was_in: str, home: Path) -> None:
-    """Rewrites the paths of attachments, which are stored whole. A database on a server is not in the backup: its home keeps its place."""
-    if not was_in or not (found / DATABASE).exists() or Path(was_in) == home.resolve():
-        return
+def _settle(found: Path, was_in: str, home: Path) -> int:
+    """Rewrites the paths of attachments, which are stored whole, and holds back what was under way. Returns how many messages that are. A
+    database on a server is not in the backup: its home keeps its place.
+    """
+    if not (found / DATABASE).exists():
+        return 0
     database = open_database(found)
     try:
-        database.write_now(rename_home, Path(was_in), home.resolve())
+        if was_in and Path(was_in) != home.resolve():
+            database.write_now(rename_home, Path(was_in), home.resolve())
+        return database.write_now(hold_back, now_ms())
     finally:
         database.close()
 

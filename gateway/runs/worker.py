@@ -22,7 +22,7 @@ from gateway.runs.outages import GIVE_UP_MINUTES
 from gateway.runs.run_steps import RunSteps
 from gateway.runs.services import Services
 from gateway.texts import say
-from sessions import runs
+from sessions import jobs, runs
 from sessions.errors import DatabaseUnavailable, LeaseLost, StateError
 from sessions.records import Run, RunKind
 from sessions.topics import Topic, Touch, ids_of
@@ -152,7 +152,11 @@ class Worker:
             return await self._say_farewell(run, work)
         if run.attempts > runs.MAX_TAKEOVERS:  # whatever it does kills the process again and again
             return await self._fail(
-                run, work, f"given up after {run.attempts} interruptions without progress", say("run.failed")
+                run,
+                work,
+                f"given up after {run.attempts} interruptions without progress",
+                say("run.failed"),
+                is_given_up=True,
             )
         try:
             ended = await advance(work)
@@ -211,14 +215,21 @@ class Worker:
             return await self._fail(run, work, error, say("model.unreachable_now"))
         wake_at = await work.sleep()
         if wake_at is None:
-            return await self._fail(run, work, error, say("model.given_up", minutes=GIVE_UP_MINUTES))
+            return await self._fail(run, work, error, say("model.given_up", minutes=GIVE_UP_MINUTES), is_given_up=True)
         log.warning("model.unreachable", run_id=run.id, session_key=run.session_key, error=error)
         return LoopEnd.ASLEEP
 
-    async def _fail(self, run: Run, work: RunSteps, error: str, notice: str, code: str | None = None) -> LoopEnd:
+    async def _fail(
+        self, run: Run, work: RunSteps, error: str, notice: str, code: str | None = None, *, is_given_up: bool = False
+    ) -> LoopEnd:
         event = "job.failed" if run.kind is RunKind.JOB else "run.failed"
         log.warning(event, run_id=run.id, session_key=run.session_key, error=error)
-        await work.fail(error, notice if run.kind is RunKind.CHAT else None, code)
+        if run.kind is RunKind.JOB and is_given_up and run.route is not None:
+            job = await self._services.database.read(jobs.of_run, run.id)
+            told = say("job.given_up", name=job.name if job else "", error=error.rstrip("."))
+        else:
+            told = notice if run.kind is RunKind.CHAT else None
+        await work.fail(error, told, code)
         self._services.run_ended("error")
         return LoopEnd.FINISHED
 

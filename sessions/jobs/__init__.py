@@ -9,6 +9,7 @@ from sessions.jobs.firing import (
     mark_ended,
     mark_owner_notified,
     mark_started,
+    of_run,
 )
 from sessions.jobs.making import JobLimits, NewJob, change, create, new_job, pause, remove, resume, run_soon
 from sessions.jobs.queries import due, failing, get, listing, local_results, slots, upcoming
@@ -38,6 +39,7 @@ __all__ = [
     "mark_owner_notified",
     "mark_started",
     "new_job",
+    "of_run",
     "pause",
     "remove",
     "resume",

@@ -131,6 +131,12 @@ def job_of_row(conn: Connection, dedup_key: str) -> Job | None:
     return None if job_id is None else find(conn, job_id)
 
 
+def of_run(conn: Connection, run_id: str) -> Job | None:
+    """Returns the job for which this run works; None: it was deleted."""
+    job_id = conn.scalar(select(job_slots.c.job_id).where(job_slots.c.run_id == run_id))
+    return None if job_id is None else find(conn, job_id)
+
+
 def mark_started(conn: Connection, dedup_key: str, run_id: str, now: int) -> None:
     """Notes that the slot's run has started."""
     started = update(job_slots).where(job_slots.c.dedup_key == dedup_key)

@@ -18,7 +18,7 @@ from sessions.records import Observation
 
 _KEY = "forgotten_key"
 _BYTES = 2
-_ALIKE, _ALIKE_FROM_THE_SAME = 0.75, 0.5
+_ALIKE, _ALIKE_FROM_THE_SAME = 0.85, 0.5
 """The share of the marks of the shorter text that has to be in the other one; the second value holds when both are from the same message."""
 _KEPT = 500
 

@@ -14,6 +14,13 @@ import yaml
 from click.testing import CliRunner, Result
 
 from gateway.cli.main import hermes as command
+from sessions import outbox, runs, store
+from sessions.db import open_database
+from sessions.inbox import NewInbox
+from sessions.inbox_body import InboxMessage
+from sessions.keys import Address, ChatKind, Platform
+from sessions.outbox_body import OutboxBody
+from sessions.records import Route
 from tests.e2e.telegram.daemon import save
 from tests.e2e.test_http_daemon import HttpDaemon
 from tests.machine import free_port
@@ -177,6 +184,28 @@ def test_more_than_a_home_holds_is_restored_only_when_that_is_wanted(tmp_path: P
             assert "--large" in refused.stderr
             assert hermes(there, "restore", str(file), "--large", "--yes").exit_code == 0
         shutil.rmtree(there)
+
+
+def test_a_restored_home_repeats_nothing_that_the_original_may_have_done(tmp_path: Path):
+    home, there, file = tmp_path / "home", tmp_path / "there", tmp_path / "saved.tar"
+    home.mkdir(mode=0o700)
+    database = open_database(home)
+    route = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7"))
+    key = "agent:main:telegram:dm"
+    new = NewInbox(dedup_key="tg:1:1", session_key=key, messages=[InboxMessage(content="hello")], route=route)
+    database.write_now(runs.accept, new, runs.Opening(), 1)
+    database.write_now(outbox.put, route, OutboxBody(text="on its way"), 1, dedup_key="x", session_key=key)
+    database.close()
+    assert hermes(home, "backup", str(file)).exit_code == 0
+    restored = hermes(there, "restore", str(file))
+    assert "1 message that still had to be sent then" in restored.stdout
+    database = open_database(there)
+    assert database.read_now(runs.in_flight) == []
+    assert [row.body.text for row in database.read_now(outbox.dead_letters)] == ["on its way"]  # type: ignore[union-attr]
+    session = database.read_now(store.active, key)
+    assert session is not None
+    assert [message.content for message in database.read_now(store.read_messages, session.id)] == ["hello"]
+    database.close()
 
 
 def test_a_damaged_database_is_not_restored(tmp_path: Path):

@@ -3,12 +3,14 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 
 from gateway.runs.history import JournalTails
 from sessions import memory, store
 from sessions.db import Database, search
 from sessions.db.query import any_of_its_words
 from sessions.errors import NotFound
+from sessions.memory import forgotten
 from sessions.records import EndReason, Run, Session
 from tests.integration.memory.folding import JSON, NS, answer, extractor, folded_lines, folding, noted
 
@@ -113,3 +115,21 @@ async def test_a_deleted_session_takes_its_notes_and_the_digest_along(database: 
         assert (it.texts(), it.state().digest) == (["Likes tea"], "")
         database.write_now(store.delete_session, kept.id)
         assert (it.everything(), it.state()) == ([], memory.MemoryState())
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("Green tea in the morning is what Ann likes.", True),
+        ("Ann likes black tea in the morning.", False),
+        ("Ann likes green tea.", True),
+        ("Bob likes green tea in the morning.", False),
+    ],
+)
+def test_a_fact_that_only_resembles_what_was_forgotten_is_learned(database: Database, text: str, *, held: bool) -> None:
+    def forget(conn: Connection) -> bool:
+        number = memory.note(conn, NS, "Ann likes green tea in the morning.", 1)
+        memory.forget(conn, NS, number.id)
+        return forgotten.of_namespace(conn, NS).holds(text, [0])
+
+    assert database.write_now(forget) is held

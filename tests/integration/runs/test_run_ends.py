@@ -7,20 +7,27 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text, update
 
 from gateway.runs.live_events import LiveEvent
 from gateway.runs.run_steps import RunSteps
+from gateway.scheduler.jobs import Jobs
 from gateway.texts import say
-from sessions import runs
+from sessions import jobs, runs
+from sessions.db.schema import runs as runs_table
+from sessions.jobs.delivery import deliver_to
 from sessions.records import RunStatus, StopReason
+from sessions.runs import Opening
+from tests.conftest import HandClock
 from tests.fakes.model_replies import Failure, Reply, bad_key, bad_request, call, calls
 from tests.integration.runs.test_going_on import ToolGate
 from tests.integration.runs.worker_in_process import (
+    DM,
     GROUP,
     KEY,
     Plain,
     WorkerHarness,
+    at_work,
     tool,
     worker_in_process,
 )
@@ -180,3 +187,26 @@ async def test_rows_of_an_odd_import_end_no_run(home: Path):
             await it.database.write(lambda conn, sql=statement: conn.execute(text(sql)) and None)
     async with worker_in_process(home, ["ho"]) as it:
         assert (await it.say("and now")).status is RunStatus.COMPLETED
+
+
+async def test_a_job_that_is_given_up_says_so_where_it_reports(home: Path, clock: HandClock):
+    async with worker_in_process(home, ["done"], working=False, clock=clock) as it:
+        deliver, route = deliver_to(DM)
+        when = {"schedule": "every 30m", "timezone": "UTC", "now": clock()}
+        new = jobs.new_job(name="report", prompt="p", deliver=deliver, route=route, **when)
+        job = await it.database.write(jobs.create, new)
+        clock.tick(30 * 60_000)
+        await Jobs(it.database, clock=clock).tick()
+
+        def interrupted(conn: Connection) -> str:
+            run = runs.claim(conn, job.session_key, "elsewhere:1:1", Opening(), clock(), lease_ms=1_000)
+            assert run is not None
+            changed = {"attempts": runs.MAX_TAKEOVERS, "lease_until": 0}
+            conn.execute(update(runs_table).where(runs_table.c.id == run.id).values(changed))
+            return run.id
+
+        run_id = await it.database.write(interrupted)
+        async with at_work(it):
+            assert (await it.settled(run_id)).status is RunStatus.ERROR
+        (told,) = await it.sent()
+        assert told["text"].startswith("I could not finish “report”: given up after 6 interruptions")
