@@ -16,6 +16,7 @@ from gateway.cli.config_problems import CLOSING, bad_config_as_text, report, war
 from gateway.cli.context import Cli, pass_cli
 from gateway.cli.error_messages import Failed, Wrong
 from gateway.cli.formatting import as_json, counted, one_line
+from gateway.cli.process import has_pid_file
 from gateway.cli.service_view import service_sources, service_view
 from gateway.config.problems import BadConfig, dotted
 from gateway.config.sources import DOTENV, YAML, Sources
@@ -100,7 +101,7 @@ def _loaded(cli: Cli, wants_json: bool, draft: Path | None = None) -> "Loaded":
     except UnicodeDecodeError:
         raise Failed(f"{draft} is no text in UTF-8.") from None
     except BadConfig as bad:
-        _refuse(bad, wants_json=wants_json)
+        _refuse(bad, wants_json=wants_json, closing=CLOSING if has_pid_file(cli.home) else UNCHANGED)
 
 
 @config.command()

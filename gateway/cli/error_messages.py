@@ -88,7 +88,7 @@ def _failed(error: Exception) -> Failed:
         case StateError():
             return Wrong(str(error)) if error.exit_code == Wrong.exit_code else Failed(str(error))
         case BadConfig():
-            return Wrong(bad_config_as_text(error))
+            return Wrong(bad_config_as_text(error, closing="Nothing was changed."))
         case BadHome():
             return Failed(str(error))
         case OSError(errno=errno.ENOSPC):

@@ -91,9 +91,9 @@ def test_check_lists_every_problem_and_exits_with_2(hermes, home):
     assert result.exit_code == 2
     assert "config.yaml:1:14  log.level: got 'inf'" in result.output
     assert "config.yaml:2:7  api.prt: unknown key" in result.output
-    assert result.output.endswith(
-        "2 problems. Nothing was changed; the running gateway keeps the last good configuration.\n"
-    )
+    assert result.output.endswith("2 problems. Nothing was changed.\n")
+    (home / "gateway.pid").write_text("1\n")
+    assert "the running gateway keeps the last good configuration" in hermes("check").output
     assert [problem["line"] for problem in json.loads(hermes("check", "--json").output)["problems"]] == [1, 2]
 
 

@@ -73,6 +73,10 @@ def _what(error: ErrorDetails) -> str:
             return "This field is not supported here"
         case {"type": "union_tag_not_found"}:
             return "Field required"
+        case {"type": "string_pattern_mismatch", "ctx": {"pattern": r"\S"}}:
+            return "String should hold more than blanks"
+        case {"type": "string_pattern_mismatch"}:
+            return "String is not written as it should be here"
         case _:
             return error["msg"].removeprefix("Value error, ")
 

@@ -11,6 +11,7 @@ from gateway.api.http.errors import ApiError, not_found
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, run_once
 from gateway.api.http.keys import Scope
 from gateway.api.threads.schemas import (
+    ChangedThread,
     DeploymentChange,
     DeploymentList,
     DeploymentRow,
@@ -23,10 +24,8 @@ from gateway.api.threads.schemas import (
     ThreadList,
     ThreadRow,
     WholeThread,
-    row_of,
 )
 from sessions import deployments, runs, store
-from sessions.clock import iso
 from sessions.deployments import MAIN, Deployment
 from sessions.erase import erase
 from sessions.errors import NotFound
@@ -145,12 +144,7 @@ async def get_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 def _whole(conn: Connection, found: Deployment, thread_id: str) -> WholeThread:
     thread = deployments.thread(conn, found.id, thread_id)
     turns = deployments.turns(conn, deployments.sessions_of(conn, found.id, thread_id))
-    return WholeThread(
-        **row_of(thread),
-        deployment_id=found.id,
-        created_at=iso(thread.created_at),
-        messages=[MessageRow.of(turn) for turn in turns],
-    )
+    return WholeThread.with_facts(thread, found.id, messages=[MessageRow.of(turn) for turn in turns])
 
 
 async def rename_thread(call: ApiCall[ThreadChange, NoFields]) -> EndpointAnswer:
@@ -159,11 +153,11 @@ async def rename_thread(call: ApiCall[ThreadChange, NoFields]) -> EndpointAnswer
     return EndpointAnswer(body=row)
 
 
-def _rename(conn: Connection, deployment_id: str, thread_id: str, title: str) -> ThreadRow:
+def _rename(conn: Connection, deployment_id: str, thread_id: str, title: str) -> ChangedThread:
     deployments.thread(conn, deployment_id, thread_id)
     for part in deployments.sessions_of(conn, deployment_id, thread_id):
         store.rename(conn, part.id, title)
-    return ThreadRow.of(deployments.thread(conn, deployment_id, thread_id))
+    return ChangedThread.with_facts(deployments.thread(conn, deployment_id, thread_id), deployment_id)
 
 
 async def delete_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
@@ -264,7 +258,7 @@ ENDPOINTS = (
         "Give it a title",
         scopes=(Scope.CHAT,),
         body=ThreadChange,
-        answers={200: ThreadRow},
+        answers={200: ChangedThread},
         refusals=(413,),
     ),
     _endpoint("DELETE", _THREAD, delete_thread, "Delete it", scopes=_ADMIN, answers={204: None}, refusals=(409,)),

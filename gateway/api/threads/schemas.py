@@ -1,6 +1,6 @@
 """Request and response bodies of deployments, threads, messages and runs."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema, model_validator
 
@@ -156,9 +156,16 @@ class MessageRow(ResponseModel):
         return cls(role=role, content=turn.content, run_id=turn.run_id, created_at=iso(turn.created_at))
 
 
-class WholeThread(ThreadRow):
+class ChangedThread(ThreadRow):
     deployment_id: DeploymentId
     created_at: Time
+
+    @classmethod
+    def with_facts(cls, found: Thread, deployment_id: str, **more: Any) -> Self:
+        return cls(**row_of(found), deployment_id=deployment_id, created_at=iso(found.created_at), **more)
+
+
+class WholeThread(ChangedThread):
     messages: list[MessageRow]
 
 

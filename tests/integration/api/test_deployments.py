@@ -120,6 +120,7 @@ async def test_threads_are_renamed_and_deleted_without_a_trace(home: Path) -> No
         await settled(gw, dep, sent["run_id"])
         path = f"{BASE}/{dep}/threads/{sent['thread_id']}"
         status, row, _ = await gw.ask("PATCH", path, {"title": "Plans"})
+        assert {"deployment_id", "created_at", "last_activity_at"} <= row.keys()
         assert (status, row["title"]) == (200, "Plans")
         assert (await gw.ask("DELETE", path))[0] == 204
         assert (await gw.ask("GET", path))[0] == 404
@@ -311,3 +312,10 @@ async def test_five_hundred_readers_cost_one_read_each_change(home: Path) -> Non
         await send(gw, dep)
         assert len(set(await asyncio.gather(*tasks))) == 1
         assert reads < 40
+
+
+async def test_what_is_blank_is_refused_in_words(home: Path) -> None:
+    async with gateway(home) as gw:
+        body = {"name": " ", "schedule": "@daily", "prompt": "x"}
+        status, refused, _ = await gw.ask("POST", "/api/jobs", body)
+        assert (status, refused["error"]["message"]) == (400, "name: String should hold more than blanks")
