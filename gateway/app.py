@@ -38,9 +38,8 @@ from gateway.observe import heap
 from gateway.observe.metrics import Metrics
 from gateway.observe.redaction import hide
 from gateway.observe.standstill import Standstills
-from gateway.runs.budget import BudgetUse
 from gateway.runs.reset_policies import ResetPolicies
-from gateway.runs.services import Services, SettleFile
+from gateway.runs.services import BudgetUse, Services, SettleFile
 from gateway.runs.worker import Worker
 from sessions import spending
 from sessions.clock import Clock, now_ms

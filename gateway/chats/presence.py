@@ -9,7 +9,7 @@ from adapters.base import Activity, Adapter, DeliveryError, Reacts, ShowsDrafts,
 from gateway.chats.sending import RateLimiter
 from gateway.chats.shown_run import Preview, ShownRun, Stage, Status, WrittenText, message_by_id
 from gateway.observe.logging import get_logger
-from gateway.runs.live_events import LiveEvent, LiveEvents
+from gateway.runs.live import LiveEvent, LiveEvents
 from sessions.errors import StateError
 from sessions.keys import Address, ChatKind
 from sessions.messages import Inbound

@@ -32,7 +32,7 @@ from gateway.commands import MENU
 from gateway.observe.logging import get_logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.standstill import Standstills
-from gateway.runs.live_events import LiveEvents
+from gateway.runs.live import LiveEvents
 from sessions import runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database

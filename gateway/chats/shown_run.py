@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from gateway.runs.replies import NO_REPLY
+from gateway.runs.live import NO_REPLY
 from gateway.texts import say
 from sessions.keys import Address, Sender
 from sessions.messages import Inbound

@@ -13,7 +13,7 @@ from gateway.chats.runner import PlatformRunner, PlatformState
 from gateway.observe.logging import get_logger
 from gateway.observe.metrics import Metrics
 from gateway.observe.standstill import Standstills
-from gateway.runs.live_events import LiveEvents
+from gateway.runs.live import LiveEvents
 from sessions import people
 from sessions.clock import Clock, iso, now_ms
 from sessions.db import Database

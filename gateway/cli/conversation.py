@@ -15,7 +15,7 @@ from gateway.app import App
 from gateway.cli.context import program
 from gateway.commands import CommandContext, Parsed, execute, find, parse
 from gateway.commands.base import label
-from gateway.runs.live_events import LiveEvent
+from gateway.runs.live import LiveEvent
 from gateway.texts import say
 from sessions import asks, inbox, jobs, runs, store
 from sessions.clock import now_ms

@@ -10,7 +10,7 @@ from gateway.cli.conversation import RunOutcome, failure_text
 from gateway.cli.formatting import clean
 from gateway.cli.markdown import TerminalMarkdown
 from gateway.cli.markdown_stream import Blocks
-from gateway.runs.live_events import LiveEvent
+from gateway.runs.live import LiveEvent
 from sessions.records import RunStatus, StopReason
 
 LONGEST_PREVIEW = 8_000

@@ -14,8 +14,7 @@ from gateway.agent.tools.registry import Toolbox
 from gateway.config.changes import leaves
 from gateway.config.model import Config, ResetOverride
 from gateway.config.model_choice import ChosenModel
-from gateway.runs.budget import RunLimits
-from gateway.runs.services import AgentProfile
+from gateway.runs.services import AgentProfile, RunLimits
 from sessions.jobs import JobLimits
 from sessions.keys import ChatKind
 from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules

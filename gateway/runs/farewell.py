@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gateway.agent.prompts import load_prompt
-from gateway.runs.budget import RunLimits
-from gateway.runs.services import AgentProfile
+from gateway.runs.services import AgentProfile, RunLimits
 from sessions.records import Message, MessageState, Role, Run
 
 TOOLS = ("memory", "skill")

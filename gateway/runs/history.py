@@ -1,14 +1,15 @@
-"""Caches the end of a session's journal, and reads only new messages with every step."""
+"""Keeps the end of journals and the memory of namespaces, and reads again only what has changed."""
 
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from sqlalchemy import Connection
 
-from sessions import store
+from sessions import memory, store
+from sessions.memory import PromptNote
 from sessions.records import EndReason, Message, Role, Run
 
 EARLIER = 160
@@ -115,3 +116,38 @@ def _well_formed(found: Any) -> list[dict[str, Any]] | None:
 
 def _size_of(rows: Sequence[Message]) -> int:
     return sum(len(message.content or "") * _COPIES + _BESIDE for message in rows)
+
+
+_KEPT = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """The notes of a namespace in order, and its digest. `forgotten`: ids of messages that recall does not show, because notes from them
+    were removed. `derived`: what requests have computed from all this; it is kept as long as nothing has changed."""
+
+    notes: Sequence[PromptNote] = ()
+    digest: str = ""
+    forgotten: frozenset[int] = frozenset()
+    derived: dict[str, Any] = field(compare=False, repr=False, default_factory=dict[str, Any])
+
+
+class MemoryViews:
+    """Keeps the views of the namespaces that were asked for last. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[int, Remembered]] = OrderedDict()
+
+    def of(self, conn: Connection, ns: str) -> Remembered:
+        """Returns what is remembered of this namespace now. Every change of it is counted in its row (`memory.digest.changed`)."""
+        state = memory.state(conn, ns)  # one row; the notes themselves are read again only when its counter has moved
+        kept = self._kept.get(ns)
+        if kept is not None and kept[0] == state.changes:
+            return kept[1]
+        found = Remembered(
+            notes=memory.lines(conn, ns), digest=state.digest, forgotten=memory.forgotten_sources(conn, ns)
+        )
+        self._kept[ns] = (state.changes, found)
+        while len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return found

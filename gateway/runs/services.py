@@ -1,4 +1,4 @@
-"""What runs are given: database, model, tools, limits."""
+"""What runs are given: database, model, tools, limits; and which models this process has found away."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,17 +12,114 @@ from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
 from gateway.observe.standstill import Standstills
-from gateway.runs.budget import RunLimits
-from gateway.runs.history import JournalTails
-from gateway.runs.live_events import LiveEvents
-from gateway.runs.memory_views import MemoryViews
-from gateway.runs.outages import ModelOutages
+from gateway.runs.history import JournalTails, MemoryViews
+from gateway.runs.live import LiveEvents
 from gateway.runs.reset_policies import NEVER, ResetPolicies
 from sessions.clock import Clock, iso, now_ms
 from sessions.db import Database
+from sessions.jobs import JobLimits
 from sessions.policy import ResetRules
 from sessions.records import Run, Session
 from sessions.stored_files import StoredFile
+
+SHORTEST_PAUSE_MS = 10_000
+LONGEST_PAUSE_MS = 60_000
+TRY_MS = 60_000
+"""How long one try may take before another run may try."""
+GIVE_UP_MS = 30 * 60_000
+GIVE_UP_MINUTES = GIVE_UP_MS // 60_000
+
+
+@dataclass(slots=True)
+class _Outage:
+    since: int
+    next_try_at: int
+    why: str
+
+
+class ModelOutages:
+    """The models that this process found away, by the name that was wanted; None is the configured model. The pause between two tries
+    grows.
+    """
+
+    def __init__(self) -> None:
+        self._outages: dict[str | None, _Outage] = {}
+
+    def known(self, model: str | None, now: int) -> str | None:
+        """Returns why it is useless to ask now; None: ask. Of several callers at the time of a try, one gets None."""
+        outage = self._outages.get(model)
+        if outage is None:
+            return None
+        if now < outage.next_try_at <= now + TRY_MS:  # later than that: the clock was set back
+            return outage.why
+        outage.next_try_at = now + TRY_MS
+        return None
+
+    def current(self) -> tuple[int, str] | None:
+        """Returns since when a model has been away, and why; the longest outage of several. None: all answer, as far as is known."""
+        longest = min(self._outages.values(), key=lambda outage: outage.since, default=None)
+        return None if longest is None else (longest.since, longest.why)
+
+    def mark_away(self, model: str | None, why: str, now: int) -> None:
+        """Notes that the model could not be reached."""
+        outage = self._outages.setdefault(model, _Outage(since=now, next_try_at=now, why=why))
+        outage.why = why
+        # A quarter of the outage so far: a short one ends soon, a long one is not asked about every ten seconds.
+        outage.next_try_at = now + min(max(SHORTEST_PAUSE_MS, (now - outage.since) // 4), LONGEST_PAUSE_MS)
+
+    def next_try(self, model: str | None, now: int) -> int:
+        """Returns when a sleeping run should try the model again."""
+        outage = self._outages.get(model)
+        wanted = now + SHORTEST_PAUSE_MS if outage is None else outage.next_try_at
+        return min(max(wanted, now + SHORTEST_PAUSE_MS // 10), now + LONGEST_PAUSE_MS)
+
+    def mark_back(self, model: str | None) -> bool:
+        """Notes that the model has answered. Returns True when it was away before."""
+        return self._outages.pop(model, None) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetUse:
+    """What a run has used. `today`: tokens in and out of all runs of the day."""
+
+    steps: int
+    tokens: int
+    seconds: float
+    today: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLimits:
+    """The limits of a run, and of the jobs that it may make. 0 means no limit for values per day."""
+
+    steps: int = 60
+    tokens: int = 1_000_000
+    seconds: int = 3_600
+    tokens_per_day: int = 0
+    spend_per_day: float = 0.0
+    input_price: float = 0.0
+    output_price: float = 0.0
+    jobs: JobLimits = field(default_factory=JobLimits)
+
+    @property
+    def per_day(self) -> bool:
+        return bool(self.tokens_per_day or self.spend_per_day)
+
+    def reached(self, used: BudgetUse) -> str | None:
+        """Returns the limit that allows no further step, in words for a person; None: another step is allowed."""
+        read, written = used.today
+        cost = (read * self.input_price + written * self.output_price) / 1_000_000
+        if self.tokens_per_day and read + written >= self.tokens_per_day:
+            return f"{self.tokens_per_day:,} tokens a day"
+        if self.spend_per_day and cost >= self.spend_per_day:
+            return f"{self.spend_per_day:g} a day"
+        if used.steps >= self.steps:
+            return f"{self.steps} steps"
+        if used.tokens >= self.tokens:
+            return f"{self.tokens:,} tokens"
+        if used.seconds >= self.seconds:
+            return f"{self.seconds // 60} minutes"
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

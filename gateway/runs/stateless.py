@@ -18,9 +18,8 @@ from gateway.agent.models.interface import (
 from gateway.agent.system_prompt import gateway_blocks
 from gateway.agent.tools.registry import ToolContext
 from gateway.agent.transcript import well_formed, with_time
-from gateway.runs.budget import BudgetUse
-from gateway.runs.live_events import LiveEvent
-from gateway.runs.services import Services
+from gateway.runs.live import LiveEvent
+from gateway.runs.services import BudgetUse, Services
 from gateway.texts import say
 from sessions import ids, spending
 from sessions.call_options import CallOptions

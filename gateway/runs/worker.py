@@ -17,10 +17,9 @@ from gateway.agent.models.interface import (
 from gateway.dispatch.base import Dispatch
 from gateway.observe.logging import get_logger
 from gateway.runs.farewell import OWED_MS, SECONDS
-from gateway.runs.live_events import LiveEvent
-from gateway.runs.outages import GIVE_UP_MINUTES
-from gateway.runs.run_steps import RunSteps
-from gateway.runs.services import Services
+from gateway.runs.live import LiveEvent
+from gateway.runs.run import RunSteps
+from gateway.runs.services import GIVE_UP_MINUTES, Services
 from gateway.texts import say
 from sessions import jobs, runs
 from sessions.errors import DatabaseUnavailable, LeaseLost, StateError

@@ -17,9 +17,8 @@ from gateway.agent.memory.fold import fold_request
 from gateway.agent.models.practice import PracticeModel
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox, ToolContext
-from gateway.runs.requests import Requests
+from gateway.runs.request import Requests, take_snapshot
 from gateway.runs.services import AgentProfile, Services, folder_name
-from gateway.runs.snapshot import take_snapshot
 from sessions import memory, runs, store
 from sessions.db import Database, search
 from sessions.db.schema import messages

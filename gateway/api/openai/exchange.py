@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from gateway.agent.models.interface import JSON
-from gateway.runs.live_events import LiveEvent
+from gateway.runs.live import LiveEvent
 from sessions.call_options import CallOptions
 
 

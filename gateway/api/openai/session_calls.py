@@ -17,7 +17,7 @@ from gateway.api.http.idempotency import RequestMark, Retry, mark
 from gateway.api.http.server_state import ServerState
 from gateway.api.http.uploads import UploadedFiles, upload_in, uploaded_files
 from gateway.api.openai.exchange import AgentCall, ExchangeOutcome, FinishReason, TextFeed
-from gateway.runs.live_events import LiveEvent
+from gateway.runs.live import LiveEvent
 from sessions import inbox, runs, store
 from sessions.errors import NotFound
 from sessions.inbox import InboxMode, NewInbox

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from gateway.api.openai.exchange import TextDeduplicator
 from gateway.observe.logging import get_logger
-from gateway.runs.live_events import LiveEvent, LiveEvents
+from gateway.runs.live import LiveEvent, LiveEvents
 from sessions import events
 from sessions.db import Database
 from sessions.records import Event, Run

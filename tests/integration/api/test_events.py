@@ -13,7 +13,7 @@ import pytest
 
 from gateway.api.http.server_state import ApiLimits
 from gateway.api.threads import events as hub
-from gateway.runs.live_events import LiveEvent
+from gateway.runs.live import LiveEvent
 from sessions import events, runs
 from sessions.errors import DatabaseUnavailable
 from tests.fakes.model_replies import Reply, call, calls

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from adapters.base import Adapter, Deliver, OffersCommands, Pace, ReportsLiveness, TryLater, Unauthorized
 from gateway.chats.runner import PlatformRunner, PlatformState
 from gateway.observe.metrics import Metrics
-from gateway.runs.live_events import LiveEvents
+from gateway.runs.live import LiveEvents
 from sessions.keys import Address, Sender
 from sessions.keys import Platform as Name
 from sessions.messages import Outbound, Piece, Receipt

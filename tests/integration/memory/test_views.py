@@ -3,8 +3,7 @@
 import pytest
 from sqlalchemy import Connection
 
-from gateway.runs.history import JournalTails
-from gateway.runs.memory_views import MemoryViews
+from gateway.runs.history import JournalTails, MemoryViews
 from sessions import export, memory, runs, store
 from sessions.db import Database
 from sessions.keys import SessionKey

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 
 from gateway.dispatch.local import PLACES
 from gateway.runs import worker
-from gateway.runs.outages import GIVE_UP_MS, LONGEST_PAUSE_MS, ModelOutages
+from gateway.runs.services import GIVE_UP_MS, LONGEST_PAUSE_MS, ModelOutages
 from gateway.texts import say
 from sessions import runs
 from sessions.db.schema import runs as runs_table

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, text, update
 
-from gateway.runs.live_events import LiveEvent
-from gateway.runs.run_steps import RunSteps
+from gateway.runs.live import LiveEvent
+from gateway.runs.run import RunSteps
 from gateway.scheduler.jobs import Jobs
 from gateway.texts import say
 from sessions import jobs, runs

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from gateway.runs.run_steps import RunSteps
+from gateway.runs.run import RunSteps
 from sessions import runs, store
 from sessions.clock import now_ms
 from sessions.errors import LeaseLost

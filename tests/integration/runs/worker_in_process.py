@@ -18,8 +18,7 @@ from gateway.agent.tools.registry import Arguments, Tool, Toolbox
 from gateway.commands import CommandContext, execute, parse
 from gateway.dispatch.local import LocalDispatch
 from gateway.observe.standstill import Standstills
-from gateway.runs.budget import RunLimits
-from gateway.runs.services import AgentProfile, Services
+from gateway.runs.services import AgentProfile, RunLimits, Services
 from gateway.runs.worker import Worker
 from sessions import asks, runs, store
 from sessions.clock import Clock, now_ms

@@ -7,7 +7,7 @@ from typing import Any
 from adapters.base import Deliver, Pace, Reacts, ShowsDrafts, ShowsTyping
 from gateway.chats.presence import Presence
 from gateway.chats.sending import RateLimiter
-from gateway.runs.live_events import LiveEvent, LiveEvents
+from gateway.runs.live import LiveEvent, LiveEvents
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, Outbound, Piece, Receipt
 from sessions.records import Route, Run, RunKind, RunStatus

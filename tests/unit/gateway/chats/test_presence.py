@@ -7,7 +7,7 @@ import pytest
 
 from adapters.base import TryLater, Undeliverable
 from gateway.chats.presence import LEFT_SECONDS, READ, SOON_SECONDS
-from gateway.runs.live_events import LiveEvent
+from gateway.runs.live import LiveEvent
 from sessions.keys import Address, Platform
 from sessions.records import Route
 from tests.unit.gateway.scenes import DM, GROUP, RunScene, a_run, asked

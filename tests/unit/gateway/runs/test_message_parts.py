@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gateway.runs.message_parts import parts_to_show
+from gateway.runs.request import parts_to_show
 from sessions.messages import AttachmentKind
 from sessions.records import Message, MessageState, Role
 from sessions.stored_files import StoredFile

@@ -9,6 +9,9 @@ from sessions.records import Run
 
 Kind = Literal["begun", "token", "afresh", "said", "answered", "turned", "tool", "tool_done", "heading", "ended"]
 
+NO_REPLY = "NO_REPLY"
+"""An answer that is exactly this is not sent to a group."""
+
 
 @dataclass(frozen=True, slots=True)
 class LiveEvent:

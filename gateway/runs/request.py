@@ -1,30 +1,166 @@
-"""Builds the requests of one run, and a smaller one after the endpoint refused one for its length."""
+"""Builds the requests of one run, from one consistent read of everything that its next step depends on; a smaller one after the endpoint
+refused one for its length. Files and pictures become parts of the messages."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+import binascii
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from sqlalchemy import Connection
 
 from gateway.agent import prompt
 from gateway.agent.memory import recall
 from gateway.agent.memory.embeddings import Embeddings
-from gateway.agent.models.interface import Answer, ContextOverflow, ModelRequest
+from gateway.agent.models.interface import JSON, Answer, ContextOverflow, ModelRequest
 from gateway.agent.prompt import Built, Material
 from gateway.agent.system_prompt import gateway_blocks
 from gateway.agent.tools import skill
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
-from gateway.runs.memory_views import Remembered
-from gateway.runs.message_parts import parts_to_show
-from gateway.runs.replies import NO_REPLY
+from gateway.runs.farewell import with_request
+from gateway.runs.history import JournalTails, MemoryViews, Remembered
+from gateway.runs.live import NO_REPLY
 from gateway.runs.services import AgentProfile, Services
-from gateway.runs.snapshot import Snapshot
 from gateway.texts import say
+from sessions import memory, runs, spending, store
 from sessions.db.search import FoundMessage
 from sessions.keys import ChatKind
 from sessions.memory.vectors import QueryVector
-from sessions.records import Role, RunKind, Source
+from sessions.messages import AttachmentKind
+from sessions.records import Message, Role, Run, RunKind, Session, Source
+from sessions.runs import farewells
+from sessions.stored_files import StoredFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """`folded_to`: messages up to this one are in notes and digest; `older`: how many before `history` are not. `spent`: the tokens in
+    and out of the day, where they are limited. `former`: the session before this one, if it was reset and the chat has not been told;
+    `former_notes`: how many notes its farewell has saved. `has_past`: an earlier session of this key has ended."""
+
+    run: Run
+    session: Session
+    calls: Sequence[Message]
+    unread: bool
+    history: Sequence[Message]
+    folded_to: int
+    older: int
+    remembered: Remembered
+    spent: tuple[int, int]
+    former: Session | None = None
+    former_notes: int = 0
+    has_past: bool = False
+
+
+def take_snapshot(conn: Connection, run_id: str, day: str, tails: JournalTails, views: MemoryViews) -> Snapshot:
+    """Reads the snapshot. `day`: the day whose tokens are counted; empty: nothing is limited by the day."""
+    run = runs.get(conn, run_id)
+    session = store.get(conn, run.session_id)
+    # Only a chat is told of a reset, and only above an answer that is sent there.
+    tells = run.kind is RunKind.CHAT and run.route is not None
+    former = store.announced_by(conn, session.id) if tells else None
+    history = tails.history(conn, run)
+    folded_to = memory.folded_to(conn, session.id)
+    first = history[0].id if history else 0
+    # Counted only where it can be more than none: most sessions fit into the history as a whole.
+    before = max(0, session.message_count - len(history)) if first > folded_to else 0
+    older = memory.count_unfolded(conn, session.id, before=first) if before and folded_to else before
+    return Snapshot(
+        run=run,
+        session=session,
+        calls=runs.open_calls(conn, run),
+        unread=bool(runs.new_messages(conn, run)),
+        history=with_request(history, run) if run.kind is RunKind.FAREWELL else history,
+        folded_to=folded_to,
+        older=older,
+        remembered=views.of(conn, session.ns),
+        spent=spending.of_day(conn, day) if day else (0, 0),
+        former=former,
+        former_notes=farewells.notes_saved(conn, former.id) if former is not None else 0,
+        has_past=store.has_ended(conn, session.session_key),
+    )
+
+
+MAX_IMAGE = 5_000_000
+NEW, EARLIER = 10, 4
+"""How many messages show their parts, and how many parts of each: of the messages that are being answered (an album has ten), and of
+those before."""
+_SLICE = 49_152
+"""Bytes that make 64 kB of base64."""
+_ADDRESSES = ("https://", "http://", "data:")
+_KINDS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+
+
+async def parts_to_show(
+    history: Sequence[Message], run_id: str, *, every: bool, workspaces: Path
+) -> Mapping[int, Sequence[JSON]]:
+    """Returns the pictures and files that the model is shown, by message. `every`: all of the new ones, however many and large. A file that
+    does not lie below `workspaces` is not read, whoever has written its path.
+    """
+    root = await asyncio.to_thread(workspaces.resolve)
+    with_parts = [message for message in history if message.attachments]
+    new = [message for message in with_parts if message.run_id == run_id]
+    earlier = [message for message in with_parts if message.run_id != run_id][-EARLIER:]
+    shown = {message.id: (await _parts_of(message, root))[:EARLIER] for message in earlier}
+    if every:
+        return shown | {message.id: await _parts_of(message, root, whole=True) for message in new}
+    return shown | {message.id: (await _parts_of(message, root))[:NEW] for message in new[-NEW:]}
+
+
+async def _parts_of(message: Message, root: Path, *, whole: bool = False) -> Sequence[JSON]:
+    """Returns the parts of one message: saved files as data URLs, addresses as they are. A file that is gone or, unless `whole`, too
+    large is left out; its name is in the text.
+    """
+    parts = [await _part(file, root, None if whole else MAX_IMAGE) for file in message.attachments]
+    return [part for part in parts if part is not None]
+
+
+async def _part(file: StoredFile, root: Path, limit: int | None) -> JSON | None:
+    sent_as = file.part or ("image_url" if file.kind is AttachmentKind.IMAGE else None)
+    match sent_as:
+        case "image_url" if file.url:
+            return _picture(file.url, file) if file.url.startswith(_ADDRESSES) else None
+        case "image_url" if file.path and (file.mime in _KINDS or file.part):
+            data = await asyncio.to_thread(_read, Path(file.path), root, file.mime, limit)
+            return None if data is None else _picture(data, file)
+        case "file" if file.path:
+            data = await asyncio.to_thread(_read, Path(file.path), root, file.mime, limit)
+            return None if data is None else {"type": "file", "file": {"filename": file.name, "file_data": data}}
+        case "input_audio" if file.path:
+            data = await asyncio.to_thread(_read, Path(file.path), root, file.mime, limit)
+            sound = {"data": (data or "").partition(",")[2], "format": file.detail or ""}
+            return None if data is None else {"type": "input_audio", "input_audio": sound}
+        case _:
+            return None
+
+
+def _picture(url: str, file: StoredFile) -> JSON:
+    detail = {"detail": file.detail} if file.detail else {}
+    return {"type": "image_url", "image_url": {"url": url, **detail}}
+
+
+def _read(path: Path, root: Path, mime: str, limit: int | None) -> str | None:
+    """Returns the file as a data: URL; None where it is gone, too large, or not below `root`. Encodes in slices: 18 MB at once would hold the GIL all the
+    time.
+    """
+    try:
+        place = path.resolve()
+        if not place.is_relative_to(root):
+            return None
+        # O_NONBLOCK: to open a pipe waits for its writer otherwise, for ever.
+        with os.fdopen(os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
+            seen = os.fstat(file.fileno())
+            if not stat.S_ISREG(seen.st_mode) or (limit is not None and seen.st_size > limit):
+                return None
+            slices = iter(lambda: file.read(_SLICE), b"")
+            encoded = [binascii.b2a_base64(data, newline=False).decode() for data in slices]
+    except OSError:
+        return None
+    return "".join([f"data:{mime};base64,", *encoded])
+
 
 _EXACT = frozenset({Source.API, Source.THREAD})
 """Sessions of programs: what they send is never cut."""

@@ -12,28 +12,41 @@ from gateway.agent.loop import Result, Situation
 from gateway.agent.memory.recall import middle_of, summary_request
 from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow, ModelUnreachable
 from gateway.agent.models.stream_reader import is_written, new_call_id
-from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext
+from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, same_arguments
 from gateway.attachments.inbox_files import INBOX
 from gateway.observe.logging import get_logger
-from gateway.runs.announcements import Announcement
-from gateway.runs.budget import BudgetUse
-from gateway.runs.claimed_run import ClaimedRun
 from gateway.runs.farewell import as_farewell, limits_of
-from gateway.runs.live_events import LiveEvent
-from gateway.runs.model_wait import ModelWait
-from gateway.runs.questions import APPROVED, Questions
-from gateway.runs.replies import NO_REPLY, interruption_notice, reply_body
-from gateway.runs.requests import Requests, wanted_model
-from gateway.runs.services import AgentProfile, Services
-from gateway.runs.snapshot import Snapshot, take_snapshot
-from gateway.runs.tool_calls import arguments_of, times_made
+from gateway.runs.live import NO_REPLY, LiveEvent
+from gateway.runs.replies import Announcement, interruption_notice, reply_body
+from gateway.runs.request import Requests, Snapshot, take_snapshot, wanted_model
+from gateway.runs.services import AgentProfile, BudgetUse, Services
+from gateway.runs.waiting import APPROVED, ClaimedRun, ModelWait, Questions
 from gateway.texts import say
 from sessions import outbox, runs, spending, store
 from sessions.db.waiting_database import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.outbox_body import OutboxBody
-from sessions.records import Message, MessageState, Run, RunKind, StopReason
+from sessions.records import Message, MessageState, Role, Run, RunKind, StopReason
 from sessions.runs import ModelAnswer
+
+
+def arguments_of(call: Message, history: Sequence[Message]) -> str:
+    """Returns the arguments of this call as the model wrote them. They stand in the answer that made it, not in the row of the call."""
+    for message in reversed(history):
+        for made in message.tool_calls or ():
+            if made["id"] == call.tool_call_id and message.id < call.id:
+                return str(made["function"]["arguments"])
+    return "{}"
+
+
+def times_made(history: Sequence[Message], run_id: str, call: Message, arguments: str) -> int:
+    """Returns how often this run has made the very same call and had its result."""
+    results = {each.tool_call_id for each in history if each.role is Role.TOOL and each.id < call.id}
+    made = [each for message in history if message.run_id == run_id for each in message.tool_calls or ()]
+    # Only those with a result: the call itself, and others of the same answer, are not done yet.
+    same = (each["function"] for each in made if each["id"] in results)
+    return sum(each["name"] == call.tool_name and same_arguments(each["arguments"], arguments) for each in same)
+
 
 log = get_logger(__name__)
 
