@@ -18,16 +18,18 @@ from gateway.api.http.endpoint import (
 from gateway.api.http.errors import ApiError, invalid, not_found
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, run_once
 from gateway.api.http.json_bounds import as_integer
-from gateway.api.http.keys import Scope
-from gateway.api.threads.schemas import Time
-from sessions import deployments, jobs, store
+from gateway.api.http.keys import LOCAL_KEY, Scope
+from gateway.api.openai.session_calls import HEADER, session_id
+from gateway.api.threads.deployments import deployment_named
+from gateway.api.threads.schemas import DeploymentId, ThreadId, Time
+from sessions import deployments, jobs
 from sessions.clock import iso
 from sessions.errors import Invalid, NotFound
 from sessions.jobs import Job, Slot
 from sessions.jobs.delivery import require_target
 from sessions.jobs.making import MAX_NAME, MAX_PROMPT, require_repeat
 from sessions.keys import InvalidKey, SessionKey
-from sessions.records import Role, Source
+from sessions.records import Source
 from sessions.schedules import Schedule, ScheduleKind, parse_schedule
 from sessions.schedules.writing import require_zone
 
@@ -54,6 +56,8 @@ class NewJobBody(RequestModel):
     repeat: Repeat | None = None
     deliver: Target | None = None
     session_id: SessionId | None = None
+    deployment_id: DeploymentId | None = None
+    thread_id: ThreadId | None = None
 
 
 class JobChange(RequestModel):
@@ -110,6 +114,8 @@ class JobBody(ResponseModel):
     last_error: str | None
     deliver: str
     session_key: str
+    deployment_id: str | None
+    thread_id: str | None
 
     @classmethod
     def of(cls, job: Job) -> "JobBody":
@@ -135,6 +141,8 @@ class JobBody(ResponseModel):
             last_error=job.last_error,
             deliver=job.deliver,
             session_key=job.session_key,
+            deployment_id=job.deployment,
+            thread_id=job.thread_id,
         )
 
 
@@ -192,7 +200,7 @@ async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
             repeat=sent.repeat,
             deliver=require_target(sent.deliver or "local", call.server.api.platforms()),
             now=services.clock(),
-            **await _session(call, sent.session_id),
+            **await _where(call, sent),
         )
     except Invalid as error:
         raise invalid(str(error), code="bad_job") from None
@@ -208,20 +216,33 @@ async def _change_once(call: ApiCall[Any, Any], change: Callable[[Connection, in
     return _answer(await call.server.api.database.read(jobs.get, await run_once(call, change)))
 
 
-async def _session(call: ApiCall[Any, Any], session_id: str | None) -> dict[str, Any]:
-    """Returns the columns that name the session in which the job runs. `session_id`: a session key, or a session id of this API key."""
-    if session_id is None:
+async def _where(call: ApiCall[NewJobBody, NoFields], sent: NewJobBody) -> dict[str, Any]:
+    """Returns the columns that name the session in which the job runs, and its deployment."""
+    named = {each for each in (sent.session_id, session_id(call)) if each is not None}
+    if len(named) > 1 or (named and (sent.deployment_id or sent.thread_id)):
+        message = f"Name one place: session_id, the header {HEADER}, or deployment_id and thread_id."
+        raise invalid(message, code="bad_session_id", param="session_id")
+    if sent.deployment_id or sent.thread_id:
+        found = await deployment_named(call, sent.deployment_id or deployments.MAIN)
+        if sent.thread_id is None:
+            return {"deployment": found.id, "origin": f"agent:{found.agent}"}
+        return await _thread(call, deployments.key_of(found.id, sent.thread_id), "thread_id")
+    if not named:
         return {}
-    key = _key(call, session_id)
+    key = _key(call, named.pop())
     if key.scope in _WITHOUT_JOBS:
         raise invalid("A job cannot run in a session of the terminal.", code="bad_session_id", param="session_id")
-    if key.scope != "thread":
-        return {"session_key": str(key)}
+    if key.scope == "api" and key.api_key != call.key.name and call.key.name != LOCAL_KEY:
+        raise ApiError(403, "This session belongs to another API key.", code="not_yours", param="session_id")
+    return await _thread(call, key, "session_id") if key.scope == "thread" else {"session_key": str(key)}
+
+
+async def _thread(call: ApiCall[Any, Any], key: SessionKey, param: str) -> dict[str, Any]:
     deployment = deployments.MAIN if key.agent == "main" else key.agent
     try:
         await call.server.api.database.read(deployments.thread, deployment, key.chat_id or "")
     except NotFound as error:
-        raise invalid(str(error), code="bad_session_id", param="session_id") from None
+        raise invalid(str(error), code="bad_session_id", param=param) from None
     return {"session_key": str(key), "deployment": deployment, "thread_id": key.chat_id}
 
 
@@ -323,12 +344,7 @@ async def list_slots(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 
 def _slots(conn: Connection, job: Job) -> list[SlotBody]:
-    return [SlotBody.of(slot, _output(conn, slot)) for slot in jobs.slots(conn, job.id)]
-
-
-def _output(conn: Connection, slot: Slot) -> str | None:
-    """Returns the answer of the slot's run; None: there is none."""
-    return None if slot.run_id is None else store.last_text_of_run(conn, slot.run_id, Role.ASSISTANT)
+    return [SlotBody.of(slot, said) for slot, said in jobs.slots_with_output(conn, job.id)]
 
 
 def _endpoint(method: str, path: str, run: Any, summary: str, **more: Any) -> Endpoint:
@@ -344,8 +360,8 @@ ENDPOINTS = (
         "A new job",
         body=NewJobBody,
         answers=_ONE,
-        refusals=(409, 413, 422),
-        headers=IDEMPOTENCY_HEADERS,
+        refusals=(404, 409, 413, 422),
+        headers={HEADER: "The session in which it runs, as session_id names it", **IDEMPOTENCY_HEADERS},
     ),
     _endpoint("GET", _BASE, list_jobs, "The jobs", query=JobsQuery, answers={200: JobList}),
     _endpoint("GET", ONE, get_job, "One job", answers=_ONE),

@@ -1,6 +1,7 @@
 """`hermes jobs`: lists, adds, pauses, runs and deletes jobs."""
 
 import json
+from textwrap import indent
 from typing import Any
 
 import click
@@ -12,7 +13,9 @@ from sessions import jobs as store
 from sessions.clock import iso, now_ms
 from sessions.db import Database
 from sessions.jobs import Job
+from sessions.jobs.delivery import destination
 
+_SHOWN = 10
 NOTHING = "No jobs. hermes jobs add NAME SCHEDULE PROMPT makes one."
 
 
@@ -42,24 +45,30 @@ def list_(cli: Cli, wants_json: bool) -> None:
 @click.option("--json", "wants_json", is_flag=True, help="Print one object.")
 @pass_cli
 def show(cli: Cli, job_id: str, wants_json: bool) -> None:
-    """Print one job, its next three times, and how its last runs went."""
+    """Print one job, its next three times, how its last runs went, and what they said."""
     with opened(cli) as database:
         job = _find(database, job_id)
-        runs = database.read_now(store.slots, job.id, limit=10)
+        runs = database.read_now(store.slots_with_output, job.id, limit=_SHOWN)
+    following = job.moments.upcoming(now_ms()) if job.next_run_at is not None else []
     if wants_json:
         slots = [
-            {"scheduled_at": iso(s.slot), "outcome": s.outcome, "status": s.status, "error": s.error} for s in runs
+            {"scheduled_at": iso(s.slot), "outcome": s.outcome, "status": s.status, "error": s.error, "output": said}
+            for s, said in runs
         ]
-        click.echo(as_json({**_facts(job), "runs": slots}))
+        click.echo(as_json({**_facts(job), "next_runs": [iso(each) for each in following], "runs": slots}))
         return
     click.echo(f"{_line(job)}\n\n{clean(job.prompt)}\n")
-    click.echo(f"delivers to  {one_line(job.deliver)}\nruns in      {one_line(job.session_key)}")
+    click.echo(f"answers      {one_line(destination(job), 200)}\nruns in      {one_line(job.session_key)}")
+    for number, moment in enumerate(following):
+        click.echo(f"{'' if number else 'next':<13}{_moment(moment, job)}")
     if job.repeat_times is not None:
         click.echo(f"repeats      {job.completed} of {job.repeat_times} times")
     if job.last_error:
         click.echo(f"last error   {one_line(job.last_error, 100)}")
-    for slot in runs:
+    for slot, said in runs:
         click.echo(f"  {_moment(slot.slot, job)}  {slot.status}{' (made up)' if slot.outcome == 'made_up' else ''}")
+        if said:
+            click.echo(indent(clean(said.strip()), "      "))
 
 
 @jobs.command()
@@ -68,26 +77,33 @@ def show(cli: Cli, job_id: str, wants_json: bool) -> None:
 @click.argument("prompt")
 @click.option("--timezone", metavar="ZONE", help="Such as Europe/London. Default: as configured.")
 @click.option("--repeat", type=click.IntRange(1), help="How often it runs. Default: for ever.")
-@click.option("--deliver", default="local", show_default=True, help="local, or a platform such as telegram[:CHAT].")
+@click.option(
+    "--deliver", help="local, or a platform such as telegram[:CHAT]. Default: your own chat, where there is one."
+)
 @pass_cli
 def add(
-    cli: Cli, name: str, schedule: str, prompt: str, timezone: str | None, repeat: int | None, deliver: str
+    cli: Cli, name: str, schedule: str, prompt: str, timezone: str | None, repeat: int | None, deliver: str | None
 ) -> None:
     """Run PROMPT at the times of SCHEDULE: five cron fields, @daily, "every 30m", 30m, or 2030-01-31T09:00."""
     # Imported here: the other commands of this group need no configuration, and it loads pydantic.
     from gateway.config.agent_settings import timezone_of
     from gateway.config.daemon_settings import platform_sections
     from gateway.config.reading import load
-    from sessions.jobs.delivery import require_target
+    from sessions.jobs.delivery import owner_route, require_target
 
     config = load(cli.home, cli.environ).config
+    platforms = platform_sections(config)
+    if deliver is None:
+        with opened(cli) as database:
+            own = database.read_now(owner_route, platforms)
+        deliver = own.address.platform if own else store.LOCAL
     new = store.new_job(
         name=name,
         schedule=schedule,
         prompt=prompt,
         timezone=timezone or timezone_of(config),
         repeat=repeat,
-        deliver=require_target(deliver, platform_sections(config)),
+        deliver=require_target(deliver, platforms),
         now=now_ms(),
     )
     with opened(cli) as database:
@@ -95,6 +111,7 @@ def add(
     click.echo(_line(job))
     for moment in job.moments.upcoming(now_ms()):
         click.echo(f"  {_moment(moment, job)}")
+    click.echo(f"Its answers are {one_line(destination(job), 200)}.")
 
 
 def _changing(name: str, about: str, said: str) -> None:

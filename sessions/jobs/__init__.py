@@ -12,10 +12,11 @@ from sessions.jobs.firing import (
     of_run,
 )
 from sessions.jobs.making import JobLimits, NewJob, change, create, new_job, pause, remove, resume, run_soon
-from sessions.jobs.queries import due, failing, get, listing, local_results, slots, upcoming
-from sessions.jobs.records import Job, JobState, Slot, SlotOutcome, SlotStatus
+from sessions.jobs.queries import due, failing, get, listing, local_results, slots, slots_with_output, upcoming
+from sessions.jobs.records import LOCAL, Job, JobState, Slot, SlotOutcome, SlotStatus
 
 __all__ = [
+    "LOCAL",
     "Fired",
     "Job",
     "JobLimits",
@@ -45,5 +46,6 @@ __all__ = [
     "resume",
     "run_soon",
     "slots",
+    "slots_with_output",
     "upcoming",
 ]

@@ -42,6 +42,17 @@ def target_of(conn: Connection, job: Job) -> Route | None:
     return Route(address=Address(platform=platform, kind=kind, chat_id=chat, thread_id=thread or None))
 
 
+def destination(job: Job) -> str:
+    """Returns where the answers of a job are read: "They are …"."""
+    if job.deliver != LOCAL:
+        return f"sent to {job.deliver}"
+    if job.thread_id is not None:
+        return f"kept in the thread {job.thread_id}"
+    if job.session_key != str(SessionKey.job(job.id)):
+        return f"kept in the session {job.session_key}"
+    return f"kept: `hermes jobs show {job.id}` prints them, and an open terminal shows them"
+
+
 def deliver_to(route: Route) -> tuple[str, Route]:
     """Returns the target of a job that was made in a chat: as text, and as a route."""
     return _written(route), replace(route, reply_to=None)  # weeks later nobody knows the message any more
@@ -53,7 +64,7 @@ def owner_key(platform: str) -> str:
 
 
 def owner_route(conn: Connection, platforms: Collection[str]) -> Route | None:
-    """Returns a route by which the owner can be told something."""
+    """Returns a route by which the owner can be told something: to the owner's chat on one of these platforms."""
     routes = (runs.last_route(conn, owner_key(platform)) for platform in sorted(platforms))
     return next((route for route in routes if route is not None), None)
 

@@ -2,6 +2,7 @@
 
 from sqlalchemy import Connection, and_, func, or_, select
 
+from sessions import store
 from sessions.db.schema import JOB_DUE, JOB_FAILING, job_slots, jobs, messages, runs
 from sessions.db.sql import param
 from sessions.errors import NotFound
@@ -64,6 +65,14 @@ def upcoming(conn: Connection, *, limit: int | None = None) -> list[Job]:
 def failing(conn: Connection) -> list[Job]:
     """Returns jobs that have failed three times in a row, and of which nobody was told."""
     return [Job.from_row(row) for row in conn.execute(select(jobs).where(JOB_FAILING)).mappings()]
+
+
+def slots_with_output(conn: Connection, job_id: str, *, limit: int = 100) -> list[tuple[Slot, str | None]]:
+    """Returns the slots of this job, the newest first, each with the answer of its run."""
+    return [
+        (slot, None if slot.run_id is None else store.last_text_of_run(conn, slot.run_id, Role.ASSISTANT))
+        for slot in slots(conn, job_id, limit=limit)
+    ]
 
 
 def slots(conn: Connection, job_id: str, *, limit: int = 100) -> list[Slot]:

@@ -129,14 +129,20 @@ def test_jobs_are_made_looked_at_and_changed(home: Path):
     line, *following = made.output.splitlines()
     job_id = line.split()[0]
     assert "weekly report  At 09:00, only on Monday (Europe/London)  next Mon " in line
-    assert [each.split()[0] for each in following] == ["Mon"] * 3
+    assert [each.split()[0] for each in following] == [*["Mon"] * 3, "Its"]
+    assert (
+        following[-1]
+        == f"Its answers are kept: `hermes jobs show {job_id}` prints them, and an open terminal shows them."
+    )
     assert job_id in run(home, "jobs", "list").output
     (facts,) = json.loads(run(home, "jobs", "list", "--json").stdout)
     assert (facts["schedule"], facts["session_key"]) == (
         {"kind": "cron", "expr": "0 9 * * 1"},
         f"agent:main:job:{job_id}",
     )
-    assert "What was there this week?" in run(home, "jobs", "show", job_id[:5]).output
+    shown = run(home, "jobs", "show", job_id[:5]).output
+    assert "What was there this week?" in shown
+    assert shown.count("Mon ") == 4  # the line of the job, and the three that follow
     for action, said in (
         ("pause", "is paused"),
         ("resume", "goes on"),

@@ -10,7 +10,7 @@ from gateway.texts.times import format_time
 from sessions import deployments, jobs, runs
 from sessions.errors import Invalid, NotFound
 from sessions.jobs import Job, NewJob
-from sessions.jobs.delivery import deliver_to
+from sessions.jobs.delivery import deliver_to, destination
 from sessions.keys import SessionKey
 
 LISTED = 50
@@ -59,7 +59,7 @@ async def _create(place: ToolContext, arguments: ScheduleArguments) -> str:
         **await place.database.read(_where, place),
     )
     job = await place.database.write(_create_once, new, place)
-    return f"Created. {line_of(job)}\nNext: {upcoming(job, place.clock())}"
+    return f"Created. {line_of(job)}\nNext: {upcoming(job, place.clock())}\nIts answers are {destination(job)}."
 
 
 def _create_once(conn: Connection, new: NewJob, place: ToolContext) -> Job:

@@ -13,6 +13,8 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
 FILE = "api_key"
+LOCAL_KEY = "local"
+"""The name of the key that lies in the home: whoever reads it operates the gateway."""
 LEAST_LENGTH = 32
 
 
@@ -68,7 +70,7 @@ def local_key(home: Path) -> CallerKey:
         secret = f"hk-{secrets.token_urlsafe(32)}"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(f"{secret}\n")
-    return CallerKey(name="local", secret=secret, scopes=frozenset(Scope))
+    return CallerKey(name=LOCAL_KEY, secret=secret, scopes=frozenset(Scope))
 
 
 @dataclass(slots=True)

@@ -39,7 +39,11 @@ _TALK = (Scope.CHAT, Scope.READ)
 
 async def deployment_of(call: ApiCall[Any, Any]) -> Deployment:
     """Returns the deployment in the address. Raises ApiError when it does not exist or this key may not see it."""
-    wanted = call.path["deployment_id"]
+    return await deployment_named(call, call.path["deployment_id"])
+
+
+async def deployment_named(call: ApiCall[Any, Any], wanted: str) -> Deployment:
+    """Returns the deployment of this id. Raises ApiError when it does not exist or this key may not see it."""
     try:
         found = await (_main(call) if wanted == MAIN else call.server.api.database.read(deployments.get, wanted))
     except NotFound:

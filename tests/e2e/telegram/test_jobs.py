@@ -1,7 +1,8 @@
 """Jobs from the wire to the chat: made over HTTP, on the command line, by the agent; fired by the clock."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sessions import jobs
 from sessions.db.schema import job_slots
 from tests.conftest import HandClock
 from tests.e2e.telegram.daemon import Scene, scene
+from tests.e2e.test_daemon import hermes
 from tests.fakes.model_replies import Failure, Reply, call, calls
 from tests.fakes.model_server import ModelServer
 
@@ -111,6 +113,8 @@ async def test_as_in_the_article(home: Path, clock: HandClock):
         )  # it knows the last report
         runs = (await http.get(f"/api/jobs/{job['id']}/runs")).json()["runs"]
         assert [(run["status"], run["output"]) for run in runs] == [("ok", f"answer to {WEEKLY['prompt']}")] * 2
+        shown = (await hermes(home, "jobs", "show", job["id"]))[1]
+        assert shown.count(f"answer to {WEEKLY['prompt']}") == 2
         job = (await http.get(f"/api/jobs/{job['id']}")).json()["job"]
         assert (job["repeat"]["completed"], job["last_status"]) == (2, "ok")
         assert s.server.answers(s.dm.id) == []
@@ -258,6 +262,67 @@ async def test_in_a_session_of_ones_own_and_in_a_thread_with_its_events(home: Pa
         assert "message" in kinds
         found = (await http.get(f"/v1/deployments/dep_main/threads/{thread}")).json()
         assert [message["role"] for message in found["messages"]] == ["user", "agent"]
+
+
+async def events_of(http: httpx.AsyncClient, address: str, fire: Callable[[], Awaitable[None]]) -> list[dict[str, Any]]:
+    """The data of the events until a run is completed."""
+    async with http.stream("GET", address, timeout=30) as stream:
+        read = stream.aiter_lines()
+        await anext(read)  # open
+        await fire()
+        found: list[dict[str, Any]] = []
+        async for line in read:
+            if line.startswith("data: "):
+                found.append(json.loads(line.removeprefix("data: ")))
+                if found[-1].get("status") == "completed":
+                    return found
+    raise AssertionError("the stream ended")
+
+
+async def test_a_job_of_a_deployment_shows_there(home: Path, clock: HandClock):
+    async with at_home(home, clock) as (s, agent, http):
+        body = {"name": "support", "system_prompt": "You are the support."}
+        made = (await http.post("/v1/deployments", json=body)).json()
+        place, thread = f"/v1/deployments/{made['deployment_id']}", made["thread_id"]
+        for more in ({}, {"thread_id": thread}):
+            wanted = {**WEEKLY, "schedule": "every 30m", "deployment_id": made["deployment_id"], **more}
+            job = (await http.post("/api/jobs", json=wanted)).json()["job"]
+            assert (job["deployment_id"], job["thread_id"]) == (made["deployment_id"], more.get("thread_id"))
+            seen = await events_of(http, f"{place}/events", lambda: fires(s, clock))
+            assert {event["run_id"] for event in seen} == {seen[0]["run_id"]}
+            run = await http.get(f"{place}/runs/{seen[0]['run_id']}")
+            assert (run.status_code, run.json()["status"]) == (200, "completed")
+            assert "You are the support." in str(agent.prompts[-1][0]["content"])
+            await http.delete(f"/api/jobs/{job['id']}")
+        assert len((await http.get(f"{place}/threads/{thread}")).json()["messages"]) == 2
+        for wrong in (
+            {"deployment_id": f"dep_{'0' * 24}"},
+            {"thread_id": thread},
+            {"session_id": "x", "thread_id": thread},
+        ):
+            assert (await http.post("/api/jobs", json={**WEEKLY, **wrong})).status_code in {400, 404}
+
+
+async def test_the_session_of_a_job_may_stand_in_the_header_and_is_no_other_keys(home: Path, clock: HandClock):
+    keys = [{"name": name, "key": name * 32, "scopes": ["chat", "read", "admin"]} for name in "ab"]
+    (home / "api_key").write_text("a" * 32)  # what `at_home` sends
+    async with at_home(home, clock, api={"port": 0, "keys": keys}) as (_, __, http):
+        made = await http.post("/api/jobs", json=WEEKLY, headers={"X-Hermes-Session-Id": "user:1"})
+        assert made.json()["job"]["session_key"] == "agent:main:api:a:user:1"
+        for key, status in (("agent:main:api:b:user:1", 403), ("agent:main:api:a:user:2", 200)):
+            assert (await http.post("/api/jobs", json={**WEEKLY, "session_id": key})).status_code == status
+        both = await http.post("/api/jobs", json={**WEEKLY, "session_id": "x"}, headers={"X-Hermes-Session-Id": "y"})
+        assert both.status_code == 400
+
+
+async def test_what_the_command_line_makes_goes_to_the_owners_chat_where_there_is_one(home: Path, clock: HandClock):
+    async with at_home(home, clock) as (s, _, __):
+        add = ("jobs", "add", "news", "every 30m", "news?")
+        assert "prints them, and an open terminal shows them." in (await hermes(home, *add, "--deliver", "local"))[1]
+        assert "prints them" in (await hermes(home, *add))[1]
+        await s.answer_to("hello")
+        code, said = await hermes(home, *add)
+        assert (code, said.splitlines()[-1]) == (0, "Its answers are sent to telegram.")
 
 
 async def test_three_failures_in_a_row_are_one_line_to_the_owner(home: Path, clock: HandClock):
