@@ -221,12 +221,12 @@ async def _where(call: ApiCall[NewJobBody, NoFields], sent: NewJobBody) -> dict[
     named = {each for each in (sent.session_id, session_id(call)) if each is not None}
     if len(named) > 1 or (named and (sent.deployment_id or sent.thread_id)):
         message = f"Name one place: session_id, the header {HEADER}, or deployment_id and thread_id."
-        raise invalid(message, code="bad_session_id", param="session_id")
+        raise ApiError(409, message, code="two_places", param="session_id")
     if sent.deployment_id or sent.thread_id:
         found = await deployment_named(call, sent.deployment_id or deployments.MAIN)
         if sent.thread_id is None:
             return {"deployment": found.id, "origin": f"agent:{found.agent}"}
-        return await _thread(call, deployments.key_of(found.id, sent.thread_id), "thread_id")
+        return await _thread(call, deployments.key_of(found.id, sent.thread_id))
     if not named:
         return {}
     key = _key(call, named.pop())
@@ -234,15 +234,18 @@ async def _where(call: ApiCall[NewJobBody, NoFields], sent: NewJobBody) -> dict[
         raise invalid("A job cannot run in a session of the terminal.", code="bad_session_id", param="session_id")
     if key.scope == "api" and key.api_key != call.key.name and call.key.name != LOCAL_KEY:
         raise ApiError(403, "This session belongs to another API key.", code="not_yours", param="session_id")
-    return await _thread(call, key, "session_id") if key.scope == "thread" else {"session_key": str(key)}
-
-
-async def _thread(call: ApiCall[Any, Any], key: SessionKey, param: str) -> dict[str, Any]:
-    deployment = deployments.MAIN if key.agent == "main" else key.agent
+    if key.scope != "thread":
+        return {"session_key": str(key)}
     try:
-        await call.server.api.database.read(deployments.thread, deployment, key.chat_id or "")
+        return await _thread(call, key)
     except NotFound as error:
-        raise invalid(str(error), code="bad_session_id", param=param) from None
+        raise invalid(str(error), code="bad_session_id", param="session_id") from None
+
+
+async def _thread(call: ApiCall[Any, Any], key: SessionKey) -> dict[str, Any]:
+    """Returns the columns of a job in this thread. Raises NotFound."""
+    deployment = deployments.MAIN if key.agent == "main" else key.agent
+    await call.server.api.database.read(deployments.thread, deployment, key.chat_id or "")
     return {"session_key": str(key), "deployment": deployment, "thread_id": key.chat_id}
 
 

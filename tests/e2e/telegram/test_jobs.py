@@ -300,7 +300,7 @@ async def test_a_job_of_a_deployment_shows_there(home: Path, clock: HandClock):
             {"thread_id": thread},
             {"session_id": "x", "thread_id": thread},
         ):
-            assert (await http.post("/api/jobs", json={**WEEKLY, **wrong})).status_code in {400, 404}
+            assert (await http.post("/api/jobs", json={**WEEKLY, **wrong})).status_code in {404, 409}
 
 
 async def test_the_session_of_a_job_may_stand_in_the_header_and_is_no_other_keys(home: Path, clock: HandClock):
@@ -312,7 +312,7 @@ async def test_the_session_of_a_job_may_stand_in_the_header_and_is_no_other_keys
         for key, status in (("agent:main:api:b:user:1", 403), ("agent:main:api:a:user:2", 200)):
             assert (await http.post("/api/jobs", json={**WEEKLY, "session_id": key})).status_code == status
         both = await http.post("/api/jobs", json={**WEEKLY, "session_id": "x"}, headers={"X-Hermes-Session-Id": "y"})
-        assert both.status_code == 400
+        assert both.status_code == 409
 
 
 async def test_what_the_command_line_makes_goes_to_the_owners_chat_where_there_is_one(home: Path, clock: HandClock):
