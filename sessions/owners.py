@@ -1,5 +1,6 @@
 """The owner of the bot on each platform: once known, they stay, because the owner's sessions and notes are those of whoever it is."""
 
+import sqlite3
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def known_in(home: Path, url: str, platforms: Collection[str]) -> Mapping[str, s
                 return known(conn, platforms)
         finally:
             engine.dispose()
-    except (StateError, DBAPIError):
+    except (StateError, DBAPIError, sqlite3.Error):
         return {}
 
 

@@ -1,5 +1,7 @@
 """Letting people in: codes that are short-lived, few, kept as hashes, and good for one person."""
 
+from pathlib import Path
+
 import pytest
 from sqlalchemy import Connection, text
 
@@ -122,3 +124,13 @@ def test_the_owner_stays_whatever_the_list_says_until_somebody_is_named(database
     assert owner_of(database) == "111"
     assert owner_of(database, configured="222", first_allowed="111") == "222"
     assert owner_of(database, first_allowed="111") == "222"
+
+
+def test_a_check_of_the_configuration_sees_the_owner_and_needs_no_database(
+    home: Path, database_url: str, database: Database, tmp_path: Path
+):
+    assert owners.known_in(home, database_url, ["telegram"]) == {}
+    database.write_now(owners.store, "telegram", "111")
+    assert owners.known_in(home, database_url, ["telegram"]) == {"telegram": "111"}
+    assert owners.known_in(tmp_path / "none", "", ["telegram"]) == {}
+    assert owners.known_in(home, "postgresql://nobody:x@127.0.0.1:1/none", ["telegram"]) == {}
