@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.context import Cli, pass_cli
+from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import DATABASE, opened
 from gateway.cli.error_messages import Failed, Wrong
 from gateway.cli.formatting import counted

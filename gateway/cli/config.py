@@ -12,9 +12,8 @@ import click
 from click.exceptions import Exit
 from click.shell_completion import CompletionItem
 
-from gateway.cli.config_problems import CLOSING, bad_config_as_text, report, warning_as_text
-from gateway.cli.context import Cli, pass_cli
-from gateway.cli.error_messages import Failed, Wrong
+from gateway.cli.base import Cli, pass_cli
+from gateway.cli.error_messages import CLOSING, Failed, Wrong, bad_config_as_text, report, warning_as_text
 from gateway.cli.formatting import as_json, counted, one_line
 from gateway.cli.process import has_pid_file
 from gateway.cli.service_view import service_sources, service_view

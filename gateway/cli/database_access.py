@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 from sqlalchemy import Connection
 
-from gateway.cli.context import Cli
+from gateway.cli.base import Cli
 from gateway.config import database_url
 from gateway.home import BadHome, check_home, prepare_home, resolve_home
 from sessions import store

@@ -15,9 +15,8 @@ import click
 from gateway.app import App, open_app, running
 from gateway.chats.crash_guard import CrashGuard
 from gateway.cli import process
-from gateway.cli.config_problems import bad_config_as_text, warning_as_text
-from gateway.cli.context import Cli, pass_cli, program
-from gateway.cli.error_messages import sentence
+from gateway.cli.base import Cli, pass_cli, program
+from gateway.cli.error_messages import bad_config_as_text, sentence, warning_as_text
 from gateway.config.problems import BadConfig
 from gateway.config.reading import Loaded, load
 from gateway.daemon import Serving, serving
@@ -168,9 +167,9 @@ async def _console(cli: Cli, app: App) -> None:
 
 
 async def _talk(cli: Cli, app: App) -> None:
-    from gateway.cli.conversation import TerminalConversation, leaving
-    from gateway.cli.screen import Screen
-    from gateway.cli.terminal import Terminal
+    from gateway.cli.terminal.conversation import TerminalConversation, leaving
+    from gateway.cli.terminal.prompt import Terminal
+    from gateway.cli.terminal.screen import Screen
 
     key = SessionKey.cli(ids.session_id(now_ms()))
     app.dispatch.add_key(str(key))

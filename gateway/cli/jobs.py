@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.context import Cli, pass_cli
+from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import completing, existing_database, job_ids, opened
 from gateway.cli.formatting import as_json, clean, one_line
 from sessions import jobs as store

@@ -1,4 +1,4 @@
-"""The command `hermes` and the list of its commands. Nothing that a command needs is imported before it is called."""
+"""The commands `hermes` and `hermes gateway`, and the lists of their commands. Nothing that a command needs is imported before it is called."""
 
 import io
 import os
@@ -8,17 +8,17 @@ from typing import Any
 
 import click
 
+from gateway.cli.base import Later, LazyGroup, take_home_everywhere
 from gateway.cli.error_messages import Failed, errors_as_messages
-from gateway.cli.lazy_commands import Later, LazyGroup, take_home_everywhere
 
 COMMANDS = {
-    "chat": Later(module="gateway.cli.chat", name="chat", help="Talk in the terminal."),
+    "chat": Later(module="gateway.cli.terminal.chat", name="chat", help="Talk in the terminal."),
     "sessions": Later(
         module="gateway.cli.sessions", name="sessions", help="List, search, export and delete stored sessions."
     ),
     "jobs": Later(module="gateway.cli.jobs", name="jobs", help="List, add, pause, run and delete scheduled jobs."),
     "gateway": Later(
-        module="gateway.cli.gateway_group",
+        module="gateway.cli.main",
         name="gateway",
         help="Run the gateway that answers in your chats, and ask how it is.",
     ),
@@ -54,6 +54,19 @@ COMMANDS = {
     ),
 }
 
+DAEMON_COMMANDS = {
+    "run": Later(module="gateway.cli.gateway", name="run", help="The gateway, in the foreground."),
+    "status": Later(module="gateway.cli.status", name="status", help="How the running gateway is."),
+    "install": Later(
+        module="gateway.cli.service", name="install", help="Make it a service of systemd, with a backup every night."
+    ),
+    "uninstall": Later(module="gateway.cli.service", name="uninstall", help="Take the service away. The home stays."),
+    "start": Later(module="gateway.cli.service", name="start", help="Start the service."),
+    "stop": Later(module="gateway.cli.service", name="stop", help="Stop the service."),
+    "restart": Later(
+        module="gateway.cli.service", name="restart", help="Check the configuration, then start the service anew."
+    ),
+}
 
 _ELSEWHERE = {
     **dict.fromkeys(("run", "start", "stop", "restart", "status", "install", "uninstall"), "`hermes gateway {0}`"),
@@ -125,6 +138,16 @@ def _chat(ctx: click.Context, options: list[str]) -> None:
 
 
 take_home_everywhere(hermes)
+
+
+@click.group(cls=LazyGroup, later=DAEMON_COMMANDS, invoke_without_command=True)
+@click.pass_context
+def gateway(ctx: click.Context) -> None:
+    """Run the gateway that answers in your chats, and ask how it is."""
+    if ctx.invoked_subcommand is None:
+        run: Any = gateway.get_command(ctx, "run")
+        with run.make_context("run", [], parent=ctx) as below:  # so that its options, the home among them, are settled
+            run.invoke(below)
 
 
 def main() -> None:

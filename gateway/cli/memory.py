@@ -6,7 +6,7 @@ import click
 from sqlalchemy import Connection
 
 from gateway.cli import formatting
-from gateway.cli.context import Cli, pass_cli
+from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.error_messages import Failed, Wrong
 from sessions import memory as notes

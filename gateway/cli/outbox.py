@@ -3,7 +3,7 @@
 import click
 
 from gateway.cli import formatting
-from gateway.cli.context import Cli, pass_cli
+from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database, opened
 from gateway.cli.error_messages import Failed
 from gateway.cli.formatting import counted

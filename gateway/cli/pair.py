@@ -3,7 +3,7 @@
 import click
 from sqlalchemy import Connection
 
-from gateway.cli.context import Cli, pass_cli
+from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database, opened
 from gateway.cli.formatting import one_line
 from gateway.texts import say

@@ -13,7 +13,7 @@ import click
 from sqlalchemy import Connection
 
 from gateway.cli import database_access, formatting, render
-from gateway.cli.context import Cli, pass_cli
+from gateway.cli.base import Cli, pass_cli
 from gateway.cli.error_messages import Failed, Wrong
 from sessions import store
 from sessions.clock import now_ms

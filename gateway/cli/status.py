@@ -11,7 +11,7 @@ from click.exceptions import Exit
 from sqlalchemy import Connection
 
 from adapters.registry import title_of
-from gateway.cli.context import Cli, pass_cli
+from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.formatting import as_json, counted, one_line
 from gateway.config.agent_settings import reset_rules

@@ -8,7 +8,7 @@ import click
 from sqlalchemy import Connection
 
 from gateway.cli import formatting
-from gateway.cli.context import Cli
+from gateway.cli.base import Cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.error_messages import Wrong
 from gateway.commands.base import label

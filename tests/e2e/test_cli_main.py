@@ -13,8 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli.context import as_called_here, program
-from gateway.cli.lazy_commands import Later, LazyGroup
+from gateway.cli.base import Later, LazyGroup, as_called_here, program
 from gateway.cli.main import COMMANDS, Root, hermes
 from gateway.home import BadHome
 from sessions import store

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway import home
-from gateway.cli import main, units
-from gateway.cli.units import Units
+from gateway.cli import main, service
+from gateway.cli.service import Units
 
 HERMES = str(Path(sys.executable).with_name("hermes"))
 
@@ -94,7 +94,7 @@ def as_root(asked: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Resul
     monkeypatch.setattr(Units, "home_of_service", property(lambda each: root / "lib" / each.name))
     monkeypatch.setattr(Units, "out_of_reach", lambda _: "")
     monkeypatch.setattr(home, "UNIT_FOLDERS", (root / "units",))
-    monkeypatch.setattr(units, "SHIPPED_HOME", str(root / "lib/hermes-gateway"))
+    monkeypatch.setattr(service, "SHIPPED_HOME", str(root / "lib/hermes-gateway"))
     return lambda *arguments, said=None: CliRunner().invoke(main.hermes, arguments, input=said)
 
 
@@ -149,7 +149,7 @@ def units_of(tmp_path: Path, needs: Path) -> Units:
 def test_what_a_service_could_not_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert units_of(tmp_path, Path("/")).out_of_reach() == ""
     assert "temporary" in units_of(tmp_path, Path("/tmp/venv")).out_of_reach()
-    monkeypatch.setattr(units, "_OWN_TO_A_SERVICE", ())
+    monkeypatch.setattr(service, "_OWN_TO_A_SERVICE", ())
     (closed := tmp_path / "closed").mkdir(mode=0o700)
     (closed / "python").touch(mode=0o755)
     assert "closed to other users" in units_of(tmp_path, closed / "python").out_of_reach()

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from adapters.testing.whatsapp import WhatsAppServer
 from gateway.cli.doctor.command import ASYNC_CHECKS, CHECKS
-from gateway.cli.doctor.public_address import why_unreachable
+from gateway.cli.doctor.remote_checks import why_unreachable
 from gateway.cli.main import hermes as command
 from tests.fakes.model_server import ModelServer
 from tests.fakes.telegram_server import TelegramServer
@@ -370,7 +370,7 @@ def test_messages_that_wait_and_a_clock_that_was_set_back(tmp_path: Path):
     assert "1 message to telegram still to be sent." in hermes(home, "outbox", "list").stdout
 
 
-@pytest.mark.parametrize("module", ["home_checks", "machine_checks", "service_checks", "command"])
+@pytest.mark.parametrize("module", ["local_checks", "remote_checks", "command"])
 def test_every_finding_has_its_place_in_the_runbook(module: str):
     source = (ROOT / "gateway" / "cli" / "doctor" / f"{module}.py").read_text()
     runbook = (ROOT / "docs" / "runbook.md").read_text()

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import click
 from click.exceptions import Exit
 
-from gateway.cli.context import Cli, as_called_here, pass_cli
+from gateway.cli.base import Cli, as_called_here, pass_cli
 from gateway.cli.database_access import existing_database
-from gateway.cli.doctor import home_checks, machine_checks, service_checks
+from gateway.cli.doctor import local_checks, remote_checks
 from gateway.cli.doctor.finding import CheckTarget, Diagnosis, Severity, problem, warning
 from gateway.cli.formatting import as_json, clean, counted
 from gateway.cli.service_view import service_sources
@@ -26,21 +26,21 @@ _INDENT = " " * 11
 _COLOURS = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 CHECKS: tuple[Callable[[CheckTarget], Iterator[Diagnosis]], ...] = (
-    home_checks.permissions,
-    home_checks.foreign,
-    home_checks.database,
-    home_checks.disk,
-    home_checks.backup,
-    home_checks.undelivered,
-    machine_checks.daemon,
-    machine_checks.port,
-    machine_checks.service,
-    machine_checks.installation,
-    machine_checks.time_zone,
+    local_checks.permissions,
+    local_checks.foreign,
+    local_checks.database,
+    local_checks.disk,
+    local_checks.backup,
+    local_checks.undelivered,
+    local_checks.daemon,
+    local_checks.port,
+    local_checks.service,
+    local_checks.installation,
+    local_checks.time_zone,
 )
 ASYNC_CHECKS: tuple[Callable[[CheckTarget], AsyncIterator[Diagnosis]], ...] = (
-    service_checks.model,
-    service_checks.platforms,
+    remote_checks.model,
+    remote_checks.platforms,
 )
 
 
@@ -124,7 +124,7 @@ def _database(cli: Cli, stack: ExitStack, findings: list[Diagnosis]) -> Database
         return stack.enter_context(existing_database(cli))
     except (StateError, BadHome, OSError) as error:
         # What belongs to somebody else is not damaged: `home.owner` says what to do.
-        if not any(home_checks.not_ours(cli.home)):
+        if not any(local_checks.not_ours(cli.home)):
             findings.append(_unusable(error))
         return None
 

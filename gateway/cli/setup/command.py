@@ -5,7 +5,7 @@ import sys
 import click
 from click.exceptions import Exit
 
-from gateway.cli.context import Cli, as_called_here, pass_cli
+from gateway.cli.base import Cli, as_called_here, pass_cli
 from gateway.cli.error_messages import Wrong
 
 
@@ -25,9 +25,9 @@ def setup(cli: Cli, platform: str | None, non_interactive: bool) -> None:
 
     answers = Answers(home=cli.home, environ=cli.environ)
     if non_interactive:
-        from gateway.cli.setup import unattended
+        from gateway.cli.setup.flow import without_questions
 
-        if not unattended.run(answers):
+        if not without_questions(answers):
             raise Exit(1)
         return
     if platform is not None and platform not in OUR_OWN:

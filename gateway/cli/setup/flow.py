@@ -1,22 +1,95 @@
-"""The questions in their order. Each confirmed answer is saved at once, so leaving loses nothing."""
+"""The questions in their order; Esc goes back to the one before. Each confirmed answer is saved at once, so leaving loses nothing.
+
+Without questions, what the environment names is written and tested instead.
+"""
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import click
+from prompt_toolkit import PromptSession
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from adapters.registry import OUR_OWN, is_built, manifest
 from gateway.agent.models.endpoint import OLLAMA, ask_ollama
-from gateway.cli.context import as_called_here
-from gateway.cli.doctor.public_address import webhook_url
-from gateway.cli.setup.answers import Answers
-from gateway.cli.setup.live_checks import NotWorking, call_model, who_is
+from gateway.cli.base import as_called_here
+from gateway.cli.doctor.remote_checks import webhook_url
+from gateway.cli.setup.answers import Answers, NotWorking, call_model, who_is
 from gateway.cli.setup.ownership import meet
-from gateway.cli.setup.questions import GoBack, MenuItem, ask, choose, choose_several, confirm
 from gateway.config.model_choice import ENDPOINTS
 from gateway.config.problems import BadConfig
 from gateway.config.reading import Loaded
+from gateway.config.sources import Sources
+
+# --- questions -----------------------------------------------------------------------------------------------------------------
+
+
+class GoBack(Exception):
+    """Esc was pressed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MenuItem:
+    value: str
+    text: str
+
+
+def ask(question: str, *, default: str = "", secret: bool = False) -> str:
+    """Asks for one line. Raises GoBack, KeyboardInterrupt, or EOFError."""
+    shown = f"{question} [{'****' if secret else default}]: " if default else f"{question}: "
+    session = PromptSession[str](key_bindings=_keys())
+    return session.prompt(shown, is_password=secret).strip() or default
+
+
+def choose(question: str, choices: Sequence[MenuItem], *, default: str) -> str:
+    """Returns the value of the choice whose number is typed. Raises as `ask`."""
+    click.echo(question)
+    for number, choice in enumerate(choices, 1):
+        mark = "   (Enter)" if choice.value == default else ""
+        click.echo(f"  {number}  {choice.text}{mark}")
+    usual = next((str(number) for number, choice in enumerate(choices, 1) if choice.value == default), "1")
+    while True:
+        said = ask("Number", default=usual)
+        if said.isdecimal() and 0 < int(said) <= len(choices):
+            return choices[int(said) - 1].value
+        click.echo(f"  Type a number from 1 to {len(choices)}.")
+
+
+def choose_several(question: str, choices: Sequence[MenuItem]) -> list[str]:
+    """Returns the values of the numbers that are typed; none for an empty line. Raises as `ask`."""
+    click.echo(question)
+    for number, choice in enumerate(choices, 1):
+        click.echo(f"  {number}  {choice.text}")
+    while True:
+        said = ask("Numbers, such as 1 3; empty: none").replace(",", " ").split()
+        if all(word.isdecimal() and 0 < int(word) <= len(choices) for word in said):
+            return [choices[int(word) - 1].value for word in dict.fromkeys(said)]
+        click.echo(f"  Type numbers from 1 to {len(choices)}.")
+
+
+def confirm(question: str, *, default: bool) -> bool:
+    """Raises as `ask`. What is neither yes nor no, such as a key that was pasted too early, is asked again."""
+    while True:
+        said = ask(f"{question} {'[Y/n]' if default else '[y/N]'}").casefold()
+        if said in {"", "y", "yes", "n", "no"}:
+            return default if not said else said.startswith("y")
+        click.echo("  Type y or n.")
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    # Eager, or prompt_toolkit waits half a second: an escape also begins the code of an arrow key.
+    @keys.add("escape", eager=True)
+    def _(event: KeyPressEvent) -> None:
+        event.app.exit(exception=GoBack())
+
+    return keys
+
+
+# --- the order -----------------------------------------------------------------------------------------------------------------
 
 KEEP, PRACTICE, OTHER = "keep", "practice", "other"
 _RESETS = (
@@ -222,3 +295,55 @@ def background(_: Answers) -> None:
     click.echo(as_called_here("  in the foreground   hermes gateway run"))
     click.echo(as_called_here("  from now on         hermes gateway install"))
     click.echo(as_called_here("  is all well?        hermes doctor"))
+
+
+# --- without questions ---------------------------------------------------------------------------------------------------------
+
+
+def without_questions(answers: Answers) -> bool:
+    """Writes and tests what the environment names. Returns False when something that was configured does not work."""
+    answers.begin()
+    found = _from_environment(answers)
+    for name in {key.split(".")[1] for key in found if key.startswith("platforms.")}:
+        if all(f"platforms.{name}.{need.key}" in found for need in manifest(name).needed if not need.mode):
+            found.setdefault(f"platforms.{name}.enabled", "true")
+    answers.keep(dict(sorted(found.items(), key=lambda item: item[0].endswith(".enabled"))))
+    for key in found:
+        click.echo(f"  set  {key}")
+    return all([_model_works(answers), *(_platform_works(answers, name) for name in _enabled(answers))])
+
+
+def _from_environment(answers: Answers) -> dict[str, str]:
+    """Every HERMES_SECTION__KEY, and what the platforms need by the names that other programs use as well, such as SLACK_BOT_TOKEN."""
+    environ = answers.environ
+    usual = {
+        f"platforms.{name}.{need.key}": f"{name}_{'bot_token' if need.key == 'token' else need.key}".upper()
+        for name in OUR_OWN
+        for need in manifest(name).needed
+    }
+    found = {key: environ[variable] for key, variable in usual.items() if environ.get(variable)}
+    settings = Sources(environ=environ).settings()
+    return found | {".".join(one.path): one.value for one in settings if len(one.path) > 1 and one.value}
+
+
+def _enabled(answers: Answers) -> list[str]:
+    sections = answers.loaded.config.platforms.by_name()
+    return [name for name in OUR_OWN if is_built(name) and sections[name].enabled]
+
+
+def _model_works(answers: Answers) -> bool:
+    try:
+        click.echo(f"  ok   {call_model(answers.loaded)}")
+    except NotWorking as error:
+        click.echo(f"  no   model: {error}")
+        return False
+    return True
+
+
+def _platform_works(answers: Answers, name: str) -> bool:
+    try:
+        click.echo(f"  ok   {manifest(name).title}: {who_is(answers.loaded, name).name or 'saved'}")
+    except NotWorking as error:
+        click.echo(f"  no   {manifest(name).title}: {error}")
+        return False
+    return True

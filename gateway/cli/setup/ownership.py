@@ -12,10 +12,9 @@ import click
 from sqlalchemy import Connection
 
 from adapters.registry import manifest
-from gateway.cli.context import as_called_here
-from gateway.cli.doctor.public_address import webhook_url, why_unreachable
-from gateway.cli.setup.answers import Answers
-from gateway.cli.setup.live_checks import CheckedBot
+from gateway.cli.base import as_called_here
+from gateway.cli.doctor.remote_checks import webhook_url, why_unreachable
+from gateway.cli.setup.answers import Answers, CheckedBot
 from gateway.config import database_url
 from sessions import people, workers
 from sessions.clock import now_ms

@@ -1,29 +1,65 @@
-"""The chat on a terminal: a prompt that stays usable while the agent works, answers above it as they grow."""
+"""The chat on a terminal: a prompt that stays usable while the agent works and completes commands; answers grow above it."""
 
 import asyncio
 import contextlib
 import logging
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, FormattedText, merge_formatted_text
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import StdoutProxy
 
-from gateway.cli.completion import CommandCompleter
-from gateway.cli.conversation import TerminalConversation
 from gateway.cli.error_messages import sentence
-from gateway.cli.screen import Screen
+from gateway.cli.terminal.conversation import TerminalConversation
+from gateway.cli.terminal.screen import Screen
+from gateway.commands import COMMANDS
 from gateway.texts import say
 from sessions.clock import now_ms
 from sessions.errors import NotFound
 from sessions.records import Run, RunStatus
+
+Earlier = Callable[[], Awaitable[Sequence[tuple[str, str]]]]
+"""Ids of earlier sessions, each with how it is called."""
+
+_RESUME = "/resume "
+
+
+class CommandCompleter(Completer):
+    def __init__(self, earlier: Earlier) -> None:
+        self._earlier = earlier
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
+        """The commands that begin with what is typed. prompt_toolkit's own signature."""
+        typed = document.text_before_cursor
+        if not typed.startswith("/"):
+            return
+        for command in COMMANDS:
+            if f"/{command.name}".startswith(typed):
+                yield Completion(f"/{command.name}", start_position=-len(typed), display_meta=command.about)
+
+    # prompt_toolkit calls this one; the database must not be read on the event loop, so ids are awaited.
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion]:
+        typed = document.text_before_cursor
+        if not typed.startswith(_RESUME):
+            for completion in self.get_completions(document, complete_event):
+                yield completion
+            return
+        begun = typed.removeprefix(_RESUME).casefold()
+        for session_id, title in await self._earlier():
+            if session_id.startswith(begun) or title.casefold().startswith(begun):
+                yield Completion(session_id, start_position=-len(begun), display_meta=title)
+
 
 TWICE_SECONDS = 2.0
 REDRAW_SECONDS = 0.05

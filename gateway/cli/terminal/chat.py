@@ -13,10 +13,10 @@ from sqlalchemy import Connection
 
 from adapters.registry import title_of
 from gateway.app import App, open_app, running
-from gateway.cli.context import Cli, pass_cli
-from gateway.cli.conversation import RunOutcome, TerminalConversation, failure_text, leaving
+from gateway.cli.base import Cli, pass_cli
 from gateway.cli.error_messages import Wrong
 from gateway.cli.formatting import clean
+from gateway.cli.terminal.conversation import RunOutcome, TerminalConversation, failure_text, leaving
 from gateway.commands.base import label, last_message
 from gateway.config.reading import load
 from gateway.home import prepare_home
@@ -146,8 +146,7 @@ async def _interruptible(app: App, conversation: TerminalConversation) -> AsyncG
 
 
 async def _ask_once(conversation: TerminalConversation, question: str) -> int:
-    from gateway.cli.preview import previewing
-    from gateway.cli.screen import Screen
+    from gateway.cli.terminal.screen import Screen, previewing
 
     if not sys.stdout.isatty():
         return await _exchange(conversation, question, _print)
@@ -188,8 +187,8 @@ async def _talk(
     app: App, conversation: TerminalConversation, home: Path, resumed: _Resumed | None, unfinished: Run | None
 ) -> int:
     """Talks until the user leaves. `unfinished`: a run that a crash has left; it may be over before the terminal is up."""
-    from gateway.cli.screen import Screen
-    from gateway.cli.terminal import Terminal
+    from gateway.cli.terminal.prompt import Terminal
+    from gateway.cli.terminal.screen import Screen
 
     screen = Screen()
     screen.dim(f"{app.answering.chosen}. /help shows the commands, Ctrl-D leaves.")

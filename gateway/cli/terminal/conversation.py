@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from adapters.registry import title_of
 from gateway.app import App
-from gateway.cli.context import program
+from gateway.cli.base import program
 from gateway.commands import CommandContext, Parsed, execute, find, parse
 from gateway.commands.base import label
 from gateway.runs.live import LiveEvent

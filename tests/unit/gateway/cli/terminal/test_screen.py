@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from gateway.agent.models.practice import long_answer
-from gateway.cli.screen import Screen
+from gateway.cli.terminal.screen import Screen
 from gateway.runs.live import LiveEvent
 
 LONG = "A paragraph with **bold words** and `some * code` that goes on for quite a while. " * 6

@@ -1,16 +1,17 @@
-"""Checks that ask others: the model's endpoint and the chat platforms."""
+"""Checks that ask others: the model's endpoint, the chat platforms, and the way from a platform to our webhook."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any, cast
 
 from adapters.base import ChecksSetup, DeliveryError, ReportsGroupAccess, TryLater, Unauthorized
 from adapters.registry import Unavailable, build, manifest
 from gateway.agent.models.endpoint import ask_ollama
 from gateway.cli.doctor.finding import CheckTarget, Diagnosis, note, problem, warning
-from gateway.cli.doctor.public_address import webhook_url, why_unreachable
 from gateway.config.daemon_settings import platform_sections
 from gateway.config.model_choice import ChosenModel, choose_model
 from gateway.config.reading import Loaded
@@ -138,3 +139,35 @@ async def _webhook(target: CheckTarget, loaded: Loaded, name: str) -> AsyncItera
     elif target.is_running and (why := await why_unreachable(webhook_url(loaded, name))):
         what = f"{title} would not reach this gateway at {webhook_url(loaded, name)}: {why}."
         yield problem(f"{name}.webhook", what, "Look at the proxy in front of it: docs/how-to/behind-a-proxy.md")
+
+
+def webhook_url(loaded: Loaded, platform: str) -> str:
+    """Returns where the platform calls; a path alone as long as there is no public address."""
+    return f"{loaded.config.api.public_url.rstrip('/')}/webhooks/{platform}"
+
+
+async def why_unreachable(url: str) -> str:
+    """Posts an unsigned empty event to a webhook. Returns "" when our own gateway refused it, else what happened, in words."""
+    import aiohttp
+
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)) as http,
+            # A redirect is not followed, because not every platform does.
+            http.post(url, data=b"{}", allow_redirects=False) as answer,
+        ):
+            said = await answer.text(errors="replace")
+            # Our own refusal of an unsigned call proves that the whole way works; a proxy's own 401 looks different.
+            if answer.status == HTTPStatus.UNAUTHORIZED and "bad_signature" in said:
+                return ""
+            return f"something else answers there, with status {answer.status}"
+    except aiohttp.ClientConnectorDNSError:
+        return "no such name is known"
+    except aiohttp.ClientConnectorCertificateError:
+        return "its certificate is not trusted"
+    except aiohttp.ClientConnectorError as error:
+        return os.strerror(error.errno).lower() if error.errno else str(error)
+    except TimeoutError:
+        return f"no answer within {TIMEOUT_SECONDS:.0f} seconds"
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return str(error) or type(error).__name__

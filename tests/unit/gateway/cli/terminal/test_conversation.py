@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.conversation import failure_text
+from gateway.cli.terminal.conversation import failure_text
 from gateway.texts import say
 from sessions.records import Run
 

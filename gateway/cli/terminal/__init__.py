@@ -1,0 +1,1 @@
+"""`hermes chat` and the terminal below a gateway in the foreground."""
