@@ -31,11 +31,11 @@ from gateway.app import App, open_app, running
 from gateway.config.reading import load
 from gateway.observe import logging
 from sessions import store
-from sessions.db import search
 from sessions.db.schema import messages, sessions
 from sessions.keys import SessionKey
 from sessions.memory import folded_to
 from sessions.records import Role
+from sessions.search import message_index
 
 CHAT = "long"
 KEY = f"agent:main:telegram:dm:{CHAT}"
@@ -235,7 +235,7 @@ async def settled(app: App) -> None:
 
 async def lasting(app: App, facts: Sequence[PlantedFact]) -> tuple[int, int]:
     """How many facts are in the prompt for their question, and how many in that or in the first three search hits."""
-    while await app.database.write(search.index_some):
+    while await app.database.write(message_index.index_some):
         pass
     in_prompt = either = 0
     for fact in facts:

@@ -25,11 +25,11 @@ from gateway.config.reading import load
 from gateway.observe import heap, logging
 from sessions import runs, store
 from sessions.clock import now_ms
-from sessions.db import search
 from sessions.inbox import NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.records import EndReason, NewMessage, Role, Route, RunStatus, Source
+from sessions.search import message_index
 from sessions.topics import Topic, Touch, ids_of
 
 SESSIONS = 32
@@ -211,7 +211,7 @@ async def beside_a_gigabyte(table: ResultTable, measured: MeasuredApp, count: in
     """The same load on a database with a long past."""
     for first in range(0, 1_000, 10):
         await measured.app.database.write(add_old_conversations, first)
-    while await measured.app.database.read(search.unindexed):  # noqa: ASYNC110  # a bench has the time
+    while await measured.app.database.read(message_index.unindexed):  # noqa: ASYNC110  # a bench has the time
         await asyncio.sleep(1)
     await asyncio.to_thread(os.sync)  # or the load would share the disk with the making of the past
     lag = Lag()

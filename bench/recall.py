@@ -28,13 +28,13 @@ from gateway.agent.prompt import Material
 from gateway.agent.tokens import Tokens
 from gateway.agent.window import Window
 from sessions import memory, store
-from sessions.db import Database, open_database, search
-from sessions.db.query import any_of_its_words
-from sessions.db.search_scope import SearchScope
+from sessions.db import Database, open_database
 from sessions.keys import SessionKey
 from sessions.memory import FoldMaterial, NewObservation, vectors
 from sessions.memory.vectors import QueryVector
 from sessions.records import EndReason, Message, NewMessage, Role, Session
+from sessions.search import message_index
+from sessions.search.query import SearchScope, any_of_its_words
 
 HITS, SESSIONS, FIRST = 10, 3, 3
 AIMS = {QuestionKind.RARE: 20, QuestionKind.COMMON: 18, QuestionKind.PARAPHRASE: 15}
@@ -50,7 +50,7 @@ class IndexedConversation:
     ids: dict[str, int]
 
     def index(self) -> None:
-        while self.database.write_now(search.index_some):
+        while self.database.write_now(message_index.index_some):
             pass
 
     def observe(self, notes: Sequence[NewObservation], session_id: str) -> None:
@@ -150,12 +150,12 @@ def _holds(messages: Sequence[dict[str, object]], wanted: Message) -> bool:
 
 def find(
     conn: Connection, key: str, question: str, limit: int, meaning: QueryVector | None = None
-) -> Sequence[search.Hit]:
+) -> Sequence[message_index.Hit]:
     """As recall searches for what somebody wrote: quotation marks in a question are no operators."""
     query = any_of_its_words(question, recall.TERMS)
     assert query is not None
     near = vectors.nearest(conn, str(SessionKey.parse(key).namespace), meaning)
-    return search.best(conn, query, SearchScope(ns=key), limit=limit, also=near)
+    return message_index.best(conn, query, SearchScope(ns=key), limit=limit, also=near)
 
 
 # --- LoCoMo -----------------------------------------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from pathlib import Path
 from bench.corpus import texts
 from bench.table import ResultTable
 from sessions import store
-from sessions.db import Database, open_database, search
+from sessions.db import Database, open_database
 from sessions.keys import SessionKey
 from sessions.records import NewMessage, Role, Source
+from sessions.search import message_index
 
 WRITERS = 64
 
@@ -108,7 +109,7 @@ class StoreRun:
 
     async def index_all(self) -> float:
         began = time.perf_counter()
-        while await self.database.write(search.index_some):
+        while await self.database.write(message_index.index_some):
             pass
         return time.perf_counter() - began
 
@@ -125,7 +126,7 @@ async def trailing(database: Database, corpus: list[str], rate: float) -> float:
     async def index() -> None:
         nonlocal worst, behind_since
         while not stop.is_set():
-            more = await database.write(search.index_some)
+            more = await database.write(message_index.index_some)
             if not more:
                 if behind_since is not None:
                     worst = max(worst, time.perf_counter() - behind_since)
@@ -151,7 +152,7 @@ def timed(work: Callable[[], object], times: int) -> list[float]:
 
 
 def search_figures(table: ResultTable, database: Database, plain: Path) -> None:
-    ours = statistics.median(timed(lambda: database.read_now(search.search, "deploy"), 15))
+    ours = statistics.median(timed(lambda: database.read_now(message_index.search, "deploy"), 15))
     with bare(plain) as conn:
         query = "SELECT rowid FROM f WHERE f MATCH '\"deploy\"' ORDER BY rank LIMIT 10"
         theirs = statistics.median(timed(lambda: conn.execute(query).fetchall(), 15))
@@ -169,7 +170,7 @@ def search_figures(table: ResultTable, database: Database, plain: Path) -> None:
     for _ in range(40):
         ns = f"agent:main:telegram:group:-{rng.randrange(WRITERS)}"
         for question in questions:
-            took += timed(lambda q=question, ns=ns: database.read_now(search.search, q, ns=ns), 1)
+            took += timed(lambda q=question, ns=ns: database.read_now(message_index.search, q, ns=ns), 1)
     table.row("search in one namespace, p95", f"{statistics.quantiles(took, n=20)[18]:.1f} ms", "", None, "<= 3 ms")
 
 

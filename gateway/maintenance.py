@@ -12,10 +12,11 @@ from gateway.attachments.inbox_files import INBOX
 from gateway.observe.logging import get_logger
 from sessions import deleted_keys, inbox, memory, outbox, responses, store
 from sessions.clock import Clock, now_ms
-from sessions.db import Database, search
+from sessions.db import Database
 from sessions.db.upgrade_backup import drop_copies, drop_copies_with_forgotten
 from sessions.erase import erase
 from sessions.errors import Busy
+from sessions.search import message_index
 from sessions.topics import Topic, Touch
 from sessions.transcripts import Transcripts
 
@@ -100,7 +101,7 @@ class Maintenance:
             await asyncio.sleep(INDEX_SECONDS)  # so that neighbours are known, and many messages share a transaction
             self._grown.clear()
             try:
-                for step in (search.index_some, search.merge_step):
+                for step in (message_index.index_some, message_index.merge_step):
                     while await self._database.write(step):  # noqa: ASYNC110  # each round does a part
                         await asyncio.sleep(0)
             except Exception as error:  # noqa: BLE001  # the index is made whole by the next search at the latest
@@ -162,7 +163,7 @@ class Maintenance:
     async def close(self) -> None:
         self._unlisten()
         # Everything that is committed by now; `run` was cancelled before.
-        while await self._database.write(search.index_some):
+        while await self._database.write(message_index.index_some):
             pass
         await asyncio.to_thread(self._transcripts.close)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from sqlalchemy import Connection, select
 
 from sessions import memory, store, terminal_history, transcripts
-from sessions.db import search
 from sessions.db.engine import Database
 from sessions.db.schema import messages
 from sessions.db.upgrade_backup import drop_copies
 from sessions.records import Observation, Source
+from sessions.search import message_index
 
 
 def erase(
@@ -65,7 +65,7 @@ def _delete(conn: Connection, session_id: str) -> set[str]:
 
 
 def _leave_no_trace(database: Database) -> None:
-    while database.write_now(search.erase_step):
+    while database.write_now(message_index.erase_step):
         pass
     database.shrink()  # what is freed was overwritten already (secure_delete)
     database.checkpoint()

@@ -19,9 +19,9 @@ from gateway.agent.system_prompt import core, newest_lines, whole_sentences
 from gateway.agent.tokens import MESSAGE_OVERHEAD, TIME_LINE, Measure, Tokens, size_of
 from gateway.agent.transcript import EarlierTurn, as_turn, timed, valid
 from gateway.agent.window import NEW_MESSAGE_RESERVE, Shares, Window, fair_shares, shares
-from sessions.db.search import FoundMessage
 from sessions.memory import PromptNote, choose
 from sessions.records import Message, Role
+from sessions.search.message_index import FoundMessage
 
 
 def cut_marker(message: Message) -> str:

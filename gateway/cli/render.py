@@ -11,9 +11,9 @@ from typing import Any, Self
 import click
 
 from gateway.cli.formatting import clean, counted, one_line
-from sessions.db.query import parse
-from sessions.db.search import Hit
 from sessions.records import Message, Role, Session
+from sessions.search.message_index import Hit
+from sessions.search.query import parse
 
 RULE = "─" * 96
 _MODEL = 30

@@ -126,7 +126,7 @@ def _titles(conn: Connection, found: Sequence[Session]) -> dict[str, str]:
 @pass_cli
 def search(cli: Cli, query: tuple[str, ...], source: str | None, limit: int, as_json: bool) -> None:
     """Find words in all messages: any of them, a "phrase", a prefix*, AND, OR, NOT."""
-    from sessions.db import search as index
+    from sessions.search import message_index
 
     asked = " ".join(query)
     if (mistake := _mistake_in(asked)) is not None:
@@ -135,7 +135,7 @@ def search(cli: Cli, query: tuple[str, ...], source: str | None, limit: int, as_
         if database is not None:
             # The daemon indexes in the background; what was said a second ago is to be found all the same.
             _index_all(database)
-        found = [] if database is None else database.read_now(index.search, asked, source=source, limit=limit)
+        found = [] if database is None else database.read_now(message_index.search, asked, source=source, limit=limit)
     if as_json:
         click.echo(formatting.as_json([_hit(hit, asked) for hit in found]))
     else:
@@ -144,7 +144,7 @@ def search(cli: Cli, query: tuple[str, ...], source: str | None, limit: int, as_
 
 def _mistake_in(query: str) -> str | None:
     """Returns what is wrong with a query that is more than plain words; read as plain words it would find something else."""
-    from sessions.db.query import parse
+    from sessions.search.query import parse
 
     if _ONLY_NOT.match(query):
         return "NOT only takes away. Say first what to look for, as in: deploy NOT garden."
@@ -161,16 +161,16 @@ def _mistake_in(query: str) -> str | None:
 
 
 def _index_all(database: Database) -> None:
-    from sessions.db import search as index
+    from sessions.search import message_index
 
     try:
         with render.Progress("Indexing messages") as progress:
             done = 0
-            while database.write_now(index.index_some):
+            while database.write_now(message_index.index_some):
                 done += 300
                 progress(done)
     except ReadOnly:
-        if missing := database.read_now(index.unindexed):
+        if missing := database.read_now(message_index.unindexed):
             said = f"{formatting.counted(missing, 'new message')} could not be indexed, because this home cannot be written."
             click.echo(f"{said} What they say is not found.", err=True)
 

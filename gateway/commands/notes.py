@@ -9,9 +9,9 @@ from gateway.commands.base import CommandContext, namespace_of
 from gateway.texts import say
 from sessions import memory, store
 from sessions.clock import as_time
-from sessions.db.query import stems
 from sessions.errors import NotFound
 from sessions.records import Message, Observation, Source
+from sessions.search.query import stems
 
 LISTED = 50
 LONGEST_QUOTE = 120

@@ -26,12 +26,12 @@ from gateway.runs.live import NO_REPLY
 from gateway.runs.services import AgentProfile, Services
 from gateway.texts import say
 from sessions import memory, runs, spending, store
-from sessions.db.search import FoundMessage
 from sessions.keys import ChatKind
 from sessions.memory.vectors import QueryVector
 from sessions.messages import AttachmentKind
 from sessions.records import Message, Role, Run, RunKind, Session, Source
 from sessions.runs import farewells
+from sessions.search.message_index import FoundMessage
 from sessions.stored_files import StoredFile
 
 

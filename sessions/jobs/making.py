@@ -15,7 +15,7 @@ from sessions.jobs.records import ID_LENGTH, LOCAL, Job, JobState
 from sessions.keys import OWNER_NAMESPACE, SessionKey
 from sessions.records import Route
 from sessions.schedules import Moments, Schedule, ScheduleKind, parse_schedule
-from sessions.schedules.writing import require_zone
+from sessions.schedules.schedule import require_zone
 
 MAX_NAME, MAX_PROMPT = 200, 20_000
 

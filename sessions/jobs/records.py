@@ -9,7 +9,7 @@ from sqlalchemy import RowMapping
 from sessions.errors import Invalid
 from sessions.records import Route
 from sessions.schedules import Moments, Schedule, ScheduleKind
-from sessions.schedules.writing import display
+from sessions.schedules.schedule import display
 
 LOCAL = "local"
 LONGEST_REST_MS = 3_600_000

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Integer, LargeBinary, cast, func, select, update
 
 from sessions import leases, runs, store
-from sessions.db import search
-from sessions.db.query import any_of_its_words, stems
 from sessions.db.schema import folds, memory_state, messages, observations, sessions
 from sessions.db.schema import runs as runs_table
-from sessions.db.search import SAID
 from sessions.db.sql import insert_or_ignore, param
 from sessions.errors import NotFound
 from sessions.inbox import serialize
@@ -23,6 +20,9 @@ from sessions.memory import forgotten
 from sessions.memory.digest import changed, ensure, state
 from sessions.memory.observations import add, find_open, get_open, lock, matching, open_notes
 from sessions.records import Message, Observation, Role, RunKind, Session
+from sessions.search import message_index
+from sessions.search.message_index import SAID
+from sessions.search.query import any_of_its_words, stems
 
 OVERHEAD = 8
 """What a message costs beside its text, in tokens."""
@@ -210,7 +210,7 @@ def _candidates(conn: Connection, ns: str, said: Sequence[Message]) -> list[Obse
     for message in said:
         query = any_of_its_words(message.content or "", 12) if message.role is not Role.ASSISTANT else None
         if query is not None and len(chosen) < CANDIDATES:
-            numbers = search.notes(conn, query, ns, limit=4 * FOR_EACH)  # some of them are closed
+            numbers = message_index.notes(conn, query, ns, limit=4 * FOR_EACH)  # some of them are closed
             still = {
                 each.id: each
                 for each in matching(conn, observations.c.id.in_(numbers), observations.c.closed_at.is_(None))

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, func, insert, select
 
-from sessions.db.query import stems
 from sessions.db.schema import forgotten, messages, meta
 from sessions.db.sql import insert_or_ignore, param
 from sessions.records import Observation
+from sessions.search.query import stems
 
 _KEY = "forgotten_key"
 _BYTES = 2

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import Connection, delete, insert, select, update
 
 from sessions.clock import iso
-from sessions.db import note_index
 from sessions.db.schema import note_vectors, observations
 from sessions.db.sql import param
 from sessions.errors import Invalid, NotFound
@@ -14,6 +13,7 @@ from sessions.inbox import serialize
 from sessions.memory import forgotten
 from sessions.memory.digest import changed
 from sessions.records import Observation
+from sessions.search import note_index
 
 KINDS = ("fact", "preference", "decision", "event")
 MAX_TEXT = 2_000

@@ -11,7 +11,6 @@ from sessions.runs.claims import claim, claim_farewell, keep_alive, release
 from sessions.runs.endings import fail, finish, hand_over, keep_stopped, stop
 from sessions.runs.journal import GONE_ON, handed_over, new_messages, open_calls
 from sessions.runs.outcomes import last_call
-from sessions.runs.previews import keep_preview, keep_shown, still_shown
 from sessions.runs.queries import (
     active,
     answered_in,
@@ -23,10 +22,29 @@ from sessions.runs.queries import (
     is_waiting,
     last_route,
 )
-from sessions.runs.sleeping import is_asleep, sleep, wake, wake_all
-from sessions.runs.steps import answered, take_in_new_messages, tool_done, tool_started
+from sessions.runs.steps import (
+    answered,
+    keep_preview,
+    keep_shown,
+    still_shown,
+    take_in_new_messages,
+    tool_done,
+    tool_started,
+)
 from sessions.runs.types import MAX_TAKEOVERS, Accepted, ModelAnswer, Opening
-from sessions.runs.waiting import answer, card_names, held_up, may_answer, park, remind, unanswered
+from sessions.runs.waiting import (
+    answer,
+    card_names,
+    held_up,
+    is_asleep,
+    may_answer,
+    park,
+    remind,
+    sleep,
+    unanswered,
+    wake,
+    wake_all,
+)
 
 __all__ = [
     "GONE_ON",

@@ -133,7 +133,7 @@ def append(
 
 def set_attachments(conn: Connection, message_id: int, content: str, attachments: Sequence[StoredFile]) -> None:
     """Stores the files of a message that were fetched after it came in, and its text that names them."""
-    from sessions.db import search
+    from sessions.search import message_index
 
     changed = {
         "content": content,
@@ -142,7 +142,7 @@ def set_attachments(conn: Connection, message_id: int, content: str, attachments
     }
     session_id = conn.scalar(select(messages.c.session_id).where(messages.c.id == message_id))
     if session_id is not None:
-        search.forget(conn, session_id)
+        message_index.forget(conn, session_id)
         conn.execute(update(messages).where(messages.c.id == message_id).values(changed))
         count_rewrite(conn, session_id)
         touch(conn, Topic.REWRITTEN, session_id)
@@ -157,11 +157,11 @@ def count_used(conn: Connection, session_id: str, input_tokens: int, output_toke
 
 def rewrite(conn: Connection, message_id: int, content: str, *, token_count: int = 0) -> None:
     """Replaces the text of this message."""
-    from sessions.db import search
+    from sessions.search import message_index
 
     session_id = conn.scalar(select(messages.c.session_id).where(messages.c.id == message_id))
     if session_id is not None:
-        search.forget(conn, session_id)
+        message_index.forget(conn, session_id)
         changed = {"content": content, "token_count": token_count or estimated_tokens(content)}
         conn.execute(update(messages).where(messages.c.id == message_id).values(changed))
         count_rewrite(conn, session_id)

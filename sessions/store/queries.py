@@ -75,7 +75,7 @@ def last_ended(conn: Connection, key: str) -> Session | None:
 
 def around(conn: Connection, session_id: str, numbers: Iterable[int], room: int) -> list[int]:
     """Returns the ids of what was said around these messages, as much of it as `room` characters hold, in order."""
-    from sessions.db.search import SAID
+    from sessions.search.message_index import SAID
 
     query = select(messages.c.id, func.length(messages.c.content)).where(messages.c.session_id == session_id, SAID)
     rows = [(int(row[0]), int(row[1])) for row in conn.execute(query.order_by(messages.c.id))]

@@ -21,11 +21,11 @@ def delete_session(conn: Connection, session_id: str) -> None:
     works on it.
     """
     from sessions import memory
-    from sessions.db import search
+    from sessions.search import message_index
 
     session = get(conn, session_id)
     require_idle(conn, session_id)
-    search.forget(conn, session_id)
+    message_index.forget(conn, session_id)
     run_ids = list(conn.scalars(select(runs.c.id).where(runs.c.session_id == session_id)))
     keys = select(inbox.c.dedup_key).where(inbox.c.run_id.in_(run_ids), inbox.c.route.is_not(None))
     deleted_keys.add(conn, conn.scalars(keys).all(), now_ms())
@@ -59,7 +59,7 @@ def take_back(conn: Connection, session_id: str, *, keep_question: bool = False)
     Returns False when there is none.
     """
     from sessions import memory
-    from sessions.db import search
+    from sessions.search import message_index
 
     question = conn.scalar(
         select(func.max(messages.c.id)).where(messages.c.session_id == session_id, messages.c.role == Role.USER)
@@ -71,7 +71,7 @@ def take_back(conn: Connection, session_id: str, *, keep_question: bool = False)
         count_rewrite(conn, session_id)  # who reads it reads the end of its parent too
         return True
     first = question + 1 if keep_question else question
-    search.forget(conn, session_id)
+    message_index.forget(conn, session_id)
     conn.execute(delete(messages).where(messages.c.session_id == session_id, messages.c.id >= first))
     memory.take_back(conn, get(conn, session_id), first)
     count_rewrite(conn, session_id)

@@ -20,7 +20,7 @@ from gateway.agent.tools.registry import Toolbox, ToolContext
 from gateway.runs.request import Requests, take_snapshot
 from gateway.runs.services import AgentProfile, Services, folder_name
 from sessions import memory, runs, store
-from sessions.db import Database, search
+from sessions.db import Database
 from sessions.db.schema import messages
 from sessions.export import conversations, export_session
 from sessions.inbox import NewInbox
@@ -30,6 +30,7 @@ from sessions.memory import NewObservation, vectors
 from sessions.memory.vectors import QueryVector
 from sessions.records import EndReason, Session
 from sessions.runs import ModelAnswer, Opening
+from sessions.search import message_index
 
 KEYS = (
     "agent:main:telegram:dm",  # of the owner: one memory with the terminal and the threads of the main agent
@@ -195,7 +196,7 @@ def _rest(conn: Connection, session: Session) -> str:
     hits = [
         f"{hit.message.content} {hit.session.title}"
         for query in QUERIES
-        for hit in search.search(conn, query, ns=session.ns, limit=50)
+        for hit in message_index.search(conn, query, ns=session.ns, limit=50)
     ]
     return json.dumps([list(asked), [export_session(conn, number) for number in exported], lines, hits])
 
@@ -207,7 +208,7 @@ async def _check(harness: IsolationHarness, history: list[tuple[str, int, str]])
     for what, place, text in history:
         await harness.do(what, harness.keys[place], text)
     await harness.database.write(_embed)
-    while await harness.database.write(search.index_some):
+    while await harness.database.write(message_index.index_some):
         pass
     for key in harness.keys:
         mine = str(harness.owner[key.namespace])

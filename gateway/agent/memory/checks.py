@@ -11,9 +11,9 @@ from datetime import date
 from gateway.agent.memory.fold import FoldedNote, speaker
 from gateway.observe.redaction import redact
 from sessions.clock import as_time, iso
-from sessions.db.query import stems
 from sessions.memory import NewObservation
 from sessions.records import Message, Observation, Role
+from sessions.search.query import stems
 
 LONGEST_SENTENCE = 500
 QUESTIONS, LONGEST_QUESTION = 3, 100

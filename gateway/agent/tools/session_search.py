@@ -14,13 +14,12 @@ from gateway.agent.tools.registry import Arguments, Tool, ToolContext, ToolError
 from gateway.observe.logging import get_logger
 from sessions import memory, store
 from sessions.clock import iso
-from sessions.db import search
-from sessions.db.query import any_of_its_words, stems
-from sessions.db.search import Hit
-from sessions.db.search_scope import SearchScope
 from sessions.errors import Invalid, NotFound
 from sessions.memory.vectors import QueryVector
 from sessions.records import Message, Observation, Role, Session
+from sessions.search import message_index
+from sessions.search.message_index import Hit, SearchScope
+from sessions.search.query import any_of_its_words, stems
 
 log = get_logger(__name__)
 
@@ -60,7 +59,7 @@ async def session_search(place: ToolContext, arguments: SessionSearchArguments) 
     if arguments.query is None:
         raise ToolError("give a query, or the number of a message")
     # The index trails the journal, because a message is indexed with the one after it.
-    while await place.database.write(search.index_some):
+    while await place.database.write(message_index.index_some):
         pass
     meaning = None if place.embed is None else await place.embed(arguments.query)
     try:
@@ -93,13 +92,13 @@ def _find(
 ) -> list[_SessionHits]:
     """Returns at most three sessions, the best first. Messages of this run are left out."""
     near = memory.vectors.nearest(conn, place.session.ns, meaning)
-    hits: Sequence[Hit] = search.search(
+    hits: Sequence[Hit] = message_index.search(
         conn, query, ns=place.session.ns, limit=limit, without_run=place.run_id, also=near
     )
     # A phrase that nobody used, or too many conditions: any of its words will do.
     if not hits and (plain := any_of_its_words(query, limit)) is not None:
         scope = SearchScope(ns=place.session.ns, without_run=place.run_id)
-        hits = search.best(conn, plain, scope, limit=limit, also=near)
+        hits = message_index.best(conn, plain, scope, limit=limit, also=near)
     by_session: dict[str, list[Hit]] = {}
     for hit in hits:
         by_session.setdefault(hit.session.id, []).append(hit)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sessions import store
-from sessions.db.search import index_some
 from sessions.records import Role
+from sessions.search.message_index import index_some
 from tests.e2e.cli_sessions.stock import BEGIN, CLI_ID, DAY, EVERYTHING, LATER_ID, LONG_ID, ids, new_message
 
 WRITER = """

@@ -19,12 +19,12 @@ from gateway.agent.models.interface import ModelError
 from gateway.app import open_app, running
 from gateway.config.reading import load
 from sessions import memory, store
-from sessions.db import Database, search
-from sessions.db.query import any_of_its_words
-from sessions.db.ranking import merged
+from sessions.db import Database
 from sessions.db.schema import note_vectors
-from sessions.db.search import SearchScope
 from sessions.records import EndReason
+from sessions.search import message_index
+from sessions.search.query import SearchScope, any_of_its_words
+from sessions.search.ranking import merged
 from tests.conftest import HandClock
 from tests.fakes.embeddings_server import EmbeddingsServer
 from tests.fakes.model_server import ModelServer
@@ -177,9 +177,9 @@ def test_a_search_takes_both_and_phrases_are_taken_at_their_word(database: Datab
     query = any_of_its_words("car", 8)
     assert query is not None
     scope = SearchScope(ns=NS)
-    both = [hit.message.content for hit in database.read_now(search.best, query, scope, limit=2, also=[meant])]
+    both = [hit.message.content for hit in database.read_now(message_index.best, query, scope, limit=2, also=[meant])]
     assert sorted(map(str, both)) == ["the car is blue", "we sold it to a collector"]
-    words = [hit.message.content for hit in database.read_now(search.search, '"the car"', ns=NS, also=[meant])]
+    words = [hit.message.content for hit in database.read_now(message_index.search, '"the car"', ns=NS, also=[meant])]
     assert words == ["the car is blue"]
 
 
@@ -203,7 +203,7 @@ async def test_what_was_meant_is_in_the_prompt(home: Path, *, configured: bool) 
                 await app.database.write(memory.note, session.ns, "Redis was removed", 1, src=[said])
                 await app.database.write(store.end, session.id, EndReason.USER, 2)
                 await app.embeddings.make_some()
-                while await app.database.write(search.index_some):
+                while await app.database.write(message_index.index_some):
                     pass
                 await measured.say("1", "how is it fast again without?")
                 shown = str(model.bodies[-1]["messages"][-1]["content"])

@@ -9,8 +9,9 @@ import pytest
 
 from gateway.agent.memory.fold_worker import ATTEMPTS
 from sessions import memory, store
-from sessions.db import Database, search
-from sessions.db.query import any_of_its_words
+from sessions.db import Database
+from sessions.search import message_index
+from sessions.search.query import any_of_its_words
 from tests.fakes.model_replies import Failure, Reply, bad_request
 from tests.fakes.model_rules import Speaks
 from tests.integration.memory.folding import JSON, NS, answer, extractor, folded_lines, folding, noted
@@ -95,7 +96,7 @@ async def test_a_reversal_closes_the_old_note_which_stays_searchable(database: D
         assert line.endswith("(before: GraphQL is in use, 2025-06-15 – no longer true)")
         query = any_of_its_words("use graphql", 8)
         assert query is not None
-        assert set(database.read_now(search.notes, query, NS, limit=9)) == {note.id, before.id}
+        assert set(database.read_now(message_index.notes, query, NS, limit=9)) == {note.id, before.id}
 
 
 async def test_a_note_of_another_namespace_cannot_be_replaced(database: Database) -> None:

@@ -7,11 +7,12 @@ from sqlalchemy import Connection
 
 from gateway.runs.history import JournalTails
 from sessions import memory, store
-from sessions.db import Database, search
-from sessions.db.query import any_of_its_words
+from sessions.db import Database
 from sessions.errors import NotFound
 from sessions.memory import forgotten
 from sessions.records import EndReason, Run, Session
+from sessions.search import message_index
+from sessions.search.query import any_of_its_words
 from tests.integration.memory.folding import JSON, NS, answer, extractor, folded_lines, folding, noted
 
 
@@ -62,7 +63,7 @@ async def test_forgetting_takes_what_was_replaced_too(database: Database) -> Non
     database.write_now(memory.forget, NS, third.id)
     query = any_of_its_words("lives in oslo rome paris", 8)
     assert query is not None
-    assert database.read_now(search.notes, query, NS, limit=9) == []
+    assert database.read_now(message_index.notes, query, NS, limit=9) == []
 
 
 async def test_undo_takes_back_what_was_learned_from_it(database: Database) -> None:

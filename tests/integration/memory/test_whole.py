@@ -13,9 +13,10 @@ from gateway.agent.memory.fold_worker import FoldWorker
 from gateway.agent.tools import memory as memory_tool
 from gateway.agent.tools import session_search
 from sessions import memory, store
-from sessions.db import open_database, search, search_sqlite
+from sessions.db import open_database
 from sessions.keys import Address, ChatKind, Platform
 from sessions.records import EndReason, Route
+from sessions.search import message_index, sqlite
 from tests.fakes.model_replies import Failure, call, calls
 from tests.integration.memory.folding import JSON, extractor
 from tests.integration.runs.worker_in_process import KEY, WorkerHarness, worker_in_process
@@ -41,7 +42,7 @@ async def fold(it: WorkerHarness, key: str = KEY, *, keep: int = 0) -> None:
 
 
 async def index(it: WorkerHarness) -> None:
-    while await it.database.write(search.index_some):
+    while await it.database.write(message_index.index_some):
         pass
 
 
@@ -369,7 +370,7 @@ async def test_a_turn_asks_the_database_as_often_however_long_the_conversation_i
 ) -> None:
     """But for recall: three statements, once something is no longer in the prompt."""
     asked: list[str] = []
-    recalled = search_sqlite.fetched
+    recalled = sqlite.fetched
 
     def fetched(conn: Connection, statement: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
         asked.append(statement)
@@ -378,7 +379,7 @@ async def test_a_turn_asks_the_database_as_often_however_long_the_conversation_i
     def on_statement(conn: Connection, cursor: object, statement: str, *_: object) -> None:
         asked.append(statement)
 
-    monkeypatch.setattr(search_sqlite, "fetched", fetched)
+    monkeypatch.setattr(sqlite, "fetched", fetched)
     event.listen(Engine, "before_cursor_execute", on_statement)
     try:
         async with worker_with_tools(home) as it:

@@ -8,9 +8,10 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from sessions import store
-from sessions.db import open_database, search
+from sessions.db import open_database
 from sessions.keys import SessionKey
 from sessions.records import NewMessage, Role, Source
+from sessions.search import message_index
 from sessions.transcripts import Transcripts
 
 NOW = 1_750_000_000_000
@@ -36,7 +37,7 @@ def write_for_ever(home: Path) -> None:
         threading.Thread(target=write, args=(number,), daemon=True).start()
     while True:
         transcripts.flush()
-        database.write_now(search.index_some, 50)
+        database.write_now(message_index.index_some, 50)
         time.sleep(0.005)
 
 
@@ -54,9 +55,9 @@ def write_and_search(home: Path, number: int, count: int) -> None:
         new = NewMessage(role=Role.USER, content=f"process{number} message{i}")
         database.write_now(store.append, session.id, [new], NOW + i)
         if i % 25 == 0:
-            while database.write_now(search.index_some):
+            while database.write_now(message_index.index_some):
                 pass
-            assert database.read_now(search.search, f"process{number} message{i}", ns=session.ns)
+            assert database.read_now(message_index.search, f"process{number} message{i}", ns=session.ns)
     assert len(database.read_now(store.read_messages, session.id)) == count
     database.close()
 

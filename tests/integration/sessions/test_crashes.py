@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, select, text
 
-from sessions.db import open_database, search
+from sessions.db import open_database
 from sessions.db.schema import messages
+from sessions.search import message_index
 from sessions.transcripts import Transcripts
 
 PROGRAM = [sys.executable, "-m", "tests.integration.sessions.crowd"]
@@ -31,7 +32,7 @@ def check(home: Path, acknowledged: set[int]) -> None:
     database = open_database(home)
     transcripts = Transcripts(home, database)
     transcripts.repair()
-    while database.write_now(search.index_some):
+    while database.write_now(message_index.index_some):
         pass
     rows = database.read_now(_rows)
     assert acknowledged <= rows.keys()

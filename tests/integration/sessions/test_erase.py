@@ -72,11 +72,12 @@ def test_what_was_deleted_gives_its_disk_back(home: Path, sqlite: Database) -> N
 BYSTANDER = """
 import sys, time
 from pathlib import Path
-from sessions.db import open_database, search
+from sessions.db import open_database
+from sessions.search import message_index
 database = open_database(Path(sys.argv[1]))
-print(len(database.read_now(search.search, "swordfish")), flush=True)
+print(len(database.read_now(message_index.search, "swordfish")), flush=True)
 sys.stdin.readline()
-print(len(database.read_now(search.search, "swordfish")), flush=True)
+print(len(database.read_now(message_index.search, "swordfish")), flush=True)
 database.close()
 """
 

@@ -14,14 +14,15 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, insert, inspect, select, text
 
 from sessions import asks, memory, store
-from sessions.db import Database, migrate, open_database, search
-from sessions.db.query import any_of_its_words
+from sessions.db import Database, migrate, open_database
 from sessions.db.schema import HEAD, meta, metadata
 from sessions.db.upgrade_backup import drop_copies, drop_copies_with_forgotten, keep_copy
 from sessions.erase import erase
 from sessions.errors import NewerSchema
 from sessions.keys import SessionKey
 from sessions.records import AskKind, NewMessage, Role, Source
+from sessions.search import message_index
+from sessions.search.query import any_of_its_words
 from tests.integration.sessions.writing import found, index_all
 
 ROOT = Path(__file__).parents[3]
@@ -223,7 +224,7 @@ def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Pat
     assert [message.token_count for message in database.read_now(store.read_messages, session.id)] == [1]
     tea = any_of_its_words("who drinks tea?", 8)
     assert tea is not None
-    assert database.read_now(search.notes, tea, "agent:main", limit=3) == [1]
+    assert database.read_now(message_index.notes, tea, "agent:main", limit=3) == [1]
     index_all(database)
     assert found(database, "kept", ns=database.read_now(store.recent)[0].ns) == ["kept"]
     database.close()

@@ -10,13 +10,14 @@ from sqlalchemy import Connection, event
 from sqlalchemy.engine import Engine
 
 from sessions import asks, events, inbox, outbox, runs, store
-from sessions.db import open_database, search, search_sqlite
+from sessions.db import open_database
 from sessions.inbox import InboxMode, NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.outbox_body import OutboxBody
 from sessions.records import NewMessage, Role, Route, RunKind, Source
 from sessions.runs import ModelAnswer, Opening
+from sessions.search import message_index, sqlite
 from sessions.transcripts import Transcripts
 
 KEY = "agent:dep_x:telegram:group:-1"
@@ -66,11 +67,11 @@ def a_day(conn: Connection) -> None:
     store.read_messages(conn, session.id)
     store.chain(conn, session)
     store.recent(conn, key=KEY)
-    while search.index_some(conn):
+    while message_index.index_some(conn):
         pass
     for query in ("deploy", "deploy done", '"deploy now"', "dep* AND now"):
-        assert search.search(conn, query, ns=session.ns)
-        search.search(conn, query, ns=session.ns, cut_off=5, source=Source.TELEGRAM)
+        assert message_index.search(conn, query, ns=session.ns)
+        message_index.search(conn, query, ns=session.ns, cut_off=5, source=Source.TELEGRAM)
     store.take_back(conn, session.id)
 
 
@@ -114,8 +115,8 @@ def scans(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return without_sqlalchemy(conn, statement, values)
 
     seen: list[str] = []
-    without_sqlalchemy = search_sqlite.fetched
-    monkeypatch.setattr(search_sqlite, "fetched", fetched)
+    without_sqlalchemy = sqlite.fetched
+    monkeypatch.setattr(sqlite, "fetched", fetched)
     database = open_database(home)
     event.listen(Engine, "before_cursor_execute", explain)
     try:

@@ -12,12 +12,13 @@ from sqlalchemy import Connection, delete, text
 
 from gateway.agent.memory import recall
 from sessions import store
-from sessions.db import Database, open_database, search
-from sessions.db.query import parse
+from sessions.db import Database, open_database
 from sessions.db.schema import messages
-from sessions.db.scoped_words import Mark, start_of
 from sessions.errors import Invalid
 from sessions.records import EndReason, NewMessage, Role, Source
+from sessions.search import message_index
+from sessions.search.query import parse
+from sessions.search.words import Mark, start_of
 from tests.integration.sessions.writing import conversation, found, index_all
 
 KEY = "agent:main:telegram:group:-1"
@@ -202,7 +203,7 @@ def test_a_namespace_never_leaks(database: Database) -> None:
     conversation(database, OTHER, "what is the launch code", "no idea")
     index_all(database)
     for query in ("swordfish", "launch code", '"launch code"', "sword*", "noted OR idea", "launch NOT idea"):
-        hits = [hit.session.session_key for hit in database.read_now(search.search, query, ns=OTHER, limit=50)]
+        hits = [hit.session.session_key for hit in database.read_now(message_index.search, query, ns=OTHER, limit=50)]
         assert set(hits) <= {OTHER}, query
     assert found(database, "swordfish", ns=OTHER) == []
     assert len(found(database, "launch")) >= 2
@@ -211,14 +212,14 @@ def test_a_namespace_never_leaks(database: Database) -> None:
 def test_the_name_of_a_namespace_cannot_be_guessed_into_a_query(database: Database) -> None:
     conversation(database, KEY, "swordfish")
     index_all(database)
-    token = search.namespace_token(KEY)
+    token = message_index.namespace_token(KEY)
     for query in (token, f"{token} swordfish", f'"{token}"', f"{token[:5]}*"):
         assert found(database, query, ns=OTHER) == []
 
 
 def test_words_of_another_namespace_cannot_be_written_into_a_message(database: Database) -> None:
     """Whoever knows a chat's key can work out the words that stand for it in the index."""
-    token = search.namespace_token(KEY)
+    token = message_index.namespace_token(KEY)
     theirs = [start_of(token, mark) for mark in Mark]
     forged = " ".join([token, *(f"{start}swordfish" for start in theirs), *theirs, "swordfish"])
     conversation(database, KEY, "we meet at noon", "fine")
@@ -276,9 +277,9 @@ def test_what_was_taken_back_or_deleted_is_not_found(database: Database) -> None
 
 def test_how_far_the_index_trails(database: Database) -> None:
     conversation(database, KEY, "a", "b", "c")
-    assert database.read_now(search.unindexed) == 3
-    assert not database.write_now(search.index_some)
-    assert database.read_now(search.unindexed) == 0
+    assert database.read_now(message_index.unindexed) == 3
+    assert not database.write_now(message_index.index_some)
+    assert database.read_now(message_index.unindexed) == 0
 
 
 def test_a_huge_message_is_indexed_in_part(database: Database) -> None:
@@ -320,8 +321,8 @@ def test_indexing_in_any_chunks_is_indexing_at_once_and_forgetting_leaves_nothin
             store.delete_session(conn, session.id)
 
     def from_scratch(conn: Connection, session_id: str) -> list[object]:
-        search.forget(conn, session_id)
-        while search.index_some(conn):
+        message_index.forget(conn, session_id)
+        while message_index.index_some(conn):
             pass
         return contents(conn)
 
@@ -329,7 +330,7 @@ def test_indexing_in_any_chunks_is_indexing_at_once_and_forgetting_leaves_nothin
     session = conversation(sqlite, KEY)
     for step in steps:
         if isinstance(step, int):
-            sqlite.write_now(search.index_some, step)
+            sqlite.write_now(message_index.index_some, step)
         else:
             conversation(sqlite, KEY, step)
     index_all(sqlite, 1)
@@ -349,7 +350,7 @@ def test_a_search_looks_into_few_segments_however_often_messages_were_indexed(sq
     for number in range(60):
         conversation(sqlite, KEY, f"message {number}")
         index_all(sqlite)
-        while sqlite.write_now(search.merge_step):
+        while sqlite.write_now(message_index.merge_step):
             pass
     assert max(sqlite.read_now(segments)) <= 6, "one of each size"
     assert len(found(sqlite, "message", ns=KEY, limit=100)) == 60

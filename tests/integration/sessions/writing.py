@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from sessions import store
-from sessions.db import Database, search
+from sessions.db import Database
 from sessions.keys import SessionKey
 from sessions.records import NewMessage, Role, Session
 from sessions.runs import source_of
+from sessions.search import message_index
 
 
 def open_session(conn: Connection, key: str, now: int = 1_750_000_000_000) -> Session:
@@ -37,11 +38,11 @@ def conversation(database: Database, key: str, *texts: str, sender: str | None =
 
 
 def index_all(database: Database, limit: int = 300) -> None:
-    while database.write_now(search.index_some, limit):
+    while database.write_now(message_index.index_some, limit):
         pass
 
 
 def found(database: Database, query: str, **options: object) -> list[str]:
     """The texts of the hits, best first."""
-    hits: Sequence[search.Hit] = database.read_now(search.search, query, **options)  # type: ignore[arg-type]
+    hits: Sequence[message_index.Hit] = database.read_now(message_index.search, query, **options)  # type: ignore[arg-type]
     return [hit.message.content or "" for hit in hits]

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sessions.db.query import Term
-from sessions.db.ranking import COUNTED, RECALL_MOST_NEAR, Counts, Place, Weighed, ranked
-from sessions.db.search_scope import SearchScope
+from sessions.search.query import SearchScope, Term
+from sessions.search.ranking import COUNTED, RECALL_MOST_NEAR, Counts, Place, Weighed, ranked
 
 
 @dataclass

@@ -5,7 +5,7 @@ import json
 from alembic import op
 from sqlalchemy import text
 
-from sessions.db import note_index
+from sessions.search import note_index
 
 revision = "0009"
 down_revision = "0008"

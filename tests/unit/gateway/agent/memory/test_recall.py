@@ -1,7 +1,7 @@
 """What of a long message is shown."""
 
 from gateway.agent.memory.recall import excerpt
-from sessions.db.query import stems
+from sessions.search.query import stems
 
 FILLER = "words without any meaning here, " * 40
 

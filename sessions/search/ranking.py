@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from sessions.db.query import Term
-from sessions.db.search_scope import SearchScope
+from sessions.search.query import SearchScope, Term
 
 MOST = 100_000
 RANK_OFFSET = 60

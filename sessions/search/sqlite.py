@@ -13,11 +13,20 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, text
 
-from sessions.db.index_entry import Entry
-from sessions.db.query import Both, Either, Node, Query, Term, Without, is_content, namespace_token, words
-from sessions.db.ranking import Counts, Place, Weighed, ranked
-from sessions.db.scoped_words import Mark, scoped, start_of
-from sessions.db.search_scope import SearchScope
+from sessions.search.query import (
+    Both,
+    Either,
+    Node,
+    Query,
+    SearchScope,
+    Term,
+    Without,
+    is_content,
+    namespace_token,
+    words,
+)
+from sessions.search.ranking import Counts, Place, Weighed, ranked
+from sessions.search.words import Entry, Mark, scoped, start_of
 
 _ADD = (
     "INSERT INTO messages_fts(rowid, ns, sender, text) VALUES (?, ?, ?, ?)",

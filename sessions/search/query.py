@@ -1,4 +1,4 @@
-"""Parses search queries into a small tree, which `search_sqlite.py` and `search_postgres.py` translate for their database.
+"""Parses search queries into a small tree, which `sqlite.py` and `postgres.py` translate for their database.
 
 Plain words mean: any of them, without the stop words. A query that uses phrases, AND, OR, NOT, parentheses or `prefix*` is taken
 literally. No text is an error; a query without a letter or digit has no terms.
@@ -6,7 +6,7 @@ literally. No text is an error; a query without a letter or digit has no terms.
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import filterfalse
@@ -231,3 +231,29 @@ class _Literal:
         term = self._tokens[self._at][1]
         self._at += 1
         return term if isinstance(term, Term) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchScope:
+    """What is searched: everything (for the owner of the machine only), one namespace of it, one session key of that, one session.
+
+    `without_run`: the messages of this run are left out, `without`: these. `names_of_senders`: whether a word may also be the name of who
+    wrote a message. `messages`: the namespace has at least so many messages, as far as the caller knows.
+    """
+
+    ns: str | None = None
+    key: str | None = None
+    session: str | None = None
+    without_run: str | None = None
+    without: Container[int] = ()
+    names_of_senders: bool = True
+    messages: int = 0
+
+    def takes(self, run_id: str | None, session_id: str, key: str, ns: str) -> bool:
+        """Returns whether a message of these is in the scope. The namespace is looked at again, whatever the index says."""
+        return (
+            (self.ns is None or self.ns == ns)
+            and (self.key is None or self.key == key)
+            and (self.session is None or self.session == session_id)
+            and (self.without_run is None or self.without_run != run_id)
+        )

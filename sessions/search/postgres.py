@@ -5,11 +5,10 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, text
 
-from sessions.db.index_entry import Entry
-from sessions.db.query import Both, Either, Node, Query, Term, Without, namespace_token, words
-from sessions.db.ranking import Counts, Place, Weighed, ranked
 from sessions.db.schema import message_search
-from sessions.db.search_scope import SearchScope
+from sessions.search.query import Both, Either, Node, Query, SearchScope, Term, Without, namespace_token, words
+from sessions.search.ranking import Counts, Place, Weighed, ranked
+from sessions.search.words import Entry
 
 _ADD = text(
     "INSERT INTO message_search (message_id, ns, stems, words) VALUES (:message_id, :ns,"

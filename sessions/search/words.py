@@ -3,6 +3,7 @@
 A search for a word then reads only what its namespace has with that word, and cannot find anything of another one.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
@@ -36,3 +37,16 @@ def scoped(ns: str, mark: Mark, said: str) -> str:
     """Returns the text with the namespace in front of each word. Its words must be separated by single spaces."""
     start = start_of(ns, mark)
     return f"{start}{said.replace(' ', f' {start}')}" if said else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """`ns`: the namespace as one word of the index (`query.namespace_token`). `words`: the content words of the message, each once.
+    `ctx`: those of the messages around it, two before and one after."""
+
+    message_id: int
+    ns: str
+    sender: str
+    text: str
+    words: str
+    ctx: str

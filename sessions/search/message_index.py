@@ -12,15 +12,14 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select, update
 
-from sessions.db import search_postgres, search_sqlite
-from sessions.db.index_entry import Entry
-from sessions.db.query import Query, content_words, namespace_token, parse, spaced
-from sessions.db.ranking import merged
 from sessions.db.schema import messages, sessions
-from sessions.db.search_scope import SearchScope
 from sessions.db.sql import param
 from sessions.errors import Invalid
 from sessions.records import ROLES, Message, Role, Session
+from sessions.search import postgres, sqlite
+from sessions.search.query import Query, SearchScope, content_words, namespace_token, parse, spaced
+from sessions.search.ranking import merged
+from sessions.search.words import Entry
 
 _NEIGHBOUR = 60  # content words of a neighbour
 _CLIP = 100_000
@@ -265,7 +264,7 @@ _SESSIONS = select(sessions).where(sessions.c.id.in_(bindparam("ids", expanding=
 
 
 def _index(conn: Connection):  # noqa: ANN202  # one of two modules with the same functions
-    return search_sqlite if conn.dialect.name == "sqlite" else search_postgres
+    return sqlite if conn.dialect.name == "sqlite" else postgres
 
 
 def unindexed(conn: Connection) -> int:

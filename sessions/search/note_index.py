@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, text
 
-from sessions.db.query import namespace_token, words
-from sessions.db.scoped_words import Mark, scoped
+from sessions.search.query import namespace_token, words
+from sessions.search.words import Mark, scoped
 
 _SQL = {
     "sqlite": (
