@@ -34,6 +34,12 @@ class NewerSchema(Unusable):
     exit_code = 2
 
 
+class OlderSchema(Unusable):
+    """The database is from before the oldest schema that this version can upgrade."""
+
+    exit_code = 2
+
+
 class ForeignHome(Unusable):
     """The home belongs to another program."""
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from sqlalchemy import Connection, delete, insert, inspect, select, text
 
 from sessions.db.engine import Backend, Database, Listener, touch
-from sessions.db.schema import HEAD, meta
+from sessions.db.schema import HEAD, OLDEST, meta
 from sessions.db.upgrade_backup import keep_copy
-from sessions.errors import NewerSchema, Unusable
+from sessions.errors import NewerSchema, OlderSchema, Unusable
 
 __all__ = ["Database", "open_database", "open_to_read", "probe", "touch"]
 
@@ -79,9 +79,10 @@ def is_current(conn: Connection) -> bool:
 
 
 def migrate(conn: Connection, *, head: str = HEAD, more: Sequence[Path] = ()) -> None:
-    """An older database is upgraded; a newer one must have said that we may work on it. `more`: see `upgrade`."""
+    """An older database is upgraded, or refused when it is from before OLDEST; a newer one must have said that we may work on it. `more`: see `upgrade`."""
     _one_at_a_time(conn)
     revision = _revision(conn)
+    _refuse_if_too_old(revision)
     if revision is None or revision < head:
         from sessions.db.migrations import upgrade
 
@@ -97,6 +98,14 @@ def _one_at_a_time(conn: Connection) -> None:
         postgres.lock(conn)
 
 
+def _refuse_if_too_old(revision: str | None) -> None:
+    if revision is not None and revision < OLDEST:
+        raise OlderSchema(
+            f"This database has schema {revision}, and this version of hermes upgrades from {OLDEST} on."
+            " Open it once with an earlier version of hermes that knows both, then with this one."
+        )
+
+
 def _refuse_unless_usable(conn: Connection, revision: str, head: str) -> None:
     oldest = conn.scalar(select(meta.c.value).where(meta.c.key == "usable_from")) or revision
     if oldest > head:
@@ -108,6 +117,7 @@ def _refuse_unless_usable(conn: Connection, revision: str, head: str) -> None:
 
 def _refuse_unless_readable(conn: Connection, path: Path) -> None:
     revision = _revision(conn)
+    _refuse_if_too_old(revision)
     if revision is None or revision < HEAD:
         raise Unusable(
             f"{path} is of an older version, and cannot be upgraded where it may not be written."

@@ -4,15 +4,15 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from sessions.db.schema import HEAD
+from sessions.db.schema import HEAD, OLDEST
 
 _PATTERN = "state.before-*.db"
 
 
 def keep_copy(path: Path) -> Path | None:
-    """Copies the database when it is of an older version; the copies of earlier upgrades go. Returns the copy. Raises sqlite3.Error."""
+    """Copies the database when it is of an older version that can be upgraded; the copies of earlier upgrades go. Returns the copy. Raises sqlite3.Error."""
     revision = revision_of(path) if path.exists() else None
-    if revision is None or revision >= HEAD:
+    if revision is None or not OLDEST <= revision < HEAD:
         return None
     drop_copies(path.parent)
     copy = path.with_name(_PATTERN.replace("*", revision))

@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 _HERE = Path(__file__).parent
 
 
-def upgrade(conn: Connection, more: Sequence[Path] = ()) -> None:
-    """Run what is missing, inside the caller's transaction and under the caller's lock. `more`: folders with later migrations."""
+def upgrade(conn: Connection, more: Sequence[Path] = (), to: str = "head") -> None:
+    """Run what is missing up to revision `to`, inside the caller's transaction and under the caller's lock. `more`: folders with later migrations."""
     config = Config()
     config.set_main_option("script_location", str(_HERE).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -20,4 +20,4 @@ def upgrade(conn: Connection, more: Sequence[Path] = ()) -> None:
         "version_locations", os.pathsep.join(map(str, [_HERE / "versions", *more])).replace("%", "%%")
     )
     config.attributes["connection"] = conn
-    command.upgrade(config, "head")
+    command.upgrade(config, to)

@@ -42,6 +42,7 @@ __all__ = [
     "JOB_DUE",
     "JOB_FAILING",
     "MESSAGE_OPEN",
+    "OLDEST",
     "OUT_OPEN",
     "RUN_ACTIVE",
     "RUN_FAREWELL",
@@ -76,6 +77,9 @@ __all__ = [
     "spending",
     "workers",
 ]
+
+OLDEST = "0011"
+"""The migration that makes everything in an empty database. A database from before it is refused."""
 
 HEAD = "0013"
 """The newest migration. Opening a database at HEAD imports no alembic."""

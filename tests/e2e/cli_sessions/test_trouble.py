@@ -163,7 +163,7 @@ def test_words_that_only_the_log_holds_are_not_left_out_in_silence(unwritable, r
 def test_an_older_database_is_not_upgraded_where_it_cannot_be(unwritable, run):
     with sqlite3.connect(unwritable / "state.db") as conn:
         conn.execute("PRAGMA journal_mode = DELETE")
-        conn.execute("UPDATE alembic_version SET version_num = '0000'")
+        conn.execute("UPDATE alembic_version SET version_num = '0011'")
     conn.close()
     run("list")
 

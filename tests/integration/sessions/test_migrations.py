@@ -13,16 +13,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, insert, inspect, select, text
 
-from sessions import asks, memory, store
-from sessions.db import Database, migrate, open_database
-from sessions.db.schema import HEAD, meta, metadata
+from sessions import asks, store
+from sessions.db import Database, migrate, migrations, open_database
+from sessions.db.schema import HEAD, OLDEST, meta, metadata
 from sessions.db.upgrade_backup import drop_copies, drop_copies_with_forgotten, keep_copy
 from sessions.erase import erase
-from sessions.errors import NewerSchema
+from sessions.errors import NewerSchema, OlderSchema
 from sessions.keys import SessionKey
-from sessions.records import AskKind, NewMessage, Role, Source
-from sessions.search import message_index
-from sessions.search.query import any_of_its_words
+from sessions.records import NewMessage, Role, Source
 from tests.integration.sessions.writing import found, index_all
 
 ROOT = Path(__file__).parents[3]
@@ -133,10 +131,10 @@ def test_an_older_database_is_upgraded_with_its_data(fresh: tuple[Path, str], la
 def test_before_an_upgrade_a_copy_is_kept_for_some_days_and_deleting_takes_it_away(home: Path) -> None:
     database = with_data(home, "")
     session_id = database.read_now(store.recent)[0].id
-    database.write_now(lambda conn: conn.execute(text("UPDATE alembic_version SET version_num = '0001'")))
+    database.write_now(lambda conn: conn.execute(text("UPDATE alembic_version SET version_num = '0011'")))
     database.close()
     copy = keep_copy(home / "state.db")
-    assert copy == home / "state.before-0001.db"
+    assert copy == home / "state.before-0011.db"
     assert copy.stat().st_mode & 0o777 == 0o600
     with closing(sqlite3.connect(copy)) as conn:
         assert conn.execute("SELECT content FROM messages").fetchall() == [("kept",)]
@@ -167,67 +165,47 @@ def test_a_copy_in_which_a_forgotten_note_stands_is_taken_away(home: Path) -> No
     assert not copy.exists()
 
 
-DECISIONS = ((AskKind.APPROVAL, "yes"), (AskKind.APPROVAL, "no"), (AskKind.QUESTION, "yes"))
+OLDEST_ROWS = """
+INSERT INTO sessions (id, session_key, source, agent, started_at, message_count, ns, settled_to, indexed_to)
+    VALUES ('s', 'agent:main:cli:local:dm:x', 'cli', 'main', 1, 1, 'agent:main', 1, {indexed_to});
+INSERT INTO messages (session_id, role, content, created_at) VALUES ('s', 'user', 'kept', 2);
+INSERT INTO asks (run_id, tool_call_id, kind, question, options, created_at) VALUES ('r', 'c', 'question', 'Which?', '["Red"]', 3)
+"""
 
 
-def test_the_first_version_s_database_is_upgraded_with_its_data(fresh: tuple[Path, str]) -> None:
+def test_the_oldest_database_is_upgraded_with_its_data(
+    fresh: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def as_it_was(conn: Connection) -> None:
-        is_sqlite = conn.dialect.name == "sqlite"
-        for statement in (
-            "DROP INDEX runs_shown",
-            "ALTER TABLE runs DROP COLUMN preview",
-            "ALTER TABLE runs DROP COLUMN noted",
-            "DROP TABLE jobs",
-            "DROP TABLE job_slots",
-            "DROP INDEX runs_farewell",
-            "DROP INDEX sessions_by_last_user",
-            "ALTER TABLE sessions DROP COLUMN announces",
-            "ALTER TABLE runs DROP COLUMN away_since",
-            "ALTER TABLE runs DROP COLUMN away_model",
-            "ALTER TABLE asks DROP COLUMN approved",
-            "ALTER TABLE inbox DROP COLUMN left_at",
-            "DROP TABLE workers",
-            "DROP TABLE responses",
-            "DROP INDEX observations_by_session",
-            "ALTER TABLE observations DROP COLUMN asked_as",
-            "ALTER TABLE sessions DROP COLUMN rewrites",
-            "DROP TABLE memory_state",
-            "DROP TABLE folds",
-            "DROP TABLE forgotten",
-            "DROP TABLE note_vectors",
-            "DROP TABLE deleted_keys",
-            *(["DROP VIEW messages_indexed"] if is_sqlite else []),
-            f"DROP TABLE {'observations_fts' if is_sqlite else 'observation_search'}",
-            *(["ALTER TABLE messages_scoped RENAME TO messages_near"] if is_sqlite else []),
-            "UPDATE messages SET token_count = NULL",
-            "UPDATE alembic_version SET version_num = '0001'",
-        ):
-            conn.execute(text(statement))
+        migrations.upgrade(conn, to=OLDEST)
+        # What SQLite's index held at that time is indexed anew.
+        indexed_to = int(conn.dialect.name == "sqlite")
+        for statement in OLDEST_ROWS.format(indexed_to=indexed_to).split(";\n"):
+            conn.exec_driver_sql(statement)
 
-    def decide(conn: Connection) -> None:
-        for number, (kind, answer) in enumerate(DECISIONS):
-            call = str(number)
-            ask = asks.put(conn, "r", call, "?", 1, options=(), kind=kind, args_hash=None)
-            asks.answer(conn, ask, answer, "Ann", 2)
-
-    database = with_data(*fresh)
-    database.write_now(decide)
-    database.write_now(memory.note, "agent:main", "Ann likes tea", 1)
-    database.write_now(as_it_was)
-    database.close()
+    with monkeypatch.context() as patch:
+        patch.setattr("sessions.db.migrate", as_it_was)
+        open_database(*fresh).close()
     database = open_database(*fresh)
     assert database.read_now(differences) == []
-    decided = [database.read_now(asks.of_call, "r", str(number)) for number in range(len(DECISIONS))]
-    assert [ask and ask.approved for ask in decided] == [True, False, None]
     (session,) = database.read_now(store.recent)
-    assert session.message_count == 1
-    assert [message.token_count for message in database.read_now(store.read_messages, session.id)] == [1]
-    tea = any_of_its_words("who drinks tea?", 8)
-    assert tea is not None
-    assert database.read_now(message_index.notes, tea, "agent:main", limit=3) == [1]
+    assert [(m.content, m.token_count) for m in database.read_now(store.read_messages, session.id)] == [("kept", 1)]
+    ask = database.read_now(asks.of_call, "r", "c")
+    assert ask
+    assert (ask.question, ask.options) == ("Which?", ("Red",))
     index_all(database)
-    assert found(database, "kept", ns=database.read_now(store.recent)[0].ns) == ["kept"]
+    assert found(database, "kept", ns=session.ns) == ["kept"]
     database.close()
+
+
+def test_a_database_from_before_the_oldest_is_refused_with_a_sentence(fresh: tuple[Path, str]) -> None:
+    database = with_data(*fresh)
+    database.write_now(lambda conn: conn.execute(text("UPDATE alembic_version SET version_num = '0010'")))
+    database.close()
+    with pytest.raises(OlderSchema, match="Open it once with an earlier version") as refusal:
+        open_database(*fresh)
+    assert refusal.value.exit_code == 2
+    assert not list(fresh[0].glob("state.before-*.db"))
 
 
 def test_an_upgrade_that_fails_leaves_the_database_as_it_was(fresh: tuple[Path, str], later: Path) -> None:
