@@ -11,8 +11,7 @@ from typing import Any
 from adapters.registry import title_of
 from gateway.agent.models.interface import ModelError
 from gateway.agent.models.transcriber import Transcriber
-from gateway.api.http.host_check import HostCheck
-from gateway.api.http.keys import FILE, LEAST_LENGTH, local_key
+from gateway.api.http.callers import FILE, LEAST_LENGTH, HostCheck, local_key
 from gateway.api.http.server import serving as serving_http
 from gateway.api.http.server_state import ApiServices, Readiness
 from gateway.app import App

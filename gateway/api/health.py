@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.api.http.callers import Scope
 from gateway.api.http.endpoint import (
     ApiCall,
     Endpoint,
@@ -14,7 +15,6 @@ from gateway.api.http.endpoint import (
     NoFields,
     ResponseModel,
 )
-from gateway.api.http.keys import Scope
 from gateway.observe.metrics import CONTENT_TYPE
 from sessions import gauges
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 from sqlalchemy import Connection
 
+from gateway.api.http.callers import LOCAL_KEY, Scope
 from gateway.api.http.endpoint import (
     PARAMETERS,
     ApiCall,
@@ -17,9 +18,8 @@ from gateway.api.http.endpoint import (
 )
 from gateway.api.http.errors import ApiError, invalid, not_found
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, run_once
-from gateway.api.http.json_bounds import as_integer
-from gateway.api.http.keys import LOCAL_KEY, Scope
-from gateway.api.openai.session_calls import HEADER, session_id
+from gateway.api.http.parsing import as_integer
+from gateway.api.openai.agent_calls import HEADER, session_id
 from gateway.api.threads.deployments import deployment_named
 from gateway.api.threads.schemas import DeploymentId, ThreadId, Time
 from sessions import deployments, jobs

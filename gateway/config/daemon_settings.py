@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from adapters.registry import is_built, manifest
 from adapters.section import PlatformSection
-from gateway.api.http.connection import IdleTimes
-from gateway.api.http.connection_limits import ConnectionShares, possible_connections
-from gateway.api.http.keys import CallerKey, Scope
+from gateway.api.http.callers import CallerKey, Scope
+from gateway.api.http.connection import ConnectionShares, IdleTimes, possible_connections
 from gateway.api.http.server_state import ApiLimits, Intervals
 from gateway.chats.access import AccessRules
 from gateway.chats.intake import IntakeLimits

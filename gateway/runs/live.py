@@ -103,3 +103,30 @@ class LiveEvents:
                 pass
         for listener in (*self._listeners.get(event.run_id, ()), *self._listeners.get("*", ())):
             listener(event)
+
+
+class TextDeduplicator:
+    """Passes the text of a step on once, even if the endpoint starts the answer again: what was sent cannot be taken back."""
+
+    def __init__(self) -> None:
+        self._passed_on = ""
+        self._repeated: str | None = None
+
+    def restart(self) -> None:
+        self._repeated = ""
+
+    def end_step(self) -> None:
+        self._passed_on, self._repeated = "", None
+
+    def new_in(self, text: str) -> str:
+        """Returns the part of the text that was not passed on yet: of a repeated answer nothing while it is the same, then what differs."""
+        if self._repeated is None:
+            self._passed_on += text
+            return text
+        self._repeated += text
+        if self._passed_on.startswith(self._repeated):
+            return ""
+        goes_on = self._repeated.startswith(self._passed_on)
+        new = self._repeated.removeprefix(self._passed_on) if goes_on else f"\n\n{self._repeated}"
+        self._passed_on, self._repeated = self._repeated, None
+        return new

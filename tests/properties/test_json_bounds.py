@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.api.http import json_bounds
+from gateway.api.http import parsing
 from gateway.api.http.errors import ApiError
 
 TEXTS = st.text(st.sampled_from('a\\",[{\n\u20ac'), max_size=12)
@@ -28,19 +28,19 @@ def marks(value: Any) -> int:
 def test_strings_hold_no_values(value: Any, slice_bytes: int, ascii_only: bool) -> None:
     sent, exact = json.dumps(value, ensure_ascii=ascii_only).encode(), marks(value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_bounds, "_SLICE", slice_bytes)
-        patch.setattr(json_bounds, "MOST_VALUES", exact)
-        json_bounds.require_bounded(sent)
-        patch.setattr(json_bounds, "MOST_VALUES", exact - 1)
+        patch.setattr(parsing, "_SLICE", slice_bytes)
+        patch.setattr(parsing, "MOST_VALUES", exact)
+        parsing.require_bounded(sent)
+        patch.setattr(parsing, "MOST_VALUES", exact - 1)
         with pytest.raises(ApiError):
-            json_bounds.require_bounded(sent)
+            parsing.require_bounded(sent)
 
 
 @given(st.sampled_from(["1e400", "-1E+999", "NaN", "Infinity", "-Infinity"]), st.integers(1, 40))
 def test_a_strange_number_is_found_in_any_slice(number: str, slice_bytes: int) -> None:
     harmless = f'{{"a": "NaN", "b": [{"1e10, " * 9}1e-400], "c": '
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_bounds, "_SLICE", slice_bytes)
-        json_bounds.require_bounded(f"{harmless}0}}".encode())
+        patch.setattr(parsing, "_SLICE", slice_bytes)
+        parsing.require_bounded(f"{harmless}0}}".encode())
         with pytest.raises(ApiError):
-            json_bounds.require_bounded(f"{harmless}{number}}}".encode())
+            parsing.require_bounded(f"{harmless}{number}}}".encode())

@@ -11,9 +11,9 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict
 
 from gateway.api.http.body import BodyRules, read_body, require_json
-from gateway.api.http.detached_files import DetachedFiles
+from gateway.api.http.body_files import DetachedFiles
+from gateway.api.http.callers import NOBODY, CallerKey, Scope, still_valid
 from gateway.api.http.errors import ApiError, not_found, unavailable
-from gateway.api.http.keys import NOBODY, CallerKey, Scope, still_valid
 from gateway.api.http.parsing import BodyHash, ReadBody, parse_body, parse_large_body, validate
 from gateway.api.http.server_state import ServerState
 

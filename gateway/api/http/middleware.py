@@ -7,11 +7,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
+from gateway.api.http.callers import NOBODY, CallerKey, find_key, from_this_machine, network_of
 from gateway.api.http.connection import connection_of
 from gateway.api.http.endpoint import Endpoint, EndpointAccess, handle
 from gateway.api.http.errors import REQUEST_ID, ApiError, common_headers, invalid, new_request_id, unavailable
-from gateway.api.http.host_check import from_this_machine
-from gateway.api.http.keys import NOBODY, CallerKey, find_key, network_of
 from gateway.api.http.server_state import ServerState
 from gateway.observe.logging import get_logger
 from sessions.errors import Busy, Invalid, NotFound, Unusable

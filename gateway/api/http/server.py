@@ -11,10 +11,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.api import health, jobs, webhooks
+from gateway.api.http.callers import LEAST_LENGTH, is_loopback
 from gateway.api.http.connection import Runner
 from gateway.api.http.endpoint import Endpoint
-from gateway.api.http.host_check import is_loopback
-from gateway.api.http.keys import LEAST_LENGTH
 from gateway.api.http.middleware import add_common_headers, middleware
 from gateway.api.http.server_state import ApiServices, ServerState
 from gateway.api.openai import chat, responses, stored_responses

@@ -9,12 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from gateway.api.http.body import NewestFirst, ReadingRate
-from gateway.api.http.byte_budget import ByteBudget
-from gateway.api.http.connection import IdleTimes
-from gateway.api.http.connection_limits import ConnectionLimits, ConnectionShares
-from gateway.api.http.host_check import HostCheck
-from gateway.api.http.keys import CallerKey, Throttle
+from gateway.api.http.body import ByteBudget, NewestFirst, ReadingRate
+from gateway.api.http.callers import CallerKey, HostCheck, Throttle
+from gateway.api.http.connection import ConnectionLimits, ConnectionShares, IdleTimes
 from gateway.api.threads.events import EventHub
 from gateway.attachments.safe_fetch import Fetcher
 from gateway.dispatch.fair_queue import FairPlaces

@@ -15,12 +15,11 @@ from urllib.parse import unquote
 from pydantic import BaseModel
 
 from gateway.agent.models.interface import JSON
-from gateway.api.http.detached_files import DetachedFiles
+from gateway.api.http.body_files import DetachedFiles, is_data, split
 from gateway.api.http.endpoint import ApiCall
 from gateway.api.http.errors import ApiError, invalid, too_large
-from gateway.api.http.file_schemas import is_data, split
+from gateway.api.http.parsing import place_of
 from gateway.api.http.server_state import ApiServices
-from gateway.api.http.validation_errors import place_of
 from gateway.attachments.inbox_files import INBOX, describe_file, detect_type, save_file
 from gateway.attachments.safe_fetch import NotFetched
 from sessions.errors import NotFound

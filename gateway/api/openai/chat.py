@@ -7,11 +7,12 @@ from typing import Any
 from aiohttp import web
 
 from gateway.agent.models.interface import JSON
+from gateway.api.http.callers import Scope
 from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
 from gateway.api.http.errors import ApiError
 from gateway.api.http.idempotency import IDEMPOTENCY, mark
-from gateway.api.http.keys import Scope
 from gateway.api.http.sse import EventStream, as_data
+from gateway.api.openai.agent_calls import HEADER, TargetSession, call_on_session, call_without_session, session_id
 from gateway.api.openai.chat_schemas import (
     HINTS,
     AnswerMessage,
@@ -23,8 +24,6 @@ from gateway.api.openai.chat_schemas import (
     UsageSchema,
 )
 from gateway.api.openai.exchange import AGENT, AgentCall, Exchange, ExchangeOutcome, text_pieces
-from gateway.api.openai.session_calls import HEADER, TargetSession, call_on_session, session_id
-from gateway.api.openai.stateless_calls import call_without_session
 from sessions.call_options import CallOptions
 from sessions.keys import SessionKey
 

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from gateway.api.http.file_schemas import Base64, Contents, FileUrl
-from gateway.api.http.json_bounds import as_integer
+from gateway.api.http.body_files import Base64, Contents, FileUrl
+from gateway.api.http.parsing import as_integer
 from gateway.api.openai.exchange import FinishReason
 
 

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from gateway.api.http.body_files import FileUrl
 from gateway.api.http.endpoint import RequestModel
-from gateway.api.http.file_schemas import FileUrl
 from gateway.api.openai.chat_schemas import (
     PARTS,
     AudioPart,

@@ -7,10 +7,11 @@ from typing import Any
 from aiohttp import web
 
 from gateway.agent.models.interface import JSON
+from gateway.api.http.callers import Scope
 from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
 from gateway.api.http.errors import ApiError
-from gateway.api.http.keys import Scope
 from gateway.api.http.sse import KEEP_ALIVE, EventStream
+from gateway.api.openai.agent_calls import session_id
 from gateway.api.openai.chat import (
     ANSWER_HEADERS,
     SESSION_HEADERS,
@@ -23,7 +24,6 @@ from gateway.api.openai.chat import (
 )
 from gateway.api.openai.chat_schemas import HINTS, AudioPart
 from gateway.api.openai.exchange import AgentCall, Exchange, ExchangeOutcome, text_pieces
-from gateway.api.openai.response_answers import Writer
 from gateway.api.openai.response_schemas import (
     FunctionCall,
     FunctionOutput,
@@ -37,8 +37,7 @@ from gateway.api.openai.response_schemas import (
     ResponseAnswer,
     ResponseRequest,
 )
-from gateway.api.openai.session_calls import session_id
-from gateway.api.openai.stored_responses import begin, begun_answer, keep_answer
+from gateway.api.openai.stored_responses import Writer, begin, begun_answer, keep_answer
 from sessions.call_options import CallOptions
 
 _LAYERED = frozenset({"system", "developer"})

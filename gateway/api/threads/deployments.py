@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from gateway.api.http.callers import Scope
 from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
 from gateway.api.http.errors import ApiError, not_found
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, run_once
-from gateway.api.http.keys import Scope
 from gateway.api.threads.schemas import (
     ChangedThread,
     DeploymentChange,

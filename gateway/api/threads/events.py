@@ -12,9 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.api.openai.exchange import TextDeduplicator
 from gateway.observe.logging import get_logger
-from gateway.runs.live import LiveEvent, LiveEvents
+from gateway.runs.live import LiveEvent, LiveEvents, TextDeduplicator
 from sessions import events
 from sessions.db import Database
 from sessions.records import Event, Run

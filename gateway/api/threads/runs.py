@@ -8,10 +8,10 @@ from typing import Any
 from aiohttp import web
 from sqlalchemy import Connection
 
+from gateway.api.http.callers import Scope
 from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
 from gateway.api.http.errors import ApiError, invalid, not_found, unavailable
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, RequestMark, mark, run_once
-from gateway.api.http.keys import Scope
 from gateway.api.http.server_state import ServerState
 from gateway.api.http.sse import KEEP_ALIVE, EventStream
 from gateway.api.http.uploads import Upload, UploadedFiles, uploaded_files

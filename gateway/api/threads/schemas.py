@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema, model_validator
 
+from gateway.api.http.body_files import Base64, FileUrl
 from gateway.api.http.endpoint import PARAMETERS, RequestModel, ResponseModel
-from gateway.api.http.file_schemas import Base64, FileUrl
 from sessions.clock import iso
 from sessions.deployments import Deployment, Thread, Turn
 from sessions.records import Run, RunStatus, StopReason

@@ -14,7 +14,7 @@ from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.retry import RetryPolicy
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
-from gateway.api.http.keys import CallerKey, Scope
+from gateway.api.http.callers import CallerKey, Scope
 from gateway.api.http.server import serving
 from gateway.api.http.server_state import ApiServices, Intervals
 from gateway.attachments.download import AttachmentDownloader

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.api.http.keys import CallerKey
+from gateway.api.http.callers import CallerKey
 from gateway.api.http.server_state import Intervals
 from gateway.dispatch.fair_queue import FairPlaces, group_of
 from tests.fakes.model_replies import Reply

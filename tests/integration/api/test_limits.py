@@ -15,9 +15,8 @@ from aiohttp.compression_utils import ZLibDecompressor
 from structlog.testing import capture_logs
 
 from adapters.base import WebhookReply
-from gateway.api.http.byte_budget import ByteBudget
-from gateway.api.http.connection import IdleTimes
-from gateway.api.http.connection_limits import ConnectionLimits, ConnectionShares
+from gateway.api.http.body import ByteBudget
+from gateway.api.http.connection import ConnectionLimits, ConnectionShares, IdleTimes
 from gateway.api.http.server_state import ApiLimits, Intervals
 from gateway.dispatch.fair_queue import FairPlaces
 from tests.integration.api.serving import CHATTER, OTHER, OWNER, connected, gateway, raw_answer

@@ -19,7 +19,7 @@ from gateway.api.http.idempotency import IDEMPOTENCY
 from gateway.api.http.openapi import describe
 from gateway.api.http.server import ENDPOINTS
 from gateway.api.http.server_state import ApiLimits, Intervals
-from gateway.api.openai.session_calls import HEADER
+from gateway.api.openai.agent_calls import HEADER
 from gateway.attachments.safe_fetch import Fetcher
 from tests.fakes.model_server import ModelServer
 from tests.integration.api.serving import OWNER, Gateway, gateway

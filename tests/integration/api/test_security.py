@@ -9,9 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from adapters.base import WebhookReply
+from gateway.api.http.callers import CallerKey, HostCheck, Scope, Throttle, find_key, local_key
 from gateway.api.http.endpoint import EndpointAccess
-from gateway.api.http.host_check import HostCheck
-from gateway.api.http.keys import CallerKey, Scope, Throttle, find_key, local_key
 from gateway.api.http.server import ENDPOINTS, refuse_unsafe, serving
 from gateway.api.http.server_state import ApiLimits, ApiServices, Readiness
 from sessions import store

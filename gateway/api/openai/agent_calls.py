@@ -1,23 +1,37 @@
-"""Calls on a session: each is an inbox row with a run of its own, which continues without its caller."""
+"""Calls to the agent. On a session each is an inbox row with a run of its own, which continues without its caller. A call without a
+session is answered from what the caller sent, and nothing is stored.
+"""
 
 import asyncio
 import hashlib
+import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
-from gateway.agent.models.interface import JSON, REFUSED, TOO_LONG
+from gateway.agent.loop import advance
+from gateway.agent.models.interface import (
+    JSON,
+    REFUSED,
+    TOO_LONG,
+    ContextOverflow,
+    InputTooLong,
+    ModelRefused,
+    ModelUnreachable,
+)
 from gateway.api.http.connection import connection_of
 from gateway.api.http.endpoint import ApiCall
 from gateway.api.http.errors import ApiError, invalid, unavailable
 from gateway.api.http.idempotency import RequestMark, Retry, mark
 from gateway.api.http.server_state import ServerState
-from gateway.api.http.uploads import UploadedFiles, upload_in, uploaded_files
-from gateway.api.openai.exchange import AgentCall, ExchangeOutcome, FinishReason, TextFeed
+from gateway.api.http.uploads import UploadedFiles, embedded, upload_in, uploaded_files
+from gateway.api.openai.exchange import AgentCall, ExchangeOutcome, FinishReason, TextFeed, finish_reason
+from gateway.observe.logging import get_logger
 from gateway.runs.live import LiveEvent
+from gateway.runs.stateless import StatelessSteps
 from sessions import inbox, runs, store
 from sessions.errors import NotFound
 from sessions.inbox import InboxMode, NewInbox
@@ -27,6 +41,8 @@ from sessions.records import Role, RunStatus, StopReason
 from sessions.runs import Opening
 from sessions.runs.outcomes import CallState, call_state, of_call, texts_of_steps
 from sessions.topics import RunStarted, Topic, Touch
+
+log = get_logger(__name__)
 
 HEADER = "X-Hermes-Session-Id"
 MOST_CHARACTERS = 256
@@ -283,3 +299,71 @@ async def _message(server: ServerState, message: JSON, inbox_files: UploadedFile
         attachments=tuple(taken.files),
         tool_call_id=message.get("tool_call_id"),
     )
+
+
+class StatelessExchange:
+    """Implements `Exchange`. `group`: whose share of the places at the model it takes."""
+
+    def __init__(self, server: ServerState, question: AgentCall, group: str) -> None:
+        self.feed = TextFeed()
+        self.id = secrets.token_hex(12)
+        self.came_at = server.api.services.clock()
+        self._server = server
+        self._group = group
+        self._work = StatelessSteps(server.api.services, question.messages, question.options, self.feed.on_event)
+        self.task = asyncio.create_task(self._advance())
+
+    async def _advance(self) -> None:
+        async with self._server.api.places.acquire(self._group):
+            await advance(self._work)
+
+    async def outcome(self) -> ExchangeOutcome:
+        try:
+            # Shielded, so that below a wait that is cancelled differs from work that is cancelled because the caller has left.
+            await asyncio.shield(self.task)
+        except (ModelRefused, ModelUnreachable, ContextOverflow, InputTooLong) as error:
+            raise _refused(error) from error
+        except asyncio.CancelledError:
+            if self.task.cancelled():
+                raise ConnectionResetError("the caller has left") from None
+            raise
+        except Exception as error:  # one bad call must stay its caller's problem
+            log.exception("call.failed")
+            raise unavailable("The call failed. The gateway's log says why.", code="run_failed") from error
+        given = self._work.given
+        return ExchangeOutcome(
+            text=given.text,
+            tool_calls=[call.as_sent() for call in given.tool_calls],
+            finish_reason=finish_reason(given.finish_reason),
+            input_tokens=given.usage.input_tokens,
+            output_tokens=given.usage.output_tokens,
+            cached_tokens=given.usage.cached_tokens,
+        )
+
+
+def _refused(error: ModelRefused | ModelUnreachable | ContextOverflow | InputTooLong) -> ApiError:
+    match error:
+        case ContextOverflow() | InputTooLong():
+            return invalid(str(error), code=TOO_LONG, param="messages")
+        case ModelRefused() if error.about_transcript or error.status in {400, 422}:
+            return invalid(str(error), code=REFUSED)
+        case _:
+            return unavailable(str(error), code="model_unavailable")
+
+
+@asynccontextmanager
+async def call_without_session(call: ApiCall[Any, Any], question: AgentCall) -> AsyncGenerator[StatelessExchange]:
+    """Yields the exchange of a call without a session. Nobody else will ever read the answer, so the work ends with the block or the
+    connection, whichever is first.
+    """
+    connection = connection_of(call.request)
+    whole = replace(question, messages=await embedded(call, question.messages))
+    exchange = StatelessExchange(call.server, whole, f"key:{call.key.name}")
+    forget = connection.when_lost(exchange.task.cancel)
+    try:
+        yield exchange
+    finally:
+        forget()
+        exchange.task.cancel()
+        with suppress(asyncio.CancelledError, Exception):  # whatever it was, nobody waits for it any more
+            await exchange.task

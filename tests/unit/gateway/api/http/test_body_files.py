@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.http.detached_files import LONG, DetachedFiles, NotDetachable
+from gateway.api.http.body_files import LONG, DetachedFiles, NotDetachable
 
 DATA = random.Random(1).randbytes(200_000)
 LETTERS = base64.b64encode(DATA).decode()
