@@ -22,10 +22,8 @@ from gateway.config.agent_settings import (
     embedding_settings,
     fold_settings,
     model_settings,
-    reset_rules,
     run_limits,
     secrets,
-    timezone_of,
 )
 from gateway.config.model import Config
 from gateway.config.model_choice import ChosenModel, choose_model
@@ -103,7 +101,7 @@ class App:
             chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
         # Only now, after the awaits: a failure above must leave the last good configuration in force as a whole.
         self.settings.loaded = loaded
-        self.services.resets.replace(reset_rules(loaded.config))
+        self.services.resets.replace(loaded.config.session_reset.rules())
         self.embeddings.recheck()
         if is_other:
             former, self.answering.chosen = self.answering.model, chosen
@@ -268,12 +266,12 @@ def _services(
         tokens=tokens,
         model_config=lambda: describe_model(settings.config, answering.chosen),
         fast=lambda: settings.config.model.fast or None,
-        timezone=timezone_of(settings.config),
+        timezone=settings.config.session_reset.zone,
         settle_file=settle_file,
         embeddings=embeddings,
         clock=clock,
         standstills=Standstills(clock),
-        resets=ResetPolicies(reset_rules(settings.config), says_farewell=says_farewell),
+        resets=ResetPolicies(settings.config.session_reset.rules(), says_farewell=says_farewell),
         run_ended=metrics.run_ended,
         tool_ran=metrics.tool_ran,
     )

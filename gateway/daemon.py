@@ -22,7 +22,7 @@ from gateway.chats.intake import Intake
 from gateway.chats.owner_alerts import OwnerAlerts, alert_text
 from gateway.chats.runner import PlatformState
 from gateway.chats.supervisor import PlatformSupervisor
-from gateway.config.agent_settings import model_names, reset_rules, voice_settings
+from gateway.config.agent_settings import model_names, voice_settings
 from gateway.config.changes import Change, diff
 from gateway.config.daemon_settings import (
     access_rules,
@@ -88,7 +88,7 @@ class Serving:
         about = [change for change in changes if change.path.startswith("session_reset.")]
         if not about:
             return []
-        services, new = self.app.services, reset_rules(loaded.config)
+        services, new = self.app.services, loaded.config.session_reset.rules()
         before = (await services.database.read(due_now, services.resets.rules, services.clock())).total()
         count = max(0, (await services.database.read(due_now, new, services.clock())).total() - before)
         become = f"{count} session becomes due now" if count == 1 else f"{count} sessions become due now"

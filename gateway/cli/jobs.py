@@ -86,7 +86,6 @@ def add(
 ) -> None:
     """Run PROMPT at the times of SCHEDULE: five cron fields, @daily, "every 30m", 30m, or 2030-01-31T09:00."""
     # Imported here: the other commands of this group need no configuration, and it loads pydantic.
-    from gateway.config.agent_settings import timezone_of
     from gateway.config.daemon_settings import platform_sections
     from gateway.config.reading import load
     from sessions.jobs.delivery import owner_route, require_target
@@ -101,7 +100,7 @@ def add(
         name=name,
         schedule=schedule,
         prompt=prompt,
-        timezone=timezone or timezone_of(config),
+        timezone=timezone or config.session_reset.zone,
         repeat=repeat,
         deliver=require_target(deliver, platforms),
         now=now_ms(),

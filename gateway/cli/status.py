@@ -14,7 +14,6 @@ from adapters.registry import title_of
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.formatting import as_json, counted, one_line
-from gateway.config.agent_settings import reset_rules
 from gateway.config.problems import BadConfig
 from gateway.config.reading import load
 from gateway.scheduler.reset_explanation import NextReset, next_resets
@@ -68,7 +67,7 @@ class _HomeState:
 def _rules(cli: Cli) -> ResetRules | None:
     """None: the configuration is not usable; `hermes doctor` says why."""
     try:
-        return reset_rules(load(cli.home, cli.environ).config)
+        return load(cli.home, cli.environ).config.session_reset.rules()
     except BadConfig:
         return None
 

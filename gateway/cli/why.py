@@ -12,7 +12,6 @@ from gateway.cli.base import Cli
 from gateway.cli.database_access import existing_database
 from gateway.cli.error_messages import Wrong
 from gateway.commands.base import label
-from gateway.config.agent_settings import reset_rules, timezone_of
 from gateway.config.reading import Loaded, load
 from gateway.scheduler.reset_explanation import Explanation, due_now, explain
 from gateway.texts.times import format_duration, format_time
@@ -44,7 +43,7 @@ def _explained(conn: Connection, session_key: str, loaded: Loaded, now: int) -> 
     if ":" not in session_key:  # the id of a session, as the list shows it
         with contextlib.suppress(NotFound):
             session_key = store.resolve(conn, session_key).session_key
-    found = explain(conn, session_key, reset_rules(loaded.config), now)
+    found = explain(conn, session_key, loaded.config.session_reset.rules(), now)
     return found, "" if found.session is None else label(conn, found.session)
 
 
@@ -146,7 +145,9 @@ def _facts(found: Explanation, loaded: Loaded) -> dict[str, Any]:
 def impact_of(cli: Cli, loaded: Loaded) -> dict[str, int]:
     """Returns how many open conversations this configuration resets as soon as it is taken over, by platform."""
     with existing_database(cli) as database:
-        return {} if database is None else dict(database.read_now(due_now, reset_rules(loaded.config), now_ms()))
+        return (
+            {} if database is None else dict(database.read_now(due_now, loaded.config.session_reset.rules(), now_ms()))
+        )
 
 
 def print_impact(cli: Cli, loaded: Loaded) -> None:
@@ -154,6 +155,6 @@ def print_impact(cli: Cli, loaded: Loaded) -> None:
     count = sum(found.values())
     by_scope = "" if not count else f": {', '.join(f'{scope} {number}' for scope, number in sorted(found.items()))}"
     verb = "starts" if count == 1 else "start"
-    zone = loaded.config.session_reset.timezone or timezone_of(loaded.config)
+    zone = loaded.config.session_reset.zone
     what = formatting.counted(count, "open conversation")
     click.echo(f"Impact: with this configuration {what} {verb} afresh at once ({zone}){by_scope}.")

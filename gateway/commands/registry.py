@@ -4,16 +4,17 @@ import difflib
 
 from sqlalchemy import Connection
 
+from gateway.agent.models.practice import NAME as PRACTICE
 from gateway.commands import conversation, jobs, notes, work
 from gateway.commands.base import Command, CommandContext, Parsed
 from gateway.texts import say
 from sessions import inbox
 
 
-def _help(_: Connection, __: CommandContext, ___: str) -> str:
-    return "\n".join(
-        f"/{command.name}{' ' + command.usage if command.usage else ''} – {command.about}" for command in COMMANDS
-    )
+def _help(_: Connection, chat: CommandContext, __: str) -> str:
+    lines = [f"/{command.name}{' ' + command.usage if command.usage else ''} – {command.about}" for command in COMMANDS]
+    # The two helps name each other: `help` without the slash is the practice model's own.
+    return "\n".join([*lines, *([say("command.practice_help")] if chat.default_model == PRACTICE else [])])
 
 
 COMMANDS = (

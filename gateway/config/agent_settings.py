@@ -1,10 +1,8 @@
 """Converts sections of the configuration to the settings of the agent and its runs, which do not read it themselves."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import SecretStr
 
@@ -12,32 +10,16 @@ from gateway.agent.memory.fold_worker import FoldSettings
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.tools.registry import Toolbox
 from gateway.config.changes import leaves
-from gateway.config.model import Config, ResetOverride
+from gateway.config.model import Config
 from gateway.config.model_choice import ChosenModel
 from gateway.runs.services import AgentProfile, RunLimits
 from sessions.jobs import JobLimits
-from sessions.keys import ChatKind
-from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules
 from sessions.records import Run, RunKind, Session, Source
 
 
 def secrets(config: Config) -> list[str]:
     """Every value of a secret key, found by its type."""
     return [value.get_secret_value() for _, value in leaves(config) if isinstance(value, SecretStr)]
-
-
-def timezone_of(config: Config) -> str:
-    """The configured one, else the machine's, else UTC."""
-    return config.session_reset.timezone or machine_timezone()
-
-
-def machine_timezone() -> str:
-    try:
-        name = Path("/etc/localtime").resolve().as_posix().partition("zoneinfo/")[2]
-        ZoneInfo(name)
-    except (OSError, ValueError, ZoneInfoNotFoundError):
-        return "UTC"
-    return name
 
 
 def model_settings(config: Config, chosen: ChosenModel) -> ModelSettings:
@@ -85,32 +67,6 @@ def agent_profile(config: Config, run: Run, session: Session) -> AgentProfile:
 
 def fold_settings(config: Config) -> FoldSettings:
     return FoldSettings(enabled=config.memory.enabled, fast=config.model.fast or None)
-
-
-def reset_rules(config: Config) -> ResetRules:
-    """When sessions are reset."""
-    section = config.session_reset
-    default = ResetPolicy(
-        mode=ResetMode(section.mode),
-        idle_minutes=section.idle_minutes,
-        at_hour=section.at_hour,
-        timezone=timezone_of(config),
-        notify=section.notify,
-    )
-    return ResetRules(default=default, overrides=tuple(map(_override, section.overrides)))
-
-
-def _override(section: ResetOverride) -> Override:
-    return Override(
-        key=section.key or None,
-        platform=section.platform,
-        chat=ChatKind(section.chat) if section.chat else None,
-        mode=ResetMode(section.mode) if section.mode else None,
-        idle_minutes=section.idle_minutes,
-        at_hour=section.at_hour,
-        timezone=section.timezone or None,
-        notify=section.notify,
-    )
 
 
 def can_save(config: Config) -> bool:

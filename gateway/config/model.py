@@ -5,8 +5,9 @@ Anything that depends on two keys at once is in `rules`, so that one mistake nev
 
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints, create_model, field_validator
 from pydantic_core import PydanticCustomError
@@ -14,6 +15,9 @@ from pydantic_core import PydanticCustomError
 from adapters.registry import OUR_OWN, manifest, of_others, section_model
 from adapters.section import NO_SECRET, Id, PlatformSection, Section, Url
 from gateway.agent.tools import BUILT, of_other_packages
+from sessions import policy
+from sessions.keys import ChatKind
+from sessions.policy import Override, ResetPolicy, ResetRules
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
 Scope = Literal["chat", "read", "admin"]
@@ -48,6 +52,15 @@ def _database(address: SecretStr) -> SecretStr:
 
 
 TimeZone = Annotated[str, AfterValidator(_time_zone)]
+
+
+def machine_timezone() -> str:
+    try:
+        name = Path("/etc/localtime").resolve().as_posix().partition("zoneinfo/")[2]
+        ZoneInfo(name)
+    except (OSError, ValueError, ZoneInfoNotFoundError):
+        return "UTC"
+    return name
 
 
 class ModelSection(Section):
@@ -108,6 +121,18 @@ class ResetOverride(Section):
     notify: bool | None = None
     """As in session_reset."""
 
+    def rule(self) -> Override:
+        return Override(
+            key=self.key or None,
+            platform=self.platform,
+            chat=ChatKind(self.chat) if self.chat else None,
+            mode=policy.ResetMode(self.mode) if self.mode else None,
+            idle_minutes=self.idle_minutes,
+            at_hour=self.at_hour,
+            timezone=self.timezone or None,
+            notify=self.notify,
+        )
+
 
 class SessionResetSection(Section):
     """When a conversation starts afresh. The old one stays searchable and can be resumed."""
@@ -124,6 +149,22 @@ class SessionResetSection(Section):
     """true: the first answer after a reset begins with one line that says why and how to go back."""
     overrides: list[ResetOverride] = Field(default_factory=list[ResetOverride])
     """Other policies for some chats."""
+
+    @property
+    def zone(self) -> str:
+        """The configured time zone, else the machine's, else UTC."""
+        return self.timezone or machine_timezone()
+
+    def rules(self) -> ResetRules:
+        """When sessions are reset."""
+        default = ResetPolicy(
+            mode=policy.ResetMode(self.mode),
+            idle_minutes=self.idle_minutes,
+            at_hour=self.at_hour,
+            timezone=self.zone,
+            notify=self.notify,
+        )
+        return ResetRules(default=default, overrides=tuple(each.rule() for each in self.overrides))
 
 
 class ApiKey(Section):

@@ -138,6 +138,7 @@ def test_on_the_practice_model_another_one_is_not_said_to_answer(harness: Comman
     harness.default_model = "practice"
     harness.send("/model big")
     assert harness.send("/model") == say("model.practice_now", name="big")
+    assert harness.send("/help").endswith(say("command.practice_help"))
 
 
 def test_of_two_jobs_with_one_name_none_is_guessed(harness: CommandHarness):
