@@ -22,7 +22,6 @@ from gateway.config.agent_settings import (
     embedding_settings,
     fold_settings,
     model_settings,
-    run_limits,
     secrets,
 )
 from gateway.config.model import Config
@@ -31,13 +30,13 @@ from gateway.config.reading import Loaded
 from gateway.dispatch.base import Dispatch
 from gateway.dispatch.fair_queue import FairPlaces
 from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal
-from gateway.maintenance import Maintenance, Retention
+from gateway.maintenance import Maintenance
 from gateway.observe import heap
 from gateway.observe.metrics import Metrics
 from gateway.observe.redaction import hide
 from gateway.observe.standstill import Standstills
 from gateway.runs.reset_policies import ResetPolicies
-from gateway.runs.services import BudgetUse, Services, SettleFile
+from gateway.runs.services import Services, SettleFile
 from gateway.runs.worker import Worker
 from sessions import spending
 from sessions.clock import Clock, now_ms
@@ -138,9 +137,7 @@ async def open_app(
     try:
         await asyncio.to_thread(require_complete, home, database)
         services = _services(home, settings, database, answering, files, tokens, metrics, clock, embeddings)
-        upkeep = Maintenance(
-            home, database, clock=clock, retention=lambda: Retention(**settings.config.retention.model_dump())
-        )
+        upkeep = Maintenance(home, database, clock=clock, retention=lambda: settings.config.retention)
         # Before any run is claimed: transcripts of sessions that a crash cut off are made whole first.
         await upkeep.repair()
         places = FairPlaces(loaded.config.limits.parallel_runs)
@@ -216,10 +213,10 @@ def _model(
 def _folding(services: Services, settings: CurrentConfig, metrics: Metrics) -> FoldWorker:
     async def may_spend() -> bool:
         limits = services.limits()
-        if not limits.per_day:
+        if not limits.counts_days:
             return True
         today = await services.database.read(spending.of_day, services.today())
-        return limits.reached(BudgetUse(steps=0, tokens=0, seconds=0, today=today)) is None
+        return limits.reached(steps=0, tokens=0, seconds=0, today=today) is None
 
     return FoldWorker(
         services.database,
@@ -261,7 +258,7 @@ def _services(
         database=database,
         model=lambda: answering.model,
         profile=lambda run, session: agent_profile(settings.config, run, session),
-        limits=lambda: run_limits(settings.config),
+        limits=lambda: settings.config.limits,
         window=window,
         tokens=tokens,
         model_config=lambda: describe_model(settings.config, answering.chosen),

@@ -28,7 +28,6 @@ from gateway.config.daemon_settings import (
     access_rules,
     api_limits,
     caller_keys,
-    intake_limits,
     intervals,
     platform_sections,
 )
@@ -156,7 +155,7 @@ async def _chats(app: App, stack: contextlib.AsyncExitStack) -> PlatformSupervis
     intake = Intake(
         app.database,
         lambda name: access_rules(settings.config, name),
-        limits=lambda: intake_limits(settings.config),
+        limits=lambda: settings.config.limits,
         timezone=services.timezone,
         default_model=lambda: app.answering.chosen.name,
         platform_title=title_of,

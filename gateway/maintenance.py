@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Connection
 
 from gateway.agent.tools import outgoing_files
 from gateway.attachments.inbox_files import INBOX
+from gateway.config.sections import RetentionSection
 from gateway.observe.logging import get_logger
 from sessions import deleted_keys, inbox, memory, outbox, responses, store
 from sessions.clock import Clock, now_ms
@@ -37,20 +37,16 @@ DAY_MS = 24 * 3_600_000
 _BATCH = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
-    """After how many days old rows and files are deleted; 0: never."""
-
-    sessions_days: int = 0
-    files_days: int = 0
-    outbox_days: int = 30
-
-
 class Maintenance:
     """Mirrors commits into transcripts and search index. `run` can be cancelled; `close` brings everything up to date."""
 
     def __init__(
-        self, home: Path, database: Database, *, clock: Clock = now_ms, retention: Callable[[], Retention] = Retention
+        self,
+        home: Path,
+        database: Database,
+        *,
+        clock: Clock = now_ms,
+        retention: Callable[[], RetentionSection] = RetentionSection,
     ) -> None:
         self._retention = retention
         self._home = home

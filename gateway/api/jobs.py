@@ -204,7 +204,7 @@ async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
         )
     except Invalid as error:
         raise invalid(str(error), code="bad_job") from None
-    limits = services.limits().jobs
+    limits = services.job_limits()
     try:
         return await _change_once(call, lambda conn, _: jobs.create(conn, new, limits=limits).id)
     except Invalid as error:

@@ -21,6 +21,7 @@ from gateway.chats.approvals import decide, notify_held_up, waiting_for
 from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
 from gateway.chats.message_text import inbox_message, message_text, printable, shortened
 from gateway.commands import CommandContext, Parsed, execute, find, parse
+from gateway.config.sections import LimitsSection
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.quoting import escape_speaker_marks
@@ -98,12 +99,6 @@ MORE_MS = 1_000
 """So far apart the files of an album, or the parts of a long text, may come and still be looked at together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntakeLimits:
-    message_bytes: int = 262_144
-    queue_per_chat: int = 100
-
-
 class Intake:
     """Takes in the events of all platforms."""
 
@@ -112,7 +107,7 @@ class Intake:
         database: Database,
         rules: Callable[[str], AccessRules],
         *,
-        limits: Callable[[], IntakeLimits] = IntakeLimits,
+        limits: Callable[[], LimitsSection] = LimitsSection,
         timezone: str = "UTC",
         default_model: Callable[[], str] = str,
         platform_title: Callable[[str], str] = str.title,

@@ -12,8 +12,7 @@ from gateway.agent.tools.registry import Toolbox
 from gateway.config.changes import leaves
 from gateway.config.model import Config
 from gateway.config.model_choice import ChosenModel
-from gateway.runs.services import AgentProfile, RunLimits
-from sessions.jobs import JobLimits
+from gateway.runs.services import AgentProfile
 from sessions.records import Run, RunKind, Session, Source
 
 
@@ -73,20 +72,6 @@ def can_save(config: Config) -> bool:
     """Whether the agent has a tool with which it can save something for later."""
     tools = set(config.agents["main"].tools) - (set() if config.memory.enabled else {"memory"})
     return bool(tools & {"memory", "skill"})
-
-
-def run_limits(config: Config) -> RunLimits:
-    limits = config.limits
-    return RunLimits(
-        steps=limits.steps_per_run,
-        tokens=limits.tokens_per_run,
-        seconds=limits.seconds_per_run,
-        tokens_per_day=limits.tokens_per_day,
-        spend_per_day=limits.spend_per_day,
-        input_price=limits.price_per_million_input_tokens,
-        output_price=limits.price_per_million_output_tokens,
-        jobs=JobLimits(per_creator=limits.jobs_per_creator, total=limits.jobs),
-    )
 
 
 def model_names(config: Config, chosen: ChosenModel) -> Sequence[str]:

@@ -8,7 +8,6 @@ from gateway.api.http.callers import CallerKey, Scope
 from gateway.api.http.connection import ConnectionShares, IdleTimes, possible_connections
 from gateway.api.http.server_state import ApiLimits, Intervals
 from gateway.chats.access import AccessRules
-from gateway.chats.intake import IntakeLimits
 from gateway.config.model import Config
 from sessions.keys import DmScope
 
@@ -34,10 +33,6 @@ def access_rules(config: Config, platform: str) -> AccessRules:
         thread_sessions=section.thread_sessions,
         pair_strangers=section.unknown_users == "pair",
     )
-
-
-def intake_limits(config: Config) -> IntakeLimits:
-    return IntakeLimits(message_bytes=config.limits.message_bytes, queue_per_chat=config.limits.queue_per_chat)
 
 
 def caller_keys(config: Config, generated: CallerKey | None) -> Sequence[CallerKey]:

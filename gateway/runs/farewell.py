@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gateway.agent.prompts import load_prompt
-from gateway.runs.services import AgentProfile, RunLimits
+from gateway.config.sections import LimitsSection
+from gateway.runs.services import AgentProfile
 from sessions.records import Message, MessageState, Role, Run
 
 TOOLS = ("memory", "skill")
@@ -23,9 +24,9 @@ def as_farewell(profile: AgentProfile) -> AgentProfile:
     return replace(profile, toolbox=profile.toolbox.only(TOOLS))
 
 
-def limits_of(limits: RunLimits) -> RunLimits:
+def limits_of(limits: LimitsSection) -> LimitsSection:
     """Returns the limits of a farewell: those of any run, with fewer steps."""
-    return replace(limits, steps=min(STEPS, limits.steps))
+    return limits.model_copy(update={"steps_per_run": min(STEPS, limits.steps_per_run)})
 
 
 def next_try(run: Run, now: int) -> int:

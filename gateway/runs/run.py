@@ -19,7 +19,7 @@ from gateway.runs.farewell import as_farewell, limits_of
 from gateway.runs.live import NO_REPLY, LiveEvent
 from gateway.runs.replies import Announcement, interruption_notice, reply_body
 from gateway.runs.request import Requests, Snapshot, take_snapshot, wanted_model
-from gateway.runs.services import AgentProfile, BudgetUse, Services
+from gateway.runs.services import AgentProfile, Services
 from gateway.runs.waiting import APPROVED, ClaimedRun, ModelWait, Questions
 from gateway.texts import say
 from sessions import outbox, runs, spending, store
@@ -93,7 +93,7 @@ class RunSteps:
     # --- looking ---
 
     async def situation(self) -> Situation:
-        day = self._services.today() if self._services.limits().per_day else ""
+        day = self._services.today() if self._services.limits().counts_days else ""
         seen, self._profile = await self._database.read(self._read, day)
         self._seen, self._toolbox = seen, self._profile.toolbox.beside(self._claim.run.options)
         if seen.run.route != self._route:
@@ -135,7 +135,7 @@ class RunSteps:
         tokens = run.input_tokens + run.output_tokens
         limits = self._services.limits()
         return (limits_of(limits) if run.kind is RunKind.FAREWELL else limits).reached(
-            BudgetUse(steps=run.steps, tokens=tokens, seconds=self._claim.now().worked_ms / 1000, today=seen.spent)
+            steps=run.steps, tokens=tokens, seconds=self._claim.now().worked_ms / 1000, today=seen.spent
         )
 
     # --- the model ---
@@ -373,7 +373,7 @@ class RunSteps:
             summarise=self._summarise,
             embed=None if self._services.embeddings is None else self._services.embeddings.of_query,
             timezone=self._services.timezone,
-            job_limits=self._services.limits().jobs,
+            job_limits=self._services.job_limits(),
         )
 
     async def _summarise(self, query: str, lines: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from gateway.agent.models.interface import Model
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.window import Window
+from gateway.config.sections import LimitsSection
 from gateway.observe.standstill import Standstills
 from gateway.runs.history import JournalTails, MemoryViews
 from gateway.runs.live import LiveEvents
@@ -79,50 +80,6 @@ class ModelOutages:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetUse:
-    """What a run has used. `today`: tokens in and out of all runs of the day."""
-
-    steps: int
-    tokens: int
-    seconds: float
-    today: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLimits:
-    """The limits of a run, and of the jobs that it may make. 0 means no limit for values per day."""
-
-    steps: int = 60
-    tokens: int = 1_000_000
-    seconds: int = 3_600
-    tokens_per_day: int = 0
-    spend_per_day: float = 0.0
-    input_price: float = 0.0
-    output_price: float = 0.0
-    jobs: JobLimits = field(default_factory=JobLimits)
-
-    @property
-    def per_day(self) -> bool:
-        return bool(self.tokens_per_day or self.spend_per_day)
-
-    def reached(self, used: BudgetUse) -> str | None:
-        """Returns the limit that allows no further step, in words for a person; None: another step is allowed."""
-        read, written = used.today
-        cost = (read * self.input_price + written * self.output_price) / 1_000_000
-        if self.tokens_per_day and read + written >= self.tokens_per_day:
-            return f"{self.tokens_per_day:,} tokens a day"
-        if self.spend_per_day and cost >= self.spend_per_day:
-            return f"{self.spend_per_day:g} a day"
-        if used.steps >= self.steps:
-            return f"{self.steps} steps"
-        if used.tokens >= self.tokens:
-            return f"{self.tokens:,} tokens"
-        if used.seconds >= self.seconds:
-            return f"{self.seconds // 60} minutes"
-        return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProfile:
     """The agent's system prompt and tools."""
 
@@ -145,7 +102,7 @@ class Services:
     database: Database
     model: Callable[[], Model]
     profile: Callable[[Run, Session], AgentProfile]
-    limits: Callable[[], RunLimits] = RunLimits
+    limits: Callable[[], LimitsSection] = LimitsSection
     window: Callable[[str | None], Window] = lambda _: Window()
     tokens: Tokens = field(default_factory=Tokens)
     live: LiveEvents = field(default_factory=LiveEvents)
@@ -169,6 +126,10 @@ class Services:
     def today(self) -> str:
         """Returns the UTC day under which usage is counted now."""
         return iso(self.clock())[:10]
+
+    def job_limits(self) -> JobLimits:
+        limits = self.limits()
+        return JobLimits(per_creator=limits.jobs_per_creator, total=limits.jobs)
 
     def workspace(self, ns: str) -> Path:
         return self.workspaces / folder_name(ns)

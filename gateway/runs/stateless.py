@@ -19,7 +19,7 @@ from gateway.agent.system_prompt import gateway_blocks
 from gateway.agent.tools.registry import ToolContext
 from gateway.agent.transcript import well_formed, with_time
 from gateway.runs.live import LiveEvent
-from gateway.runs.services import BudgetUse, Services
+from gateway.runs.services import Services
 from gateway.texts import say
 from sessions import ids, spending
 from sessions.call_options import CallOptions
@@ -77,10 +77,10 @@ class StatelessSteps:
     async def _limit_reached(self) -> str | None:
         limits, used = self._services.limits(), self._used
         database, day = self._services.database, self._services.today()
-        today = await database.read(spending.of_day, day) if limits.per_day else (0, 0)
+        today = await database.read(spending.of_day, day) if limits.counts_days else (0, 0)
         tokens = used.input_tokens + used.output_tokens
         seconds = time.monotonic() - self._began
-        return limits.reached(BudgetUse(steps=self._steps, tokens=tokens, seconds=seconds, today=today))
+        return limits.reached(steps=self._steps, tokens=tokens, seconds=seconds, today=today)
 
     async def take_in_new_messages(self) -> None:
         """Nothing ever comes in."""

@@ -5,7 +5,8 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from gateway.chats.access import AccessRules
-from gateway.chats.intake import Intake, IntakeLimits, IntakeOutcome, IntakeResult
+from gateway.chats.intake import Intake, IntakeOutcome, IntakeResult
+from gateway.config.sections import LimitsSection
 from sessions import asks, outbox, owners, runs
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform, Sender
@@ -39,7 +40,7 @@ class IntakeHarness:
         self.intake = Intake(
             database,
             lambda _: self.rules,
-            limits=lambda: IntakeLimits(**limits),
+            limits=lambda: LimitsSection(**limits),
             default_model=lambda: self.model,
             clock=clock,
         )

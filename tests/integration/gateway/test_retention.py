@@ -6,7 +6,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, select
 
-from gateway.maintenance import DAY_MS, Maintenance, Retention
+from gateway.config.sections import RetentionSection
+from gateway.maintenance import DAY_MS, Maintenance
 from sessions import deleted_keys, outbox, runs, store
 from sessions.clock import now_ms
 from sessions.db import Database
@@ -65,7 +66,7 @@ async def test_what_is_too_old_goes(home: Path, database: Database):
         (inbox / name).write_text(name)
         os.utime(inbox / name, (NOW / 1000 - days * 86_400,) * 2)
 
-    retention = Retention(sessions_days=90, files_days=90, outbox_days=30)
+    retention = RetentionSection(sessions_days=90, files_days=90, outbox_days=30)
     upkeep = Maintenance(home, database, clock=HandClock(NOW), retention=lambda: retention)
     await upkeep.prune_old()
     assert not database.read_now(store.exists, old)

@@ -55,7 +55,9 @@ async def test_the_thread_of_work_survives_the_budget(home: Path):
         return f"result {arguments.text} " + "x" * 2_000
 
     script = [calls(call("look", {"text": str(number)}, id=f"c{number}")) for number in range(40)]
-    async with worker_in_process(home, script, then="done", tools=[tool("look", look)], limits={"steps": 40}) as it:
+    async with worker_in_process(
+        home, script, then="done", tools=[tool("look", look)], limits={"steps_per_run": 40}
+    ) as it:
         await it.say("Collect all forty results.")
         await it.say("go on")
         messages = it.server.bodies[-1]["messages"]

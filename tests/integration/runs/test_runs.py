@@ -182,7 +182,7 @@ async def test_the_callers_tools_are_handed_over_after_ours(home: Path):
 
 @pytest.mark.parametrize(
     ("limits", "told"),
-    [({"steps": 2}, "2 steps"), ({"tokens": 10}, "10 tokens"), ({"seconds": 0}, "0 minutes")],
+    [({"steps_per_run": 2}, "2 steps"), ({"tokens_per_run": 10}, "10 tokens"), ({"seconds_per_run": 0}, "0 minutes")],
 )
 async def test_every_limit_ends_a_run_with_a_line(home: Path, limits: dict, told: str):
     script = lambda _: calls(call("note"))  # noqa: E731
@@ -204,7 +204,9 @@ async def test_only_time_in_which_the_process_worked_counts(home: Path, jump_ms:
 
     clock = lambda: now_ms() + later  # noqa: E731
     script = [calls(call("jump")), "done"]
-    async with worker_in_process(home, script, tools=[tool("jump", jump)], limits={"seconds": 9}, working=False) as it:
+    async with worker_in_process(
+        home, script, tools=[tool("jump", jump)], limits={"seconds_per_run": 9}, working=False
+    ) as it:
         it.services = replace(it.services, clock=clock, standstills=Standstills(clock))
         async with at_work(it):
             run = await it.say("go")
@@ -212,7 +214,11 @@ async def test_only_time_in_which_the_process_worked_counts(home: Path, jump_ms:
 
 
 @pytest.mark.parametrize(
-    "limits", [{"tokens_per_day": 5}, {"spend_per_day": 0.001, "input_price": 1_000.0, "output_price": 1_000.0}]
+    "limits",
+    [
+        {"tokens_per_day": 5},
+        {"spend_per_day": 0.001, "price_per_million_input_tokens": 1e3, "price_per_million_output_tokens": 1e3},
+    ],
 )
 async def test_a_days_budget_counts_over_all_runs(home: Path, limits: dict):
     async with worker_in_process(home, limits=limits) as it:

@@ -16,9 +16,10 @@ from gateway.agent.models.retry import RetryPolicy
 from gateway.agent.tools import ask_human
 from gateway.agent.tools.registry import Arguments, Tool, Toolbox
 from gateway.commands import CommandContext, execute, parse
+from gateway.config.sections import LimitsSection
 from gateway.dispatch.local import LocalDispatch
 from gateway.observe.standstill import Standstills
-from gateway.runs.services import AgentProfile, RunLimits, Services
+from gateway.runs.services import AgentProfile, Services
 from gateway.runs.worker import Worker
 from sessions import asks, runs, store
 from sessions.clock import Clock, now_ms
@@ -174,7 +175,7 @@ async def worker_in_process(
             database=database,
             model=lambda: model,
             profile=lambda _, __: AgentProfile(system_prompt="You are tested.", toolbox=Toolbox(known)),
-            limits=lambda: RunLimits(**chosen_limits),
+            limits=lambda: LimitsSection.model_construct(**chosen_limits),
             window=lambda name: _window(model, name),
             clock=clock,
             model_config=lambda: model_config or {},
