@@ -35,12 +35,10 @@ from adapters.base import (
     read_file,
 )
 from adapters.discord.config import DiscordConfig
-from adapters.discord.errors import NO_INTENT, DiscordRefusal
-from adapters.discord.history import missed
-from adapters.discord.listener import Listener
+from adapters.discord.listener import Listener, missed
 from adapters.discord.normalize import DiscordBot, interaction, message, unreadable
 from adapters.discord.render import NO_EMBEDS, render, render_draft, reply
-from adapters.discord.rest import Rest, point_at, without
+from adapters.discord.rest import NO_INTENT, DiscordRefusal, Rest, point_at, without
 from adapters.payload import as_object, parts, text
 from adapters.text import off_the_loop
 from sessions.keys import Address, Platform, Sender

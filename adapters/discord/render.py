@@ -5,10 +5,9 @@ from itertools import islice
 from typing import Any
 
 from adapters.text import end_of_draft
-from adapters.text.escape import escape_markdown
-from adapters.text.lines import LineLayout, Notation
+from adapters.text.blocks import Style
+from adapters.text.lines import LineLayout, Notation, escape_markdown
 from adapters.text.markdown import parse
-from adapters.text.spans import Style
 from adapters.text.split import Size, split, split_or_file
 from sessions.messages import Attachment, Button, Outbound, Piece
 

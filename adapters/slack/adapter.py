@@ -40,20 +40,15 @@ from adapters.base import (
     read_file,
 )
 from adapters.payload import Json, part, text
-from adapters.slack.askers import Askers, mention
+from adapters.slack.app_manifest import NEEDED
 from adapters.slack.config import SlackConfig
-from adapters.slack.errors import REJECTED, SlackRefusal, scope_advice
 from adapters.slack.home import view
-from adapters.slack.live import LiveAnswers
+from adapters.slack.live import Askers, LiveAnswers, Statuses, mention
+from adapters.slack.lookups import Names, Roots
 from adapters.slack.normalize import SlackBot, normalize
-from adapters.slack.people import Names
 from adapters.slack.render import render, with_slacks_commands
-from adapters.slack.roots import Roots
-from adapters.slack.scopes import NEEDED
 from adapters.slack.socket import Socket
-from adapters.slack.status import Statuses
-from adapters.slack.transfer import download, upload
-from adapters.slack.web import SlackWeb
+from adapters.slack.web import REJECTED, SlackRefusal, SlackWeb, download, scope_advice, upload
 from sessions.keys import Address, Platform, Sender
 from sessions.messages import Attachment, Inbound, InboundKind, Outbound, Piece, Receipt
 

@@ -4,7 +4,65 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from adapters.slack.scopes import COMMAND, EVENTS, NEEDED, USED
+NEEDED = frozenset(
+    {
+        "app_mentions:read",
+        "channels:history",
+        "chat:write",
+        "commands",
+        "groups:history",
+        "im:history",
+        "im:write",
+        "mpim:history",
+        "users:read",
+    }
+)
+"""Without one of these it cannot do its work."""
+
+USED = frozenset({"assistant:write", "channels:read", "files:read", "files:write", "groups:read", "reactions:write"})
+"""Without one of these something is missing: status and live answers, files, the mark on what was read."""
+
+EVENTS = frozenset(
+    {
+        "agent_session_stopped",
+        "app_home_opened",
+        "app_mention",
+        "app_uninstalled",
+        "channel_left",
+        "group_left",
+        "member_joined_channel",
+        "message.channels",
+        "message.groups",
+        "message.im",
+        "message.mpim",
+        "tokens_revoked",
+    }
+)
+COMMAND = "/hermes"
+COMMANDS = frozenset(
+    [
+        "new",
+        "reset",
+        "stop",
+        "status",
+        "resume",
+        "sessions",
+        "title",
+        "retry",
+        "undo",
+        "memory",
+        "forget",
+        "jobs",
+        "model",
+        "usage",
+        "approve",
+        "deny",
+        "help",
+        "start",
+    ]
+)
+"""What the gateway understands behind `/`. Slack's clients send nothing that begins with `/` but their own commands and ours."""
+
 
 _CREATE = "https://api.slack.com/apps?new_app=1&manifest_json="
 

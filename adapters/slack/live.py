@@ -1,17 +1,66 @@
-"""Shows growing answers: Slack's streams in threads, edits of a message everywhere else."""
+"""Shows what the agent does: growing answers (Slack's streams in threads, edits of a message everywhere else) and the status beside a chat
+(agent sessions where the workspace has them, the assistant's status elsewhere).
+
+Who asked last in each place is remembered: Slack wants to know whom a stream is for, and who has waited long is mentioned.
+"""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
-from adapters.base import TryLater
+from adapters.base import Activity, TryLater
 from adapters.payload import Json, text
-from adapters.slack.askers import Askers
-from adapters.slack.errors import SlackRefusal
 from adapters.slack.render import render_draft, without_pings
-from adapters.slack.web import SlackWeb
+from adapters.slack.web import SlackRefusal, SlackWeb
 from adapters.text import off_the_loop
 from sessions.keys import Address, ChatKind
+
+LONG_SECONDS = 300.0
+_KEPT = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    user: str
+    at: float
+    is_answered: bool = False
+
+
+class Askers:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._questions: OrderedDict[tuple[str, str | None], _Question] = OrderedDict()
+
+    def note_question(self, address: Address, user: str) -> None:
+        place = (address.chat_id, address.thread_id)
+        self._questions[place] = _Question(user=user, at=self._clock())
+        self._questions.move_to_end(place)
+        if len(self._questions) > _KEPT:
+            self._questions.popitem(last=False)
+
+    def asker(self, address: Address) -> str | None:
+        question = self._questions.get((address.chat_id, address.thread_id))
+        return question.user if question is not None else None
+
+    def long_waiting_asker(self, address: Address) -> str | None:
+        """Returns the person whose question in a channel has waited so long that they look elsewhere by now."""
+        question = self._questions.get((address.chat_id, address.thread_id))
+        if question is None or question.is_answered or address.kind is ChatKind.DM:
+            return None
+        return question.user if self._clock() - question.at > LONG_SECONDS else None
+
+    def note_answer(self, address: Address) -> None:
+        place = (address.chat_id, address.thread_id)
+        if (question := self._questions.get(place)) is not None:
+            self._questions[place] = replace(question, is_answered=True)
+
+
+def mention(user: str) -> dict[str, Any]:
+    """The block that notifies one person."""
+    return {"type": "section", "text": {"type": "mrkdwn", "text": f"<@{user}>"}}
+
 
 _MOST = 11_000
 """Characters of a stream; what is longer is shown when it is whole."""
@@ -124,3 +173,44 @@ def _named(sent: Json) -> str:
     if ts := text(sent, "ts"):
         return ts
     raise TryLater("Slack does not name the message that it has taken.", ambiguous=True)
+
+
+LONGEST = 50
+_SESSION = {Activity.WORKING: "processing", Activity.WAITING: "suspended", Activity.IDLE: "active"}
+_GONE_FOR_GOOD = {"unknown_method", "missing_scope", "not_allowed_token_type", "feature_not_enabled", "access_denied"}
+
+
+class Statuses:
+    def __init__(self, web: SlackWeb) -> None:
+        self._web = web
+        self._has_sessions = True
+        self._has_status = True
+
+    async def show(self, address: Address, activity: Activity, text: str) -> None:
+        """Shows the status in a way that the workspace knows; ways that it refuses are not tried again."""
+        # Both ways: agent sessions have no text, and workspaces without them know only the status of the assistant.
+        is_session = self._has_sessions and await self._session(address, activity)
+        shows_text = activity is Activity.WORKING or not is_session
+        if self._has_status and address.thread_id is not None and shows_text:
+            await self._status(address, address.thread_id, text[:LONGEST] if activity is Activity.WORKING else "")
+
+    async def _session(self, address: Address, activity: Activity) -> bool:
+        try:
+            await self._web.call(
+                "agents.sessions.setStatus",
+                channel_id=address.chat_id,
+                thread_ts=address.thread_id,
+                status=_SESSION[activity],
+            )
+        except SlackRefusal as refusal:
+            self._has_sessions = refusal.error not in _GONE_FOR_GOOD
+            return False
+        return True
+
+    async def _status(self, address: Address, thread: str, text: str) -> None:
+        try:
+            await self._web.call(
+                "assistant.threads.setStatus", channel_id=address.chat_id, thread_ts=thread, status=text
+            )
+        except SlackRefusal as refusal:
+            self._has_status = refusal.error not in _GONE_FOR_GOOD

@@ -4,13 +4,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.slack.scopes import COMMAND, COMMANDS
+from adapters.slack.app_manifest import COMMAND, COMMANDS
 from adapters.text import end_of_draft
-from adapters.text.blocks import Block, plain_text
-from adapters.text.escape import escape_markdown
-from adapters.text.lines import LineLayout, Notation
+from adapters.text.blocks import Block, Style, plain_text
+from adapters.text.lines import LineLayout, Notation, escape_markdown
 from adapters.text.markdown import parse
-from adapters.text.spans import Style
 from adapters.text.split import Size, split, split_or_file
 from sessions.messages import Attachment, Button, Outbound, Piece
 

@@ -13,8 +13,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 
 from adapters.base import DeliveryError, TryLater, Unauthorized
 from adapters.payload import text
-from adapters.slack.errors import SlackRefusal
-from adapters.slack.web import SlackWeb
+from adapters.slack.web import SlackRefusal, SlackWeb
 
 PING_SECONDS = 5.0
 _TRIES = 5

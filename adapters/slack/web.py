@@ -1,14 +1,106 @@
-"""Calls of Slack's Web API through its library, over one pool of connections. Every failure becomes an error of the contract."""
+"""Calls of Slack's Web API through its library, over one pool of connections; files up and down. Every failure becomes an error of the
+contract. No message of an error holds a token.
+"""
 
-from collections.abc import Mapping
+import asyncio
+import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import aiohttp
+from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from adapters.payload import Json, as_object
-from adapters.slack.errors import translated
+from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
+from adapters.payload import Json, as_object, part, parts, text
+from sessions.messages import Attachment
+
+_TOKEN = {
+    "account_inactive",
+    "invalid_auth",
+    "not_authed",
+    "org_login_required",
+    "token_expired",
+    "token_revoked",
+    "team_access_not_granted",
+}
+_OUTAGE = {
+    "accesslimited",
+    "fatal_error",
+    "internal_error",
+    "request_timeout",
+    "service_unavailable",
+    "team_added_to_org",
+}
+_NEVER_WRITTEN = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
+REJECTED = (
+    "Slack does not accept the token. Install the app again (api.slack.com/apps → OAuth & Permissions) and set "
+    "platforms.slack.bot_token."
+)
+
+
+class SlackRefusal(Undeliverable):
+    """Slack refuses this call as it is. `error` is its own word for why."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__(f"Slack refuses this: {error}.")
+        self.error = error
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """Turns errors of the library into those of the contract while the block lasts."""
+    try:
+        yield
+    except SlackApiError as error:
+        raise _translate(error) from None
+    except _NEVER_WRITTEN as error:
+        raise TryLater(f"Slack cannot be reached ({type(error).__name__}).") from None
+    except (aiohttp.ClientError, asyncio.TimeoutError, SlackClientError) as error:  # noqa: UP041  # the library names both
+        raise TryLater(f"Slack did not answer ({type(error).__name__}).", ambiguous=True) from None
+
+
+def _translate(error: SlackApiError) -> DeliveryError:
+    response: Any = error.response  # the library's, or where it could not read the body, that of aiohttp
+    status = int(getattr(response, "status_code", 0) or getattr(response, "status", 0))
+    headers: Mapping[str, str] = getattr(response, "headers", {})
+    data = as_object(getattr(response, "data", None))
+    said = text(data, "error")
+    if status == 429 or said in {"ratelimited", "rate_limited", "message_limit_exceeded"}:
+        return TryLater("Slack asks to wait.", after=_seconds(headers.get("Retry-After")) or 5.0)
+    if said in _TOKEN:
+        return Unauthorized(REJECTED)
+    if said == "missing_scope":
+        return MissingScope(text(data, "needed") or "one that it needs")
+    if status >= 500 or said in _OUTAGE:
+        return TryLater(f"Slack has an outage ({said or status}).", after=_seconds(headers.get("Retry-After")))
+    if said:
+        return SlackRefusal(said)
+    return TryLater(f"Slack gave an answer that cannot be read ({status}).", ambiguous=True)
+
+
+class MissingScope(SlackRefusal):
+    """The app lacks a permission. That is said once for all, when the setup is checked."""
+
+    def __init__(self, needed: str) -> None:
+        super().__init__("missing_scope")
+        self.args = (scope_advice([needed]),)
+
+
+def scope_advice(missing: list[str]) -> str:
+    listed = ", ".join(missing)
+    return (
+        f"The Slack app lacks the permission {listed}. Add it at api.slack.com/apps → OAuth & Permissions → Scopes, "
+        "or paste the manifest of docs/platforms/slack.md, then install the app again."
+    )
+
+
+def _seconds(retry_after: object) -> float | None:
+    value = str(retry_after or "")
+    return float(value) if value.isdigit() else None
+
 
 _TIMEOUT = aiohttp.ClientTimeout(total=300, connect=20, sock_connect=10, sock_read=30)
 
@@ -87,3 +179,42 @@ class SlackWeb:
 
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
+
+
+async def upload(web: SlackWeb, channel: str, thread: str | None, name: str, data: bytes, comment: str) -> str:
+    """Uploads the file and returns its id. The last of three calls shares it into the chat; before that nobody sees it."""
+    try:
+        place = await web.query("files.getUploadURLExternal", filename=name, length=len(data))
+        status = await web.post(text(place, "upload_url"), data=data)
+    except TryLater as error:  # not ambiguous any more: up to here nobody sees anything
+        raise TryLater(str(error), after=error.after) from None
+    if status != 200:
+        raise TryLater(f"Slack did not take the file ({status}).")
+    shared = await web.query(
+        "files.completeUploadExternal",
+        files=json.dumps([{"id": text(place, "file_id"), "title": name}]),
+        channel_id=channel,
+        thread_ts=thread,
+        initial_comment=comment or None,
+    )
+    found = parts(shared, "files")
+    return text(found[0], "id") if found else text(place, "file_id")
+
+
+async def download(web: SlackWeb, attachment: Attachment, limit: int) -> bytes:
+    """Raises Undeliverable where the file is gone, larger, or lies at a host that must not see the token."""
+    file_id, _, address = attachment.ref.partition("|")
+    if not address:
+        found = await web.query("files.info", file=file_id)
+        address = text(part(found, "file"), "url_private_download")
+    if not web.is_slacks(address):
+        raise Undeliverable("Slack names an address for the file that is not Slack's.")
+    status, mime, data = await web.get(address, limit)
+    if status >= 500 or status == 429:
+        raise TryLater(f"Slack has an outage ({status}).", after=5.0)
+    # Without the permission Slack answers 200 with its login page.
+    if status != 200 or (mime == "text/html" and attachment.mime != "text/html"):
+        raise Undeliverable("Slack does not give the file. The app may lack the permission files:read.")
+    if len(data) > limit:
+        raise Undeliverable(f"{attachment.name} is larger than {limit} bytes.")
+    return data

@@ -47,12 +47,11 @@ from adapters.base import (
     WebhookReply,
 )
 from adapters.telegram.config import TelegramConfig
-from adapters.telegram.errors import TelegramRefusal, Translation
 from adapters.telegram.normalize import normalize, unreadable
 from adapters.telegram.outgoing import OutgoingCalls
 from adapters.telegram.polling import Poll, update_id
 from adapters.telegram.render import render, render_draft, reply_parameters
-from adapters.telegram.transport import Connections
+from adapters.telegram.transport import Connections, TelegramRefusal, Translation
 from adapters.text import off_the_loop
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Attachment, Inbound, Outbound, Piece, Receipt

@@ -8,8 +8,7 @@ from urllib.parse import urlencode
 import structlog
 
 from adapters.base import TryLater
-from adapters.telegram.errors import Contested, Translation
-from adapters.telegram.transport import Connections
+from adapters.telegram.transport import Connections, Contested, Translation
 
 MOST_FAILURES = 5  # failures in a row, then the supervisor is told
 _LONGEST_PAUSE = 30.0

@@ -7,11 +7,10 @@ from itertools import islice
 from typing import Any
 
 from adapters.text import end_of_draft
-from adapters.text.blocks import Block, Fence, Heading, Paragraph, Rule, Table
+from adapters.text.blocks import Block, Fence, Heading, Paragraph, Rule, Span, Style, Table
+from adapters.text.lines import as_grid, as_records
 from adapters.text.markdown import parse
-from adapters.text.spans import Span, Style
 from adapters.text.split import Size, split, split_or_file, utf16_length
-from adapters.text.tables import as_grid, as_records
 from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece
 
 MESSAGE = Size(4096, 100)  # UTF-16 units and entities

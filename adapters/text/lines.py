@@ -1,12 +1,14 @@
-"""Renders neutral blocks as lines of text with marks in them, for platforms whose formatting stands in the text itself."""
+"""Renders neutral blocks as lines of text with marks in them, for platforms whose formatting stands in the text itself.
 
+Where a platform has no tables, one is a grid if it is narrow enough for a phone, else one record below the other.
+"""
+
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from adapters.text.blocks import Block, Fence, Heading, Paragraph, Rule, Table
-from adapters.text.spans import Span, Style
+from adapters.text.blocks import Block, Fence, Heading, Paragraph, Rule, Span, Style, Table
 from adapters.text.split import Size, utf16_length
-from adapters.text.tables import as_grid, as_records
 
 _GAP = 3
 """The longest that stands between two blocks: an empty line, in a quote with its mark."""
@@ -158,3 +160,42 @@ def _code(code: str, notation: Notation) -> str:
     if "`" in code:
         return f"{opening * 2} {code} {closing * 2}" if notation.tells_language else notation.escape(code)
     return "\n".join(f"{opening}{line}{closing}" if line.strip() else line for line in code.split("\n"))
+
+
+_SIGNS = re.compile(r"[\\`*~\[\]|<]|(?<![^\W_])_|_(?![^\W_])")
+_AT_LINE_START = re.compile(r"^([ \t]*)(#{1,6}|[-+]|=+|-{2,})(?=[ \t\n]|$)", re.MULTILINE)
+_QUOTE_AT_LINE_START = re.compile(r"^([ \t]*)>", re.MULTILINE)
+_NUMBER_AT_LINE_START = re.compile(r"^([ \t]*\d{1,9})([.)])(?=[ \t\n]|$)", re.MULTILINE)
+
+
+def escape_markdown(text: str) -> str:
+    """Returns plain text as Markdown, so that nothing in it is taken for formatting."""
+    if text.isalnum():
+        return text
+    text = _SIGNS.sub(lambda found: f"\\{found[0]}", text)
+    text = _AT_LINE_START.sub(r"\1\\\2", text)
+    text = _QUOTE_AT_LINE_START.sub(r"\1\\>", text)
+    return _NUMBER_AT_LINE_START.sub(r"\1\\\2", text)
+
+
+GRID_COLUMNS = 44
+"""A wider table wraps on a phone."""
+
+
+def as_grid(table: Table) -> str | None:
+    """Returns the rows with their columns aligned, for a font of equal widths. None: too wide."""
+    rows = table.rows if table.continued else (table.header, *table.rows)
+    # Measured with the header also where this is the rest of a table that was cut: its columns stay as wide as before.
+    widths = [max(len(row[column]) for row in (table.header, *table.rows)) for column in range(len(table.header))]
+    if sum(widths) + 2 * len(widths) > GRID_COLUMNS:
+        return None
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def as_records(table: Table) -> str:
+    """Returns every row as lines `column: cell`, with an empty line between two rows."""
+    return "\n\n".join(
+        "\n".join(f"{name}: {cell}" for name, cell in zip(table.header, row, strict=True) if cell) for row in table.rows
+    )

@@ -10,8 +10,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from adapters.text.blocks import Block, Fence, Heading, Paragraph, Rule, Table
-from adapters.text.spans import Span, SpanBuilder, Style
+from adapters.text.blocks import Block, Fence, Heading, Paragraph, Rule, Span, SpanBuilder, Style, Table
 
 PARSED_CHARS = 30_000  # what follows is plain text: nobody reads it formatted, and parsing time stays bounded
 _NESTING = 20  # the parser drops the inside of what is nested deeper, so such text is not parsed at all

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from adapters.text.blocks import Block, Fence, Heading, Paragraph, Table, plain_text
-from adapters.text.spans import Span, Style, cut_spans
+from adapters.text.blocks import Block, Fence, Heading, Paragraph, Span, Style, Table, cut_spans, plain_text
 
 PIECES_AT_MOST = 5
 SMALLEST_LIMIT = 16

@@ -34,9 +34,8 @@ from adapters.base import (
     read_file,
 )
 from adapters.payload import parts, text
-from adapters.whatsapp.client import CloudApi
+from adapters.whatsapp.client import CloudApi, WhatsAppRefusal
 from adapters.whatsapp.config import WhatsAppConfig
-from adapters.whatsapp.errors import WhatsAppRefusal
 from adapters.whatsapp.normalize import events, normalize
 from adapters.whatsapp.render import render
 from sessions.keys import Address, ChatKind, Platform, Sender, whatsapp_id

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from adapters.payload import Json, part, parts, text
+from adapters.whatsapp.client import failure_reason
 from adapters.whatsapp.contents import attachment, describe_contents, origin
-from adapters.whatsapp.errors import failure_reason
 from sessions.keys import Address, ChatKind, Platform, Sender, whatsapp_id
 from sessions.messages import Inbound, InboundKind, Quote
 

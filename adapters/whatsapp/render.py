@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from adapters.text.blocks import Style
 from adapters.text.lines import LineLayout, Notation
 from adapters.text.markdown import parse
-from adapters.text.spans import Style
 from adapters.text.split import Size, split, split_or_file
 from sessions.messages import Attachment, AttachmentKind, Button, Outbound, Piece
 

@@ -16,11 +16,9 @@ from adapters.telegram.render import render as telegram
 from adapters.testing.discord_rules import message_problems
 from adapters.testing.slack_rules import problems as slack_problems
 from adapters.testing.whatsapp_rules import problems as whatsapp_problems
-from adapters.text.blocks import plain_text
-from adapters.text.escape import escape_markdown
-from adapters.text.lines import Notation, inline
+from adapters.text.blocks import Span, Style, plain_text
+from adapters.text.lines import Notation, escape_markdown, inline
 from adapters.text.markdown import parse
-from adapters.text.spans import Span, Style
 from adapters.whatsapp.render import render as whatsapp
 from sessions.keys import Address, ChatKind
 from sessions.messages import Outbound

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from adapters.text.blocks import Block, Fence, Paragraph, plain_text
+from adapters.text.blocks import Block, Fence, Paragraph, Style, plain_text
 from adapters.text.markdown import parse
-from adapters.text.spans import Style
 from adapters.text.split import SMALLEST_LIMIT, Size, split
 
 WORDS = st.sampled_from(

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
-from adapters.slack import askers
+from adapters.slack import live
 from adapters.testing.people import FakePerson
 from gateway.chats import runner
 from gateway.chats.runner import PlatformState
@@ -122,7 +122,7 @@ async def test_a_mention_comes_as_two_events_and_is_answered_once(home: Path, dr
 async def test_who_has_waited_long_in_a_channel_is_mentioned_once(
     home: Path, driver: SlackDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(askers, "LONG_SECONDS", -1)  # every answer is late
+    monkeypatch.setattr(live, "LONG_SECONDS", -1)  # every answer is late
     gate = Gate()
     async with answering(home, driver, Reply(chunks=("Here ", "you are."), between=gate), "Again.", "And more.") as s:
         group = driver.group()
@@ -134,7 +134,7 @@ async def test_who_has_waited_long_in_a_channel_is_mentioned_once(
         (posted,) = driver.server.called("chat.postMessage")
         assert posted["text"] == "<@U7> Here you are."
         assert posted["blocks"][0]["text"]["text"] == "<@U7>"
-        monkeypatch.setattr(askers, "LONG_SECONDS", 300)
+        monkeypatch.setattr(live, "LONG_SECONDS", 300)
         driver.says(group, driver.mention("and again"), thread=root)
         assert "<@U7>" not in (await s.answers(group, 2))[-1]
 

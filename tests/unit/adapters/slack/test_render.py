@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from adapters.slack.app_manifest import COMMANDS
 from adapters.slack.render import render, with_slacks_commands, without_pings
-from adapters.slack.scopes import COMMANDS
 from sessions.keys import Address, ChatKind
 from sessions.messages import Attachment, AttachmentKind, Outbound
 

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 from telegram.error import NetworkError, TimedOut
 
-from adapters.telegram.transport import Connections, NeverSent
+from adapters.base import TryLater
+from adapters.telegram.transport import Connections, NeverSent, Translation
 from tests.fakes.telegram_server import TelegramServer
 
 
@@ -62,3 +64,13 @@ async def test_the_environments_proxy_is_used(server: TelegramServer, monkeypatc
     with pytest.raises(NeverSent):
         await connections.post(url)
     await connections.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("error", "ambiguous"), [(NeverSent("x"), False), (TimedOut(), True), (NetworkError("x"), True)]
+)
+def test_only_what_may_have_been_written_is_ambiguous(error: NetworkError, ambiguous: bool) -> None:
+    with pytest.raises(TryLater) as raised, Translation("1:secret")():
+        raise error from aiohttp.ClientError("https://example.org/bot1:secret")
+    assert raised.value.ambiguous is ambiguous
+    assert raised.value.__suppress_context__  # the cause holds the URL, and with it the token

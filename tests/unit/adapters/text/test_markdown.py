@@ -1,8 +1,7 @@
 import pytest
 
-from adapters.text.blocks import Fence, Heading, Paragraph, Rule, Table, plain_text
+from adapters.text.blocks import Fence, Heading, Paragraph, Rule, Span, Style, Table, plain_text
 from adapters.text.markdown import PARSED_CHARS, parse
-from adapters.text.spans import Span, Style
 
 
 def one(markdown: str):
