@@ -230,9 +230,9 @@ def mark_sent(conn: Connection, row_id: int, message_id: str, now: int) -> None:
 
 
 def put_off(conn: Connection, row_id: int, due_at: int, error: str, *, ambiguous: bool) -> None:
-    """Lets the row be tried again at `due_at`. `ambiguous`: it may have arrived; after too many such sends it is undeliverable."""
+    """Lets the row be tried again at `due_at`. `ambiguous`: it may have arrived; the caller gives up after too many such sends."""
     doubts = outbox.c.doubts + (1 if ambiguous else 0)
-    state = case((doubts > FURTHER_TRIES, OutState.DEAD), (doubts > 0, OutState.UNKNOWN), else_=OutState.PENDING)
+    state = case((doubts > 0, OutState.UNKNOWN), else_=OutState.PENDING)
     conn.execute(
         update(outbox)
         .where(outbox.c.id == row_id)

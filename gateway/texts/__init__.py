@@ -1,4 +1,4 @@
-"""Loads the texts that the gateway itself says in a chat, one catalogue for each language."""
+"""Loads the texts that the gateway itself says in a chat."""
 
 import tomllib
 from functools import lru_cache
@@ -7,17 +7,17 @@ from string import Formatter
 
 
 @lru_cache
-def _catalogue(language: str) -> dict[str, dict[str, str]]:
-    return tomllib.loads((files(__name__) / f"{language}.toml").read_text(encoding="utf-8"))
+def _catalogue() -> dict[str, dict[str, str]]:
+    return tomllib.loads((files(__name__) / "en.toml").read_text(encoding="utf-8"))
 
 
-def say(name: str, /, *, language: str = "en", **values: object) -> str:
+def say(name: str, /, **values: object) -> str:
     """Returns the text of this name (`run.stopped`), with its values filled in. Raises KeyError for a missing name or value."""
     section, _, key = name.partition(".")
-    return _catalogue(language)[section][key].format(**values)
+    return _catalogue()[section][key].format(**values)
 
 
-def needed(name: str, *, language: str = "en") -> set[str]:
+def needed(name: str) -> set[str]:
     """Returns the names of the values that a text needs."""
     section, _, key = name.partition(".")
-    return {field for _, field, _, _ in Formatter().parse(_catalogue(language)[section][key]) if field}
+    return {field for _, field, _, _ in Formatter().parse(_catalogue()[section][key]) if field}

@@ -271,8 +271,8 @@ def _take_in(conn: Connection, folded: FoldMaterial, each: NewObservation, said_
         (old for old in folded.candidates if stems(old.text) == stems(each.text) and old.id != each.replaces), None
     )
     if known is not None:
-        heavier = {"weight": observations.c.weight + 1, "used_at": said_at}
-        conn.execute(update(observations).where(observations.c.id == known.id).values(heavier))
+        heavier = observations.c.weight + 1
+        conn.execute(update(observations).where(observations.c.id == known.id).values(weight=heavier))
         return False
     values = {
         "kind": each.kind,

@@ -21,7 +21,6 @@ observations = Table(
     Column("closed_by", BigInteger),
     Column("closed_at", BigInteger),
     count("weight"),
-    Column("used_at", BigInteger),
     count("fold"),
     Column("asked_as", Prose),
     UniqueConstraint("ns", "fold", "text"),

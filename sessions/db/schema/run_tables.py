@@ -58,7 +58,6 @@ asks = Table(
     Column("options", Prose),
     Column("args_hash", Text),
     Column("created_at", BigInteger, nullable=False),
-    Column("deadline", BigInteger),
     Column("answered_at", BigInteger),
     Column("answer", Prose),
     Column("answered_by", Prose),
