@@ -36,9 +36,8 @@ from gateway.config.reading import Loaded
 from gateway.home import shown
 from gateway.observe.database_watch import DatabaseWatch
 from gateway.observe.heap import resident_bytes
-from gateway.observe.heartbeat import Heartbeat
+from gateway.observe.heartbeat import Heartbeat, ReloadStatus
 from gateway.observe.logging import get_logger
-from gateway.observe.reload_status import ReloadStatus
 from gateway.scheduler.jobs import EVERY_SECONDS as JOBS_SECONDS
 from gateway.scheduler.jobs import Jobs
 from gateway.scheduler.reset_explanation import due_now

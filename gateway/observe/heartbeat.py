@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from gateway.observe.logging import get_logger
 from sessions import leases, workers
-from sessions.clock import Clock, now_ms
+from sessions.clock import Clock, iso, now_ms
 from sessions.db import Database
 from sessions.errors import StateError
 from sessions.workers import WorkerRow, WorkerState
@@ -73,3 +73,29 @@ class Heartbeat:
 
 def _name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedConfig:
+    at: int
+    problems: tuple[str, ...]
+
+
+class ReloadStatus:
+    def __init__(self, clock: Clock = now_ms) -> None:
+        self._clock = clock
+        self.since = clock()
+        self.last_refused: RefusedConfig | None = None
+
+    def taken(self) -> None:
+        self.since, self.last_refused = self._clock(), None
+
+    def refused(self, problems: Sequence[str]) -> None:
+        self.last_refused = RefusedConfig(at=self._clock(), problems=tuple(problems))
+
+    def part(self) -> dict[str, Any]:
+        """Returns what the status shows of reloads."""
+        found: dict[str, Any] = {"since": iso(self.since)}
+        if (refused := self.last_refused) is not None:
+            found["refused"] = {"at": iso(refused.at), "problems": list(refused.problems)}
+        return found
