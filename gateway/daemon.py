@@ -11,7 +11,7 @@ from typing import Any
 from adapters.registry import title_of
 from gateway.agent.models.interface import ModelError
 from gateway.agent.models.transcriber import Transcriber
-from gateway.api.http.callers import FILE, LEAST_LENGTH, HostCheck, local_key
+from gateway.api.http.callers import FILE, HostCheck, local_key
 from gateway.api.http.server import serving as serving_http
 from gateway.api.http.server_state import ApiServices, Readiness
 from gateway.app import App
@@ -33,6 +33,7 @@ from gateway.config.daemon_settings import (
 )
 from gateway.config.model import Config
 from gateway.config.reading import Loaded
+from gateway.config.sections import KEY_LENGTH
 from gateway.home import shown
 from gateway.observe.database_watch import DatabaseWatch
 from gateway.observe.heap import resident_bytes
@@ -238,9 +239,9 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
     """Serves the API while the block lasts. Yields its address, and where its key is."""
     section = app.settings.config.api
     own = None if section.keys else await asyncio.to_thread(local_key, app.home)
-    if own is not None and len(own.secret) < LEAST_LENGTH:
+    if own is not None and len(own.secret) < KEY_LENGTH:
         how = f"delete {app.home / FILE} and start again: a new key is made"
-        log.warning("api.short_key", characters=len(own.secret), at_least=LEAST_LENGTH, how_to_mend=how)
+        log.warning("api.short_key", characters=len(own.secret), at_least=KEY_LENGTH, how_to_mend=how)
     api = ApiServices(
         home=app.home,
         services=app.services,

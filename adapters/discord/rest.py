@@ -17,6 +17,7 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 
 from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
+from adapters.connection_errors import without_answer
 from adapters.payload import Json
 
 BAD_TOKEN = (
@@ -27,7 +28,6 @@ NO_INTENT = (
     "Discord cannot read messages: the intent “Message Content” is off. Switch it on: discord.com/developers → your app → Bot → "
     "Message Content Intent."
 )
-_NEVER_WRITTEN = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
 
 
 class DiscordRefusal(Undeliverable):
@@ -46,10 +46,8 @@ def translated() -> Generator[None]:
         yield
     except discord.DiscordException as error:
         raise _translate(error) from None
-    except _NEVER_WRITTEN as error:
-        raise TryLater(f"Discord cannot be reached ({type(error).__name__}).") from None
     except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:  # noqa: UP041  # the library names both
-        raise TryLater(f"Discord did not answer ({type(error).__name__}).", ambiguous=True) from None
+        raise without_answer("Discord", error) from None
 
 
 def _translate(error: discord.DiscordException) -> DeliveryError:

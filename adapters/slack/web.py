@@ -14,6 +14,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
+from adapters.connection_errors import without_answer
 from adapters.payload import Json, as_object, part, parts, text
 from sessions.messages import Attachment
 
@@ -34,7 +35,6 @@ _OUTAGE = {
     "service_unavailable",
     "team_added_to_org",
 }
-_NEVER_WRITTEN = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
 REJECTED = (
     "Slack does not accept the token. Install the app again (api.slack.com/apps → OAuth & Permissions) and set "
     "platforms.slack.bot_token."
@@ -56,10 +56,8 @@ def translated() -> Generator[None]:
         yield
     except SlackApiError as error:
         raise _translate(error) from None
-    except _NEVER_WRITTEN as error:
-        raise TryLater(f"Slack cannot be reached ({type(error).__name__}).") from None
     except (aiohttp.ClientError, asyncio.TimeoutError, SlackClientError) as error:  # noqa: UP041  # the library names both
-        raise TryLater(f"Slack did not answer ({type(error).__name__}).", ambiguous=True) from None
+        raise without_answer("Slack", error) from None
 
 
 def _translate(error: SlackApiError) -> DeliveryError:

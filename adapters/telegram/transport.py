@@ -27,14 +27,12 @@ from telegram.error import (
 from telegram.request import BaseRequest, RequestData
 
 from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
+from adapters.connection_errors import NEVER_WRITTEN
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 20.0
 TRANSFER_SECONDS = 300.0
 """For files, which may be long; and the longest that anything can hang."""
-
-# Failures before the first byte was written. All others may have reached Telegram, so the send is doubtful.
-_NEVER_WRITTEN = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
 
 _URL_ENCODED = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -81,7 +79,7 @@ class Connections(BaseRequest):
                 method, url, data=body, headers=headers, timeout=_timeout(seconds), allow_redirects=False
             ) as response:
                 return response.status, await response.read()
-        except _NEVER_WRITTEN as error:
+        except NEVER_WRITTEN as error:
             raise NeverSent(type(error).__name__) from error
         except TimeoutError as error:
             raise TimedOut from error

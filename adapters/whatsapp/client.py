@@ -6,6 +6,7 @@ from typing import Any
 import aiohttp
 
 from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
+from adapters.connection_errors import without_answer
 from adapters.payload import Json, as_object, part
 
 _WAIT = {4: 60.0, 80007: 60.0, 130429: 5.0, 131048: 60.0, 131056: 12.0, 133016: 60.0}
@@ -78,7 +79,6 @@ def _seconds(retry_after: str | None) -> float | None:
     return float(retry_after) if retry_after and retry_after.isdigit() else None
 
 
-_NEVER_WRITTEN = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
 _TIMEOUT = aiohttp.ClientTimeout(total=330, connect=20, sock_connect=10, sock_read=30)
 
 
@@ -142,10 +142,8 @@ class CloudApi:
                 **how,
             ) as answer:
                 return await self._read(answer)
-        except _NEVER_WRITTEN as error:
-            raise TryLater(f"WhatsApp cannot be reached ({type(error).__name__}).") from None
         except (TimeoutError, aiohttp.ClientError) as error:
-            raise TryLater(f"WhatsApp did not answer ({type(error).__name__}).", ambiguous=True) from None
+            raise without_answer("WhatsApp", error) from None
 
     @staticmethod
     async def _read(answer: aiohttp.ClientResponse) -> Mapping[str, Any]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from ipaddress import ip_address
 from typing import NamedTuple
 
 from adapters.registry import OUR_OWN, is_built, manifest, of_others
@@ -10,9 +9,8 @@ from gateway.agent.tokens import Tokens
 from gateway.agent.tools import BUILT, of_other_packages
 from gateway.agent.window import Window
 from gateway.config.model import NO_CHAT, Config, ResetOverride
+from gateway.config.sections import KEY_LENGTH, is_loopback
 from sessions.keys import ChatKind, Platform
-
-KEY_LENGTH = 32
 
 
 class Finding(NamedTuple):
@@ -105,13 +103,6 @@ def _api(config: Config) -> Iterator[Finding]:
     if not keys and not loopback:
         hint = f"other machines could reach it: add a key of {KEY_LENGTH} characters or more to api.keys, or write 127.0.0.1"
         yield Finding("api.host", "is not loopback, and no key is configured", hint)
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _limits(config: Config) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 schema, the editor's hover and the documentation show them.
 """
 
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints
@@ -46,6 +47,18 @@ class ModelSection(Section):
     """Where an answer is cut. A quarter of the window at most."""
     timeout_seconds: Positive = 300
     """How long one request may take before it counts as failed and is tried again."""
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether only this machine reaches what listens on this host."""
+    try:
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+KEY_LENGTH = 32
+"""So many characters every key has where other machines reach the gateway."""
 
 
 class ApiKey(Section):

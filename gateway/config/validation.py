@@ -245,11 +245,6 @@ _NAMED = re.compile(r"\w*(?:token|secret|key|passw)\w*[\"']?\s*[:=]", re.IGNOREC
 _ENTRY = re.compile(r"\s*(?:- )?(?P<key>[A-Za-z_]+):\s+(?P<value>[^\s#{}\[\]&*|>][^#{}]*|\[[^#{}]*\])?\s*")
 
 
-def without_secrets(text: str) -> str:
-    """The text without what has the shape of a token; nothing of it, if something in it is named like one."""
-    return MASK if _NAMED.search(text) else redact(text)
-
-
 def with_excerpt(problem: Problem, document: Document, lines: list[str], root: type[Config]) -> Problem:
     """The problem with its line of the file, and without what slipped to where a key belongs."""
     at = list(problem.at)
@@ -340,7 +335,8 @@ def _got(value: object, wanted: KeySchema) -> str:
             return f"the number {value}"
         case _:
             text = str(value)
-            return without_secrets(repr(text if len(text) <= 60 else f"{text[:60]}..."))
+            shown = repr(text if len(text) <= 60 else f"{text[:60]}...")
+            return MASK if _NAMED.search(shown) else redact(shown)
 
 
 def _allowed(wanted: KeySchema) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from gateway.agent.models.errors import CallFailed, code_in, refusal
-from gateway.agent.models.quirks import RefusalKind, without_secrets
+from gateway.agent.models.quirks import RefusalKind, without_keys
 from gateway.observe.logging import get_logger
 
 _NUM_CTX = re.compile(r"^\s*num_ctx\s+(\d+)", re.MULTILINE)
@@ -163,7 +163,7 @@ class ModelEndpoint:
             error = error.__cause__
         if isinstance(error, TimeoutError):
             return self._silent()
-        why = " ".join(without_secrets(_reason(error), self._settings.api_key).split()) or type(error).__name__
+        why = " ".join(without_keys(_reason(error), self._settings.api_key).split()) or type(error).__name__
         return CallFailed(f"{self._settings.host} cannot be reached: {why}", RefusalKind.AGAIN)
 
     def _refusal(self, model: str, status: int, body: object, headers: Mapping[str, str]) -> CallFailed:

@@ -130,11 +130,11 @@ def describe_refusal(host: str, model: str, status: int, said: str, api_key: str
             what = f"{host} has trouble of its own ({status})."
         case _:
             what = f"{host} refuses the request for {model} ({status})."
-    said = without_secrets(said[: 4 * _SHOWN_CHARACTERS], api_key).strip()[:_SHOWN_CHARACTERS]
+    said = without_keys(said[: 4 * _SHOWN_CHARACTERS], api_key).strip()[:_SHOWN_CHARACTERS]
     return f"{what} It says: {said}" if said else what
 
 
-def without_secrets(text: str, api_key: str) -> str:
+def without_keys(text: str, api_key: str) -> str:
     if len(api_key) >= 4:
         text = text.replace(api_key, "[key]")
     return _SECRET.sub("[key]", text)

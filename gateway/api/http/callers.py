@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from gateway.api.http.errors import ApiError
+from gateway.config.sections import is_loopback
 
 FILE = "api_key"
 LOCAL_KEY = "local"
 """The name of the key that lies in the home: whoever reads it operates the gateway."""
-LEAST_LENGTH = 32
 
 
 class Scope(StrEnum):
@@ -136,13 +136,6 @@ def network_of(address: str) -> str:
 
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _name(netloc: str) -> str:

@@ -11,13 +11,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.api import health, jobs, webhooks
-from gateway.api.http.callers import LEAST_LENGTH, is_loopback
 from gateway.api.http.connection import Runner
 from gateway.api.http.endpoint import Endpoint
 from gateway.api.http.middleware import add_common_headers, middleware
 from gateway.api.http.server_state import ApiServices, ServerState
 from gateway.api.openai import chat, responses, stored_responses
 from gateway.api.threads import deployments, runs
+from gateway.config.sections import KEY_LENGTH, is_loopback
 from sessions.errors import Invalid
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -70,9 +70,9 @@ def refuse_unsafe(api: ApiServices, host: str) -> None:
     if is_loopback(host):
         return
     keys = api.keys()
-    if not keys or any(key.name == "local" or len(key.secret) < LEAST_LENGTH for key in keys):
+    if not keys or any(key.name == "local" or len(key.secret) < KEY_LENGTH for key in keys):
         raise Invalid(
-            f"{host} can be reached from other machines: configure api.keys with keys of {LEAST_LENGTH} characters"
+            f"{host} can be reached from other machines: configure api.keys with keys of {KEY_LENGTH} characters"
             " or more, or listen on 127.0.0.1."
         )
 
