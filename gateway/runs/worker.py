@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from gateway.agent.loop import LoopEnd, advance
@@ -41,7 +40,6 @@ class Worker:
         self._dispatch = dispatch
         self._active: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._draining = False
-        self._is_frozen = False
         self._taking: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -120,20 +118,11 @@ class Worker:
             log.warning("run.put_off", run_id=run.id, error=str(error))
         finally:
             self._active.pop(run.id, None)
-            self._freeze_loaded()
             self._services.live.publish(LiveEvent(run.id, "ended"))
             # Released before it is given back: the notification of that commit must find the key free.
             await self._dispatch.release(run)
             if unfinished:
                 await self._logged("run.not_given_back", lambda: self._dispatch.give_back(run))
-
-    def _freeze_loaded(self) -> None:
-        """Freezes what is loaded for good, once the first run has loaded it. Walking through it made the garbage collector pause for 50 ms
-        now and then.
-        """
-        if not self._is_frozen:
-            self._is_frozen = True
-            gc.freeze()
 
     async def _was_stopped(self, run: Run) -> bool:
         """Returns whether the run was stopped or taken over. Returns False where that cannot be known: its session is deleted, or the
