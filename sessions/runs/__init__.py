@@ -21,6 +21,7 @@ from sessions.runs.queries import (
     in_flight_now,
     is_waiting,
     last_route,
+    newest_since,
 )
 from sessions.runs.steps import (
     answered,
@@ -80,6 +81,7 @@ __all__ = [
     "last_route",
     "may_answer",
     "new_messages",
+    "newest_since",
     "open_calls",
     "open_session",
     "park",

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import Connection, and_, func, or_, select
 
 from sessions import inbox
 from sessions.db.schema import RUN_ACTIVE, RUN_RUNNING, runs
@@ -30,6 +30,16 @@ def find(conn: Connection, run_id: str) -> Run | None:
 
 def active(conn: Connection, session_key: str) -> Run | None:
     row = conn.execute(_ACTIVE_OF, {"key": session_key}).mappings().first()
+    return Run.from_row(row) if row else None
+
+
+def newest_since(conn: Connection, session_key: str, since: int) -> Run | None:
+    """Returns the newest run of this key that is active, or was made since this moment. A farewell is none."""
+    seen = or_(RUN_ACTIVE, and_(runs.c.created_at >= since, runs.c.kind != RunKind.FAREWELL))
+    query = (
+        select(runs).where(runs.c.session_key == session_key, seen).order_by(runs.c.created_at.desc(), runs.c.id.desc())
+    )
+    row = conn.execute(query.limit(1)).mappings().first()
     return Run.from_row(row) if row else None
 
 

@@ -156,6 +156,10 @@ class TerminalConversation:
     async def active(self) -> Run | None:
         return await self.app.database.read(runs.active, self.key)
 
+    async def newest_run(self, since: int) -> Run | None:
+        """Returns the run at work, or the newest one since this moment: another process may have begun and ended it between two looks."""
+        return await self.app.database.read(runs.newest_since, self.key, since)
+
     async def session(self) -> Session | None:
         return await self.app.database.read(store.active, self.key)
 

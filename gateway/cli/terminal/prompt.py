@@ -76,6 +76,7 @@ class Terminal:
         self._interrupted_at = 0.0
         self._typed = ""
         self._current: str | None = None
+        self._began = 0
         self._shown: tuple[str, RunStatus] | None = None
         self._last_error = ""
         self._jobs_shown_to = now_ms()
@@ -96,6 +97,7 @@ class Terminal:
 
     async def run(self, unfinished: Run | None = None) -> None:
         self._current = unfinished.id if unfinished else None
+        self._began = now_ms()
         unlisten = self._conversation.listen(self._screen.on_event)
         self._screen.changed = self._prompt.app.invalidate
         watcher = asyncio.create_task(self._watch())
@@ -218,9 +220,9 @@ class Terminal:
 
     async def _show(self) -> None:
         """Shows each run's outcome once, whoever started it."""
-        active = await self._conversation.active()
-        if active is not None:
-            self._current = active.id
+        newest = await self._conversation.newest_run(self._began)
+        if newest is not None:
+            self._current = newest.id
         if self._current is None:
             return
         outcome = await self._conversation.outcome(self._current)
