@@ -60,13 +60,12 @@ def _lines(found: Explanation, title: str, loaded: Loaded, now: int) -> list[str
         who = f"{formatting.one_line(found.last_sender)}, " if found.last_sender else ""
         lines += _row("last word", f"{who}{format_time(last, zone)} ({format_duration((now - last) / 1000)} ago)")
     lines += _row("resets", _when(found, now))
-    held = (
-        f"yes: {', '.join(found.held_off)}"
-        if found.held_off
-        else "no   (a run at work or waiting and background processes would)"
+    blockers = (
+        ", ".join(found.held_off) or "nothing  (a run at work, a question and a background process would be waited for)"
     )
-    lines += _row("held off", held)
-    lines += _row("before it", f"one quiet turn to save memories; {found.owed} owed")
+    lines += _row("waits for", blockers)
+    later = f"; {formatting.counted(found.owed, 'earlier turn')} still to be given" if found.owed else ""
+    lines += _row("before it", f"one quiet turn to save notes{later}")
     return lines
 
 
@@ -111,7 +110,7 @@ def _when(found: Explanation, now: int) -> str:
     if found.next_at is None:
         return "never" if found.policy.mode is ResetMode.NONE else "not before somebody has written"
     if found.reason is not None and found.next_at <= now:
-        return f"as soon as nothing holds it off: it is due ({found.reason.value})"
+        return f"as soon as what it waits for is over: it is due ({found.reason.value})"
     told = f"{format_time(found.next_at, found.policy.timezone)} {found.policy.timezone}"
     # A day begins whether or not somebody writes before.
     return (

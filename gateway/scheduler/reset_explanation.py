@@ -68,9 +68,9 @@ def _last_sender(conn: Connection, session: Session | None) -> str | None:
 def _held_off(conn: Connection, session_key: str) -> Iterator[str]:
     active = runs.active(conn, session_key)
     if active is not None:
-        yield "a run waits for a person" if active.status is RunStatus.WAITING else "a run is at work"
+        yield "a person’s answer" if active.status is RunStatus.WAITING else "a run at work"
     elif inbox.count_unread(conn, session_key):
-        yield "a message waits to be taken up"
+        yield "a message that is not read yet"
 
 
 def due_now(conn: Connection, rules: ResetRules, now: int) -> Counter[str]:

@@ -55,8 +55,8 @@ def test_why_names_the_rule_its_line_the_clock_and_what_comes_next(talked: Path)
         "last word Dana,",
         "(18 h ago)",
         "Europe/London, unless somebody writes before",
-        "held off  no",
-        "one quiet turn to save memories; 0 owed",
+        "waits for nothing",
+        "one quiet turn to save notes",
     ):
         assert part in shown.output, shown.output
 
@@ -108,7 +108,7 @@ def test_a_run_that_is_at_work_is_named(talked: Path):
     assert session is not None
     database.write_now(runs.start_again, session, Opening(), None, now_ms())
     database.close()
-    assert "held off  yes: a run is at work" in run(talked, "sessions", "why", KEY).output
+    assert "waits for a run at work" in run(talked, "sessions", "why", KEY).output
 
 
 def test_the_impact_of_a_file_is_told_before_it_is_taken_over(talked: Path):
