@@ -361,18 +361,6 @@ async def test_a_missing_library_stops_its_platform_and_no_other(home: Path, mon
             assert "Traceback" not in said
 
 
-async def test_a_model_that_is_away_is_told_by_the_status(home: Path):
-    away = {"base_url": f"http://127.0.0.1:{free_port()}/v1", "name": "m", "api_key": "k"}
-    async with TelegramServer() as server:
-        write_config(home, server, sections={"model": away})
-        ann = server.user(7, "Ann")
-        async with running(home):
-            server.user_says(server.dm(ann), ann, "hello")
-            async with asyncio.timeout(60):
-                while "The model has not answered since" not in (await hermes(home, "gateway", "status"))[1]:
-                    await asyncio.sleep(0.1)
-
-
 async def asked(home: Path, url: str, text: str) -> str:
     headers = {"Authorization": f"Bearer {(home / 'api_key').read_text().strip()}"}
     question = {"model": "hermes", "messages": [{"role": "user", "content": text}]}

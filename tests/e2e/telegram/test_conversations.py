@@ -214,3 +214,12 @@ async def test_a_platform_that_a_reload_starts_says_it_too(home: Path) -> None:
         await s.serving.reload(load(home, {"HERMES_PLATFORMS__TELEGRAM__ENABLED": "false"}))
         lines = await s.serving.reload(load(home, {}))
         assert "you are its owner" in "\n".join(lines)
+
+
+async def test_a_model_that_is_away_is_in_the_status(home: Path) -> None:
+    async with scene(home) as s:
+        s.app.services.outages.mark_away(None, "connection refused", s.app.services.clock())
+        async with asyncio.timeout(30):
+            while "The model has not answered since" not in (told := await s.answer_to("/status")):
+                await asyncio.sleep(0.5)  # the gateway reports every five seconds
+        assert "connection refused" in told
