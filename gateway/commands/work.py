@@ -28,7 +28,7 @@ def status(conn: Connection, chat: CommandContext, _: str) -> str:
         return _busy(conn, chat, active)
     session = current(conn, chat)
     if session is None:
-        return say("status.fresh")
+        return "\n".join([say("status.fresh"), *_for_the_owner(conn, chat)])
     since = format_short_time(session.started_at, chat.now, chat.timezone)
     messages = _counted(session.message_count, "status.messages_one", "status.messages_other")
     title, reset = label(conn, session), _next_reset(chat, session)
