@@ -26,7 +26,7 @@ from sessions import deployments, jobs
 from sessions.clock import iso
 from sessions.errors import Invalid, NotFound
 from sessions.jobs import Job, Slot
-from sessions.jobs.delivery import require_target
+from sessions.jobs.delivery import destination, require_target
 from sessions.jobs.making import MAX_NAME, MAX_PROMPT, require_repeat
 from sessions.keys import InvalidKey, SessionKey
 from sessions.records import Source
@@ -113,6 +113,7 @@ class JobBody(ResponseModel):
     last_status: str | None
     last_error: str | None
     deliver: str
+    destination: str
     session_key: str
     deployment_id: str | None
     thread_id: str | None
@@ -140,6 +141,7 @@ class JobBody(ResponseModel):
             last_status=job.last_status,
             last_error=job.last_error,
             deliver=job.deliver,
+            destination=f"Its answers are {destination(job)}.",
             session_key=job.session_key,
             deployment_id=job.deployment,
             thread_id=job.thread_id,

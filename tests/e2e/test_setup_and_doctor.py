@@ -1,6 +1,7 @@
 """`hermes setup` and `hermes doctor` in a real terminal, against servers at the wire: with good and with revoked tokens."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -235,6 +236,16 @@ def test_files_of_another_user_are_given_back_and_not_restored(tmp_path: Path, m
     found = codes(home)
     assert found["home.owner"]["remedy"].startswith("sudo chown -R ")
     assert "database.unusable" not in found
+
+
+def test_a_database_of_another_version_is_not_to_be_restored(tmp_path: Path):
+    home = tmp_path / "home"
+    assert hermes(home, "sessions", "import", "/dev/null").exit_code == 0
+    with contextlib.closing(sqlite3.connect(home / "state.db")) as db, db:
+        db.execute("UPDATE alembic_version SET version_num = '0003'")
+    found = codes(home)["database.version"]
+    assert "has schema 0003" in found["what"]
+    assert found["remedy"].startswith("Open it once with an earlier version")
 
 
 async def test_what_the_environment_names_is_written_and_tested(tmp_path: Path):

@@ -19,7 +19,7 @@ from gateway.config.reading import Loaded, read
 from gateway.home import BadHome
 from sessions.clock import now_ms
 from sessions.db import Database
-from sessions.errors import StateError
+from sessions.errors import ForeignHome, NewerSchema, OlderSchema, StateError
 
 FAILED = 1
 _INDENT = " " * 11
@@ -102,6 +102,11 @@ async def _run_async_checks(target: CheckTarget) -> list[Diagnosis]:
 
 def _unusable(error: Exception) -> Diagnosis:
     what = str(error).splitlines()[0]
+    if isinstance(
+        error, NewerSchema | OlderSchema | ForeignHome
+    ):  # nothing is damaged, and the message says what to do
+        what, _, remedy = what.partition(". ")
+        return problem("database.version", what, remedy)
     return problem("database.unusable", what, "hermes restore FILE   with the last good backup")
 
 
