@@ -13,22 +13,12 @@ import discord
 import structlog
 
 from adapters.base import (
-    Adapter,
-    AnswersButtonPresses,
     CatchesUp,
-    ChecksSetup,
     Deliver,
     DeliveryError,
-    EditsMessages,
-    FetchesMedia,
-    ListsSetupHints,
-    OffersCommands,
     Pace,
-    Reacts,
-    ReportsLiveness,
     SendsOnce,
     ShowsDrafts,
-    ShowsTyping,
     TryLater,
     Unauthorized,
     Undeliverable,
@@ -65,22 +55,9 @@ PERMISSIONS = discord.Permissions(
 log = structlog.get_logger(__name__)
 
 
-class Discord(
-    Adapter,
-    ShowsTyping,
-    ShowsDrafts,
-    Reacts,
-    EditsMessages,
-    AnswersButtonPresses,
-    FetchesMedia,
-    OffersCommands,
-    ChecksSetup,
-    ListsSetupHints,
-    ReportsLiveness,
-    SendsOnce,
-    CatchesUp,
-):
+class Discord(ShowsDrafts, SendsOnce, CatchesUp):
     platform: str = Platform.DISCORD
+    reports_success = True
     pace = Pace(per_second=40, dm=1.0, group=1.0, edit=1.25)
     typing_every = 8.0  # it stays for ten seconds
     remembers_for = 120.0  # nonces, "for some minutes"
@@ -94,8 +71,6 @@ class Discord(
         self._rest = Rest(self._token)
         self._me: DiscordBot | None = None
         self._application = 0
-        self._last_success: float | None = None
-        self._tell_success: Callable[[], None] = lambda: None
         self._seen: int | None = None
         self._since = round(clock() * 1000)
         self._chats: Sequence[Address] = ()
@@ -106,7 +81,7 @@ class Discord(
     # --- in ---
 
     async def run(self, deliver: Deliver) -> None:
-        listener = Listener(self._token, alive=self._note_success)
+        listener = Listener(self._token, alive=self.note_success)
 
         user = (await self._rest.client()).user
         self._me = DiscordBot(id=user.id if user is not None else 0)
@@ -223,16 +198,6 @@ class Discord(
 
     def seen_until(self) -> int | None:
         return self._seen
-
-    def last_success(self) -> float | None:
-        return self._last_success
-
-    def on_success(self, tell: Callable[[], None]) -> None:
-        self._tell_success = tell
-
-    def _note_success(self) -> None:
-        self._last_success = self._clock()
-        self._tell_success()
 
     async def check(self) -> str:
         client = await self._rest.client()

@@ -18,18 +18,10 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 
 from adapters.base import (
     Activity,
-    Adapter,
-    ChecksSetup,
     Deliver,
-    EditsMessages,
-    FetchesMedia,
     HomePage,
-    ListsSetupHints,
     Pace,
-    ProbesChats,
-    Reacts,
     ReceivesWebhooks,
-    ReportsLiveness,
     ShowsDrafts,
     ShowsHome,
     ShowsStatus,
@@ -62,23 +54,11 @@ _FAILURE = "hermes_failure"
 log = structlog.get_logger(__name__)
 
 
-class Slack(
-    Adapter,
-    ShowsStatus,
-    ShowsDrafts,
-    ShowsHome,
-    ProbesChats,
-    Reacts,
-    EditsMessages,
-    FetchesMedia,
-    ReceivesWebhooks,
-    ChecksSetup,
-    ListsSetupHints,
-    ReportsLiveness,
-):
+class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
     """An event is acknowledged by a middleware of bolt, after it was delivered; there are no listeners behind it."""
 
     platform: str = Platform.SLACK
+    reports_success = True
     pace = Pace(per_second=20, dm=1.0, group=1.0, edit=1.3)
     status_every = 60.0  # it is gone after two minutes
     status_lasts = 180.0
@@ -109,8 +89,6 @@ class Slack(
         self._workspace = "Slack"
         self._deliver: Deliver | None = None
         self._revoked = asyncio.Event()
-        self._last_success: float | None = None
-        self._tell_success: Callable[[], None] = lambda: None
 
     def _bolt(self) -> AsyncApp:
         async def authorize() -> AuthorizeResult:  # bolt looks at the names of arguments, and takes no methods
@@ -140,7 +118,7 @@ class Slack(
         self._deliver = deliver
         self._revoked.clear()
         await self._identify()  # a wrong token is said before a connection is tried
-        receiving = self._socket.run(self._note_success) if self._config.mode == "socket" else self._keep_checking()
+        receiving = self._socket.run(self.note_success) if self._config.mode == "socket" else self._keep_checking()
         async with asyncio.TaskGroup() as group:
             over = group.create_task(self._until_revoked())
             receives = group.create_task(_without_group(receiving))
@@ -158,7 +136,7 @@ class Slack(
     async def _keep_checking(self) -> None:
         while True:
             await self._identify()
-            self._note_success()
+            self.note_success()
             await self._sleep(_CHECK_SECONDS)
 
     async def close(self) -> None:
@@ -167,13 +145,6 @@ class Slack(
 
     def last_success(self) -> float | None:
         return max(filter(None, (self._last_success, self._socket.last_pong())), default=None)
-
-    def on_success(self, tell: Callable[[], None]) -> None:
-        self._tell_success = tell
-
-    def _note_success(self) -> None:
-        self._last_success = self._clock()
-        self._tell_success()
 
     async def check(self) -> str:
         me = await self._identify()
@@ -200,7 +171,7 @@ class Slack(
         if not self._is_signed(low.get("x-slack-request-timestamp", ""), low.get("x-slack-signature", ""), body):
             return None
         self._deliver = deliver
-        self._note_success()
+        self.note_success()
         if self._me is None:
             await self._identify()  # raises what may pass; bolt would answer 500, as to an event that it cannot read
         try:
@@ -365,6 +336,10 @@ class Slack(
 
     async def status(self, address: Address, activity: Activity, text: str = "") -> None:
         await self._statuses.show(address, activity, text)
+
+    @property
+    def can_probe(self) -> bool:
+        return True
 
     async def probe(self, address: Address) -> None:
         await self._web.query("conversations.info", channel=address.chat_id)

@@ -25,22 +25,10 @@ from telegram import (
 )
 
 from adapters.base import (
-    Adapter,
-    AnswersButtonPresses,
-    ChecksSetup,
     Deliver,
-    EditsMessages,
-    FetchesMedia,
-    LinksToChat,
-    ListsSetupHints,
-    OffersCommands,
     Pace,
-    Reacts,
     ReceivesWebhooks,
-    ReportsGroupAccess,
-    ReportsLiveness,
     ShowsDrafts,
-    ShowsTyping,
     TryLater,
     Unauthorized,
     Undeliverable,
@@ -72,23 +60,9 @@ _NO_EMPTY_DRAFT = ("text is empty", "text_empty", "text must be non-empty", "met
 log = structlog.get_logger(__name__)
 
 
-class Telegram(
-    Adapter,
-    ShowsTyping,
-    ShowsDrafts,
-    Reacts,
-    EditsMessages,
-    AnswersButtonPresses,
-    FetchesMedia,
-    ReportsGroupAccess,
-    ReceivesWebhooks,
-    OffersCommands,
-    ChecksSetup,
-    LinksToChat,
-    ListsSetupHints,
-    ReportsLiveness,
-):
+class Telegram(ShowsDrafts, ReceivesWebhooks):
     platform: str = Platform.TELEGRAM
+    reports_success = True
     pace = Pace(per_second=30, dm=1, group=1, edit=1.5, group_per_minute=20)
     typing_every = 4.0
     draft_renew_every = 20.0  # a draft in a DM fades after 30 s
@@ -124,8 +98,6 @@ class Telegram(
             sleep=sleep,
         )
         self._me: User | None = None
-        self._last_success: float | None = None
-        self._tell_success: Callable[[], None] = lambda: None
         self._offered: set[str] = set()
         self._shows_thinking = True
         self._albums: deque[str] = deque(maxlen=_ALBUMS)
@@ -137,18 +109,12 @@ class Telegram(
         with self._translation():
             # getUpdates answers 409 as long as a webhook is set.
             await self._bot.delete_webhook()  # what is pending stays pending
-        await self._poll.run(partial(self._take, deliver), self._note_success)
+        await self._poll.run(partial(self._take, deliver), self.note_success)
 
     async def close(self) -> None:
         """After the last send."""
         await self._calls.shutdown()
         await self._polls.shutdown()
-
-    def last_success(self) -> float | None:
-        return self._last_success
-
-    def on_success(self, tell: Callable[[], None]) -> None:
-        self._tell_success = tell
 
     async def check(self) -> str:
         me = await self._identify()
@@ -171,7 +137,7 @@ class Telegram(
         # Without a secret everything is refused: anybody could write as Telegram.
         if not secret or not hmac.compare_digest(given.encode(), secret.encode()):
             return None
-        self._note_success()
+        self.note_success()
         try:
             item = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -296,7 +262,7 @@ class Telegram(
                         secret_token=config.webhook_secret.get_secret_value(),
                         allowed_updates=ALLOWED_UPDATES,
                     )
-            self._note_success()
+            self.note_success()
             await self._sleep(_WEBHOOK_CHECK)
             try:
                 with self._translation():
@@ -323,10 +289,6 @@ class Telegram(
         elif inbound.album in self._albums:
             return replace(inbound, mentioned=True, mentions_other=False)
         return inbound
-
-    def _note_success(self) -> None:
-        self._last_success = self._clock()
-        self._tell_success()
 
 
 def _scope(user_id: str) -> BotCommandScope:

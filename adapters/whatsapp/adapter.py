@@ -14,20 +14,9 @@ from urllib.parse import urlsplit
 import structlog
 
 from adapters.base import (
-    Adapter,
-    AnswersHandshake,
-    ChecksSetup,
     Deliver,
-    FetchesMedia,
-    LinksToChat,
-    ListsSetupHints,
-    OffersCommands,
     Pace,
-    ProbesChats,
-    Reacts,
     ReceivesWebhooks,
-    ReportsLiveness,
-    ShowsTyping,
     Unauthorized,
     Undeliverable,
     WebhookReply,
@@ -51,23 +40,12 @@ _TEXT_REFUSED = {100, 131009}
 log = structlog.get_logger(__name__)
 
 
-class WhatsApp(
-    Adapter,
-    ShowsTyping,
-    ProbesChats,
-    Reacts,
-    FetchesMedia,
-    ReceivesWebhooks,
-    AnswersHandshake,
-    OffersCommands,
-    ChecksSetup,
-    LinksToChat,
-    ListsSetupHints,
-    ReportsLiveness,
-):
+class WhatsApp(ReceivesWebhooks):
     """WhatsApp shows typing below a message that it knows; so the last one of every chat is remembered."""
 
     platform: str = Platform.WHATSAPP
+    reports_success = True
+    asks_before = True
     pace = Pace(per_second=80, dm=0.2, group=0.2, edit=1.0)
     typing_every = 20.0  # it stays for 25 s
 
@@ -84,25 +62,17 @@ class WhatsApp(
         self._api = CloudApi(config.api_base, config.access_token.get_secret_value())
         self._number = config.phone_number_id
         self._last_messages: dict[str, str] = {}
-        self._last_success: float | None = None
-        self._tell_success: Callable[[], None] = lambda: None
         self._offered: Sequence[tuple[str, str]] = ()
         self._dialled = ""
 
     async def run(self, deliver: Deliver) -> None:  # noqa: ARG002  # Meta calls us
         while True:
             await self.check()
-            self._note_success()
+            self.note_success()
             await self._sleep(_CHECK_SECONDS)
 
     async def close(self) -> None:
         await self._api.close()
-
-    def last_success(self) -> float | None:
-        return self._last_success
-
-    def on_success(self, tell: Callable[[], None]) -> None:
-        self._tell_success = tell
 
     async def check(self) -> str:
         try:
@@ -141,7 +111,7 @@ class WhatsApp(
         right = "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()
         if not secret or not hmac.compare_digest(given.encode(), right.encode()):
             return None
-        self._note_success()
+        self.note_success()
         try:
             payload = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -245,10 +215,6 @@ class WhatsApp(
         except (WhatsAppRefusal, Unauthorized) as error:  # the menu needs a permission that messages do not need
             log.info("whatsapp.no_menu", reason=str(error))
         self._offered = commands  # also after a refusal, which would be the same every hour
-
-    def _note_success(self) -> None:
-        self._last_success = self._clock()
-        self._tell_success()
 
 
 def _to(address: Address) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from adapters.base import Adapter, DeliveryError, FetchesMedia, TryLater
+from adapters.base import Adapter, DeliveryError, TryLater
 from adapters.registry import title_of
 from gateway.attachments.inbox_files import describe_file, safe_name, save_file, size_text
 from gateway.attachments.safe_fetch import Fetch, Fetcher, NotFetched
@@ -87,7 +87,7 @@ class AttachmentDownloader:
 
     async def _fetch_from_platform(self, file: StoredFile, limit: int) -> bytes:
         adapter = self._adapters.get(file.platform)
-        if not isinstance(adapter, FetchesMedia):
+        if adapter is None:
             raise DeliveryError("the platform is not connected")
         return await self._with_retries(str(adapter.platform), partial(adapter.fetch, file.as_attachment(), limit))
 

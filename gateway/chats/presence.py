@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 
-from adapters.base import Activity, Adapter, DeliveryError, Reacts, ShowsDrafts, ShowsStatus, ShowsTyping, TryLater
+from adapters.base import Activity, Adapter, DeliveryError, ShowsDrafts, ShowsStatus, TryLater
 from gateway.chats.sending import RateLimiter
 from gateway.chats.shown_run import Preview, ShownRun, Stage, Status, WrittenText, message_by_id
 from gateway.observe.logging import get_logger
@@ -230,7 +230,7 @@ class Presence:
 
     async def _send_typing(self, shown: ShownRun) -> None:
         adapter, address = self._adapter, shown.route.address
-        if not isinstance(adapter, ShowsTyping) or self._clock() < shown.type_at:
+        if adapter.typing_every is None or self._clock() < shown.type_at:
             return
         if shown.preview is not None and shown.preview.text:  # it grows, which says as much
             return
@@ -253,7 +253,7 @@ class Presence:
     async def _update_preview(self, shown: ShownRun) -> None:
         adapter, address = self._adapter, shown.route.address
         wanted, before = self._preview_text(shown), shown.preview
-        if not isinstance(adapter, ShowsDrafts) or not wanted or not self._must_draw(before, wanted):
+        if not isinstance(adapter, ShowsDrafts) or not wanted or not self._must_draw(adapter, before, wanted):
             return
         if not self._pacer.try_turn(address, edit=True):
             return
@@ -278,12 +278,11 @@ class Presence:
                 shown.preview = Preview(id=name, text=wanted, drawn_at=now, under=quoted, rang=not silent)
                 await self._store_shown(shown)
 
-    def _must_draw(self, preview: Preview | None, wanted: str) -> bool:
+    def _must_draw(self, adapter: ShowsDrafts, preview: Preview | None, wanted: str) -> bool:
         """Returns True when the preview differs from what is shown, or is about to fade. A preview without a known id is left alone."""
         if preview is None:
             return True
-        renew_after = getattr(self._adapter, "draft_renew_every", float("inf"))
-        is_stale = preview.text is not None and self._clock() > preview.drawn_at + renew_after
+        is_stale = preview.text is not None and self._clock() > preview.drawn_at + adapter.draft_renew_every
         return not preview.unsure and (preview.text != wanted or is_stale)
 
     async def _store_shown(self, shown: ShownRun) -> None:
@@ -386,8 +385,7 @@ class Presence:
                 await self._react(inbound, READ)
 
     async def _react(self, inbound: Inbound, emoji: str | None) -> None:
-        if isinstance(self._adapter, Reacts):
-            try:
-                await self._adapter.react(inbound.address, inbound.message_id, emoji)
-            except DeliveryError as error:  # not permitted here: then nothing
-                log.debug("reaction.refused", error=str(error))
+        try:
+            await self._adapter.react(inbound.address, inbound.message_id, emoji)
+        except DeliveryError as error:  # not permitted here: then nothing
+            log.debug("reaction.refused", error=str(error))

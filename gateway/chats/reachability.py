@@ -5,10 +5,8 @@ repeated message itself. After how many tries and how long it is given up, `sess
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
 
-from adapters.base import Adapter, DeliveryError, ProbesChats, SendsOnce, ShowsTyping, TryLater, Unauthorized
-from sessions.keys import Address
+from adapters.base import Adapter, DeliveryError, SendsOnce, TryLater, Unauthorized
 from sessions.records import OutRow, OutState
 
 EDITS = 3
@@ -25,7 +23,7 @@ class Probes:
     """Probes of one platform. Rows that an earlier process left in doubt need one, too."""
 
     def __init__(self, adapter: Adapter) -> None:
-        self._call = _harmless_call(adapter)
+        self._adapter = adapter
         self._remembers_ms = adapter.remembers_for * 1000 if isinstance(adapter, SendsOnce) else 0
         self._unanswered = Counter[int]()
         """Row → how many probes have failed since it got no answer. Also rows of edits, which are never in doubt."""
@@ -34,15 +32,13 @@ class Probes:
     def needs_probe(self, row: OutRow, waited_ms: int) -> bool:
         """Returns whether this row needs a probe before it is sent again. Not while the platform itself recognises a repeated message."""
         doubted = row.state is OutState.UNKNOWN or row.doubts > 0 or row.id in self._unanswered
-        return doubted and self._call is not None and waited_ms >= self._remembers_ms
+        return doubted and self._adapter.can_probe and waited_ms >= self._remembers_ms
 
     async def probe(self, row: OutRow) -> None:
         """Returns when the chat takes calls. Raises TryLater, with the pause until the next probe, or Unauthorized."""
-        if self._call is None:
-            return
         failed = self._unanswered[row.id]
         try:
-            await self._call(row.address.address)
+            await self._adapter.probe(row.address.address)
         except TryLater as error:
             self._unanswered[row.id] += 1
             pause = PROBE_PAUSES[min(failed, len(PROBE_PAUSES) - 1)]
@@ -67,15 +63,9 @@ class Probes:
 
     def pause(self, doubts: int) -> float:
         """Returns the seconds until the next try of a message with so many doubtful sends."""
-        pauses = BLIND_PAUSES if self._call is None else TRY_PAUSES
+        pauses = TRY_PAUSES if self._adapter.can_probe else BLIND_PAUSES
         return pauses[min(doubts, len(pauses)) - 1]
 
     def forget(self, row: OutRow) -> None:
         self._unanswered.pop(row.id, None)
         self._edits_failed.pop(row.id, None)
-
-
-def _harmless_call(adapter: Adapter) -> Callable[[Address], Awaitable[None]] | None:
-    if isinstance(adapter, ProbesChats):
-        return adapter.probe
-    return adapter.typing if isinstance(adapter, ShowsTyping) else None

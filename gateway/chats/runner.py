@@ -11,12 +11,8 @@ from pathlib import Path
 
 from adapters.base import (
     Adapter,
-    AnswersButtonPresses,
     CatchesUp,
-    ChecksSetup,
     DeliveryError,
-    OffersCommands,
-    ReportsLiveness,
     ShowsHome,
     ShowsStatus,
     TryLater,
@@ -118,8 +114,7 @@ class PlatformRunner:
         )
         self._metrics = metrics
         self._timezone = timezone
-        if isinstance(adapter, ReportsLiveness):
-            adapter.on_success(self._connected)
+        adapter.on_success(self._connected)
         self.delivery = Delivery(
             database,
             adapter,
@@ -154,8 +149,7 @@ class PlatformRunner:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._supervise(self._receive, "receiving"))
                 group.create_task(self._supervise(self.delivery.run, "sending"))
-                if isinstance(self.adapter, OffersCommands):
-                    group.create_task(self._supervise(partial(self._offer_commands, self.adapter), "menu"))
+                group.create_task(self._supervise(self._offer_commands, "menu"))
                 if isinstance(self.adapter, CatchesUp):
                     group.create_task(
                         self._supervise(partial(store_positions, self._database, self.name, self.adapter), "position")
@@ -206,9 +200,8 @@ class PlatformRunner:
 
     async def _receive(self) -> None:
         try:
-            if isinstance(self.adapter, ChecksSetup):
-                self.health.who = await self.adapter.check()
-            if not isinstance(self.adapter, ReportsLiveness):  # there will be no better sign than this
+            self.health.who = await self.adapter.check()
+            if not self.adapter.reports_success:  # there will be no better sign than this
                 self._connected()
             if isinstance(self.adapter, CatchesUp):
                 await let_catch_up(self._database, self.name, self.adapter, await self._intake.access(self.name))
@@ -256,7 +249,7 @@ class PlatformRunner:
 
     async def _answer_tap(self, tap_id: str) -> None:
         """Acknowledges a tap, so that the button stops turning. Best effort: the decision is stored already."""
-        if tap_id and isinstance(self.adapter, AnswersButtonPresses):
+        if tap_id:
             try:
                 await self.adapter.answer_tap(tap_id)
             except DeliveryError as error:
@@ -270,7 +263,7 @@ class PlatformRunner:
         except DeliveryError as error:
             log.warning("home.not_shown", platform=self.name, error=str(error))
 
-    async def _offer_commands(self, adapter: OffersCommands) -> None:
+    async def _offer_commands(self) -> None:
         """Keeps the platform's own command menu up to date, for people with access."""
         menu = [(command.name, command.about) for command in MENU]
         offered, again = frozenset[str](), 0.0
@@ -280,16 +273,15 @@ class PlatformRunner:
             users = access.rules.allowed_users | access.paired.users
             # Again every hour: somebody may have deleted the menu, and people without a chat yet could not get it before.
             if users != offered or time.monotonic() > again:
-                await adapter.offer_commands(menu, [Sender(id=user) for user in sorted(users)])
+                await self.adapter.offer_commands(menu, [Sender(id=user) for user in sorted(users)])
                 offered, again = users, time.monotonic() + _COMMANDS_AGAIN_SECONDS
             await self._sleep(_CHECK_SECONDS)
 
     def current_health(self) -> PlatformHealth:
         """Returns the state now, of receiving and, where that works, of sending; updates the metrics."""
-        if isinstance(self.adapter, ReportsLiveness):
-            self.health.last_success = self.adapter.last_success()
-            if self.health.last_success is not None:
-                self._metrics.platform_seen(self.name, self.health.last_success)
+        self.health.last_success = self.adapter.last_success()
+        if self.health.last_success is not None:
+            self._metrics.platform_seen(self.name, self.health.last_success)
         found = self.health
         if found.state is PlatformState.CONNECTED and self.delivery.failure is not None:
             message = f"Messages come in, and none can be sent: {self.delivery.failure}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from adapters.base import Adapter, EditsMessages, Pace, SendsOnce, ShowsDrafts, Undeliverable
+from adapters.base import Adapter, Pace, SendsOnce, ShowsDrafts, Undeliverable
 from adapters.text import off_the_loop
 from gateway.chats.approvals import CardEdit
 from gateway.observe.logging import get_logger
@@ -113,7 +113,7 @@ class RowSender:
 
     async def _edit(self, card: CardEdit, address: Address) -> SentRow:
         """Edits a card that is closed. A card that is gone or cannot be edited is left as it is."""
-        if card.message_id and isinstance(self._adapter, EditsMessages):
+        if card.message_id:
             pieces = self._render(Outbound(address=address, text=card.text))
             try:
                 await self._adapter.edit(address, card.message_id, pieces[min(card.part, len(pieces)) - 1])

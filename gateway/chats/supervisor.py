@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from adapters.base import Adapter, AnswersHandshake, DeliveryError, ReceivesWebhooks, WebhookReply
+from adapters.base import Adapter, DeliveryError, ReceivesWebhooks, WebhookReply
 from adapters.registry import Unavailable, build, manifest, settings
 from adapters.section import PlatformSection
 from gateway.chats.intake import Intake
@@ -148,7 +148,7 @@ class PlatformSupervisor:
     def handshake(self, name: str) -> Handshake | None:
         """Returns what answers this platform before it calls; None where it asks nothing."""
         adapter = self.adapters.get(name)
-        return adapter.handshake if isinstance(adapter, AnswersHandshake) else None
+        return adapter.handshake if isinstance(adapter, ReceivesWebhooks) and adapter.asks_before else None
 
     async def lines(self, names: Collection[str] | None = None) -> list[str]:
         """Returns the lines of the start screen: who the bot is on each platform, if that is known within two seconds, and the owner's

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, cast
 
-from adapters.base import ChecksSetup, DeliveryError, ReportsGroupAccess, TryLater, Unauthorized
+from adapters.base import DeliveryError, TryLater, Unauthorized
 from adapters.registry import Unavailable, build, manifest
 from gateway.agent.models.endpoint import ask_ollama
 from gateway.cli.doctor.finding import CheckTarget, Diagnosis, note, problem, warning
@@ -103,10 +103,9 @@ async def _platform(target: CheckTarget, loaded: Loaded, name: str) -> AsyncIter
         yield problem(f"{name}.not_installed", f"{title} cannot be used.", str(error))
         return
     try:
-        if isinstance(adapter, ChecksSetup):
-            async with asyncio.timeout(TIMEOUT_SECONDS):
-                await adapter.check()
-        if isinstance(adapter, ReportsGroupAccess) and not section.require_mention and not adapter.hears_everything():
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            await adapter.check()
+        if not section.require_mention and not adapter.hears_everything():
             what = f"{title} gives the bot only mentions and replies in groups, though require_mention is false."
             yield warning(
                 f"{name}.privacy_mode", what, "BotFather: /setprivacy → Disable; then add the bot to the group anew"

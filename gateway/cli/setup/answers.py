@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapters.base import ChecksSetup, DeliveryError, LinksToChat, ListsSetupHints
+from adapters.base import DeliveryError
 from adapters.registry import Unavailable, build
 from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ask_ollama
@@ -85,11 +85,11 @@ async def _call(model: OpenAIModel) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedBot:
-    """Who the bot is on a platform. `chat_link` makes the address that opens a chat with it and sends a code; None: there is no such address."""
+    """Who the bot is on a platform. `chat_link` makes the address that opens a chat with it and sends a code; empty where there is none."""
 
     name: str
     notes: tuple[str, ...]
-    chat_link: Callable[[str], str] | None
+    chat_link: Callable[[str], str]
 
 
 def who_is(loaded: Loaded, platform: str) -> CheckedBot:
@@ -106,11 +106,7 @@ async def _who_is(platform: str, section: object, url: str) -> CheckedBot:
     adapter = build(platform, section, webhook_url=url)  # type: ignore[arg-type]
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            name = await adapter.check() if isinstance(adapter, ChecksSetup) else ""
-        return CheckedBot(
-            name=name,
-            notes=tuple(adapter.setup_notes()) if isinstance(adapter, ListsSetupHints) else (),
-            chat_link=adapter.chat_link if isinstance(adapter, LinksToChat) else None,
-        )
+            name = await adapter.check()
+        return CheckedBot(name=name, notes=tuple(adapter.setup_notes()), chat_link=adapter.chat_link)
     finally:
         await adapter.close()

@@ -65,7 +65,7 @@ def _test_webhook(answers: Answers, name: str) -> None:
 def _offer_ownership(database: Database, name: str, bot: CheckedBot) -> None:
     code = database.write_now(people.owner_code, name, now_ms()).replace("-", "")
     words = f"{manifest(name).start} {code}"
-    if bot.chat_link is not None and (link := bot.chat_link(code)):
+    if link := bot.chat_link(code):
         click.echo(f"  Open {link}   or send the bot: {words}")
         click.echo(_qr_code(link))
     else:

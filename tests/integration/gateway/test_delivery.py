@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event, text
 
-from adapters.base import Deliver, Pace, TryLater, Undeliverable
+from adapters.base import Adapter, Deliver, Pace, TryLater, Undeliverable
 from gateway.chats import delivery, reachability
 from gateway.chats.delivery import IN_HAND, Delivery
 from gateway.chats.sending import RateLimiter
@@ -26,7 +26,7 @@ from tests.conftest import HandClock
 from tests.integration.gateway.intake_in_process import DM_KEY, IntakeHarness
 
 
-class Chats:
+class Chats(Adapter):
     """A platform that takes everything, as quickly as it is allowed to."""
 
     platform = Platform.TELEGRAM

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from adapters.base import Deliver, Pace, Reacts, ShowsDrafts, ShowsTyping
+from adapters.base import Deliver, Pace, ShowsDrafts
 from gateway.chats.presence import Presence
 from gateway.chats.sending import RateLimiter
 from gateway.runs.live import LiveEvent, LiveEvents
@@ -48,7 +48,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-class Chat(ShowsTyping, ShowsDrafts, Reacts):
+class Chat(ShowsDrafts):
     """A platform that writes down what is shown, and when."""
 
     platform = Platform.TELEGRAM

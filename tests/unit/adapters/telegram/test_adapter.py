@@ -4,37 +4,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapters.base import (
-    AnswersButtonPresses,
-    ChecksSetup,
-    EditsMessages,
-    FetchesMedia,
-    OffersCommands,
-    Reacts,
-    ReceivesWebhooks,
-    ReportsLiveness,
-    ShowsDrafts,
-    ShowsTyping,
-    TryLater,
-)
+from adapters.base import TryLater
 from sessions.keys import Sender
 from tests.unit.adapters.telegram.wire import TelegramGateway
-
-
-def test_it_has_every_capability_of_the_contract(gateway: TelegramGateway) -> None:
-    capabilities = (
-        ShowsTyping,
-        ShowsDrafts,
-        Reacts,
-        EditsMessages,
-        AnswersButtonPresses,
-        FetchesMedia,
-        ReceivesWebhooks,
-        OffersCommands,
-        ChecksSetup,
-        ReportsLiveness,
-    )
-    assert all(isinstance(gateway.adapter, capability) for capability in capabilities)
 
 
 async def test_commands_are_offered_to_allowed_users_only(server, gateway, dm) -> None:
