@@ -11,6 +11,8 @@ run: $(VENV)/.run
 	@$(BIN)/hermes gateway run $(ARGS)
 
 # More workers than the two cores have: half of the time tests wait for each other's processes.
+# Those are hundreds, and each would compile the source anew in an environment that keeps no bytecode.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev
 	@$(BIN)/pytest -n 4 --dist worksteal $(ARGS)
 
