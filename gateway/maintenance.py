@@ -12,8 +12,7 @@ from gateway.config.sections import RetentionSection
 from gateway.observe.logging import get_logger
 from sessions import deleted_keys, inbox, memory, outbox, responses, store
 from sessions.clock import Clock, now_ms
-from sessions.db import Database
-from sessions.db.upgrade_backup import drop_copies, drop_copies_with_forgotten
+from sessions.db import Database, drop_copies, drop_copies_with_forgotten
 from sessions.erase import erase
 from sessions.errors import Busy
 from sessions.search import message_index

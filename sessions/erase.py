@@ -6,9 +6,9 @@ from pathlib import Path
 from sqlalchemy import Connection, select
 
 from sessions import memory, store, terminal_history, transcripts
+from sessions.db import drop_copies
 from sessions.db.engine import Database
 from sessions.db.schema import messages
-from sessions.db.upgrade_backup import drop_copies
 from sessions.records import Observation, Source
 from sessions.search import message_index
 

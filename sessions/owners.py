@@ -11,7 +11,7 @@ from sessions import meta
 from sessions.db.engine import touch
 from sessions.db.schema import messages, people, sessions
 from sessions.db.schema import meta as values
-from sessions.db.sqlite_unwritable import SqliteUnwritable
+from sessions.db.sqlite import SqliteUnwritable
 from sessions.errors import StateError
 from sessions.keys import ChatKind, SessionKey
 from sessions.topics import Topic

@@ -255,7 +255,7 @@ def _settle(found: Path, was_in: str, home: Path) -> int:
 
 def _unpack(file: Path, home: Path, *, large: bool) -> str:
     """Unpacks into the folder, and never outside of it. Returns where the home was. Raises Failed for what is no whole backup of ours."""
-    from sessions.db.sqlite_check import quick_check
+    from sessions.db.sqlite import quick_check
 
     home.mkdir(mode=0o700)
     try:

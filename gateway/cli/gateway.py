@@ -25,7 +25,7 @@ from gateway.observe import heap, logging
 from gateway.observe.logging import get_logger, is_journal
 from sessions import ids
 from sessions.clock import now_ms
-from sessions.db.upgrade_in_child import upgrade_in_child
+from sessions.db import upgrade_in_child
 from sessions.errors import DatabaseUnavailable, StateError
 from sessions.keys import SessionKey
 
@@ -75,7 +75,7 @@ def run(cli: Cli) -> None:
 
 def _check_after_crash(path: Path, *, was_killed: bool) -> None:
     """Checks the database after an unclean end. Raises Unusable when it was damaged."""
-    from sessions.db.sqlite_check import ended_uncleanly, quick_check
+    from sessions.db.sqlite import ended_uncleanly, quick_check
 
     if ended_uncleanly(path) or (was_killed and path.exists()):
         log.info("database.checked", whole=quick_check(path))

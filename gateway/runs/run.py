@@ -23,7 +23,7 @@ from gateway.runs.services import AgentProfile, Services
 from gateway.runs.waiting import APPROVED, ClaimedRun, ModelWait, Questions
 from gateway.texts import say
 from sessions import outbox, runs, spending, store
-from sessions.db.waiting_database import WaitingDatabase
+from sessions.db.engine import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.outbox_body import OutboxBody
 from sessions.records import Message, MessageState, Role, Run, RunKind, StopReason

@@ -1,6 +1,9 @@
 """Opening a database: find it, bring it to this version's schema under a lock, refuse what is not ours or too new."""
 
+import contextlib
+import os
 import sqlite3
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +11,6 @@ from sqlalchemy import Connection, delete, insert, inspect, select, text
 
 from sessions.db.engine import Backend, Database, Listener, touch
 from sessions.db.schema import HEAD, OLDEST, meta
-from sessions.db.upgrade_backup import keep_copy
 from sessions.errors import NewerSchema, OlderSchema, Unusable
 
 __all__ = ["Database", "open_database", "open_to_read", "probe", "touch"]
@@ -16,12 +18,26 @@ __all__ = ["Database", "open_database", "open_to_read", "probe", "touch"]
 
 def open_database(home: Path, url: str = "") -> Database:
     """The database of this home. Raises Unusable and its kin with a sentence for a person."""
-    return _open_postgres(url) if url else _open_sqlite(home / "state.db")
+    listeners: list[Listener] = []
+    if url:
+        from sessions.db import postgres
+
+        return _migrated(postgres.Postgres(postgres.make_engine(url), listeners), listeners)
+    from sessions.db import sqlite
+
+    path = home / "state.db"
+    with sqlite.locked(path.with_name("state.lock")):
+        sqlite.prepare_file(path)
+        try:
+            keep_copy(path)
+        except sqlite3.Error as error:
+            raise sqlite.explain(error, path) from error
+        return _migrated(sqlite.Sqlite(path, listeners), listeners)
 
 
 def open_to_read(home: Path) -> Database:
     """SQLite in a home that cannot be written; nothing is made or upgraded. Raises Unusable and its kin."""
-    from sessions.db.sqlite_unwritable import SqliteUnwritable
+    from sessions.db.sqlite import SqliteUnwritable
 
     path = home / "state.db"
     database = Database(SqliteUnwritable(path), [])
@@ -31,26 +47,6 @@ def open_to_read(home: Path) -> Database:
         database.close()
         raise
     return database
-
-
-def _open_sqlite(path: Path) -> Database:
-    from sessions.db import sqlite
-
-    with sqlite.locked(path.with_name("state.lock")):
-        sqlite.prepare_file(path)
-        try:
-            keep_copy(path)
-        except sqlite3.Error as error:
-            raise sqlite.explain(error, path) from error
-        listeners: list[Listener] = []
-        return _migrated(sqlite.Sqlite(path, listeners), listeners)
-
-
-def _open_postgres(url: str) -> Database:
-    from sessions.db import postgres
-
-    listeners: list[Listener] = []
-    return _migrated(postgres.Postgres(postgres.make_engine(url), listeners), listeners)
 
 
 def _migrated(backend: Backend, listeners: list[Listener]) -> Database:
@@ -80,7 +76,10 @@ def is_current(conn: Connection) -> bool:
 
 def migrate(conn: Connection, *, head: str = HEAD, more: Sequence[Path] = ()) -> None:
     """An older database is upgraded, or refused when it is from before OLDEST; a newer one must have said that we may work on it. `more`: see `upgrade`."""
-    _one_at_a_time(conn)
+    if conn.dialect.name != "sqlite":  # there the file `state.lock` is held
+        from sessions.db import postgres
+
+        postgres.lock(conn)
     revision = _revision(conn)
     _refuse_if_too_old(revision)
     if revision is None or revision < head:
@@ -89,13 +88,6 @@ def migrate(conn: Connection, *, head: str = HEAD, more: Sequence[Path] = ()) ->
         upgrade(conn, more)
     elif revision > head:
         _refuse_unless_usable(conn, revision, head)
-
-
-def _one_at_a_time(conn: Connection) -> None:
-    if conn.dialect.name != "sqlite":  # there the file `state.lock` is held
-        from sessions.db import postgres
-
-        postgres.lock(conn)
 
 
 def _refuse_if_too_old(revision: str | None) -> None:
@@ -131,3 +123,73 @@ def _revision(conn: Connection) -> str | None:
     if not inspect(conn).has_table("alembic_version"):
         return None
     return conn.scalar(text("SELECT version_num FROM alembic_version"))
+
+
+# --- upgrades of a SQLite file ----------------------------------------------------------------------------------------------
+
+_PATTERN = "state.before-*.db"
+
+
+def keep_copy(path: Path) -> Path | None:
+    """Copies the database when it is of an older version that can be upgraded; the copies of earlier upgrades go. Returns the copy. Raises sqlite3.Error."""
+    revision = revision_of(path) if path.exists() else None
+    if revision is None or not OLDEST <= revision < HEAD:
+        return None
+    drop_copies(path.parent)
+    copy = path.with_name(_PATTERN.replace("*", revision))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as conn:
+        conn.execute("VACUUM INTO ?", (str(copy),))
+    copy.chmod(0o600)
+    return copy
+
+
+def drop_copies(home: Path, *, older_than: float | None = None) -> None:
+    """All of them, since what is deleted now would stay in them; or those from before this moment (epoch seconds)."""
+    for copy in home.glob(_PATTERN):
+        if older_than is None or copy.stat().st_mtime < older_than:
+            copy.unlink(missing_ok=True)
+
+
+def drop_copies_with_forgotten(home: Path, newest: int) -> None:
+    """Those from before the newest mark of something forgotten: they hold it still."""
+    for copy in home.glob(_PATTERN):
+        with contextlib.closing(sqlite3.connect(copy)) as conn:
+            try:
+                (known,) = conn.execute("SELECT max(id) FROM forgotten").fetchone()
+            except sqlite3.OperationalError:  # older than the table
+                known = None
+        if (known or 0) < newest:
+            copy.unlink(missing_ok=True)
+
+
+def revision_of(path: Path) -> str | None:
+    with contextlib.closing(sqlite3.connect(path)) as conn:
+        try:
+            row = conn.execute("SELECT version_num FROM alembic_version").fetchone()
+        except sqlite3.OperationalError:
+            return None
+    return str(row[0]) if row else None
+
+
+def upgrade_in_child(home: Path) -> None:
+    """Makes the file, or brings it to HEAD, in a child, and waits for it. Does nothing when other threads run, which a child would
+    not have. What fails here fails again, and is told, where the database is opened."""
+    if threading.active_count() > 1 or not _is_behind(home / "state.db"):
+        return
+    # Not `subprocess`: a new interpreter would take half a second of the start.
+    child = os.fork()
+    if child == 0:
+        try:
+            open_database(home).close()
+        except BaseException:  # noqa: BLE001  # the parent meets the same, and tells it
+            os._exit(1)
+        # Without the parent's exit handlers and buffers, which would run twice.
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def _is_behind(path: Path) -> bool:
+    try:
+        return not path.exists() or (revision_of(path) or "") < HEAD
+    except (sqlite3.Error, OSError):
+        return False

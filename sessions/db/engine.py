@@ -8,8 +8,9 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, repeat
 from queue import SimpleQueue
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
@@ -307,3 +308,34 @@ class GroupCommit:
             return job, None, self._explain(error)
         savepoint.commit()
         return job, result, None
+
+
+_PAUSES = (0.5, 1, 2, 5)
+_LONGEST_PAUSE = 10
+
+
+class WaitingDatabase(ReadsAndWrites):
+    """Repeats what raises Unavailable until it does not, without a limit. Any other error goes to the caller.
+
+    A write may have been committed before its connection broke, so everything that is written must be idempotent.
+    """
+
+    def __init__(self, database: ReadsAndWrites, waits: Callable[[DatabaseUnavailable, float], None]) -> None:
+        """`waits` is told of each failure, and how many seconds later the next try is."""
+        self._database = database
+        self._waits = waits
+
+    async def write(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._until_available(lambda: self._database.write(work, *args, **kwargs))
+
+    async def read(self, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._until_available(lambda: self._database.read(work, *args, **kwargs))
+
+    async def _until_available(self, call: Callable[[], Awaitable[T]]) -> T:
+        for pause in chain(_PAUSES, repeat(_LONGEST_PAUSE)):
+            try:
+                return await call()
+            except DatabaseUnavailable as error:
+                self._waits(error, pause)
+                await asyncio.sleep(pause)
+        raise AssertionError("unreachable")

@@ -5,18 +5,20 @@ import errno
 import os
 import sqlite3
 import threading
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import NullPool, QueuePool
 
 from sessions import files
-from sessions.db.engine import EVERY_TOPIC, GroupCommit, Listener
+from sessions.db.engine import EVERY_TOPIC, GroupCommit, Listener, QueuedWrite, resolve_futures
 from sessions.db.schema import APPLICATION_ID
-from sessions.errors import DatabaseUnavailable, ForeignHome, Unusable
+from sessions.errors import DatabaseUnavailable, ForeignHome, ReadOnly, Unusable
 from sessions.topics import Touch
 
 _BUSY_MS = 120_000
@@ -211,3 +213,91 @@ class _Checkpoints:
                 with contextlib.suppress(sqlite3.Error, OSError):  # later commits ask again
                     mode = "TRUNCATE" if self._wal.stat().st_size > _WAL_TOO_LONG else "PASSIVE"
                     conn.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+
+
+SECONDS = 5.0
+"""A bigger file is looked at as far as this reaches."""
+_INSTRUCTIONS = 1_000
+
+
+def quick_check(path: Path, *, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic) -> bool:
+    """Raises Unusable when a page is damaged. Returns False when the time was over before all pages were checked."""
+    deadline = clock() + seconds
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as conn:
+            # The only way to end a check in the middle: a handler that returns true interrupts the statement.
+            conn.set_progress_handler(lambda: clock() > deadline, _INSTRUCTIONS)
+            found = conn.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.OperationalError as error:
+        if "interrupted" in str(error):
+            return False
+        raise explain(error, path) from error
+    except sqlite3.DatabaseError as error:
+        raise explain(error, path) from error
+    if found != "ok":
+        damage = sqlite3.DatabaseError(f"malformed: {' '.join(str(found).split())[:200]}")
+        raise explain(damage, path)
+    return True
+
+
+def ended_uncleanly(path: Path) -> bool:
+    """Whether the log holds something. Whoever closes the database last moves all of it into the file."""
+    log = path.with_name(path.name + "-wal")
+    return path.exists() and log.exists() and log.stat().st_size > 0
+
+
+_ELSEWHERE = "Copy the home to a place that can be written, and name the copy with --home DIR."
+
+
+class SqliteUnwritable:
+    """Raises Unusable, ForeignHome."""
+
+    name = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._address = f"file:{quote(str(path))}?{_access(path)}"
+        self.engine = create_engine("sqlite://", creator=self._connect, poolclass=NullPool, hide_parameters=True)
+        try:
+            with contextlib.closing(self._connect()) as conn:
+                is_ours(conn, path)
+        except sqlite3.Error as error:
+            raise self.explain(error) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        conn = sqlite3.connect(self._address, uri=True, isolation_level=None, check_same_thread=False)
+        conn.execute("PRAGMA temp_store = MEMORY")
+        return conn
+
+    def explain(self, error: Exception) -> Exception:
+        return explain(error, self._path)
+
+    @contextlib.contextmanager
+    def read(self) -> Generator[Connection]:
+        with self.engine.connect() as conn:
+            conn.exec_driver_sql("BEGIN")
+            yield conn
+
+    def submit(self, job: QueuedWrite[Any]) -> None:
+        resolve_futures([(job, None, ReadOnly(f"{self._path} cannot be written here. {_ELSEWHERE}"))])
+
+    def shrink(self) -> None:
+        """Nothing can be deleted here."""
+
+    def checkpoint(self) -> None:
+        """There is no log of ours."""
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def _access(path: Path) -> str:
+    """A log that somebody left needs its index, which cannot be made here; without a log nothing is missing."""
+    log, index = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+    if log.exists() and index.exists():
+        return "mode=ro"
+    if log.exists() and log.stat().st_size:
+        raise Unusable(
+            f"{log} holds what is not in {path.name} yet, and can only be read with it where one may write. {_ELSEWHERE}"
+        )
+    return "mode=ro&immutable=1"

@@ -14,7 +14,7 @@ from gateway.cli.formatting import counted
 from gateway.home import is_open
 from gateway.texts.times import format_duration
 from sessions import gauges, meta, store, workers
-from sessions.db.sqlite_check import quick_check
+from sessions.db.sqlite import quick_check
 from sessions.errors import StateError
 from sessions.records import OutState
 from sessions.workers import WorkerState

@@ -12,7 +12,7 @@ import structlog
 
 from gateway.runs import worker
 from sessions import runs
-from sessions.db import waiting_database
+from sessions.db import engine
 from sessions.records import RunStatus
 from sessions.topics import Touch
 from tests.conftest import PostgresServer
@@ -26,8 +26,8 @@ TRIES = 15
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_database, "_PAUSES", ())
-    monkeypatch.setattr(waiting_database, "_LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(engine, "_PAUSES", ())
+    monkeypatch.setattr(engine, "_LONGEST_PAUSE", 0.02)
     monkeypatch.setattr(worker, "POLL_SECONDS", 0.05)
 
 

@@ -14,9 +14,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, insert, inspect, select, text
 
 from sessions import asks, store
-from sessions.db import Database, migrate, migrations, open_database
+from sessions.db import Database, drop_copies, drop_copies_with_forgotten, keep_copy, migrate, migrations, open_database
 from sessions.db.schema import HEAD, OLDEST, meta, metadata
-from sessions.db.upgrade_backup import drop_copies, drop_copies_with_forgotten, keep_copy
 from sessions.erase import erase
 from sessions.errors import NewerSchema, OlderSchema
 from sessions.keys import SessionKey

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sessions.db import is_current, open_database
-from sessions.db.upgrade_in_child import upgrade_in_child
+from sessions.db import is_current, open_database, upgrade_in_child
 from sessions.errors import Unusable
 
 _APART = """
 import pathlib, sys
-from sessions.db.upgrade_in_child import upgrade_in_child
+from sessions.db import upgrade_in_child
 upgrade_in_child(pathlib.Path(sys.argv[1]))
 assert "alembic" not in sys.modules
 """

@@ -8,7 +8,7 @@ import pytest
 from sessions import erase
 from sessions.completeness import require_complete
 from sessions.db import Database, open_database
-from sessions.db.sqlite_check import ended_uncleanly, quick_check
+from sessions.db.sqlite import ended_uncleanly, quick_check
 from sessions.errors import Unusable
 from sessions.transcripts import Transcripts, transcript_path
 from tests.integration.sessions.writing import conversation
