@@ -29,7 +29,7 @@ from adapters.discord.listener import Listener, missed
 from adapters.discord.normalize import DiscordBot, interaction, message, unreadable
 from adapters.discord.render import NO_EMBEDS, render, render_draft, reply
 from adapters.discord.rest import NO_INTENT, DiscordRefusal, Rest, point_at, without
-from adapters.payload import as_object, parts, text
+from adapters.http import MALFORMED, as_object, parts, text
 from adapters.text import off_the_loop
 from sessions.keys import Address, Platform, Sender
 from sessions.messages import Attachment, Inbound, InboundKind, Outbound, Piece, Receipt
@@ -136,7 +136,7 @@ class Discord(ShowsDrafts, SendsOnce, CatchesUp):
             return None
         try:
             return message(said, self._me, kind)
-        except Exception as error:  # noqa: BLE001  # one message that cannot be read must not stop those behind it
+        except MALFORMED as error:
             log.warning("discord.event_skipped", message_id=said.id, reason=type(error).__name__)
             return None
 
@@ -162,7 +162,7 @@ class Discord(ShowsDrafts, SendsOnce, CatchesUp):
     async def _interact(self, event: discord.Interaction[Any], deliver: Deliver) -> None:
         try:
             inbound = interaction(event, as_object(event.data))
-        except Exception as error:  # noqa: BLE001  # as with messages
+        except MALFORMED as error:
             log.warning("discord.event_skipped", event_name="INTERACTION_CREATE", reason=type(error).__name__)
             return
         if inbound is None:

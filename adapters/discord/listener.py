@@ -14,7 +14,7 @@ from discord.utils import time_snowflake
 
 from adapters.base import DeliveryError
 from adapters.discord.rest import DiscordRefusal, new_client, translated
-from adapters.payload import text
+from adapters.http import MALFORMED, text
 from sessions.keys import Address, ChatKind, Sender
 
 log = structlog.get_logger(__name__)
@@ -36,7 +36,7 @@ def skip_unreadable(client: discord.Client, skipped: Callable[[str, Any], None])
         def parse_or_skip(data: Any) -> None:
             try:
                 parse(data)
-            except Exception as error:  # noqa: BLE001  # whatever is wrong with one event, the next ones are to be heard
+            except (*MALFORMED, discord.DiscordException) as error:
                 log.warning("discord.event_skipped", event_name=name, reason=type(error).__name__)
                 skipped(name, data)
 
@@ -184,7 +184,7 @@ async def _since(client: discord.Client, channel: Any, after: int) -> AsyncItera
             try:
                 state: Any = client._connection  # pyright: ignore[reportPrivateUsage]
                 said = state.create_message(channel=channel, data=numbered[number])
-            except Exception as error:  # noqa: BLE001  # one message that cannot be parsed must not hide those behind it
+            except (*MALFORMED, discord.DiscordException) as error:
                 log.warning("discord.event_skipped", message_id=number, reason=type(error).__name__)
             else:
                 yield said

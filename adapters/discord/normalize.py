@@ -7,7 +7,7 @@ from typing import Any
 
 import discord
 
-from adapters.payload import Json, part, parts, text
+from adapters.http import Json, part, parts, text
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Attachment, AttachmentKind, Inbound, InboundKind, Quote
 

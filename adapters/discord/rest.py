@@ -17,8 +17,7 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 
 from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
-from adapters.connection_errors import without_answer
-from adapters.payload import Json
+from adapters.http import Json, read_at_most, without_answer
 
 BAD_TOKEN = (
     "Discord does not accept the token. Make a new one (discord.com/developers → your app → Bot → Reset Token) "  # noqa: S105
@@ -183,12 +182,7 @@ class Rest:
                     return None
                 if answer.status != 200:
                     raise TryLater(f"Discord has an outage ({answer.status}).", after=5.0)
-                data = await answer.content.read(limit + 1)
-                while len(data) <= limit and (more := await answer.content.read(limit + 1 - len(data))):
-                    data += more
-        if len(data) > limit:
-            raise Undeliverable(f"The file is larger than {limit} bytes.")
-        return data
+                return await read_at_most(answer, limit)
 
 
 def _form(body: Any, file: tuple[str, bytes]) -> list[dict[str, Any]]:

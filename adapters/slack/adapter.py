@@ -14,6 +14,7 @@ import structlog
 from slack_bolt import BoltResponse
 from slack_bolt.app.async_app import AsyncApp
 from slack_bolt.authorization import AuthorizeResult
+from slack_bolt.error import BoltError
 from slack_bolt.request.async_request import AsyncBoltRequest
 
 from adapters.base import (
@@ -31,14 +32,13 @@ from adapters.base import (
     WebhookReply,
     read_file,
 )
-from adapters.payload import Json, part, text
+from adapters.http import MALFORMED, Json, part, text
 from adapters.slack.app_manifest import NEEDED
 from adapters.slack.config import SlackConfig
-from adapters.slack.home import view
 from adapters.slack.live import Askers, LiveAnswers, Statuses, mention
 from adapters.slack.lookups import Names, Roots
 from adapters.slack.normalize import SlackBot, normalize
-from adapters.slack.render import render, with_slacks_commands
+from adapters.slack.render import render, view, with_slacks_commands
 from adapters.slack.socket import Socket
 from adapters.slack.web import REJECTED, SlackRefusal, SlackWeb, download, scope_advice, upload
 from sessions.keys import Address, Platform, Sender
@@ -119,19 +119,16 @@ class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
         self._revoked.clear()
         await self._identify()  # a wrong token is said before a connection is tried
         receiving = self._socket.run(self.note_success) if self._config.mode == "socket" else self._keep_checking()
-        async with asyncio.TaskGroup() as group:
-            over = group.create_task(self._until_revoked())
-            receives = group.create_task(_without_group(receiving))
-            done, _ = await asyncio.wait({over, receives}, return_when=asyncio.FIRST_COMPLETED)
-            over.cancel()
-            receives.cancel()
-            failure = next((task.result() for task in done if not task.cancelled() and task.result()), None)
-        if failure is not None:
-            raise failure
-
-    async def _until_revoked(self) -> Exception | None:
-        await self._revoked.wait()
-        return Unauthorized(REJECTED)
+        tasks = asyncio.ensure_future(receiving), asyncio.ensure_future(self._revoked.wait())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if self._revoked.is_set():
+                raise Unauthorized(REJECTED)
+            await tasks[0]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep_checking(self) -> None:
         while True:
@@ -177,7 +174,7 @@ class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
         try:
             request = AsyncBoltRequest(body=body.decode(), headers={name: [value] for name, value in low.items()})
             answer = await self._app.async_dispatch(request)
-        except Exception as error:  # noqa: BLE001  # Slack would send it again, and it would be as odd
+        except (*MALFORMED, BoltError) as error:
             log.warning("slack.event_skipped", reason=type(error).__name__)
             return WebhookReply()
         # Set by `_take`. Raised here, so that the event is not acknowledged and Slack sends it again.
@@ -209,7 +206,7 @@ class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
         try:
             for inbound in await self._read(body):
                 await self._pass_on(inbound)
-        except Exception as error:  # noqa: BLE001  # bolt would log it and answer 500; the socket's event comes again
+        except Exception as error:  # noqa: BLE001  # whatever `deliver` raises: bolt would log it and answer 500; `receive` raises it
             context[_FAILURE] = error
             return BoltResponse(status=503, body="")
         return BoltResponse(status=200, body="")
@@ -221,7 +218,7 @@ class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
         me = self._me or await self._identify()
         try:
             return normalize(body, me)
-        except Exception as error:  # noqa: BLE001  # one event that cannot be read must not be sent again for ever
+        except MALFORMED as error:
             log.warning("slack.event_skipped", event_id=body.get("event_id"), reason=type(error).__name__)
             return []
 
@@ -358,12 +355,3 @@ class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
 
     async def show_home(self, user: Sender, page: HomePage) -> None:
         await self._web.call("views.publish", user_id=user.id, view=view(page, self._config.suggested_prompts))
-
-
-async def _without_group(work: Awaitable[None]) -> Exception | None:
-    """Returns the error as a value, because an exception group would wrap it."""
-    try:
-        await work
-    except Exception as error:  # noqa: BLE001  # raised again by `run`
-        return error
-    return None

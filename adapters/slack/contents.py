@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
-from adapters.payload import Json, as_object, part, parts, text
+from adapters.http import Json, as_object, part, parts, text
 from sessions.messages import Attachment, AttachmentKind, Quote
 
 _DEEPEST = 8

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from adapters.base import Activity, TryLater
-from adapters.payload import Json, text
+from adapters.http import Json, text
 from adapters.slack.render import render_draft, without_pings
 from adapters.slack.web import SlackRefusal, SlackWeb
 from adapters.text import off_the_loop

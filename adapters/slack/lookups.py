@@ -7,7 +7,7 @@ from dataclasses import replace
 import structlog
 
 from adapters.base import DeliveryError
-from adapters.payload import part, parts, text
+from adapters.http import part, parts, text
 from adapters.slack.normalize import SlackBot, app_root
 from adapters.slack.web import SlackWeb
 from sessions.keys import Address

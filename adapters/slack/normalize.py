@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from adapters.payload import Json, part, parts, text
+from adapters.http import Json, part, parts, text
 from adapters.slack.app_manifest import COMMAND
 from adapters.slack.contents import attachments, describe_contents, forwarded, raw_mentions
-from adapters.slack.home import SAYS
+from adapters.slack.render import SAYS
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind, Quote
 

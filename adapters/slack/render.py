@@ -1,16 +1,17 @@
-"""Renders Markdown for Slack: a `markdown` block, with plain text beside it for notifications."""
+"""Renders Markdown for Slack: a `markdown` block, with plain text beside it for notifications; and the bot's own page."""
 
 import re
 from collections.abc import Sequence
 from typing import Any
 
+from adapters.base import HomePage
 from adapters.slack.app_manifest import COMMAND, COMMANDS
 from adapters.text import end_of_draft
 from adapters.text.blocks import Block, Style, plain_text
 from adapters.text.lines import LineLayout, Notation, escape_markdown
 from adapters.text.markdown import parse
 from adapters.text.split import Size, split, split_or_file
-from sessions.messages import Attachment, Button, Outbound, Piece
+from sessions.messages import Button, Outbound, Piece
 
 MESSAGE = Size(12_000)
 NOTICE = 3_000
@@ -61,9 +62,13 @@ NOTATION = Notation(
 
 
 def render(outbound: Outbound) -> list[Piece]:
-    if outbound.attachments and not outbound.buttons:
-        return _with_files(outbound)
-    return list(_texts(outbound))
+    if not outbound.attachments or outbound.buttons:
+        return _texts(outbound)
+    files: list[Piece] = [{"filename": file.name, "path": file.path} for file in outbound.attachments]
+    comment = outbound.text.strip()
+    if not comment or len(comment) > NOTICE:
+        return [*_texts(outbound), *files]
+    return [{**files[0], "comment": plain(parse(comment))}, *files[1:]]  # a short text is the comment of the first file
 
 
 def _texts(outbound: Outbound) -> list[Piece]:
@@ -79,16 +84,6 @@ def _texts(outbound: Outbound) -> list[Piece]:
     if as_file:
         calls.append({"filename": "answer.md", "content": outbound.text})
     return list(calls)
-
-
-def _with_files(outbound: Outbound) -> list[Piece]:
-    """Puts a short text as a comment to the first file."""
-    files = [_file(attachment) for attachment in outbound.attachments]
-    comment = outbound.text.strip()
-    if comment and len(comment) <= NOTICE:
-        files[0]["comment"] = plain(parse(comment))
-        return list(files)
-    return [*_texts(outbound), *files]
 
 
 def render_draft(markdown: str) -> dict[str, Any]:
@@ -123,5 +118,40 @@ def button_element(button: Button, number: int) -> dict[str, Any]:
     }
 
 
-def _file(attachment: Attachment) -> dict[str, Any]:
-    return {"filename": attachment.name, "path": attachment.path}
+# --- the bot's own page (App Home): what it is, who may use it, the last conversations, the questions that wait ---
+
+_TITLE = 150
+SAYS = "say:"
+"""What the data of a button begins with that says the rest of it in its person's name."""
+
+
+def view(page: HomePage, prompts: Sequence[str] = ()) -> dict[str, Any]:
+    """`prompts`: what people may ask, for those who may ask at all."""
+    access = {"type": "context", "elements": [{"type": "mrkdwn", "text": page.access[:NOTICE] or " "}]}
+    blocks: list[dict[str, Any]] = [_section(page.about), access]
+    if prompts and page.may_talk:
+        blocks.append(_buttons([Button(label=prompt, data=f"{SAYS}{prompt}") for prompt in prompts]))
+    if page.questions:
+        blocks.append(_header("Waiting for you"))
+    for question, buttons in page.questions:
+        blocks.append(_section(plain(parse(question))))
+        if buttons:
+            blocks.append(_buttons(buttons))
+    if page.sessions:
+        blocks.append(_header("Earlier conversations"))
+    for number, (title, when, command) in enumerate(page.sessions):
+        goes_on = button_element(Button(label="Continue", data=command), number)
+        blocks.append({**_section(f"*{_escaped(title)}*\n{_escaped(when)}"), "accessory": goes_on})
+    return {"type": "home", "blocks": blocks}
+
+
+def _section(text: str) -> dict[str, Any]:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text[:NOTICE] or " "}}
+
+
+def _header(text: str) -> dict[str, Any]:
+    return {"type": "header", "text": {"type": "plain_text", "text": text[:_TITLE]}}
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("*", "∗")

@@ -12,7 +12,7 @@ from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from adapters.base import DeliveryError, TryLater, Unauthorized
-from adapters.payload import text
+from adapters.http import text
 from adapters.slack.web import SlackRefusal, SlackWeb
 
 PING_SECONDS = 5.0

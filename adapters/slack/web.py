@@ -14,8 +14,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
-from adapters.connection_errors import without_answer
-from adapters.payload import Json, as_object, part, parts, text
+from adapters.http import Json, as_object, part, parts, read_at_most, text, without_answer
 from sessions.messages import Attachment
 
 _TOKEN = {
@@ -165,13 +164,13 @@ class SlackWeb:
                 return answer.status
 
     async def get(self, url: str, limit: int) -> tuple[int, str, bytes]:
-        """Returns status, media type and at most `limit` + 1 bytes of an address, fetched with the token."""
+        """Returns status, media type and contents of an address, fetched with the token; no contents without success. Raises Undeliverable
+        when they are larger than `limit` bytes.
+        """
         headers = {"Authorization": f"Bearer {self._token}"}
         with translated():
             async with self._open().get(url, headers=headers, allow_redirects=False) as answer:
-                data = await answer.content.read(limit + 1)
-                while len(data) <= limit and (more := await answer.content.read(limit + 1 - len(data))):
-                    data += more
+                data = await read_at_most(answer, limit) if answer.status == 200 else b""
                 return answer.status, answer.content_type, data
 
 
@@ -213,6 +212,4 @@ async def download(web: SlackWeb, attachment: Attachment, limit: int) -> bytes:
     # Without the permission Slack answers 200 with its login page.
     if status != 200 or (mime == "text/html" and attachment.mime != "text/html"):
         raise Undeliverable("Slack does not give the file. The app may lack the permission files:read.")
-    if len(data) > limit:
-        raise Undeliverable(f"{attachment.name} is larger than {limit} bytes.")
     return data

@@ -23,6 +23,7 @@ from telegram import (
     Update,
     User,
 )
+from telegram.error import TelegramError
 
 from adapters.base import (
     Deliver,
@@ -34,6 +35,7 @@ from adapters.base import (
     Undeliverable,
     WebhookReply,
 )
+from adapters.http import MALFORMED
 from adapters.telegram.config import TelegramConfig
 from adapters.telegram.normalize import normalize, unreadable
 from adapters.telegram.outgoing import OutgoingCalls
@@ -276,7 +278,7 @@ class Telegram(ShowsDrafts, ReceivesWebhooks):
         me = self._me or await self._identify()
         try:
             found = normalize(Update.de_json(item, self._bot), me)
-        except Exception as error:  # noqa: BLE001  # one item that cannot be read must not stop those behind it
+        except (*MALFORMED, TelegramError) as error:
             log.warning("telegram.update_skipped", update_id=update_id(item), reason=type(error).__name__)
             found = unreadable(item, me)
         for inbound in found:

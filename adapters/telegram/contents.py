@@ -29,7 +29,7 @@ from telegram import (
 )
 from telegram.constants import ChatType
 
-from adapters.payload import Json, as_object, part, parts, text
+from adapters.http import Json, as_object, part, parts, text
 from sessions.messages import Attachment, AttachmentKind
 
 _OPAQUE = ("story", "game", "paid_media", "invoice", "giveaway", "giveaway_winners")

@@ -16,7 +16,7 @@ from telegram import (
 )
 from telegram.constants import ChatMemberStatus, ChatType
 
-from adapters.payload import part, text
+from adapters.http import part, text
 from adapters.telegram.contents import attachments, describe_contents, is_unreadable, opaque_kind, origin, read, text_of
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind, Quote

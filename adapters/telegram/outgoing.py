@@ -9,7 +9,7 @@ from telegram import Bot, InputFile
 from telegram.constants import ChatAction
 
 from adapters.base import TryLater, Undeliverable, read_file
-from adapters.payload import text
+from adapters.http import text
 from adapters.telegram.transport import Moved, TelegramRefusal, Translation
 from sessions.keys import Address, ChatKind
 from sessions.messages import Piece, Receipt

@@ -27,7 +27,7 @@ from telegram.error import (
 from telegram.request import BaseRequest, RequestData
 
 from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
-from adapters.connection_errors import NEVER_WRITTEN
+from adapters.http import NEVER_WRITTEN
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 20.0

@@ -22,7 +22,7 @@ from adapters.base import (
     WebhookReply,
     read_file,
 )
-from adapters.payload import parts, text
+from adapters.http import MALFORMED, parts, text
 from adapters.whatsapp.client import CloudApi, WhatsAppRefusal
 from adapters.whatsapp.config import WhatsAppConfig
 from adapters.whatsapp.normalize import events, normalize
@@ -125,7 +125,7 @@ class WhatsApp(ReceivesWebhooks):
     async def _take(self, event: Mapping[str, Any], value: Mapping[str, Any], deliver: Deliver) -> None:
         try:
             found = normalize(event, value)
-        except Exception as error:  # noqa: BLE001  # one event that cannot be read must not stop those beside it
+        except MALFORMED as error:
             log.warning("whatsapp.event_skipped", event_id=str(event.get("id")), reason=type(error).__name__)
             return
         for inbound in found:

@@ -6,8 +6,7 @@ from typing import Any
 import aiohttp
 
 from adapters.base import DeliveryError, TryLater, Unauthorized, Undeliverable
-from adapters.connection_errors import without_answer
-from adapters.payload import Json, as_object, part
+from adapters.http import Json, as_object, part, read_at_most, without_answer
 
 _WAIT = {4: 60.0, 80007: 60.0, 130429: 5.0, 131048: 60.0, 131056: 12.0, 133016: 60.0}
 """Codes of rate limits, and the seconds to wait. 131056: too many messages to one person, who may get one every six seconds.
@@ -120,16 +119,12 @@ class CloudApi:
                 url, headers=self._authorization, timeout=_TIMEOUT, allow_redirects=False
             ) as answer:
                 if answer.status != 200:
-                    raise _download_refusal(answer.status)
-                # `read(n)` returns what is there, so it is called until the file ends, or is larger than the limit.
-                data = await answer.content.read(limit + 1)
-                while len(data) <= limit and (more := await answer.content.read(limit + 1 - len(data))):
-                    data += more
+                    if answer.status >= 500 or answer.status == 429:
+                        raise TryLater(f"WhatsApp has an outage ({answer.status}).", after=5.0)
+                    raise Undeliverable(f"WhatsApp does not give the file any more ({answer.status}).")
+                return await read_at_most(answer, limit)
         except (TimeoutError, aiohttp.ClientError) as error:
             raise TryLater(f"WhatsApp cannot be reached ({type(error).__name__}).") from None
-        if len(data) > limit:
-            raise Undeliverable(f"The file is larger than {limit} bytes.")
-        return data
 
     async def _call(self, method: str, path: str, **how: Any) -> Mapping[str, Any]:
         try:
@@ -141,19 +136,15 @@ class CloudApi:
                 allow_redirects=False,
                 **how,
             ) as answer:
-                return await self._read(answer)
+                try:
+                    body = await answer.json(content_type=None)
+                except (ValueError, RecursionError):
+                    body = None
+                if answer.status == 200 and (found := as_object(body)):
+                    return found
+                raise refusal(answer.status, body, answer.headers.get("Retry-After"))
         except (TimeoutError, aiohttp.ClientError) as error:
             raise without_answer("WhatsApp", error) from None
-
-    @staticmethod
-    async def _read(answer: aiohttp.ClientResponse) -> Mapping[str, Any]:
-        try:
-            body = await answer.json(content_type=None)
-        except (ValueError, RecursionError):
-            body = None
-        if answer.status == 200 and (found := as_object(body)):
-            return found
-        raise refusal(answer.status, body, answer.headers.get("Retry-After"))
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -161,9 +152,3 @@ class CloudApi:
                 connector=aiohttp.TCPConnector(limit=32), cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
             )
         return self._session
-
-
-def _download_refusal(status: int) -> Exception:
-    if status >= 500 or status == 429:
-        return TryLater(f"WhatsApp has an outage ({status}).", after=5.0)
-    return Undeliverable(f"WhatsApp does not give the file any more ({status}).")

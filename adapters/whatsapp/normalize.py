@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from adapters.payload import Json, as_object, part, parts, text
+from adapters.http import Json, as_object, part, parts, text
 from adapters.whatsapp.client import failure_reason
 from sessions.keys import Address, ChatKind, Platform, Sender, whatsapp_id
 from sessions.messages import Attachment, AttachmentKind, Inbound, InboundKind, Quote

@@ -1,0 +1,69 @@
+"""What adapters do alike with what a platform sends: read its JSON without trusting its shape, read files up to a limit, and tell what a call
+over aiohttp that failed means for a message.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import aiohttp
+
+from adapters.base import TryLater, Undeliverable
+
+Json = Mapping[str, Any]
+
+MALFORMED = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What a library or a normalizer raises for an event of a shape that nobody expected; OSError for a time that no clock has. Such an event
+is skipped: it must not stop those behind it, and would be as odd if the platform sent it again."""
+
+
+def as_object(value: Any) -> Json:
+    """Returns the value if it is an object, else an empty one."""
+    return cast(Json, value) if isinstance(value, Mapping) else {}
+
+
+def part(parent: Any, key: str) -> Json:
+    """Returns the object at this key, or an empty one."""
+    return as_object(as_object(parent).get(key))
+
+
+def parts(parent: Any, key: str) -> list[Json]:
+    """Returns the objects in the list at this key; other values are left out."""
+    found = as_object(parent).get(key)
+    items = cast(Sequence[Any], found) if isinstance(found, list) else ()
+    return [cast(Json, one) for one in items if isinstance(one, Mapping)]
+
+
+def text(parent: Any, key: str) -> str:
+    """Returns the text or number at this key as text; empty where there is none."""
+    found = as_object(parent).get(key)
+    return str(found) if isinstance(found, str | int) and not isinstance(found, bool) else ""
+
+
+async def read_at_most(answer: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Returns the body of an answer. Raises Undeliverable when it is larger than `limit` bytes."""
+    data = bytearray()
+    async for piece in answer.content.iter_any():
+        data += piece
+        if len(data) > limit:
+            raise Undeliverable(f"The file is larger than {limit} bytes.")
+    return bytes(data)
+
+
+NEVER_WRITTEN = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
+"""Failures before the first byte was written. All others may have reached the platform, so the send is doubtful."""
+
+
+def without_answer(platform: str, error: Exception) -> TryLater:
+    """Returns the error of the contract for a call that got no answer; `platform`: its name for people."""
+    if isinstance(error, NEVER_WRITTEN):
+        return TryLater(f"{platform} cannot be reached ({type(error).__name__}).")
+    return TryLater(f"{platform} did not answer ({type(error).__name__}).", ambiguous=True)
