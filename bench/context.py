@@ -27,8 +27,9 @@ from bench.corpus import texts
 from bench.gateway import NAME, MeasuredApp, model_server
 from bench.recall import find
 from bench.table import ResultTable
-from gateway.app import App, open_app, running
+from gateway.app import open_app, running
 from gateway.config.reading import load
+from gateway.context import App
 from gateway.observe import logging
 from sessions import store
 from sessions.db.schema import messages, sessions
@@ -229,7 +230,7 @@ async def settled(app: App) -> None:
     """Folds keep up with people, who write slower than this. Waits until what is due is folded."""
     session = await app.database.read(store.active, KEY)
     if session is not None:
-        while (again := await app.folding.fold(session.id, keep=2_000)) is not None and again <= app.services.clock():
+        while (again := await app.folding.fold(session.id, keep=2_000)) is not None and again <= app.clock():
             pass
 
 

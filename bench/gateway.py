@@ -19,9 +19,10 @@ import psutil
 from sqlalchemy import Connection
 
 from bench.table import ResultTable
-from gateway.app import App, open_app, running
+from gateway.app import open_app, running
 from gateway.config.model import AgentSection
 from gateway.config.reading import load
+from gateway.context import App
 from gateway.observe import heap, logging
 from sessions import runs, store
 from sessions.clock import now_ms
@@ -189,7 +190,7 @@ async def under_load(table: ResultTable, measured: MeasuredApp, url: str, count:
     wall, cpu = await spread(count, lambda number: measured.say(str(number)))
     watch.cancel()
     grown = megabytes() - idle
-    bare = await bare_client(measured.app.settings.config.agents["main"], url, min(count, 2_000))
+    bare = await bare_client(measured.app.config.agents["main"], url, min(count, 2_000))
     table.row("CPU for each message", f"{cpu * 1e3:.1f} ms", f"openai {bare * 1e3:.1f} ms", cpu / bare, "<= 5 ms")
     table.row(f"messages a second, {SESSIONS} sessions", f"{1 / wall:,.0f}", "", None, ">= 200")
     table.row("longest stall of the event loop", f"{lag.worst * 1e3:.0f} ms", "", None, "<= 20 ms")

@@ -22,8 +22,9 @@ from sqlalchemy import Connection, text
 
 from adapters.testing.telegram import TelegramServer
 from bench.table import ResultTable
-from gateway.app import App, open_app, running
+from gateway.app import open_app, running
 from gateway.config.reading import load
+from gateway.context import App
 from gateway.daemon import serving
 from gateway.observe import logging
 from tests.fakes.model_server import ModelServer

@@ -10,11 +10,11 @@ from typing import Any
 
 from adapters.registry import title_of
 from gateway.agent.models.interface import ModelError
-from gateway.agent.models.transcriber import Transcriber
+from gateway.agent.models.transcriber import Transcriber, voice_settings
 from gateway.api.http.callers import FILE, HostCheck, local_key
 from gateway.api.http.server import serving as serving_http
 from gateway.api.http.server_state import ApiServices, Readiness
-from gateway.app import App
+from gateway.app import take_over
 from gateway.attachments.download import AttachmentDownloader, NotTranscribed
 from gateway.chats.approvals import send_reminders
 from gateway.chats.crash_guard import CrashGuard
@@ -22,7 +22,6 @@ from gateway.chats.intake import Intake
 from gateway.chats.owner_alerts import OwnerAlerts, alert_text
 from gateway.chats.runner import PlatformState
 from gateway.chats.supervisor import PlatformSupervisor
-from gateway.config.agent_settings import model_names, voice_settings
 from gateway.config.changes import Change, diff
 from gateway.config.daemon_settings import (
     access_rules,
@@ -34,6 +33,7 @@ from gateway.config.daemon_settings import (
 from gateway.config.model import Config
 from gateway.config.reading import Loaded
 from gateway.config.sections import KEY_LENGTH
+from gateway.context import App
 from gateway.home import shown
 from gateway.observe.database_watch import DatabaseWatch
 from gateway.observe.heap import resident_bytes
@@ -67,10 +67,10 @@ class Serving:
 
     async def reload(self, loaded: Loaded) -> list[str]:
         """Takes over a configuration that is good. Nothing that is under way is dropped. Returns the lines of the platforms that it started."""
-        changes = diff(self.app.settings.config, loaded.config)
+        changes = diff(self.app.config, loaded.config)
         # Counted before the change, while the old rules can still be compared.
         meaning = await self._resets_more(changes, loaded)
-        await self.app.take_over(loaded)
+        await take_over(self.app, loaded)
         if any(change.path.startswith("model.") for change in changes):
             self.app.metrics.recent_calls.clear()
         started = await self.chats.follow(platform_sections(loaded.config), loaded.config.api.public_url)
@@ -87,9 +87,9 @@ class Serving:
         about = [change for change in changes if change.path.startswith("session_reset.")]
         if not about:
             return []
-        services, new = self.app.services, loaded.config.session_reset.rules()
-        before = (await services.database.read(due_now, services.resets.rules, services.clock())).total()
-        count = max(0, (await services.database.read(due_now, new, services.clock())).total() - before)
+        app, new = self.app, loaded.config.session_reset.rules()
+        before = (await app.database.read(due_now, app.resets.rules, app.clock())).total()
+        count = max(0, (await app.database.read(due_now, new, app.clock())).total() - before)
         become = f"{count} session becomes due now" if count == 1 else f"{count} sessions become due now"
         return [f"{change.path} {change.old} → {change.new}: {become}" for change in about]
 
@@ -108,7 +108,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
         for work in (
             chats.poll_other_processes(),
             app.metrics.watch_loop(),
-            send_reminders(app.database, app.services.timezone, clock=app.services.clock),
+            send_reminders(app.database, app.timezone, clock=app.clock),
             watch.run(),
         ):
             _run_until_closed(stack, work)
@@ -123,7 +123,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
             return {
                 "home": str(app.home),
                 "url": url,
-                "model": str(app.answering.chosen),
+                "model": str(app.chosen),
                 "memory_bytes": resident_bytes(),
                 "parts": {"database": watch.part(), **chats.states()},
                 "config": reloads.part(),
@@ -137,8 +137,8 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
 def _troubles(app: App) -> list[str]:
     """Returns what is wrong at this moment, for the status; `OwnerAlerts` tells what lasts."""
     found: list[str] = []
-    if (away := app.services.outages.current()) is not None:
-        since = format_short_time(away[0], app.services.clock(), app.services.timezone)
+    if (away := app.outages.current()) is not None:
+        since = format_short_time(away[0], app.clock(), app.timezone)
         found.append(say("alert.model_away", since=since, why=away[1].rstrip(".")))
     if (free := shutil.disk_usage(app.home).free) < LEAST_FREE_BYTES:
         found.append(say("alert.disk_low", free=f"{free // 2**20} MB"))
@@ -151,44 +151,43 @@ def _run_until_closed(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any
 
 async def _chats(app: App, stack: contextlib.AsyncExitStack) -> PlatformSupervisor:
     """Returns the platforms, none of which runs yet, and sets what fetches the files that come from them."""
-    settings, services = app.settings, app.services
     intake = Intake(
         app.database,
-        lambda name: access_rules(settings.config, name),
-        limits=lambda: settings.config.limits,
-        timezone=services.timezone,
-        default_model=lambda: app.answering.chosen.name,
+        lambda name: access_rules(app.config, name),
+        limits=lambda: app.config.limits,
+        timezone=app.timezone,
+        default_model=lambda: app.chosen.name,
         platform_title=title_of,
-        clock=services.clock,
-        opening=services.resets.opening,
+        clock=app.clock,
+        opening=app.resets.opening,
     )
     # The stack unwinds in reverse: platforms are closed before the intake that they deliver to.
     stack.callback(intake.close)
     chats = PlatformSupervisor(
         database=app.database,
         intake=intake,
-        live=services.live,
+        live=app.live,
         metrics=app.metrics,
-        timezone=services.timezone,
-        standstills=services.standstills,
-        outgoing=services.outgoing,
-        clock=services.clock,
+        timezone=app.timezone,
+        standstills=app.standstills,
+        outgoing=app.outgoing,
+        clock=app.clock,
     )
-    transcriber = await stack.enter_async_context(_transcriber(settings.config))
-    app.files.settle = AttachmentDownloader(
-        chats.adapters, limit=lambda: settings.config.limits.attachment_bytes, transcriber=lambda: transcriber
-    ).settle
+    transcriber = await stack.enter_async_context(_transcriber(app.config))
+    app.attachments = AttachmentDownloader(
+        chats.adapters, limit=lambda: app.config.limits.attachment_bytes, transcriber=lambda: transcriber
+    )
     stack.push_async_callback(chats.close)  # first of all: what is ready is sent while the rest is still there
     return chats
 
 
 async def _start_ticks(app: App, stack: contextlib.AsyncExitStack) -> tuple[Resets, Jobs]:
     """Starts what depends on the time: resets of sessions, and jobs."""
-    resets = Resets(app.database, app.services.resets, clock=app.services.clock)
+    resets = Resets(app.database, app.resets, clock=app.clock)
     jobs = Jobs(
         app.database,
-        platforms=lambda: platform_sections(app.settings.config),
-        clock=app.services.clock,
+        platforms=lambda: platform_sections(app.config),
+        clock=app.clock,
         fired=app.metrics.job_slot,
     )
     ticks = {"resets": (RESETS_SECONDS, resets.tick), "jobs": (JOBS_SECONDS, jobs.tick)}
@@ -200,10 +199,10 @@ def _owner_alerts(app: App, chats: PlatformSupervisor, reloads: ReloadStatus) ->
     return OwnerAlerts(
         app.database,
         app.metrics.recent_calls,
-        platforms=lambda: platform_sections(app.settings.config),
+        platforms=lambda: platform_sections(app.config),
         silent=chats.silent_since,
         refused=lambda: len(reloads.last_refused.problems) if reloads.last_refused else 0,
-        clock=app.services.clock,
+        clock=app.clock,
     )
 
 
@@ -211,7 +210,7 @@ async def _start_platforms(
     app: App, chats: PlatformSupervisor, guard: CrashGuard | None, stack: contextlib.AsyncExitStack
 ) -> None:
     async def follow() -> None:
-        config = app.settings.config
+        config = app.config
         await chats.follow(platform_sections(config), config.api.public_url)
 
     async def follow_later(guard: CrashGuard) -> None:
@@ -227,7 +226,7 @@ async def _start_platforms(
     stack.callback(app.database.listen(guard.on_commit))
     # Held back as a task: HTTP, the terminal and jobs work meanwhile, and the operator can see why.
     if guard.held_until is not None:
-        chats.hold(list(platform_sections(app.settings.config)), guard.why)
+        chats.hold(list(platform_sections(app.config)), guard.why)
         _run_until_closed(stack, follow_later(guard))
     else:
         await follow()
@@ -237,27 +236,24 @@ async def _start_platforms(
 @contextlib.asynccontextmanager
 async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> AsyncGenerator[tuple[str, str]]:
     """Serves the API while the block lasts. Yields its address, and where its key is."""
-    section = app.settings.config.api
+    section = app.config.api
     own = None if section.keys else await asyncio.to_thread(local_key, app.home)
     if own is not None and len(own.secret) < KEY_LENGTH:
         how = f"delete {app.home / FILE} and start again: a new key is made"
         log.warning("api.short_key", characters=len(own.secret), at_least=KEY_LENGTH, how_to_mend=how)
     api = ApiServices(
-        home=app.home,
-        services=app.services,
+        app=app,
         # Functions, not values: a reload counts from the next request on.
-        keys=lambda: caller_keys(app.settings.config, own),
-        models=lambda: model_names(app.settings.config, app.answering.chosen),
-        platforms=lambda: platform_sections(app.settings.config),
-        readiness=lambda: _readiness(app.settings.config, chats, watch),
+        keys=lambda: caller_keys(app.config, own),
+        models=lambda: app.chosen.names(app.config.model),
+        platforms=lambda: platform_sections(app.config),
+        readiness=lambda: _readiness(app.config, chats, watch),
         webhook=chats.webhook,
         handshake=chats.handshake,
-        starting=lambda name: name not in chats.running and name in platform_sections(app.settings.config),
-        metrics=app.metrics,
-        places=app.places,
+        starting=lambda name: name not in chats.running and name in platform_sections(app.config),
         host_check=HostCheck(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),
-        limits=api_limits(app.settings.config),
-        intervals=intervals(app.settings.config),
+        limits=api_limits(app.config),
+        intervals=intervals(app.config),
         version=version("hermes-gateway"),
     )
     async with serving_http(api, section.host, section.port) as address:

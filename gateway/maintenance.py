@@ -8,11 +8,10 @@ from sqlalchemy import Connection
 
 from gateway.agent.tools import outgoing_files
 from gateway.attachments.inbox_files import INBOX
-from gateway.config.sections import RetentionSection
+from gateway.context import App
 from gateway.observe.logging import get_logger
 from sessions import deleted_keys, inbox, memory, outbox, responses, store
-from sessions.clock import Clock, now_ms
-from sessions.db import Database, drop_copies, drop_copies_with_forgotten
+from sessions.db import drop_copies, drop_copies_with_forgotten
 from sessions.erase import erase
 from sessions.errors import Busy
 from sessions.search import message_index
@@ -41,22 +40,14 @@ class Maintenance:
 
     def __init__(
         self,
-        home: Path,
-        database: Database,
-        *,
-        clock: Clock = now_ms,
-        retention: Callable[[], RetentionSection] = RetentionSection,
+        app: App,
     ) -> None:
-        self._retention = retention
-        self._home = home
-        self._database = database
-        self._outgoing = home / "outgoing"
-        self._clock = clock
-        self._transcripts = Transcripts(home, database)
+        self.app = app
+        self._transcripts = Transcripts(app.home, app.database)
         self._loop = asyncio.get_running_loop()
         self._grown = asyncio.Event()
         self._grown.set()  # an earlier process may have left something unindexed
-        self._unlisten = database.listen(self._on_commit, Topic.SESSION)
+        self._unlisten = app.database.listen(self._on_commit, Topic.SESSION)
 
     def _on_commit(self, _: frozenset[Touch]) -> None:
         if not self._grown.is_set():
@@ -97,7 +88,7 @@ class Maintenance:
             self._grown.clear()
             try:
                 for step in (message_index.index_some, message_index.merge_step):
-                    while await self._database.write(step):  # noqa: ASYNC110  # each round does a part
+                    while await self.app.database.write(step):  # noqa: ASYNC110  # each round does a part
                         await asyncio.sleep(0)
             except Exception as error:  # noqa: BLE001  # the index is made whole by the next search at the latest
                 log.warning("index.behind", error=str(error))
@@ -105,42 +96,42 @@ class Maintenance:
     async def _prune(self) -> None:
         while True:
             try:
-                await self._in_rounds(inbox.prune_notes, self._clock() - NOTES_MS)
+                await self._in_rounds(inbox.prune_notes, self.app.clock() - NOTES_MS)
                 await self._prune_responses()
-                await self._in_rounds(deleted_keys.prune, self._clock() - deleted_keys.KEPT_MS)
+                await self._in_rounds(deleted_keys.prune, self.app.clock() - deleted_keys.KEPT_MS)
                 await self.prune_old()
-                older_than = self._clock() / 1000 - COPIES_SECONDS
-                await asyncio.to_thread(drop_copies, self._home, older_than=older_than)
-                newest = await self._database.read(memory.newest_forgotten)
-                await asyncio.to_thread(drop_copies_with_forgotten, self._home, newest)
-                unsent = await self._database.read(outbox.unsent_files)
+                older_than = self.app.clock() / 1000 - COPIES_SECONDS
+                await asyncio.to_thread(drop_copies, self.app.home, older_than=older_than)
+                newest = await self.app.database.read(memory.newest_forgotten)
+                await asyncio.to_thread(drop_copies_with_forgotten, self.app.home, newest)
+                unsent = await self.app.database.read(outbox.unsent_files)
                 await asyncio.to_thread(
-                    outgoing_files.prune, self._outgoing, unsent, self._clock() / 1000 - PRUNE_SECONDS
+                    outgoing_files.prune, self.app.outgoing, unsent, self.app.clock() / 1000 - PRUNE_SECONDS
                 )
             except Exception as error:  # noqa: BLE001  # nothing depends on it; the next round finds what is left
                 log.warning("upkeep.not_pruned", error=str(error))
             await asyncio.sleep(PRUNE_SECONDS)
 
     async def _in_rounds(self, prune: Callable[[Connection, int, int], int], before: int) -> None:
-        while await self._database.write(prune, before, _BATCH) == _BATCH:  # noqa: ASYNC110  # each round does a part
+        while await self.app.database.write(prune, before, _BATCH) == _BATCH:  # noqa: ASYNC110  # each round does a part
             await asyncio.sleep(0)
 
     async def prune_old(self) -> None:
         """Deletes what is older than the configuration keeps it."""
-        kept, now = self._retention(), self._clock()
+        kept, now = self.app.config.retention, self.app.clock()
         if kept.outbox_days:
             await self._in_rounds(outbox.prune, now - kept.outbox_days * DAY_MS)
         if kept.sessions_days:
-            old = await self._database.read(store.ended_before, now - kept.sessions_days * DAY_MS)
-            gone = await asyncio.to_thread(erase, self._home, self._database, old) if old else 0
+            old = await self.app.database.read(store.ended_before, now - kept.sessions_days * DAY_MS)
+            gone = await asyncio.to_thread(erase, self.app.home, self.app.database, old) if old else 0
             if gone:
                 log.info("sessions.pruned", count=gone, older_than_days=kept.sessions_days)
         if kept.files_days:
-            await asyncio.to_thread(_prune_files, self._home / "workspace", (now - kept.files_days * DAY_MS) / 1000)
+            await asyncio.to_thread(_prune_files, self.app.home / "workspace", (now - kept.files_days * DAY_MS) / 1000)
 
     async def _prune_responses(self) -> None:
-        before = self._clock() - RESPONSES_MS
-        while old := await self._database.read(responses.older_than, before, _BATCH):
+        before = self.app.clock() - RESPONSES_MS
+        while old := await self.app.database.read(responses.older_than, before, _BATCH):
             removed = [await self._remove_response(response_id) for response_id in old]
             if len(old) < _BATCH or not any(removed):
                 return
@@ -148,17 +139,17 @@ class Maintenance:
     async def _remove_response(self, response_id: str) -> bool:
         """Removes one kept answer, and its session with the last of a chain. Returns False when that is still worked on."""
         try:
-            orphans = await self._database.write(responses.remove, response_id)
+            orphans = await self.app.database.write(responses.remove, response_id)
         except Busy:
             return False
         if orphans:
-            await asyncio.to_thread(erase, self._home, self._database, orphans)
+            await asyncio.to_thread(erase, self.app.home, self.app.database, orphans)
         return True
 
     async def close(self) -> None:
         self._unlisten()
         # Everything that is committed by now; `run` was cancelled before.
-        while await self._database.write(message_index.index_some):
+        while await self.app.database.write(message_index.index_some):
             pass
         await asyncio.to_thread(self._transcripts.close)
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from gateway.context import App
+
 SYSTEM_BUDGET, LEAST_SYSTEM = 2_500, 740
 """System prompt and tool schemas together. Small windows have less, but not less than a few tools need."""
 NOTES_BUDGET = 4_000
@@ -73,6 +75,11 @@ class Window:
         """How long the answer to a prompt of this size may be. `wanted`: by a caller, who may have what is left."""
         left = max(int(self.size * (1 - MARGIN)) - prompt, 1)
         return min(self.answer, left) if wanted is None else min(wanted, max(left, self.answer))
+
+
+def window_of(app: App, model: str | None) -> Window:
+    """Returns the window of this model; None: of the one that answers."""
+    return Window(size=app.model.window(model), output=app.config.model.max_output_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

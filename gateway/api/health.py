@@ -49,8 +49,8 @@ async def readyz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 async def metrics(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     api = call.server.api
     api.readiness()  # it asks every platform, and so brings their gauges up to date
-    numbers = await api.database.read(gauges.read_gauges)
-    text = await asyncio.to_thread(api.metrics.expose, numbers, api.services.clock())
+    numbers = await api.app.database.read(gauges.read_gauges)
+    text = await asyncio.to_thread(api.app.metrics.expose, numbers, api.app.clock())
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 

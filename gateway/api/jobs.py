@@ -192,21 +192,21 @@ class SlotList(ResponseModel):
 
 
 async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
-    sent, services = call.body, call.server.api.services
+    sent, app = call.body, call.server.api.app
     try:
         new = jobs.new_job(
             name=sent.name,
             schedule=sent.schedule,
             prompt=sent.prompt,
-            timezone=sent.timezone or services.timezone,
+            timezone=sent.timezone or app.timezone,
             repeat=sent.repeat,
             deliver=require_target(sent.deliver or "local", call.server.api.platforms()),
-            now=services.clock(),
+            now=app.clock(),
             **await _where(call, sent),
         )
     except Invalid as error:
         raise invalid(str(error), code="bad_job") from None
-    limits = services.job_limits()
+    limits = app.job_limits()
     try:
         return await _change_once(call, lambda conn, _: jobs.create(conn, new, limits=limits).id)
     except Invalid as error:
@@ -215,7 +215,7 @@ async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
 
 async def _change_once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str]) -> EndpointAnswer:
     """Changes a job once, however often the request is repeated, and returns the job."""
-    return _answer(await call.server.api.database.read(jobs.get, await run_once(call, change)))
+    return _answer(await call.server.api.app.database.read(jobs.get, await run_once(call, change)))
 
 
 async def _where(call: ApiCall[NewJobBody, NoFields], sent: NewJobBody) -> dict[str, Any]:
@@ -247,7 +247,7 @@ async def _where(call: ApiCall[NewJobBody, NoFields], sent: NewJobBody) -> dict[
 async def _thread(call: ApiCall[Any, Any], key: SessionKey) -> dict[str, Any]:
     """Returns the columns of a job in this thread. Raises NotFound."""
     deployment = deployments.MAIN if key.agent == "main" else key.agent
-    await call.server.api.database.read(deployments.thread, deployment, key.chat_id or "")
+    await call.server.api.app.database.read(deployments.thread, deployment, key.chat_id or "")
     return {"session_key": str(key), "deployment": deployment, "thread_id": key.chat_id}
 
 
@@ -262,7 +262,7 @@ def _key(call: ApiCall[Any, Any], session_id: str) -> SessionKey:
 
 
 async def list_jobs(call: ApiCall[NoFields, JobsQuery]) -> EndpointAnswer:
-    return EndpointAnswer(body=await call.server.api.database.read(_list, call.query.include_disabled))
+    return EndpointAnswer(body=await call.server.api.app.database.read(_list, call.query.include_disabled))
 
 
 def _list(
@@ -277,7 +277,7 @@ def _answer(job: Job) -> EndpointAnswer:
 
 async def _job(call: ApiCall[Any, Any]) -> Job:
     try:
-        return await call.server.api.database.read(jobs.get, call.path["job_id"])
+        return await call.server.api.app.database.read(jobs.get, call.path["job_id"])
     except NotFound:
         raise not_found("job") from None
 
@@ -287,11 +287,11 @@ async def get_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 
 async def change_job(call: ApiCall[JobChange, NoFields]) -> EndpointAnswer:
-    job, services = await _job(call), call.server.api.services
-    sent, now = call.body.model_dump(exclude_unset=True), services.clock()
+    job, app = await _job(call), call.server.api.app
+    sent, now = call.body.model_dump(exclude_unset=True), app.clock()
     try:
         values = _changed(call, job, sent, now)
-        return _answer(await services.database.write(_change, job.id, values, sent.get("enabled"), now))
+        return _answer(await app.database.write(_change, job.id, values, sent.get("enabled"), now))
     except Invalid as error:
         raise invalid(str(error), code="bad_job") from None
 
@@ -322,7 +322,7 @@ def _changed(call: ApiCall[Any, Any], job: Job, sent: dict[str, Any], now: int) 
 
 async def delete_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
-    return _answer(await call.server.api.database.write(jobs.remove, job.id))
+    return _answer(await call.server.api.app.database.write(jobs.remove, job.id))
 
 
 async def pause_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
@@ -345,7 +345,7 @@ async def run_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 async def list_slots(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
-    return EndpointAnswer(body=SlotList(runs=await call.server.api.database.read(_slots, job)))
+    return EndpointAnswer(body=SlotList(runs=await call.server.api.app.database.read(_slots, job)))
 
 
 def _slots(conn: Connection, job: Job) -> list[SlotBody]:

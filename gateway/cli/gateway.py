@@ -12,13 +12,14 @@ from urllib.parse import urlsplit
 
 import click
 
-from gateway.app import App, open_app, running
+from gateway.app import open_app, running
 from gateway.chats.crash_guard import CrashGuard
 from gateway.cli import process
 from gateway.cli.base import Cli, pass_cli, program
 from gateway.cli.error_messages import bad_config_as_text, sentence, warning_as_text
 from gateway.config.problems import BadConfig
 from gateway.config.reading import Loaded, load
+from gateway.context import App
 from gateway.daemon import Serving, serving
 from gateway.home import prepare_home, shown
 from gateway.observe import heap, logging
@@ -93,7 +94,7 @@ async def _serve(
         click.echo(_screen(app, served, lines, tunnel=_tunnel(cli, served), new=new, on_terminal=on_terminal))
         # Only now: systemd starts what depends on us, and what it starts may call at once.
         process.notify_systemd("READY=1")
-        log.info("daemon.started", home=str(cli.home), model=app.answering.chosen.name, api=served.url)
+        log.info("daemon.started", home=str(cli.home), model=app.chosen.name, api=served.url)
         async with _beside(process.feed_watchdog()), _beside(_reload(cli, served, signals, seen)):
             if on_terminal:
                 await _until_first(_console(cli, app), signals.end.wait())
@@ -235,7 +236,7 @@ def _screen(app: App, served: Serving, chats: Sequence[str], *, tunnel: str, new
         f"  hermes {version('hermes-gateway')}  is running",
         "",
         f"  Home     {home}",
-        f"  Model    {app.answering.chosen}",
+        f"  Model    {app.chosen}",
         f"  API      {served.url}  {served.key_hint}",
         *[f"  {'Chats' if i == 0 else '     '}    {line}" for i, line in enumerate(chats or ["none yet"])],
         "",
@@ -246,11 +247,11 @@ def _screen(app: App, served: Serving, chats: Sequence[str], *, tunnel: str, new
 
 
 def _what_to_try(app: App, served: Serving, *, with_chats: bool, tunnel: str, on_terminal: bool) -> list[str]:
-    key = "YOUR_KEY" if app.settings.config.api.keys else f"$(cat {shown(app.home)}/api_key)"
+    key = "YOUR_KEY" if app.config.api.keys else f"$(cat {shown(app.home)}/api_key)"
     return [
         "  Try now",
         *(["    say something       just type below; /help shows the commands"] if on_terminal else []),
-        *([f"    a real model        {program()} setup"] if app.answering.chosen.provider == "practice" else []),
+        *([f"    a real model        {program()} setup"] if app.chosen.provider == "practice" else []),
         *([f"    Telegram, Slack, …  {program()} setup"] if not with_chats else []),
         f'    from code           curl -H "Authorization: Bearer {key}" {served.url}/v1/models',
         *([f"    from your computer  {tunnel}"] if tunnel else []),

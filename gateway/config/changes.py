@@ -32,6 +32,11 @@ def diff(old: Config, new: Config) -> list[Change]:
     ]
 
 
+def secrets(config: Config) -> list[str]:
+    """Returns every value of a secret key, found by its type."""
+    return [value.get_secret_value() for _, value in leaves(config) if isinstance(value, SecretStr)]
+
+
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Every key that holds a value; sections of a list are entered, lists of words are values."""
     inside: Iterable[tuple[Any, Any]]

@@ -1,12 +1,13 @@
 """Chooses the model that answers, and says why this one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
-from urllib.parse import urlsplit
+from typing import Any, Literal
+from urllib.parse import urlsplit, urlunsplit
 
 from gateway.agent.models.endpoint import OLLAMA, OLLAMA_PORT
 from gateway.config.model import Config
+from gateway.config.sections import ModelSection
 
 OPENAI, OPENROUTER = "https://api.openai.com/v1", "https://openrouter.ai/api/v1"
 ENDPOINTS = {  # the variable with the key, and a small model that is there for every account
@@ -29,6 +30,24 @@ class ChosenModel:
     def where(self) -> str:
         host = urlsplit(self.base_url).hostname or ""
         return f"{host} (Ollama)" if self.base_url == OLLAMA else host
+
+    def names(self, section: ModelSection) -> Sequence[str]:
+        """Returns the names of models that may be asked for, the usual one first."""
+        return tuple(dict.fromkeys(name for name in (self.name, section.fast, *section.fallbacks) if name))
+
+    def describe(self, section: ModelSection) -> dict[str, Any]:
+        """Returns what a session stores about its model. An address may hold a password or a key, so only its plain part is told."""
+        address = urlsplit(self.base_url)
+        place = urlunsplit((address.scheme, address.netloc.rpartition("@")[2], address.path, "", ""))
+        return {
+            "provider": self.provider,
+            "name": self.name,
+            **({"base_url": place} if place else {}),
+            **({"fallbacks": section.fallbacks} if section.fallbacks else {}),
+            "context_window": section.context_window,
+            "max_output_tokens": section.max_output_tokens,
+            "timeout_seconds": section.timeout_seconds,
+        }
 
     def __str__(self) -> str:
         place = f"{self.name} at {self.where}" if self.where else self.name

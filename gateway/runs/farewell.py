@@ -5,9 +5,9 @@ transactions are in `sessions/runs/farewells.py`.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gateway.agent.profile import AgentProfile
 from gateway.agent.prompts import load_prompt
 from gateway.config.sections import LimitsSection
-from gateway.runs.services import AgentProfile
 from sessions.records import Message, MessageState, Role, Run
 
 TOOLS = ("memory", "skill")

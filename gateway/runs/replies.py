@@ -6,9 +6,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
+from gateway.context import App
 from gateway.runs.live import NO_REPLY, LiveEvent
 from gateway.runs.request import Snapshot
-from gateway.runs.services import Services
 from gateway.texts import say
 from gateway.texts.times import format_duration
 from sessions import store
@@ -120,21 +120,21 @@ def reset_line(former: Session, opened_at: int, *, notes: int, policy: ResetPoli
 class Announcement:
     """The line of one run. It stands above what the chat is sent first: an answer, a question, or an error."""
 
-    def __init__(self, services: Services, run_id: str) -> None:
-        self._services = services
+    def __init__(self, app: App, run_id: str) -> None:
+        self.app = app
         self._run_id = run_id
         self._session_id = ""
         self.text = ""
 
     def note(self, seen: Snapshot) -> None:
         """Reads whether there is a line to add, so that previews have it from the beginning."""
-        policy = self._services.resets.policy(seen.session.session_key)
+        policy = self.app.resets.policy(seen.session.session_key)
         before, self.text, self._session_id = self.text, "", seen.session.id
         if seen.former is not None and policy.notify:
             line = reset_line(seen.former, seen.session.started_at, notes=seen.former_notes, policy=policy)
             self.text = f"_{line}_\n\n"
         if self.text != before:
-            self._services.live.publish(LiveEvent(self._run_id, "heading", self.text))
+            self.app.live.publish(LiveEvent(self._run_id, "heading", self.text))
 
     def prepended_to(self, body: OutboxBody | None) -> OutboxBody | None:
         return body if body is None or not self.text else replace(body, text=self.text + body.text)

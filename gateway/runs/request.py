@@ -15,15 +15,16 @@ from gateway.agent import prompt
 from gateway.agent.memory import recall
 from gateway.agent.memory.embeddings import Embeddings
 from gateway.agent.models.interface import JSON, Answer, ContextOverflow, ModelRequest
+from gateway.agent.profile import AgentProfile
 from gateway.agent.prompt import Built, Material
 from gateway.agent.system_prompt import gateway_blocks
 from gateway.agent.tools import skill
 from gateway.agent.tools.registry import Toolbox
-from gateway.agent.window import Window
+from gateway.agent.window import Window, window_of
+from gateway.context import App
 from gateway.runs.farewell import with_request
 from gateway.runs.history import JournalTails, MemoryViews, Remembered
 from gateway.runs.live import NO_REPLY
-from gateway.runs.services import AgentProfile, Services
 from gateway.texts import say
 from sessions import memory, runs, spending, store
 from sessions.keys import ChatKind
@@ -170,8 +171,8 @@ SHOWN_ANYWAY = 8
 
 
 class Requests:
-    def __init__(self, services: Services, run_id: str) -> None:
-        self._services = services
+    def __init__(self, app: App, run_id: str) -> None:
+        self.app = app
         self._run_id = run_id
         self.core = ""
         self.size = 0  # of the last one, in tokens; what it held is not kept: pictures are large
@@ -184,10 +185,10 @@ class Requests:
         """Returns the next request. Raises InputTooLong when what is new does not fit, or nothing smaller is left after a refusal."""
         options = seen.run.options
         wanted = wanted_model(seen, profile)
-        await self._services.model().learn_window(wanted)  # before anything is measured against it
+        await self.app.model.learn_window(wanted)  # before anything is measured against it
         exact = seen.session.source in _EXACT
         remembered = seen.remembered if profile.remembers else Remembered()
-        shown = await parts_to_show(seen.history, self._run_id, every=exact, workspaces=self._services.workspaces)
+        shown = await parts_to_show(seen.history, self._run_id, every=exact, workspaces=self.app.workspaces)
         material = Material(
             system_prompt=profile.system_prompt,
             gateway_blocks=lambda tools: gateway_blocks(seen.session, _person(seen), tools),
@@ -204,14 +205,14 @@ class Requests:
             layered=options.layered,
             tools=toolbox.schemas,
             callers_tools=options.tools,
-            timezone=self._services.timezone,
+            timezone=self.app.timezone,
             parts=lambda message: shown.get(message.id, ()),
             exact=exact,
         )
-        window = replace(self._services.window(wanted), most=self._most)
+        window = replace(window_of(self.app, wanted), most=self._most)
         built = prompt.build(
             material,
-            self._services.tokens,
+            self.app.tokens,
             window=window,
             model=wanted,
             wanted_output=options.max_output_tokens,
@@ -242,9 +243,7 @@ class Requests:
         if self._wants_recall(seen, profile):
             embeddings, words = self._embeddings(profile), recall.words_of(seen.history, self._run_id)
             meaning = None if embeddings is None else await embeddings.of_query(words)
-            found = await self._services.database.read(
-                _search_past, seen, only_here=not profile.remembers, meaning=meaning
-            )
+            found = await self.app.database.read(_search_past, seen, only_here=not profile.remembers, meaning=meaning)
             self._recalled = (_searched_message(seen), found)
         return self._recalled[1] if self._recalled is not None and self._recalled[0] == _searched_message(seen) else ()
 
@@ -256,13 +255,13 @@ class Requests:
             return False
         if seen.has_past and profile.remembers:
             return True
-        window = self._services.window(wanted_model(seen, profile))
+        window = window_of(self.app, wanted_model(seen, profile))
         return seen.session.message_count > SHOWN_ANYWAY and not _is_all_above(seen, window)
 
     def _embeddings(self, profile: AgentProfile) -> Embeddings | None:
         """Returns what searches by meaning; None where this agent is given nothing from elsewhere, or no endpoint is configured."""
-        found = self._services.embeddings
-        return found if profile.remembers and found is not None and found.model is not None else None
+        found = self.app.embeddings
+        return found if profile.remembers and found.model is not None else None
 
     def _note(self, built: Built) -> None:
         if self._refused is not None and built.size >= self.size:  # nothing more can be left out, so no try will fit
@@ -284,7 +283,7 @@ class Requests:
 
     async def _skills(self, ns: str) -> Sequence[str]:
         """Returns the saved skills. Looks into the folder in a thread only where there is one."""
-        folder = self._services.skills
+        folder = self.app.skills
         return await asyncio.to_thread(skill.listing, folder, ns) if folder.is_dir() else ()
 
 

@@ -20,15 +20,16 @@ class ResetPolicies:
     `blockers` may hold a reset off. `rule` returns the policy of a session key, and the override that it comes from.
     """
 
-    def __init__(self, rules: ResetRules, *, says_farewell: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, rules: ResetRules, *, says_farewell: bool = True) -> None:
         self.rules = rules
         self.version = 0
         self.blockers: list[ResetBlocker] = []
         self.says_farewell = says_farewell
         self.rule = lru_cache(maxsize=10_000)(self._find)
 
-    def replace(self, rules: ResetRules) -> None:
+    def replace(self, rules: ResetRules, *, says_farewell: bool) -> None:
         """Applies these rules from now on, also to sessions that are open."""
+        self.says_farewell = says_farewell
         if rules != self.rules:
             self.rules = rules
             self.version += 1
@@ -52,4 +53,4 @@ class ResetPolicies:
         """Returns how a message of this key opens a session."""
         policy = self.policy(session_key)
         is_off = policy.mode is ResetMode.NONE or self.blocked_by(session_key) is not None
-        return Opening(reset=None if is_off else policy, farewell=self.says_farewell())
+        return Opening(reset=None if is_off else policy, farewell=self.says_farewell)

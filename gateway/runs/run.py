@@ -12,14 +12,16 @@ from gateway.agent.loop import Result, Situation
 from gateway.agent.memory.recall import middle_of, summary_request
 from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow, ModelUnreachable
 from gateway.agent.models.stream_reader import is_written, new_call_id
+from gateway.agent.profile import AgentProfile, profile_of
 from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, same_arguments
+from gateway.agent.window import window_of
 from gateway.attachments.inbox_files import INBOX
+from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.runs.farewell import as_farewell, limits_of
 from gateway.runs.live import NO_REPLY, LiveEvent
 from gateway.runs.replies import Announcement, interruption_notice, reply_body
 from gateway.runs.request import Requests, Snapshot, take_snapshot, wanted_model
-from gateway.runs.services import AgentProfile, Services
 from gateway.runs.waiting import APPROVED, ClaimedRun, ModelWait, Questions
 from gateway.texts import say
 from sessions import outbox, runs, spending, store
@@ -28,6 +30,7 @@ from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.outbox_body import OutboxBody
 from sessions.records import Message, MessageState, Role, Run, RunKind, StopReason
 from sessions.runs import ModelAnswer
+from sessions.stored_files import StoredFile
 
 
 def arguments_of(call: Message, history: Sequence[Message]) -> str:
@@ -58,19 +61,19 @@ _CUT_OFF = "[not executed: the answer was cut off by the output limit; write les
 class RunSteps:
     """Implements `gateway.agent.loop.Steps` on the store, one object per claim of a run."""
 
-    def __init__(self, services: Services, run: Run, *, draining: Callable[[], bool] = lambda: False) -> None:
-        self._services = services
-        self._claim = ClaimedRun(run, services)
-        self._database = WaitingDatabase(services.database, partial(_log_wait, run.id))
+    def __init__(self, app: App, run: Run, *, draining: Callable[[], bool] = lambda: False) -> None:
+        self.app = app
+        self._claim = ClaimedRun(run, app)
+        self._database = WaitingDatabase(app.database, partial(_log_wait, run.id))
         self._draining = draining
         self._seen: Snapshot | None = None
         self._profile: AgentProfile
         self._toolbox: Toolbox
         self._route = run.route
-        self._requests = Requests(services, run.id)
-        self._model_wait = ModelWait(services, self._database, self._claim)
-        self._announcement = Announcement(services, run.id)
-        self._questions = Questions(services, self._database, self._announcement, self._claim)
+        self._requests = Requests(app, run.id)
+        self._model_wait = ModelWait(app, self._database, self._claim)
+        self._announcement = Announcement(app, run.id)
+        self._questions = Questions(app, self._database, self._announcement, self._claim)
         self._partial = ""  # the text of the answer that is being written
         self._model_works = False
         self._interruption_handled = run.fence == 1  # the first claim of a run continues nothing
@@ -85,7 +88,7 @@ class RunSteps:
         return {
             "chat": f"{address.platform}:{address.chat_id}" if address else run.kind.value,
             "model": answer.model if answer else "",
-            "seconds": round(max(0, self._services.clock() - run.created_at) / 1000, 3),
+            "seconds": round(max(0, self.app.clock() - run.created_at) / 1000, 3),
             "input_tokens": run.input_tokens + usage[0],
             "output_tokens": run.output_tokens + usage[1],
         }
@@ -93,12 +96,12 @@ class RunSteps:
     # --- looking ---
 
     async def situation(self) -> Situation:
-        day = self._services.today() if self._services.limits().counts_days else ""
+        day = self.app.today() if self.app.config.limits.counts_days else ""
         seen, self._profile = await self._database.read(self._read, day)
         self._seen, self._toolbox = seen, self._profile.toolbox.beside(self._claim.run.options)
         if seen.run.route != self._route:
             self._route = seen.run.route
-            self._services.live.publish(LiveEvent(self._claim.run.id, "turned", run=seen.run))
+            self.app.live.publish(LiveEvent(self._claim.run.id, "turned", run=seen.run))
         if seen.run.fence != self._claim.run.fence:  # stopped at its very start: the model is not asked in vain
             raise LeaseLost(f"Run {self._claim.run.id} was stopped or taken over.")
         self._announcement.note(seen)
@@ -108,8 +111,8 @@ class RunSteps:
         return Situation(calls=seen.calls, unread=seen.unread, limit=self._limit_reached(seen))
 
     def _read(self, conn: Connection, day: str) -> tuple[Snapshot, AgentProfile]:
-        seen = take_snapshot(conn, self._claim.run.id, day, self._services.tails, self._services.views)
-        profile = self._services.profile(self._claim.run, seen.session)
+        seen = take_snapshot(conn, self._claim.run.id, day, self.app.tails, self.app.views)
+        profile = profile_of(self.app, self._claim.run, seen.session)
         profile = as_farewell(profile) if self._claim.run.kind is RunKind.FAREWELL else profile
         self._requests.search_past(conn, seen, profile)
         return seen, profile
@@ -121,7 +124,7 @@ class RunSteps:
         if line is not None and run.route is not None:
             # The fence in the key: one notice for each interruption, also when this write is repeated.
             body, key = OutboxBody(text=line, silent=True), f"{run.id}:restarted:{run.fence}"
-            now = self._services.clock()
+            now = self.app.clock()
             await self._database.write(outbox.put, run.route, body, now, dedup_key=key, session_key=run.session_key)
 
     @property
@@ -133,7 +136,7 @@ class RunSteps:
     def _limit_reached(self, seen: Snapshot) -> str | None:
         run = seen.run
         tokens = run.input_tokens + run.output_tokens
-        limits = self._services.limits()
+        limits = self.app.config.limits
         return (limits_of(limits) if run.kind is RunKind.FAREWELL else limits).reached(
             steps=run.steps, tokens=tokens, seconds=self._claim.now().worked_ms / 1000, today=seen.spent
         )
@@ -150,16 +153,16 @@ class RunSteps:
         began = time.monotonic()
         self._partial, self._model_works = "", True
         try:
-            answer = self._last_answer = await self._services.model().ask(request, self._on_token)
+            answer = self._last_answer = await self.app.model.ask(request, self._on_token)
         except ContextOverflow as error:
             self._requests.refused(error)
             raise
         except ModelUnreachable as error:
-            self._services.outages.mark_away(wanted, str(error), self._services.clock())
+            self.app.outages.mark_away(wanted, str(error), self.app.clock())
             raise
         self._model_works = False
         await self._model_wait.mark_back(wanted, seen.run)
-        self._services.live.publish(LiveEvent(self._claim.run.id, "said"))
+        self.app.live.publish(LiveEvent(self._claim.run.id, "said"))
         took = round(time.monotonic() - began, 3)
         log.debug(
             "model.called",
@@ -188,7 +191,7 @@ class RunSteps:
 
     async def _settle_files(self) -> None:
         """Fetches the files of new messages now, so that admitting a message never waits for them."""
-        settle, seen = self._services.settle_file, self._snapshot
+        seen, attachments = self._snapshot, self.app.attachments
         waiting = [
             message
             for message in seen.history
@@ -196,11 +199,18 @@ class RunSteps:
             and message.run_id == self._claim.run.id
             and any(file.is_waiting for file in message.attachments)
         ]
-        if settle is None or not waiting:
+        if not waiting:
             return
-        inbox = self._services.workspace(seen.session.ns) / INBOX
+        inbox = self.app.workspace(seen.session.ns) / INBOX
         for message in waiting:
-            settled = [await settle(file, inbox) if file.is_waiting else (file, "") for file in message.attachments]
+            settled: list[tuple[StoredFile, str]] = []
+            for file in message.attachments:
+                if not file.is_waiting:
+                    settled.append((file, ""))
+                elif attachments is None:
+                    settled.append((replace(file, gone=True), ""))
+                else:
+                    settled.append(await attachments.settle(file, inbox))
             content = "\n".join(
                 part for part in [message.content or "", *(line for _, line in settled)] if part.strip()
             )
@@ -210,18 +220,18 @@ class RunSteps:
     def _on_token(self, text: str) -> None:
         kind = "afresh" if text == AFRESH else "token"
         self._partial = "" if text == AFRESH else self._partial + text
-        self._services.live.publish(LiveEvent(self._claim.run.id, kind, text))
+        self.app.live.publish(LiveEvent(self._claim.run.id, kind, text))
 
     # --- the journal ---
 
     async def take_in_new_messages(self) -> None:
-        await self._database.write(runs.take_in_new_messages, self._claim.now(), self._services.clock())
+        await self._database.write(runs.take_in_new_messages, self._claim.now(), self.app.clock())
 
     async def commit_answer(self, answer: Answer) -> None:
         await self._database.write(self._commit_answer, self._model_answer(answer), answer.finish_reason == "length")
 
     def _commit_answer(self, conn: Connection, said: ModelAnswer, cut_off: bool) -> None:
-        now = self._services.clock()
+        now = self.app.clock()
         calls = runs.answered(conn, self._claim.now(), said, now, step=self._snapshot.run.steps)
         for call in calls if cut_off else ():
             runs.tool_done(conn, self._claim.now(), call.id, _CUT_OFF, now)
@@ -241,11 +251,11 @@ class RunSteps:
             input_tokens=answer.usage.input_tokens,
             output_tokens=answer.usage.output_tokens,
             model=answer.model,
-            day=self._services.today(),
+            day=self.app.today(),
             cut_off=answer.finish_reason == "length",
             withheld=answer.finish_reason == "content_filter",
             system_prompt=self._requests.core if is_first else None,
-            model_config=self._services.model_config() if is_first else {},
+            model_config=self.app.chosen.describe(self.app.config.model) if is_first else {},
         )
 
     async def finish(self, answer: Answer) -> bool:
@@ -259,28 +269,28 @@ class RunSteps:
             self._announcement.marking_announced(runs.finish, reply),
             self._claim.now(),
             self._model_answer(answer),
-            self._services.clock(),
+            self.app.clock(),
             step=self._snapshot.run.steps,
             reply=reply,
         )
         if not is_over and reply is not None:
-            self._services.live.publish(LiveEvent(self._claim.run.id, "answered"))
+            self.app.live.publish(LiveEvent(self._claim.run.id, "answered"))
         return is_over
 
     async def keep_stopped(self) -> None:
         """Stores the part of an answer that was written when the run was stopped."""
         if not self._model_works:  # stopped during a tool: every answer so far is in the journal
             return
-        text, tokens, route = self._partial.strip(), self._services.tokens, self._claim.run.route
+        text, tokens, route = self._partial.strip(), self.app.tokens, self._claim.run.route
         text = "" if NO_REPLY.startswith(text[: len(NO_REPLY)]) else text
         said = ModelAnswer(
             text=text,
             input_tokens=self._requests.size,  # estimated: the endpoint counts only at the end of a stream
             output_tokens=tokens.text(text),
-            day=self._services.today(),
+            day=self.app.today(),
         )
         reply = OutboxBody(text=f"{text}\n\n{say('run.stopped_here')}") if text and route else None
-        await self._database.write(runs.keep_stopped, self._claim.now(), said, self._services.clock(), reply=reply)
+        await self._database.write(runs.keep_stopped, self._claim.now(), said, self.app.clock(), reply=reply)
 
     async def end_over_budget(self, limit: str) -> None:
         text = say("budget.run", limit=limit)
@@ -289,14 +299,14 @@ class RunSteps:
             self._announcement.marking_announced(runs.finish, reply),
             self._claim.now(),
             ModelAnswer(text=text),
-            self._services.clock(),
+            self.app.clock(),
             step=self._snapshot.run.steps,
             reply=reply,
             reason=StopReason.BUDGET,
         )
 
     async def hand_over_calls(self) -> None:
-        await self._database.write(runs.hand_over, self._claim.now(), self._services.clock())
+        await self._database.write(runs.hand_over, self._claim.now(), self.app.clock())
 
     async def fail(self, error: str, notice: str | None, code: str | None = None) -> None:
         """Ends the run in error; never raises for a run that is over."""
@@ -305,7 +315,7 @@ class RunSteps:
             self._announcement.marking_announced(runs.fail, body),
             self._claim.now(),
             error,
-            self._services.clock(),
+            self.app.clock(),
             notice=body,
             code=code,
         )
@@ -339,22 +349,22 @@ class RunSteps:
             return refusal
         # Before the deed: after a crash this row says that nobody knows whether it was done. Reading again does no harm.
         if not tool.reads_only:
-            await self._database.write(runs.tool_started, self._claim.now(), call.id, self._services.clock())
-        self._services.live.publish(LiveEvent(self._claim.run.id, "tool", tool.name))
+            await self._database.write(runs.tool_started, self._claim.now(), call.id, self.app.clock())
+        self.app.live.publish(LiveEvent(self._claim.run.id, "tool", tool.name))
         log.debug("tool.started", run_id=self._claim.run.id, tool=tool.name)
         began = time.monotonic()
         outcome = await tool.run(self._tool_context(call), arguments)
         seconds = time.monotonic() - began
-        self._services.tool_ran(tool.name, "asked" if isinstance(outcome, HumanQuestion) else "done", seconds)
+        self.app.metrics.tool_ran(tool.name, "asked" if isinstance(outcome, HumanQuestion) else "done", seconds)
         log.debug("tool.finished", run_id=self._claim.run.id, tool=tool.name, seconds=round(seconds, 3))
-        self._services.live.publish(LiveEvent(self._claim.run.id, "tool_done", tool.name))
+        self.app.live.publish(LiveEvent(self._claim.run.id, "tool_done", tool.name))
         if isinstance(outcome, HumanQuestion):
             await self._questions.ask(self._snapshot.run, call, outcome)
             return None
         return Result(content=outcome)
 
     async def done(self, call: Message, result: Result) -> None:
-        now = self._services.clock()
+        now = self.app.clock()
         await self._database.write(runs.tool_done, self._claim.now(), call.id, result.content, now, state=result.state)
         if result.state is MessageState.UNKNOWN:
             log.warning("tool.unknown_outcome", run_id=self._claim.run.id, tool=call.tool_name)
@@ -364,27 +374,26 @@ class RunSteps:
         return ToolContext(
             session=session,
             database=self._database,
-            workspace=self._services.workspace(session.ns),
-            skills=self._services.skills,
-            outgoing=self._services.outgoing,
-            clock=self._services.clock,
+            workspace=self.app.workspace(session.ns),
+            skills=self.app.skills,
+            outgoing=self.app.outgoing,
+            clock=self.app.clock,
             idem_key=call.idem_key or "",
             run_id=self._claim.run.id,
             summarise=self._summarise,
-            embed=None if self._services.embeddings is None else self._services.embeddings.of_query,
-            timezone=self._services.timezone,
-            job_limits=self._services.job_limits(),
+            embed=self.app.embeddings.of_query,
+            timezone=self.app.timezone,
+            job_limits=self.app.job_limits(),
         )
 
     async def _summarise(self, query: str, lines: Sequence[str]) -> str:
         """Returns what these lines say about the question. Its tokens count for the session and the day. Raises ModelError."""
-        services = self._services
-        fast = services.fast()
+        app, fast = self.app, self.app.fast
         # About three characters to a token, so that it fits also where the tokens of this model are not measured yet.
-        most = max(2_000, (services.window(fast).room - 1_000) * 3)
+        most = max(2_000, (window_of(app, fast).room - 1_000) * 3)
         kept = middle_of(lines, most)
-        answer = await services.model().ask(summary_request(query, kept, model=fast))
-        used, session_id, day = answer.usage, self._claim.run.session_id, services.today()
+        answer = await app.model.ask(summary_request(query, kept, model=fast))
+        used, session_id, day = answer.usage, self._claim.run.session_id, app.today()
         await self._database.write(spending.add_for_session, session_id, day, used.input_tokens, used.output_tokens)
         return answer.text
 

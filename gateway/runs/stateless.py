@@ -15,11 +15,13 @@ from gateway.agent.models.interface import (
     ModelRequest,
     Usage,
 )
+from gateway.agent.profile import profile_of
 from gateway.agent.system_prompt import gateway_blocks
 from gateway.agent.tools.registry import ToolContext
 from gateway.agent.transcript import well_formed, with_time
+from gateway.agent.window import window_of
+from gateway.context import App
 from gateway.runs.live import LiveEvent
-from gateway.runs.services import Services
 from gateway.texts import say
 from sessions import ids, spending
 from sessions.call_options import CallOptions
@@ -35,15 +37,15 @@ class StatelessSteps:
     """Implements `gateway.agent.loop.Steps` in memory. `on_event` is called with the text as it is written."""
 
     def __init__(
-        self, services: Services, messages: Sequence[JSON], options: CallOptions, on_event: Callable[[LiveEvent], None]
+        self, app: App, messages: Sequence[JSON], options: CallOptions, on_event: Callable[[LiveEvent], None]
     ) -> None:
-        self._services = services
+        self.app = app
         self._options = options
         self._on_event = on_event
         self._id = ids.new_id("run")
-        now = services.clock()
+        now = app.clock()
         self._session = _session(self._id, now)
-        profile = services.profile(_run(self._id, now), self._session)
+        profile = profile_of(app, _run(self._id, now), self._session)
         self._toolbox = profile.toolbox.only(WITHOUT_NAMESPACE).beside(options)
         system = "\n\n".join(
             [
@@ -53,7 +55,7 @@ class StatelessSteps:
             ]
         )
         self._model = options.model or profile.model
-        turns = with_time(well_formed(messages, GONE_ON), now, services.timezone)
+        turns = with_time(well_formed(messages, GONE_ON), now, app.timezone)
         self._transcript: list[JSON] = [{"role": "system", "content": system}, *turns]
         self._calls: list[Message] = []
         self._steps = 0
@@ -75,8 +77,8 @@ class StatelessSteps:
         return Situation(calls=tuple(self._calls), limit=await self._limit_reached())
 
     async def _limit_reached(self) -> str | None:
-        limits, used = self._services.limits(), self._used
-        database, day = self._services.database, self._services.today()
+        limits, used = self.app.config.limits, self._used
+        database, day = self.app.database, self.app.today()
         today = await database.read(spending.of_day, day) if limits.counts_days else (0, 0)
         tokens = used.input_tokens + used.output_tokens
         seconds = time.monotonic() - self._began
@@ -89,7 +91,7 @@ class StatelessSteps:
 
     async def ask_model(self) -> Answer:
         try:
-            answer = await self._services.model().ask(await self._request(), self._on_token)
+            answer = await self.app.model.ask(await self._request(), self._on_token)
         except ContextOverflow as error:  # the transcript is the caller's: it is not ours to shorten
             raise error.for_good() from error
         self._on_event(LiveEvent(self._id, "said"))
@@ -98,9 +100,9 @@ class StatelessSteps:
 
     async def _request(self) -> ModelRequest:
         """Returns the request: all that the caller sent, and the gateway's tools if there is room for them. Raises InputTooLong."""
-        options, tokens = self._options, self._services.tokens
-        await self._services.model().learn_window(self._model)
-        window = self._services.window(self._model)
+        options, tokens = self._options, self.app.tokens
+        await self.app.model.learn_window(self._model)
+        window = window_of(self.app, self._model)
         model, ours = self._model or "", self._toolbox.schemas
         size = tokens.messages(self._transcript, model) + tokens.tools(options.tools, model)
         if size > window.whole:
@@ -130,14 +132,14 @@ class StatelessSteps:
             output_tokens=self._used.output_tokens + usage.output_tokens,
             cached_tokens=self._used.cached_tokens + usage.cached_tokens,
         )
-        day = self._services.today()
-        await self._services.database.write(spending.add, day, usage.input_tokens, usage.output_tokens)
+        day = self.app.today()
+        await self.app.database.write(spending.add, day, usage.input_tokens, usage.output_tokens)
 
     async def commit_answer(self, answer: Answer) -> None:
         calls = [call.as_sent() for call in answer.tool_calls]
         self._said = answer
         self._transcript.append({"role": "assistant", "content": answer.text or None, "tool_calls": calls})
-        now = self._services.clock()
+        now = self.app.clock()
         self._calls = [_row(number, call, now) for number, call in enumerate(calls)]
         if answer.finish_reason == "length":
             for call in tuple(self._calls):
@@ -183,11 +185,11 @@ class StatelessSteps:
     def _tool_context(self) -> ToolContext:
         return ToolContext(
             session=self._session,
-            database=self._services.database,
+            database=self.app.database,
             workspace=Path("/nonexistent"),  # its tools need none, see WITHOUT_NAMESPACE
             skills=Path("/nonexistent"),
             outgoing=Path("/nonexistent"),
-            clock=self._services.clock,
+            clock=self.app.clock,
             idem_key=self._id,
             run_id=self._id,
         )

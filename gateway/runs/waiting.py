@@ -2,36 +2,90 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from gateway.agent.loop import Result
-from gateway.agent.models.interface import StartsSlowly
 from gateway.agent.tools.registry import HumanQuestion
+from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.runs.farewell import next_try
 from gateway.runs.replies import Announcement, approval_card, question_card
-from gateway.runs.services import GIVE_UP_MINUTES, GIVE_UP_MS, Services
 from gateway.texts import say
 from sessions import asks, outbox, runs
 from sessions.db.engine import ReadsAndWrites
 from sessions.outbox_body import OutboxBody
 from sessions.records import AskKind, Message, Run, RunKind
 
+SHORTEST_PAUSE_MS = 10_000
+LONGEST_PAUSE_MS = 60_000
+TRY_MS = 60_000
+"""How long one try may take before another run may try."""
+GIVE_UP_MS = 30 * 60_000
+GIVE_UP_MINUTES = GIVE_UP_MS // 60_000
+
+
+@dataclass(slots=True)
+class _Outage:
+    since: int
+    next_try_at: int
+    why: str
+
+
+class ModelOutages:
+    """The models that this process found away, by the name that was wanted; None is the configured model. The pause between two tries
+    grows.
+    """
+
+    def __init__(self) -> None:
+        self._outages: dict[str | None, _Outage] = {}
+
+    def known(self, model: str | None, now: int) -> str | None:
+        """Returns why it is useless to ask now; None: ask. Of several callers at the time of a try, one gets None."""
+        outage = self._outages.get(model)
+        if outage is None:
+            return None
+        if now < outage.next_try_at <= now + TRY_MS:  # later than that: the clock was set back
+            return outage.why
+        outage.next_try_at = now + TRY_MS
+        return None
+
+    def current(self) -> tuple[int, str] | None:
+        """Returns since when a model has been away, and why; the longest outage of several. None: all answer, as far as is known."""
+        longest = min(self._outages.values(), key=lambda outage: outage.since, default=None)
+        return None if longest is None else (longest.since, longest.why)
+
+    def mark_away(self, model: str | None, why: str, now: int) -> None:
+        """Notes that the model could not be reached."""
+        outage = self._outages.setdefault(model, _Outage(since=now, next_try_at=now, why=why))
+        outage.why = why
+        # A quarter of the outage so far: a short one ends soon, a long one is not asked about every ten seconds.
+        outage.next_try_at = now + min(max(SHORTEST_PAUSE_MS, (now - outage.since) // 4), LONGEST_PAUSE_MS)
+
+    def next_try(self, model: str | None, now: int) -> int:
+        """Returns when a sleeping run should try the model again."""
+        outage = self._outages.get(model)
+        wanted = now + SHORTEST_PAUSE_MS if outage is None else outage.next_try_at
+        return min(max(wanted, now + SHORTEST_PAUSE_MS // 10), now + LONGEST_PAUSE_MS)
+
+    def mark_back(self, model: str | None) -> bool:
+        """Notes that the model has answered. Returns True when it was away before."""
+        return self._outages.pop(model, None) is not None
+
 
 class ClaimedRun:
     """`run`: as it was when it was claimed."""
 
-    def __init__(self, run: Run, services: Services) -> None:
+    def __init__(self, run: Run, app: App) -> None:
         self.run = run
-        self._services = services
-        self._since = services.clock()
+        self.app = app
+        self._since = app.clock()
 
     def now(self) -> Run:
         """Returns the run with the time that it was worked on until now."""
-        worked = self._services.standstills.elapsed(self._since, self._services.clock())
+        worked = self.app.standstills.elapsed(self._since, self.app.clock())
         return replace(self.run, worked_ms=self.run.worked_ms + worked)
 
 
@@ -46,12 +100,12 @@ class Questions:
 
     def __init__(
         self,
-        services: Services,
+        app: App,
         database: ReadsAndWrites,
         announcement: Announcement,
         claim: ClaimedRun,
     ) -> None:
-        self._services = services
+        self.app = app
         self._database = database
         self._announcement = announcement
         self._claim = claim
@@ -98,7 +152,7 @@ class Questions:
             self._claim.now(),
             call,
             question,
-            self._services.clock(),
+            self.app.clock(),
             options=options,
             kind=kind,
             args_hash=args_hash,
@@ -110,7 +164,7 @@ class Questions:
             await self._database.write(self._withdraw, call)
 
     def _withdraw(self, conn: Connection, call: Message) -> None:
-        now, run = self._services.clock(), self._claim.now()
+        now, run = self.app.clock(), self._claim.now()
         runs.tool_done(conn, run, call.id, "[not asked: a new message arrived first; it follows]", now)
         runs.take_in_new_messages(conn, run, now)
 
@@ -131,8 +185,8 @@ def _parked(conn: Connection, run: Run, call: Message, question: str, now: int, 
 class ModelWait:
     """Waits for the model of one claim of a run."""
 
-    def __init__(self, services: Services, database: ReadsAndWrites, claim: ClaimedRun) -> None:
-        self._services = services
+    def __init__(self, app: App, database: ReadsAndWrites, claim: ClaimedRun) -> None:
+        self.app = app
         self._database = database
         self._claim = claim
 
@@ -149,33 +203,31 @@ class ModelWait:
     def known_away(self, model: str | None, run: Run) -> str | None:
         """Returns why it is useless to ask the model now; None: ask. A run that /retry has woken asks all the same."""
         woken = self._claim.run.fence > 1 and run.away_since is None
-        return None if woken or not self.may_sleep else self._services.outages.known(model, self._services.clock())
+        return None if woken or not self.may_sleep else self.app.outages.known(model, self.app.clock())
 
     async def mark_back(self, model: str | None, run: Run) -> None:
         """Wakes the runs that sleep because the model was away, also where another process found it away."""
         slept = run.away_since is not None and run.wake_at is not None
-        if self._services.outages.mark_back(model) or slept:
-            asked = self._services.model()
-            # All that slept come at once now; a model that was just started would be away again.
-            if slept and isinstance(asked, StartsSlowly):
-                asked.start_slowly(model)
+        if self.app.outages.mark_back(model) or slept:
+            if slept:  # all that slept come at once now; a model that was just started would be away again
+                self.app.model.start_slowly(model)
             woken = await self._database.write(runs.wake_all, model)
             log.info("model.reached", model=model, woken=woken)
 
     async def sleep(self, run: Run, model: str | None) -> int | None:
         """Puts the run to sleep until the next try of the model. Returns when that is; None: it has waited long enough."""
-        now, since = self._services.clock(), run.away_since
-        if since is not None and self._services.standstills.elapsed(since, now) >= GIVE_UP_MS:
+        now, since = self.app.clock(), run.away_since
+        if since is not None and self.app.standstills.elapsed(since, now) >= GIVE_UP_MS:
             return None
         notice = None
         if run.kind is RunKind.CHAT and run.route is not None:
             notice = OutboxBody(text=say("model.unreachable", minutes=GIVE_UP_MINUTES))
-        wake_at = self._services.outages.next_try(model, now)
+        wake_at = self.app.outages.next_try(model, now)
         await self._database.write(runs.sleep, self._claim.now(), now, wake_at=wake_at, model=model, notice=notice)
         return wake_at
 
     async def put_off(self, model: str | None, *, attempts: int) -> None:
         """Puts off a farewell that cannot be given now."""
-        now = self._services.clock()
+        now = self.app.clock()
         wake_at = next_try(self._claim.run, now)
         await self._database.write(runs.sleep, self._claim.now(), now, wake_at=wake_at, model=model, attempts=attempts)

@@ -13,12 +13,12 @@ from gateway.agent.models.interface import (
     ModelRefused,
     ModelUnreachable,
 )
-from gateway.dispatch.base import Dispatch
+from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.runs.farewell import OWED_MS, SECONDS
 from gateway.runs.live import LiveEvent
 from gateway.runs.run import RunSteps
-from gateway.runs.services import GIVE_UP_MINUTES, Services
+from gateway.runs.waiting import GIVE_UP_MINUTES
 from gateway.texts import say
 from sessions import jobs, runs
 from sessions.errors import DatabaseUnavailable, LeaseLost, StateError
@@ -35,9 +35,8 @@ DRAIN_SECONDS = 10
 class Worker:
     """Drives the runs that it claims. `run` can be cancelled, which is the same as a crash: call `drain` first."""
 
-    def __init__(self, services: Services, dispatch: Dispatch) -> None:
-        self._services = services
-        self._dispatch = dispatch
+    def __init__(self, app: App) -> None:
+        self.app = app
         self._active: dict[str, tuple[Run, asyncio.Task[None]]] = {}
         self._draining = False
         self._taking: asyncio.Task[None] | None = None
@@ -49,10 +48,10 @@ class Worker:
 
     async def run(self) -> None:
         """Takes runs and drives them, renews their leases, and looks for work that no commit has told of. Ends when drained."""
-        unlisten = self._services.database.listen(self._on_commit, Topic.STOPPED)
+        unlisten = self.app.database.listen(self._on_commit, Topic.STOPPED)
         try:
             async with asyncio.TaskGroup() as group:
-                beside = (self._keep_alive(), self._poll(), self._services.standstills.run())
+                beside = (self._keep_alive(), self._poll(), self.app.standstills.run())
                 extras = [group.create_task(work) for work in beside]
                 await self._take_runs(group)
                 for extra in extras:
@@ -77,7 +76,7 @@ class Worker:
     async def _claim(self) -> Run:
         while True:
             try:
-                return await self._dispatch.claim()
+                return await self.app.dispatch.claim()
             except DatabaseUnavailable:  # whoever watches the database tells of it; the message is still there
                 await asyncio.sleep(POLL_SECONDS)
             except Exception as error:  # noqa: BLE001  # nor does any other failure end the worker
@@ -98,9 +97,9 @@ class Worker:
                 await asyncio.wait(late)
 
     async def _drive(self, run: Run) -> None:
-        work = RunSteps(self._services, run, draining=lambda: self._draining)
+        work = RunSteps(self.app, run, draining=lambda: self._draining)
         unfinished = False
-        self._services.live.publish(LiveEvent(run.id, "begun", run=run))
+        self.app.live.publish(LiveEvent(run.id, "begun", run=run))
         log.debug("run.started" if run.fence == 1 else "run.resumed", run_id=run.id, session_key=run.session_key)
         try:
             unfinished = await self._advance(run, work) is LoopEnd.DRAINED
@@ -118,18 +117,18 @@ class Worker:
             log.warning("run.put_off", run_id=run.id, error=str(error))
         finally:
             self._active.pop(run.id, None)
-            self._services.live.publish(LiveEvent(run.id, "ended"))
+            self.app.live.publish(LiveEvent(run.id, "ended"))
             # Released before it is given back: the notification of that commit must find the key free.
-            await self._dispatch.release(run)
+            await self.app.dispatch.release(run)
             if unfinished:
-                await self._logged("run.not_given_back", lambda: self._dispatch.give_back(run))
+                await self._logged("run.not_given_back", lambda: self.app.dispatch.give_back(run))
 
     async def _was_stopped(self, run: Run) -> bool:
         """Returns whether the run was stopped or taken over. Returns False where that cannot be known: its session is deleted, or the
         database is away.
         """
         try:
-            current = await self._services.database.read(runs.get, run.id)
+            current = await self.app.database.read(runs.get, run.id)
         except StateError:  # raised from here it would end the worker's task group, and with it every other run
             return False
         return current.fence != run.fence
@@ -163,7 +162,7 @@ class Worker:
             shown = f"Something went wrong inside ({type(error).__name__}). The gateway's log says what."  # its words may name our files
             return await self._fail(run, work, shown, say("run.failed"))
         if ended in {LoopEnd.FINISHED, LoopEnd.OVER_BUDGET, LoopEnd.HANDED_OVER}:
-            self._services.run_ended("budget" if ended is LoopEnd.OVER_BUDGET or work.cut_off else "done")
+            self.app.metrics.run_ended("budget" if ended is LoopEnd.OVER_BUDGET or work.cut_off else "done")
             log.info("run.finished", run_id=run.id, session_key=run.session_key, ended=ended.value, **work.log_fields())
         elif ended is LoopEnd.PARKED:
             log.debug("run.parked", run_id=run.id, session_key=run.session_key)
@@ -191,7 +190,7 @@ class Worker:
             if run.away_since is None:
                 log.exception("run.failed", run_id=run.id, session_key=run.session_key)
             why = f"{type(error).__name__} in the farewell. The log says what."
-        if not is_away and self._services.clock() - run.created_at > OWED_MS:
+        if not is_away and self.app.clock() - run.created_at > OWED_MS:
             return await self._fail(run, work, why, "")
         await work.put_off(attempts=attempts)
         log.info("session.farewell_put_off", run_id=run.id, session_key=run.session_key, error=why)
@@ -213,12 +212,12 @@ class Worker:
         event = "job.failed" if run.kind is RunKind.JOB else "run.failed"
         log.warning(event, run_id=run.id, session_key=run.session_key, error=error)
         if run.kind is RunKind.JOB and is_given_up and run.route is not None:
-            job = await self._services.database.read(jobs.of_run, run.id)
+            job = await self.app.database.read(jobs.of_run, run.id)
             told = say("job.given_up", name=job.name if job else "", error=error.rstrip("."))
         else:
             told = notice if run.kind is RunKind.CHAT else None
         await work.fail(error, told, code)
-        self._services.run_ended("error")
+        self.app.metrics.run_ended("error")
         return LoopEnd.FINISHED
 
     # --- beside the runs ---
@@ -228,18 +227,18 @@ class Worker:
 
     def _interrupt(self, run_ids: list[str]) -> None:
         for run_id in run_ids:
-            self._services.run_ended("cancelled")
+            self.app.metrics.run_ended("cancelled")
             if run_id in self._active:
                 self._active[run_id][1].cancel()
 
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(KEEP_ALIVE_SECONDS)
-            await self._logged("lease.not_renewed", lambda: self._dispatch.keep_alive(list(self._active)))
+            await self._logged("lease.not_renewed", lambda: self.app.dispatch.keep_alive(list(self._active)))
 
     async def _poll(self) -> None:
         while True:
-            await self._logged("inbox.not_looked_at", self._dispatch.poll)
+            await self._logged("inbox.not_looked_at", self.app.dispatch.poll)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _logged(self, failure: str, work: Callable[[], Awaitable[None]]) -> None:

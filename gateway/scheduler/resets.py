@@ -89,7 +89,7 @@ class Resets:
             after = (page[-1].last_user_at, page[-1].id)
 
     def _due(self, sessions: Iterable[OpenSession], now: int) -> Iterable[DueSession]:
-        says_farewell = self._policies.says_farewell()
+        says_farewell = self._policies.says_farewell
         for session in sessions:
             reason = due(session.last_user_at, self._policies.policy(session.session_key), now)
             if reason is None:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, func, select
 
 from gateway.agent.memory.fold import fold_request
-from gateway.agent.models.practice import PracticeModel
+from gateway.agent.profile import profile_of
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox, ToolContext
+from gateway.home import folder_name
 from gateway.runs.request import Requests, take_snapshot
-from gateway.runs.services import AgentProfile, Services, folder_name
 from sessions import memory, runs, store
 from sessions.db import Database
 from sessions.db.schema import messages
@@ -31,6 +31,7 @@ from sessions.memory.vectors import QueryVector
 from sessions.records import EndReason, Session
 from sessions.runs import ModelAnswer, Opening
 from sessions.search import message_index
+from tests.app import give_tools, make_app
 
 KEYS = (
     "agent:main:telegram:dm",  # of the owner: one memory with the terminal and the threads of the main agent
@@ -77,12 +78,8 @@ class IsolationHarness:
         self.keys = [SessionKey.parse(key.format(number)) for key in KEYS]
         owners = list(dict.fromkeys(key.namespace for key in self.keys))
         self.owner = {ns: 1_000 * (number if ns != owners[0] else 0) + place for place, ns in enumerate(owners)}
-        self.services = Services(
-            home=home,
-            database=database,
-            model=PracticeModel,
-            profile=lambda _, __: AgentProfile(system_prompt="You help.", toolbox=_TOOLS),
-        )
+        self.app = make_app(home, database)
+        give_tools(self.app, _TOOLS.tools, "You help.")
 
     def secret(self, ns: str) -> str:
         return f"secret{next(_NUMBERS)}of{self.owner[ns]}x"
@@ -92,14 +89,14 @@ class IsolationHarness:
         new = NewInbox(
             dedup_key=f"isolation:{next(_NUMBERS)}", session_key=str(key), messages=[InboxMessage(content=text)]
         )
-        await self.database.write(runs.accept, new, Opening(), self.services.clock())
-        run = await self.database.write(runs.claim, str(key), "me", Opening(), self.services.clock(), lease_ms=60_000)
+        await self.database.write(runs.accept, new, Opening(), self.app.clock())
+        run = await self.database.write(runs.claim, str(key), "me", Opening(), self.app.clock(), lease_ms=60_000)
         assert run is not None
-        await self.database.write(runs.take_in_new_messages, run, self.services.clock())
-        seen = await self.database.read(take_snapshot, run.id, "", self.services.tails, self.services.views)
-        profile = self.services.profile(run, seen.session)
-        request = await Requests(self.services, run.id).build(seen, profile, profile.toolbox)
-        assert await self.database.write(runs.finish, run, ModelAnswer(text="noted"), self.services.clock(), step=0)
+        await self.database.write(runs.take_in_new_messages, run, self.app.clock())
+        seen = await self.database.read(take_snapshot, run.id, "", self.app.tails, self.app.views)
+        profile = profile_of(self.app, run, seen.session)
+        request = await Requests(self.app, run.id).build(seen, profile, profile.toolbox)
+        assert await self.database.write(runs.finish, run, ModelAnswer(text="noted"), self.app.clock(), step=0)
         return json.dumps(list(request.messages))
 
     async def use(self, key: SessionKey, tool: str, **arguments: Any) -> str:
@@ -107,10 +104,10 @@ class IsolationHarness:
         place = ToolContext(
             session=session,
             database=self.database,
-            workspace=self.services.workspace(session.ns),
-            skills=self.services.skills,
-            outgoing=self.services.outgoing,
-            clock=self.services.clock,
+            workspace=self.app.workspace(session.ns),
+            skills=self.app.skills,
+            outgoing=self.app.outgoing,
+            clock=self.app.clock,
             embed=_alike,
             idem_key=str(next(_NUMBERS)),
             run_id="tool",
@@ -129,7 +126,7 @@ class IsolationHarness:
 
     async def do(self, what: str, key: SessionKey, text: str) -> None:
         session = await self.session(key)
-        secret, now = self.secret(key.namespace), self.services.clock()
+        secret, now = self.secret(key.namespace), self.app.clock()
         match what:
             case "say":
                 await self.tell(key, f"{text} {secret}")

@@ -5,15 +5,13 @@ While the endpoint fails or is slow, search uses words alone.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from gateway.agent.models.embedder import Embedder, Vector
-from gateway.agent.models.endpoint import ModelSettings
+from gateway.agent.models.embedder import Embedder, Vector, embedding_settings
 from gateway.agent.models.interface import ModelError
+from gateway.context import App
 from gateway.observe.logging import get_logger
 from sessions import memory
-from sessions.clock import Clock, now_ms
-from sessions.db import Database
 from sessions.errors import StateError
 from sessions.memory.vectors import QueryVector
 from sessions.records import Observation
@@ -31,54 +29,37 @@ REST_MS = 60_000
 GROUP_SECONDS = 2.0
 LONGEST_QUERY = 2_000
 
-Observe = Callable[[str], None]
-"""Is called after each call with how it ended: answered, failed, slow."""
-
-
-def _ignore(_outcome: str) -> None:
-    """Nobody observes."""
-
 
 class Embeddings:
-    """Makes vectors. `settings`: returns the endpoint that is configured now; None: there is none."""
+    """Makes vectors by the endpoint that is configured now."""
 
-    def __init__(
-        self,
-        database: Database,
-        settings: Callable[[], ModelSettings | None],
-        *,
-        observe: Observe = _ignore,
-        clock: Clock = now_ms,
-    ) -> None:
-        self._database = database
-        self._settings = settings
-        self._observe = observe
-        self._clock = clock
+    def __init__(self, app: App) -> None:
+        self.app = app
         self._embedder: Embedder | None = None
         self._former: list[Embedder] = []
         self._rests_until = 0
         self._is_away = False
         self._wake = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
 
     @property
     def model(self) -> str | None:
         """Returns the configured model; None: there is no search by meaning."""
-        settings = self._settings()
+        settings = embedding_settings(self.app.config)
         return None if settings is None else settings.name
 
     async def of_query(self, text: str) -> QueryVector | None:
         """Returns the vector of a text that is searched for; None when no endpoint is configured, it has failed lately, or it does not
         answer in time."""
         model = self.model
-        if model is None or not text.strip() or self._clock() < self._rests_until:
+        if model is None or not text.strip() or self.app.clock() < self._rests_until:
             return None
         found = await self._embed([text[:LONGEST_QUERY]], QUERY_SECONDS)
         return None if found is None else QueryVector(model=model, vector=found[0])
 
     async def run(self) -> None:
         """Makes the missing vectors of notes, at the start and after every change of the memory, until cancelled."""
-        unlisten = self._database.listen(self._on_commit, Topic.MEMORY)
+        self._loop = asyncio.get_running_loop()
+        unlisten = self.app.database.listen(self._on_commit, Topic.MEMORY)
         try:
             while True:
                 again = await self.make_some() if self.model else None
@@ -97,15 +78,15 @@ class Embeddings:
         """Makes the missing vectors. Returns in how many seconds to try again after a failure; None: none is missing."""
         with contextlib.suppress(StateError):  # whoever watches the database tells of it; this is done again
             while (model := self.model) and (
-                waiting := await self._database.read(memory.vectors.missing, model, BATCH)
+                waiting := await self.app.database.read(memory.vectors.missing, model, BATCH)
             ):
                 if not await self._make(model, waiting):
-                    return max(1.0, (self._rests_until - self._clock()) / 1000)
+                    return max(1.0, (self._rests_until - self.app.clock()) / 1000)
             return None
         return REST_MS / 1000
 
     async def _make(self, model: str, waiting: Sequence[Observation]) -> bool:
-        if self._clock() < self._rests_until:
+        if self.app.clock() < self._rests_until:
             return False
         found = await self._embed([embedded_text(note) for note in waiting], BATCH_SECONDS)
         if found is None:
@@ -116,7 +97,7 @@ class Embeddings:
         for note, vector in zip(waiting, packed, strict=True):
             by_ns.setdefault(note.ns, {})[note.id] = vector
         for ns, vectors in by_ns.items():
-            await self._database.write(memory.vectors.put, ns, model, vectors)
+            await self.app.database.write(memory.vectors.put, ns, model, vectors)
         return True
 
     async def _embed(self, texts: Sequence[str], seconds: float) -> list[Vector] | None:
@@ -129,21 +110,21 @@ class Embeddings:
         except (ModelError, TimeoutError) as error:
             self._failed(str(error) or f"no answer within {seconds:g} s", slow=isinstance(error, TimeoutError))
             return None
-        self._observe("answered")
+        self.app.metrics.embedded("answered")
         if self._is_away:
             self._is_away = False
             log.info("embeddings.back", model=embedder.settings.name)
         return found
 
     def _failed(self, why: str, *, slow: bool) -> None:
-        self._observe("slow" if slow else "failed")
-        self._rests_until = self._clock() + REST_MS
+        self.app.metrics.embedded("slow" if slow else "failed")
+        self._rests_until = self.app.clock() + REST_MS
         if not self._is_away:
             self._is_away = True
             log.warning("embeddings.unavailable", model=self.model, error=why)
 
     def _current(self) -> Embedder | None:
-        settings = self._settings()
+        settings = embedding_settings(self.app.config)
         if self._embedder is not None and self._embedder.settings != settings:
             self._former.append(self._embedder)  # somebody may be in the middle of a call
             self._embedder, self._rests_until = None, 0  # the pause was that of the former endpoint

@@ -6,19 +6,18 @@ at a time works on a namespace, also with several processes.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gateway.agent.memory.checks import checked, without_secrets
 from gateway.agent.memory.fold import DIGEST_TOKENS, MOST_TOKENS, BadFold, FoldedNote, fold_request, parse, salvage
-from gateway.agent.models.interface import ContextOverflow, Model, ModelError, ModelRefused
+from gateway.agent.models.interface import ContextOverflow, ModelError, ModelRefused
 from gateway.agent.system_prompt import whole_sentences
-from gateway.agent.tokens import Tokens
-from gateway.agent.window import Window
+from gateway.agent.window import window_of
+from gateway.context import App
 from gateway.observe.logging import get_logger
 from sessions import memory, spending, store
-from sessions.clock import Clock, iso, now_ms
-from sessions.db import Database
+from sessions.clock import iso
 from sessions.errors import StateError
 from sessions.leases import this_owner
 from sessions.memory import FoldMaterial, Unfolded
@@ -48,26 +47,6 @@ _FIXED_TOKENS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoldSettings:
-    """`fast`: the model that folds; None: the one that answers."""
-
-    enabled: bool = True
-    fast: str | None = None
-
-
-Observe = Callable[[str, float, int, int], None]
-"""Is called after every fold with its outcome (done, nothing, repeated, failed, unreachable), seconds, input tokens and output tokens."""
-
-
-def _ignore(_outcome: str, _seconds: float, _read: int, _written: int) -> None:
-    """Nobody observes."""
-
-
-async def _always() -> bool:
-    return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
     """The notes and the digest of an answer. `digest` None: the old one stays."""
 
@@ -76,35 +55,13 @@ class _Read:
 
 
 class FoldWorker:
-    """Folds sessions that are due. `run` may be cancelled at any time: a fold that was not committed is repeated later.
+    """Folds sessions that are due. `run` may be cancelled at any time: a fold that was not committed is repeated later."""
 
-    `may_spend`: returns whether the budget of the day allows a call.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        model: Callable[[], Model],
-        *,
-        settings: Callable[[], FoldSettings] = FoldSettings,
-        tokens: Tokens | None = None,
-        window: Callable[[str | None], Window] = lambda _: Window(),
-        may_spend: Callable[[], Awaitable[bool]] = _always,
-        observe: Observe = _ignore,
-        clock: Clock = now_ms,
-    ) -> None:
-        self._database = database
-        self._model = model
-        self._settings = settings
-        self._tokens = tokens or Tokens()
-        self._window = window
-        self._may_spend = may_spend
-        self._observe = observe
-        self._clock = clock
+    def __init__(self, app: App) -> None:
+        self.app = app
         self._owner = this_owner()
         self._watched: dict[str, int] = {}  # session → when to look at it
         self._wake = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._folding: set[str] = set()  # namespaces
         self._behind: dict[str, set[str]] = {}  # namespace → sessions that wait for the fold of another one
@@ -112,7 +69,8 @@ class FoldWorker:
 
     async def run(self) -> None:
         """Folds sessions that are due, until cancelled."""
-        unlisten = self._database.listen(self._on_commit, Topic.SESSION)
+        self._loop = asyncio.get_running_loop()
+        unlisten = self.app.database.listen(self._on_commit, Topic.SESSION)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scan())
@@ -139,7 +97,7 @@ class FoldWorker:
     async def _wait(self) -> None:
         next_check = min(self._watched.values(), default=None)
         longest = LONGEST_PAUSE_MS / 1000
-        seconds = None if next_check is None else min(max(0.0, (next_check - self._clock()) / 1000), longest)
+        seconds = None if next_check is None else min(max(0.0, (next_check - self.app.clock()) / 1000), longest)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
         await asyncio.sleep(GROUP_SECONDS)
@@ -148,9 +106,9 @@ class FoldWorker:
     async def _scan(self) -> None:
         await asyncio.sleep(FIRST_SCAN_SECONDS)
         while True:
-            if self._settings().enabled:
+            if self.app.config.memory.enabled:
                 with contextlib.suppress(StateError):  # whoever watches the database tells of it; this is done again
-                    for each in await self._database.read(memory.unfolded):
+                    for each in await self.app.database.read(memory.unfolded):
                         # Not over a later time: that may be the end of a pause after a failure.
                         self._watched.setdefault(each.session_id, 0)
                     self._wake.set()
@@ -158,15 +116,15 @@ class FoldWorker:
 
     async def _due(self) -> list[tuple[Unfolded, int]]:
         """Returns the sessions that are due, each with the number of its newest tokens that stay unfolded."""
-        now = self._clock()
+        now = self.app.clock()
         # What seems to be further ahead than any pause was noted before the clock was set back.
         asked = [session_id for session_id, at in self._watched.items() if not now < at <= now + LONGEST_PAUSE_MS]
         for session_id in asked:
             del self._watched[session_id]
-        if not asked or not self._settings().enabled:
+        if not asked or not self.app.config.memory.enabled:
             return []
         try:
-            found = await self._database.read(memory.unfolded, asked)
+            found = await self.app.database.read(memory.unfolded, asked)
         except StateError:
             self._watched.update(dict.fromkeys(asked, now + FIRST_PAUSE_MS))
             return []
@@ -194,7 +152,7 @@ class FoldWorker:
 
     def _trigger(self) -> int:
         """Returns TRIGGER_TOKENS, or less when the window is small: a request shows fewer recent messages there."""
-        return min(TRIGGER_TOKENS, max(1_000, self._window(None).size // 8))
+        return min(TRIGGER_TOKENS, max(1_000, window_of(self.app, None).size // 8))
 
     # --- one fold ---
 
@@ -204,7 +162,7 @@ class FoldWorker:
                 again_at = await self.fold(due.session_id, keep=keep)
         except Exception as error:  # noqa: BLE001  # what goes on behind the conversations must not end the worker
             log.warning("fold.failed", session_id=due.session_id, error=f"{type(error).__name__}: {error}")
-            again_at = self._clock() + FIRST_PAUSE_MS
+            again_at = self.app.clock() + FIRST_PAUSE_MS
         finally:
             self._folding.discard(due.ns)
         if again_at is not None:
@@ -216,31 +174,31 @@ class FoldWorker:
         """Folds the oldest messages of this session but the newest `keep` tokens. Returns when to look at the session again; None: only
         after a new message."""
         try:
-            ns = (await self._database.read(store.get, session_id)).ns
+            ns = (await self.app.database.read(store.get, session_id)).ns
         except StateError:
             return None
-        now = self._clock()
+        now = self.app.clock()
         # A row, because another process may fold this namespace at the same moment.
-        if not await self._database.write(memory.begin, ns, self._owner, now, lease_ms=LEASE_MS):
-            until = (await self._database.read(memory.state, ns)).retry_at
+        if not await self.app.database.write(memory.begin, ns, self._owner, now, lease_ms=LEASE_MS):
+            until = (await self.app.database.read(memory.state, ns)).retry_at
             return min(max(until, now + FIRST_PAUSE_MS), now + LONGEST_PAUSE_MS)
         try:
             return await self._fold(ns, session_id, keep)
         finally:
-            await self._database.write(memory.release, ns, self._owner)
+            await self.app.database.write(memory.release, ns, self._owner)
 
     async def _fold(self, ns: str, session_id: str, keep: int) -> int | None:
-        began, usage = self._clock(), (0, 0)
+        began, usage = self.app.clock(), (0, 0)
         most = self._most_tokens()
         for _ in range(SHRINKS + 1):
-            material = await self._database.read(memory.material, session_id, keep=keep, most=most)
+            material = await self.app.database.read(memory.material, session_id, keep=keep, most=most)
             if material is None:
                 return None
             if not material.messages:  # none that a person took part in: they are marked, and no call is spent
-                await self._database.write(memory.commit, material, (), None, self._clock())
+                await self.app.database.write(memory.commit, material, (), None, self.app.clock())
                 return None
-            if not await self._may_spend():
-                return self._clock() + LONGEST_PAUSE_MS
+            if await self._day_is_spent():
+                return self.app.clock() + LONGEST_PAUSE_MS
             try:
                 read, usage = await self._ask(material, most)
             except ContextOverflow:
@@ -252,11 +210,18 @@ class FoldWorker:
                 break
             return await self._commit(material, read, began, usage)
         else:  # too long each time; the failure counts for the smallest part that was tried, and not for all that is unfolded
-            material = await self._database.read(memory.material, session_id, keep=keep, most=most)
+            material = await self.app.database.read(memory.material, session_id, keep=keep, most=most)
         return None if material is None else await self._failed(ns, material, began, usage)
 
+    async def _day_is_spent(self) -> bool:
+        limits = self.app.config.limits
+        if not limits.counts_days:
+            return False
+        today = await self.app.database.read(spending.of_day, self.app.today())
+        return limits.reached(steps=0, tokens=0, seconds=0, today=today) is not None
+
     def _most_tokens(self) -> int:
-        window = self._window(self._settings().fast)
+        window = window_of(self.app, self.app.fast)
         return max(300, min(MOST_TOKENS, window.room - _FIXED_TOKENS))
 
     async def _ask(self, material: FoldMaterial, most: int) -> tuple[_Read | None, tuple[int, int]]:
@@ -266,13 +231,15 @@ class FoldWorker:
         texts: list[str] = []
         read = written = 0
         for _ in range(2):
-            answer = await self._model().ask(
-                fold_request(material, self._tokens, model=self._settings().fast, most=most, error=error, last=last)
+            answer = await self.app.model.ask(
+                fold_request(material, self.app.tokens, model=self.app.fast, most=most, error=error, last=last)
             )
-            used, day = answer.usage, iso(self._clock())[:10]
+            used, day = answer.usage, self.app.today()
             read, written = read + used.input_tokens, written + used.output_tokens
             session_id = material.session.id
-            await self._database.write(spending.add_for_session, session_id, day, used.input_tokens, used.output_tokens)
+            await self.app.database.write(
+                spending.add_for_session, session_id, day, used.input_tokens, used.output_tokens
+            )
             texts.append(answer.text)
             try:
                 parsed = parse(answer.text)
@@ -290,43 +257,45 @@ class FoldWorker:
         # In a thread: the checks compare every word of the notes with every message, and would block the loop.
         found = await asyncio.to_thread(checked, read.notes, material.messages, material.candidates)
         digest = None if read.digest is None else self._short(read.digest)
-        now = self._clock()
-        new = await self._database.write(memory.commit, material, found, digest, now)
+        now = self.app.clock()
+        new = await self.app.database.write(memory.commit, material, found, digest, now)
         outcome = "repeated" if new is None else "done" if new else "nothing"
-        self._observe(outcome, (now - began) / 1000, *usage)
+        self.app.metrics.folded(outcome, (now - began) / 1000, *usage)
         self._rests_until, self._pause = 0, FIRST_PAUSE_MS
         log.info(
             "fold.done", session_id=material.session.id, messages=len(material.messages), new=new or 0, outcome=outcome
         )
-        await self._database.write(memory.continue_if_long, material.session.id, now)
+        await self.app.database.write(memory.continue_if_long, material.session.id, now)
         return 0  # at once: a long conversation is folded in several parts
 
     def _short(self, digest: str) -> str:
         digest = without_secrets(" ".join(digest.split()))
-        return whole_sentences(digest, DIGEST_TOKENS, self._tokens.text) or self._tokens.clip(digest, DIGEST_TOKENS)
+        return whole_sentences(digest, DIGEST_TOKENS, self.app.tokens.text) or self.app.tokens.clip(
+            digest, DIGEST_TOKENS
+        )
 
     async def _put_off(self, ns: str, material: FoldMaterial, error: ModelError) -> int:
         """Handles an error of the model. When the model refuses these messages, the failure is counted; else folds of all namespaces
         rest. Returns when to try again."""
         # An outage must not count: after ATTEMPTS of them messages would be given up that nothing is wrong with.
         if isinstance(error, ModelRefused) and error.about_transcript:
-            return await self._failed(ns, material, self._clock(), (0, 0))
-        self._rests_until = until = self._clock() + self._pause
+            return await self._failed(ns, material, self.app.clock(), (0, 0))
+        self._rests_until = until = self.app.clock() + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE_MS)
-        await self._database.write(memory.put_off, ns, until, failed=False)
-        self._observe("unreachable", 0.0, 0, 0)
+        await self.app.database.write(memory.put_off, ns, until, failed=False)
+        self.app.metrics.folded("unreachable", 0.0, 0, 0)
         log.warning("fold.put_off", session_id=material.session.id, error=str(error))
         return until
 
     async def _failed(self, ns: str, material: FoldMaterial, began: int, usage: tuple[int, int]) -> int:
         """Counts a failure. After ATTEMPTS of them the messages are marked as folded, with one note that says so. Returns when to look again."""
-        now = self._clock()
-        self._observe("failed", (now - began) / 1000, *usage)
+        now = self.app.clock()
+        self.app.metrics.folded("failed", (now - began) / 1000, *usage)
         until = now + FIRST_PAUSE_MS * 2 ** min(material.fails, 4)
-        if await self._database.write(memory.put_off, ns, until, failed=True) < ATTEMPTS:
+        if await self.app.database.write(memory.put_off, ns, until, failed=True) < ATTEMPTS:
             return until
         log.warning("fold.given_up", session_id=material.session.id, messages=len(material.messages))
-        await self._database.write(memory.give_up, material, gap_line(material), now)
+        await self.app.database.write(memory.give_up, material, gap_line(material), now)
         return 0
 
 

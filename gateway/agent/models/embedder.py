@@ -1,17 +1,28 @@
 """Asks an endpoint for the vectors of texts, over `/embeddings`."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from gateway.agent.models.endpoint import ModelEndpoint, ModelSettings
 from gateway.agent.models.errors import CallFailed
 from gateway.agent.models.interface import JSON
 from gateway.agent.models.quirks import RefusalKind
 
+if TYPE_CHECKING:
+    from gateway.config.model import Config
+
 MOST_DIMENSIONS = 8_192
 LARGEST = 1e30  # the square of a larger number may overflow when the vector is scaled to length one
 
 Vector = Sequence[float]
+
+
+def embedding_settings(config: "Config") -> ModelSettings | None:
+    """Returns the endpoint for vectors; None: nothing is searched by meaning."""
+    section = config.memory.embeddings
+    if not section.base_url or not config.memory.enabled:
+        return None
+    return ModelSettings(base_url=section.base_url, name=section.model, api_key=section.api_key.get_secret_value())
 
 
 class Embedder:

@@ -63,6 +63,9 @@ def _list(value: object) -> list[Mapping[str, Any]]:
 if TYPE_CHECKING:
     import openai
 
+    from gateway.config.model import Config
+    from gateway.config.model_choice import ChosenModel
+
 log = get_logger(__name__)
 
 CONNECT_SECONDS = 15.0
@@ -92,6 +95,23 @@ class ModelSettings:
     @property
     def host(self) -> str:
         return urlsplit(self.base_url).netloc.rpartition("@")[2]
+
+
+def model_settings(config: "Config", chosen: "ChosenModel") -> ModelSettings:
+    """Returns the settings of the model that answers."""
+    section = config.model
+    return ModelSettings(
+        base_url=chosen.base_url,
+        name=chosen.name,
+        api_key=chosen.api_key,
+        fast=section.fast,
+        fallbacks=tuple(section.fallbacks),
+        context_window=section.context_window,
+        window_is_known="context_window" in section.model_fields_set,
+        max_output_tokens=section.max_output_tokens,
+        timeout_seconds=section.timeout_seconds,
+        answer_bytes=config.limits.answer_bytes,
+    )
 
 
 class ModelEndpoint:

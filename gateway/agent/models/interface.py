@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 JSON = dict[str, Any]
 OnToken = Callable[[str], None]
@@ -83,14 +83,19 @@ class Model(Protocol):
         """Returns which of these fields of `sampling` a request does not have, because this model has refused them."""
         ...
 
+    def window(self, model: str | None = None) -> int:
+        """Returns how many tokens this model takes in; None: the one that answers."""
+        ...
+
     async def learn_window(self, model: str | None = None) -> None:
         """Asks how large the window of this model is, where that is not known yet. Never raises."""
         ...
 
+    async def warm_up(self) -> None:
+        """Loads what the first call would wait for."""
+        ...
 
-@runtime_checkable
-class StartsSlowly(Protocol):
-    """A model that limits how many calls it makes at once after it was away."""
+    async def aclose(self) -> None: ...
 
     def start_slowly(self, model: str | None = None) -> None:
         """Limits the calls to a model that was away and has just answered, because others wait for it."""

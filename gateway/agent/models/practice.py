@@ -274,6 +274,9 @@ class PracticeModel:
     async def aclose(self) -> None:
         """Does nothing: there is nothing to close."""
 
+    def start_slowly(self, model: str | None = None) -> None:
+        """Does nothing: it is never away."""
+
     async def ask(self, request: ModelRequest, on_token: OnToken | None = None) -> Answer:
         text, calls = _answer_to(request)
         if on_token:

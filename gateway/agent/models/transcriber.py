@@ -1,6 +1,6 @@
 """Asks an endpoint for the text of speech, over `/audio/transcriptions`."""
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from gateway.agent.models.chat_completions import Observe, ignore
 from gateway.agent.models.endpoint import ModelEndpoint, ModelSettings
@@ -8,6 +8,18 @@ from gateway.agent.models.errors import CallFailed, CallOutcome
 from gateway.agent.models.interface import JSON
 from gateway.agent.models.quirks import RefusalKind
 from gateway.agent.models.retry import Retries, RetryPolicy
+
+if TYPE_CHECKING:
+    from gateway.config.model import Config
+
+
+def voice_settings(config: "Config") -> ModelSettings | None:
+    """Returns the endpoint for voice messages; None: they are not turned into text."""
+    voice = config.voice
+    if not voice.base_url:
+        return None
+    key = voice.api_key.get_secret_value()
+    return ModelSettings(base_url=voice.base_url, name=voice.model, api_key=key, transcription=voice.model)
 
 
 class Transcriber:

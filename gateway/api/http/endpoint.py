@@ -167,7 +167,7 @@ async def _body(
                     await call.enter_async_context(server.large_bytes.acquire(key.name, body.size, seconds))
                 except TimeoutError:
                     raise unavailable("Too many large bodies are worked on.", code="too_much_at_once") from None
-                files = DetachedFiles(server.api.home)
+                files = DetachedFiles(server.api.app.home)
                 call.callback(files.close)
                 read = await server.parse(parse_large_body, model, body, files)  # the loop goes on meanwhile
         yield read
@@ -177,7 +177,7 @@ def body_rules(server: ServerState, key: CallerKey, limit: int) -> BodyRules:
     """Returns the rules for bodies of this caller."""
     api, is_known = server.api, key is not NOBODY
     return BodyRules(
-        folder=api.home,
+        folder=api.app.home,
         places=server.upload_places if is_known else server.hook_places,
         rate=server.reading_rate,
         caller=key.name,

@@ -1,4 +1,4 @@
-"""What the endpoints are given (database, settings, services), and the state of the server while it is open."""
+"""What the endpoints are given beside the app, and the state of the server while it is open."""
 
 import asyncio
 import time
@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gateway.api.http.body import ByteBudget, NewestFirst, ReadingRate
@@ -14,11 +13,9 @@ from gateway.api.http.callers import CallerKey, HostCheck, Throttle
 from gateway.api.http.connection import ConnectionLimits, ConnectionShares, IdleTimes
 from gateway.api.threads.events import EventHub
 from gateway.attachments.safe_fetch import Fetcher
+from gateway.context import App
 from gateway.dispatch.fair_queue import FairPlaces
-from gateway.dispatch.local import PLACES
 from gateway.observe import heap
-from gateway.observe.metrics import Metrics
-from gateway.runs.services import Services
 from sessions.db import Database
 from sessions.topics import Topic, Touch
 
@@ -98,8 +95,7 @@ class ApiServices:
     `models`: names that may be asked for, the usual one first.
     """
 
-    home: Path
-    services: Services
+    app: App
     keys: Callable[[], Sequence[CallerKey]]
     models: Callable[[], Sequence[str]] = lambda: ("hermes",)
     platforms: Callable[[], Collection[str]] = tuple
@@ -109,19 +105,12 @@ class ApiServices:
     handshake: Callable[[str], Handshake | None] = lambda _: None
     starting: Callable[[str], bool] = lambda _: False
     """Whether a platform is enabled and does not run yet, or not any more."""
-    metrics: Metrics = field(default_factory=Metrics)
     host_check: HostCheck = field(default_factory=HostCheck)
     limits: ApiLimits = field(default_factory=ApiLimits)
     intervals: Intervals = field(default_factory=Intervals)
-    places: FairPlaces = field(default_factory=lambda: FairPlaces(PLACES))
-    """At the model, shared with the runs."""
     fetcher: Fetcher = field(default_factory=Fetcher)
     clock: Callable[[], float] = time.monotonic
     version: str = "0"
-
-    @property
-    def database(self) -> Database:
-        return self.services.database
 
 
 class CommitListener:
@@ -162,8 +151,8 @@ class ServerState:
 
     def __init__(self, api: ApiServices) -> None:
         self.api = api
-        self.changes = CommitListener(api.database)
-        self.hub = EventHub(api.database, api.services.live, self.changes, api.services.clock())
+        self.changes = CommitListener(api.app.database)
+        self.hub = EventHub(api.app.database, api.app.live, self.changes, api.app.clock())
         self.upload_places = FairPlaces(api.limits.large_arriving, share=1)
         self.hook_places = NewestFirst(api.limits.hooks_arriving)
         self.reading_rate = ReadingRate(api.limits.large_per_second)

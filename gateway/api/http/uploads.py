@@ -131,7 +131,7 @@ class UploadedFiles:
 @asynccontextmanager
 async def uploaded_files(call: ApiCall[Any, Any], namespace: str) -> AsyncGenerator[UploadedFiles]:
     """Saves the files while the message is admitted. When the message is refused, or the block sets `unwanted`, removes them again."""
-    inbox_files = UploadedFiles(call.server.api.services.workspace(namespace) / INBOX, call)
+    inbox_files = UploadedFiles(call.server.api.app.workspace(namespace) / INBOX, call)
     try:
         yield inbox_files
     except (ApiError, NotFound):  # after any other error the message may be stored all the same, and needs them

@@ -104,7 +104,7 @@ class SessionExchange:
     def _follow(self, run_id: str, after_ask: int) -> None:
         if self.run_id is None:
             self.run_id, self._after_ask = run_id, after_ask
-            self._stops.append(self._server.api.services.live.listen(run_id, self.feed.on_event))
+            self._stops.append(self._server.api.app.live.listen(run_id, self.feed.on_event))
             self._stops.append(self._server.changes.on(Topic.RUN, run_id, lambda _: self._changed.set()))
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class SessionExchange:
 
     async def note_whether_left(self) -> None:
         if self._left:
-            await self._server.api.database.write(inbox.note_left, self._dedup_key, self._server.api.services.clock())
+            await self._server.api.app.database.write(inbox.note_left, self._dedup_key, self._server.api.app.clock())
 
     async def outcome(self) -> ExchangeOutcome:
         while True:
@@ -153,13 +153,13 @@ class SessionExchange:
         """Follows the run that the message has started or answered. Passes on first what that has said before, so that a call which is
         repeated in the middle of an answer gets all of it.
         """
-        run_id, after_ask = await self._server.api.database.read(of_call, self._dedup_key)
+        run_id, after_ask = await self._server.api.app.database.read(of_call, self._dedup_key)
         if run_id is None or self.run_id is not None:
             return
-        live, self._after_ask = self._server.api.services.live, after_ask
+        live, self._after_ask = self._server.api.app.live, after_ask
         while (await self._call_state(run_id)).working:
             steps = live.steps_before(run_id)
-            earlier = await self._server.api.database.read(texts_of_steps, run_id, after_ask=after_ask, steps=steps)
+            earlier = await self._server.api.app.database.read(texts_of_steps, run_id, after_ask=after_ask, steps=steps)
             # Nobody began or ended work on it meanwhile, so what was read and what is replayed neither overlap nor leave a gap.
             if live.steps_before(run_id) == steps:
                 for words in earlier:
@@ -171,7 +171,7 @@ class SessionExchange:
 
     async def _call_state(self, run_id: str) -> CallState:
         try:
-            return await self._server.api.database.read(call_state, run_id, after_ask=self._after_ask)
+            return await self._server.api.app.database.read(call_state, run_id, after_ask=self._after_ask)
         except NotFound:
             raise ApiError(409, "The session was deleted while this call waited.", code="session_deleted") from None
 
@@ -230,8 +230,8 @@ async def call_on_session(
                 options=question.options,
                 fingerprint=marked.fingerprint or retry.fingerprint,
             )
-            now, most = server.api.services.clock(), server.api.limits.queue_per_session
-            accepted = await server.api.database.write(_accept, new, marked, retry, now, most)
+            now, most = server.api.app.clock(), server.api.limits.queue_per_session
+            accepted = await server.api.app.database.write(_accept, new, marked, retry, now, most)
             inbox_files.unwanted = not accepted.fresh
         if accepted.dedup_key != marked.key:  # it repeats an earlier call, under whose key the run is known
             exchange.close()
@@ -307,14 +307,14 @@ class StatelessExchange:
     def __init__(self, server: ServerState, question: AgentCall, group: str) -> None:
         self.feed = TextFeed()
         self.id = secrets.token_hex(12)
-        self.came_at = server.api.services.clock()
+        self.came_at = server.api.app.clock()
         self._server = server
         self._group = group
-        self._work = StatelessSteps(server.api.services, question.messages, question.options, self.feed.on_event)
+        self._work = StatelessSteps(server.api.app, question.messages, question.options, self.feed.on_event)
         self.task = asyncio.create_task(self._advance())
 
     async def _advance(self) -> None:
-        async with self._server.api.places.acquire(self._group):
+        async with self._server.api.app.places.acquire(self._group):
             await advance(self._work)
 
     async def outcome(self) -> ExchangeOutcome:

@@ -83,7 +83,7 @@ def hint_warning(call: ApiCall[Any, Any]) -> dict[str, str]:
     hints = call.body.model_dump(include=set(HINTS), exclude_none=True)
     if not hints:
         return {}
-    left_out = call.server.api.services.model().left_out(hints, wanted_model(call, call.body.model))
+    left_out = call.server.api.app.model.left_out(hints, wanted_model(call, call.body.model))
     return {"Warning": f'299 hermes "left out: {", ".join(sorted(left_out))}"'} if left_out else {}
 
 
@@ -121,7 +121,7 @@ async def exchange(call: ApiCall[Any, Any], question: AgentCall) -> AsyncGenerat
 @asynccontextmanager
 async def counted(call: ApiCall[Any, Any]) -> AsyncGenerator[None]:
     """Counts a message that comes in, and its answer when the block ends without an error."""
-    metrics, began = call.server.api.metrics, call.server.api.clock()
+    metrics, began = call.server.api.app.metrics, call.server.api.clock()
     metrics.message("api", "in")
     yield
     metrics.message("api", "out")

@@ -57,14 +57,14 @@ async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer
             message=await _message(call.body, inbox_files),
             mark=marked,
             most=api.limits.queue_per_session,
-            reset=api.services.resets.opening,
+            reset=api.app.resets.opening,
         )
-        accepted, thread_id = await api.database.write(_accept, new, api.services.clock())
+        accepted, thread_id = await api.app.database.write(_accept, new, api.app.clock())
         inbox_files.unwanted = not accepted.fresh
     if accepted.run_id is None or accepted.status is None:
         raise unavailable("The message is here, its run begins in a moment. Ask again.", code="not_begun", after=1)
     if accepted.fresh:
-        api.metrics.message("thread", "in")
+        api.app.metrics.message("thread", "in")
         if not accepted.joined:
             _time_reply(call.server, accepted.run_id)
     return EndpointAnswer(
@@ -74,7 +74,7 @@ async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer
 
 def _time_reply(server: ServerState, run_id: str) -> None:
     """Measures the time until the run ends or asks: waiting for a human is not the gateway's time."""
-    metrics, clock, began = server.api.metrics, server.api.clock, server.api.clock()
+    metrics, clock, began = server.api.app.metrics, server.api.clock, server.api.clock()
 
     def replied(_: Touch) -> None:
         stop()
@@ -130,7 +130,7 @@ async def _run_of(call: ApiCall[Any, Any], run_id: str) -> Run:
     """Returns the run in the address. Raises ApiError when it is none of this deployment."""
     found = await deployment_of(call)
     with suppress(NotFound):
-        run = await call.server.api.database.read(runs.get, run_id)
+        run = await call.server.api.app.database.read(runs.get, run_id)
         if run.deployment == found.id:
             return run
     raise not_found("run")
@@ -163,7 +163,7 @@ async def cancel_run(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 
 async def _run_answer(call: ApiCall[Any, Any], run_id: str) -> EndpointAnswer:
-    return EndpointAnswer(status=202, body=RunRow.of(await call.server.api.database.read(runs.get, run_id)))
+    return EndpointAnswer(status=202, body=RunRow.of(await call.server.api.app.database.read(runs.get, run_id)))
 
 
 # --- events -------------------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ async def follow_events(call: ApiCall[NoFields, EventsQuery]) -> web.StreamRespo
     if wanted.run_id is not None:
         await _run_of(call, wanted.run_id)
     if wanted.thread_id is not None:
-        await call.server.api.database.read(deployments.thread, found.id, wanted.thread_id)
+        await call.server.api.app.database.read(deployments.thread, found.id, wanted.thread_id)
 
     def permit() -> None:
         if not call.require_access().sees(found.id, found.created_by):

@@ -56,7 +56,7 @@ async def model(target: CheckTarget) -> AsyncIterator[Diagnosis]:
 async def _window(loaded: Loaded, chosen: ChosenModel) -> int:
     """In tokens, as the endpoint names it, else as configured."""
     from gateway.agent.models.chat_completions import OpenAIModel
-    from gateway.config.agent_settings import model_settings
+    from gateway.agent.models.endpoint import model_settings
 
     model = OpenAIModel(model_settings(loaded.config, chosen))
     try:

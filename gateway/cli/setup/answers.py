@@ -8,12 +8,11 @@ from pathlib import Path
 from adapters.base import DeliveryError
 from adapters.registry import Unavailable, build
 from gateway.agent.models.chat_completions import OpenAIModel
-from gateway.agent.models.endpoint import ask_ollama
+from gateway.agent.models.endpoint import ask_ollama, model_settings
 from gateway.agent.models.interface import ModelError, ModelRequest
 from gateway.agent.models.retry import RetryPolicy
 from gateway.cli.doctor.remote_checks import webhook_url
 from gateway.cli.service_view import service_sources
-from gateway.config.agent_settings import model_settings
 from gateway.config.editing import edit, example, schema
 from gateway.config.model_choice import choose_model
 from gateway.config.reading import Loaded, read

@@ -12,13 +12,14 @@ import click
 from sqlalchemy import Connection
 
 from adapters.registry import title_of
-from gateway.app import App, open_app, running
+from gateway.app import open_app, running
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.error_messages import Wrong
 from gateway.cli.formatting import clean
 from gateway.cli.terminal.conversation import RunOutcome, TerminalConversation, failure_text, leaving
 from gateway.commands.base import label, last_message
 from gateway.config.reading import load
+from gateway.context import App
 from gateway.home import prepare_home
 from gateway.observe import logging
 from gateway.texts import say
@@ -89,7 +90,7 @@ async def _chat(cli: Cli, question: str | None, newest: bool, resume: str | None
     loaded = load(cli.home, cli.environ)
     wanted: list[str] = []
     async with open_app(cli.home, loaded, mine=wanted.__contains__, pause=PAUSE if sys.stdout.isatty() else 0) as app:
-        key, resumed = await app.database.write(_choose, newest, resume, app.services.timezone)
+        key, resumed = await app.database.write(_choose, newest, resume, app.timezone)
         wanted.append(str(key))
         conversation = TerminalConversation(app, key, moved=wanted.append, session=resumed.session if resumed else None)
         unfinished = await conversation.active()
@@ -191,7 +192,7 @@ async def _talk(
     from gateway.cli.terminal.screen import Screen
 
     screen = Screen()
-    screen.dim(f"{app.answering.chosen}. /help shows the commands, Ctrl-D leaves.")
+    screen.dim(f"{app.chosen}. /help shows the commands, Ctrl-D leaves.")
     if resumed is not None:
         screen.dim(resumed.line)
         if resumed.answer:

@@ -11,10 +11,10 @@ import click
 from sqlalchemy import Connection
 
 from adapters.registry import title_of
-from gateway.app import App
 from gateway.cli.base import program
 from gateway.commands import CommandContext, Parsed, execute, find, parse
 from gateway.commands.base import label
+from gateway.context import App
 from gateway.runs.live import LiveEvent
 from gateway.texts import say
 from sessions import asks, inbox, jobs, runs, store
@@ -82,7 +82,7 @@ class TerminalConversation:
         self._session = session
         self._runs: set[str] = set()
         # Listens for all runs: which one answers is known only once the inbox is read.
-        app.services.live.listen("*", self._note)
+        app.live.listen("*", self._note)
 
     def _note(self, moment: LiveEvent) -> None:
         """Notes runs of this conversation; a daemon's runs are those of all chats."""
@@ -125,8 +125,8 @@ class TerminalConversation:
             now=now_ms(),
             user="you",
             opening=self._opening,
-            timezone=self.app.services.timezone,
-            default_model=self.app.answering.chosen.name,
+            timezone=self.app.timezone,
+            default_model=self.app.chosen.name,
             platform_title=title_of,
             of_source=Source.CLI,
             moved=went.append,
@@ -141,7 +141,7 @@ class TerminalConversation:
 
     @property
     def _opening(self) -> runs.Opening:
-        return self.app.services.resets.opening(self.key)
+        return self.app.resets.opening(self.key)
 
     async def stop(self) -> bool:
         active = await self.active()
@@ -197,7 +197,7 @@ class TerminalConversation:
             if moment.run_id in self._runs:
                 listener(moment)
 
-        return self.app.services.live.listen("*", ours)
+        return self.app.live.listen("*", ours)
 
     async def finished(self, run_id: str) -> RunOutcome:
         """Waits until the run does not work any more."""

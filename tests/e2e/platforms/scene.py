@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from adapters.testing.people import Room, Said
-from gateway.app import App, open_app, running
+from gateway.app import open_app, running
 from gateway.config.reading import load
+from gateway.context import App
 from gateway.daemon import Serving, serving
 from tests.e2e.platforms.driver import Driver
 from tests.e2e.telegram.daemon import save, settled

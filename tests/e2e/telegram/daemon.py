@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 from sqlalchemy import Connection, text
 
-from gateway.app import App, open_app, running
+from gateway.app import open_app, running
 from gateway.config.reading import load
+from gateway.context import App
 from gateway.daemon import Serving, serving
 from sessions import outbox
 from sessions.clock import Clock, now_ms

@@ -186,8 +186,8 @@ async def test_what_was_said_while_it_was_down_is_answered_once(home: Path) -> N
 async def test_a_message_during_a_run_gets_a_reaction_and_is_taken_into_account(home: Path) -> None:
     async with scene(home) as s:
         gate = asyncio.Event()
-        slow = Gated(s.app.answering.model, gate)
-        s.app.answering.model = slow  # pyright: ignore
+        slow = Gated(s.app.model, gate)
+        s.app.model = slow  # pyright: ignore
         first = s.says("hello")
         await s.server.until(lambda: slow.asked)
         second = s.says("and also this")
@@ -218,7 +218,7 @@ async def test_a_platform_that_a_reload_starts_says_it_too(home: Path) -> None:
 
 async def test_a_model_that_is_away_is_in_the_status(home: Path) -> None:
     async with scene(home) as s:
-        s.app.services.outages.mark_away(None, "connection refused", s.app.services.clock())
+        s.app.outages.mark_away(None, "connection refused", s.app.clock())
         async with asyncio.timeout(30):
             while "The model has not answered since" not in (told := await s.answer_to("/status")):
                 await asyncio.sleep(0.5)  # the gateway reports every five seconds

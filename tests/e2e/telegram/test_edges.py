@@ -97,7 +97,7 @@ async def test_a_preview_is_never_left_behind_however_quick_the_answer_is(home: 
         group = s.server.group()
         gate = asyncio.Event()
         held = s.server.fail("sendMessage", wait=gate)
-        live = s.app.services.live
+        live = s.app.live
         ended = asyncio.Event()
         live.listen("*", lambda moment: ended.set() if moment.kind == "ended" else None)
         s.server.user_says(group, s.ann, "@hermes_bot hello")

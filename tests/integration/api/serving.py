@@ -13,19 +13,18 @@ from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.retry import RetryPolicy
 from gateway.agent.tools.registry import Toolbox
-from gateway.agent.window import Window
 from gateway.api.http.callers import CallerKey, Scope
 from gateway.api.http.server import serving
 from gateway.api.http.server_state import ApiServices, Intervals
 from gateway.attachments.download import AttachmentDownloader
 from gateway.attachments.safe_fetch import Fetcher
+from gateway.context import App
+from gateway.dispatch.fair_queue import FairPlaces
 from gateway.dispatch.local import LocalDispatch
-from gateway.observe.metrics import Metrics
-from gateway.runs.services import AgentProfile, Services
 from gateway.runs.worker import Worker, working
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, open_database
-from sessions.records import Run, Session
+from tests.app import give_tools, make_app
 from tests.fakes.model_server import ModelServer, Script
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Gateway:
     url: str
     model: ModelServer
     database: Database
-    services: Services
+    app: App
     api: ApiServices
     http: aiohttp.ClientSession
     seen: list[Any] = field(default_factory=list)
@@ -112,10 +111,6 @@ async def raw_answer(gw: Gateway, sent: bytes) -> bytes:
         writer.close()
 
 
-def _profile(run: Run, session: Session) -> AgentProfile:
-    return AgentProfile(system_prompt=run.options.system_prompt or "You are kind.", toolbox=Toolbox.of(TOOLS))
-
-
 @contextlib.asynccontextmanager
 async def gateway(
     home: Path,
@@ -126,6 +121,7 @@ async def gateway(
     model: ModelServer | None = None,
     settings: Mapping[str, Any] | None = None,
     fetcher: Fetcher | None = None,
+    places: FairPlaces | None = None,
     wall: Clock = now_ms,
     **changes: Any,
 ) -> AsyncIterator[Gateway]:
@@ -133,43 +129,33 @@ async def gateway(
     async with contextlib.AsyncExitStack() as stack:
         server = model or await stack.enter_async_context(ModelServer(script))
         fields = {"base_url": server.url, "name": "big", "api_key": "sk-x", "timeout_seconds": 20, **(settings or {})}
-        metrics = Metrics()
-        client = OpenAIModel(
-            ModelSettings(**fields),
-            retry_policy=RetryPolicy(sleep=lambda _: asyncio.sleep(0)),
-            observe=metrics.model_called,
-        )
-        stack.push_async_callback(client.aclose)
         database = await asyncio.to_thread(open_database, home, database_url)
         stack.callback(database.close)
         fetcher = fetcher or Fetcher()
-        services = Services(
-            home=home,
-            database=database,
-            model=lambda: client,
-            profile=_profile,
-            window=lambda name: Window(size=client.window(name)),
-            settle_file=AttachmentDownloader({}, limit=lambda: 1_000_000, fetch=fetcher.fetch).settle,
-            clock=wall,
-            run_ended=metrics.run_ended,
-            tool_ran=metrics.tool_ran,
+        app = make_app(home, database, clock=wall, name=fields["name"])
+        app.places = places or app.places
+        app.model = OpenAIModel(
+            ModelSettings(**fields),
+            retry_policy=RetryPolicy(sleep=lambda _: asyncio.sleep(0)),
+            observe=app.metrics.model_called,
         )
+        stack.push_async_callback(app.model.aclose)
+        app.attachments = AttachmentDownloader({}, limit=lambda: 1_000_000, fetch=fetcher.fetch)
+        give_tools(app, Toolbox.of(TOOLS).tools, "You are kind.")
         if works:
-            dispatch = LocalDispatch(database, places=changes.get("places"))
-            stack.callback(dispatch.close)
-            await stack.enter_async_context(working(Worker(services, dispatch)))
+            app.dispatch = LocalDispatch(database, places=app.places)
+            stack.callback(app.dispatch.close)
+            await stack.enter_async_context(working(Worker(app)))
         api = replace(
             ApiServices(
-                home=home,
-                services=services,
+                app=app,
                 keys=lambda: KEYS,
                 models=lambda: ("big", "small"),
                 intervals=Intervals(shutdown=0.2),
                 fetcher=fetcher,
-                metrics=metrics,
             ),
             **changes,
         )
         address = await stack.enter_async_context(serving(api, "127.0.0.1", 0))
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
-        yield Gateway(url=address.url, model=server, database=database, services=services, api=api, http=http)
+        yield Gateway(url=address.url, model=server, database=database, app=app, api=api, http=http)

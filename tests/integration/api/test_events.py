@@ -174,7 +174,7 @@ async def test_the_step_that_another_process_began_is_told_by_its_message_alone(
         _, sent, _ = await gw.ask("POST", f"{MAIN}/messages", {"content": "hi"})
         await stream.until("run_status", status="completed")
         run = replace(await gw.database.read(runs.get, sent["run_id"]), **taken)
-        live = gw.services.live
+        live = gw.app.live
         live.publish(LiveEvent(run.id, "begun", run=run))
         for moment in (
             LiveEvent(run.id, "token", "again, "),

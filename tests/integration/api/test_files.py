@@ -262,7 +262,7 @@ async def test_no_name_that_the_agent_chooses_breaks_the_inbox(home: Path) -> No
     async with gateway(home, [write, "tried", "seen"]) as gw:
         assert await gw.chat("save it as inbox", "s") == "tried"
         assert "choose another name" in gw.model.calls[1].messages[-1]["content"]
-        workspace = gw.services.workspace("agent:main:api:owner:s")
+        workspace = gw.app.workspace("agent:main:api:owner:s")
         workspace.mkdir(parents=True, exist_ok=True)
         (workspace / "inbox").write_text("from an older version")
         parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": PICTURE}}]
@@ -272,7 +272,7 @@ async def test_no_name_that_the_agent_chooses_breaks_the_inbox(home: Path) -> No
 
 async def test_links_without_an_end_are_told_without_a_path_of_ours(home: Path) -> None:
     async with gateway(home, [calls(tool_call("files", {"action": "read", "path": "loop"})), "well"]) as gw:
-        workspace = gw.services.workspace("agent:main:api:owner:s")
+        workspace = gw.app.workspace("agent:main:api:owner:s")
         workspace.mkdir(parents=True)
         (workspace / "loop").symlink_to(workspace / "loop")
         assert await gw.chat("read it", "s") == "well"

@@ -182,7 +182,7 @@ async def test_answers_are_kept_for_thirty_days(home: Path) -> None:
     async with gateway(home, ["One.", "Two."], wall=clock) as gw, client_of(gw) as client:
         first = await client.responses.create(model="big", input="a")
         second = await client.responses.create(model="big", input="b", previous_response_id=first.id)
-        upkeep = Maintenance(home, gw.database, clock=clock)
+        upkeep = Maintenance(gw.app)
         for passed, there in ((RESPONSES_MS - 1, True), (2, False)):
             clock.tick(passed)
             await upkeep._prune_responses()
@@ -212,7 +212,7 @@ async def test_everything_old_is_removed_in_one_round(home: Path, monkeypatch: p
     clock = HandClock()
     async with gateway(home, ["One.", "Two."], wall=clock) as gw, client_of(gw) as client:
         kept = [(await client.responses.create(model="big", input=text)).id for text in ("a", "b")]
-        upkeep = Maintenance(home, gw.database, clock=clock)
+        upkeep = Maintenance(gw.app)
         clock.tick(RESPONSES_MS + 1)
         await upkeep._prune_responses()
         assert [(await gw.ask("GET", f"/v1/responses/{which}"))[0] for which in kept] == [404, 404]

@@ -188,8 +188,8 @@ class Slowly:
 @asynccontextmanager
 async def _leaving_early(gw: Gateway) -> AsyncIterator[None]:
     """A worker that does not wait for the end of a step."""
-    dispatch = LocalDispatch(gw.database)
-    worker = Worker(gw.services, dispatch)
+    dispatch = gw.app.dispatch = LocalDispatch(gw.database)
+    worker = Worker(gw.app)
     task = asyncio.create_task(worker.run())
     yield
     await worker.drain(0.01)
@@ -312,7 +312,8 @@ def notes_of(conn: Connection, run_id: str) -> int:
 
 @asynccontextmanager
 async def kept_up(gw: Gateway, clock: HandClock) -> AsyncIterator[None]:
-    upkeep = Maintenance(gw.services.home, gw.database, clock=clock)
+    gw.app.clock = clock
+    upkeep = Maintenance(gw.app)
     task = asyncio.create_task(upkeep.run())
     try:
         yield

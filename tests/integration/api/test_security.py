@@ -205,7 +205,7 @@ async def test_other_machines_need_long_configured_keys(home: Path) -> None:
     async with gateway(home) as gw:
 
         def api(*keys: CallerKey) -> ApiServices:
-            return ApiServices(home=home, services=gw.services, keys=lambda: keys)
+            return ApiServices(app=gw.app, keys=lambda: keys)
 
         refuse_unsafe(api(CallerKey(name="short", secret="s")), "127.0.0.1")
         refuse_unsafe(api(OWNER), "0.0.0.0")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from sqlalchemy import Connection, select
 
-from gateway.config.sections import RetentionSection
 from gateway.maintenance import DAY_MS, Maintenance
 from sessions import deleted_keys, outbox, runs, store
 from sessions.clock import now_ms
@@ -19,6 +18,7 @@ from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.outbox_body import OutboxBody
 from sessions.records import EndReason, NewMessage, OutState, Role, Route, Source
 from sessions.runs import Opening
+from tests.app import make_app
 from tests.conftest import HandClock
 from tests.integration.gateway.intake_in_process import GROUP, IntakeHarness
 
@@ -66,8 +66,8 @@ async def test_what_is_too_old_goes(home: Path, database: Database):
         (inbox / name).write_text(name)
         os.utime(inbox / name, (NOW / 1000 - days * 86_400,) * 2)
 
-    retention = RetentionSection(sessions_days=90, files_days=90, outbox_days=30)
-    upkeep = Maintenance(home, database, clock=HandClock(NOW), retention=lambda: retention)
+    days = {"sessions_days": 90, "files_days": 90, "outbox_days": 30}
+    upkeep = Maintenance(make_app(home, database, clock=HandClock(NOW), sections={"retention": days}))
     await upkeep.prune_old()
     assert not database.read_now(store.exists, old)
     assert database.read_now(store.exists, young)
@@ -79,7 +79,7 @@ async def test_what_is_too_old_goes(home: Path, database: Database):
 
 async def test_by_default_conversations_and_files_stay_for_ever(home: Path, sqlite: Database):
     old = sqlite.write_now(conversation, "old", 5)
-    upkeep = Maintenance(home, sqlite, clock=HandClock(NOW))
+    upkeep = Maintenance(make_app(home, sqlite, clock=HandClock(NOW)))
     await upkeep.prune_old()
     assert sqlite.read_now(store.exists, old)
     await upkeep.close()
@@ -105,7 +105,7 @@ async def test_a_deleted_conversation_does_not_come_back_when_the_platform_repea
 
     for late, left in ((deleted_keys.KEPT_MS - DAY_MS, 2), (deleted_keys.KEPT_MS + DAY_MS, 0)):
         later = HandClock(now_ms() + late)
-        upkeep = asyncio.create_task(Maintenance(home, database, clock=later).run())
+        upkeep = asyncio.create_task(Maintenance(make_app(home, database, clock=later)).run())
         async with asyncio.timeout(30):
             while intake.rows("SELECT count(*) FROM deleted_keys") != [left]:
                 await asyncio.sleep(0.01)

@@ -6,21 +6,23 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, select
 
-from gateway.agent.memory.fold_worker import FoldSettings, FoldWorker
+from gateway.agent.memory.fold_worker import FoldWorker
 from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.retry import RetryPolicy
-from gateway.agent.window import Window
+from gateway.context import App
 from sessions import memory, store
 from sessions.db import Database
 from sessions.db.schema import observations
 from sessions.keys import SessionKey
 from sessions.records import NewMessage, Observation, Role, Session
 from sessions.runs import source_of
+from tests.app import make_app
 from tests.conftest import HandClock
 from tests.fakes.model_replies import Step
 from tests.fakes.model_rules import Speaks
@@ -76,7 +78,7 @@ class Folding:
     worker: FoldWorker
     clock: HandClock
     folds: list[tuple[Any, ...]]
-    settings: JSON
+    app: App
 
     def say(self, *texts: str, key: str = KEY, sender: str | None = None) -> Session:
         """Messages of the user and the assistant in turn, a minute apart."""
@@ -129,19 +131,18 @@ async def folding(
 ) -> AsyncIterator[Folding]:
     async with ModelServer(folds=folds, speaks=speaks) as server:
         settings = ModelSettings(
-            base_url=server.url, name="fake-model", api_key="sk-fake-key-1234567890", fast=fast or ""
+            base_url=server.url,
+            name="fake-model",
+            api_key="sk-fake-key-1234567890",
+            fast=fast or "",
+            context_window=window,
         )
         model = OpenAIModel(settings, retry_policy=RetryPolicy(sleep=_at_once, jitter=lambda: 0.0))
-        clock, seen, chosen = clock or HandClock(), [], {"enabled": True, "fast": fast}
-        worker = FoldWorker(
-            database,
-            lambda: model,
-            settings=lambda: FoldSettings(**chosen),
-            window=lambda name: Window(size=min(window, model.window(name)), output=1_000),
-            observe=lambda *fold: seen.append(fold),
-            clock=clock,
-        )
+        clock, seen = clock or HandClock(), []
+        chosen = {"fast": fast or "", "max_output_tokens": 1_000}
+        app = make_app(Path("/nonexistent"), database, model, clock=clock, sections={"model": chosen})
+        app.metrics.folded = lambda *fold: seen.append(fold)
         try:
-            yield Folding(database=database, server=server, worker=worker, clock=clock, folds=seen, settings=chosen)
+            yield Folding(app=app, database=database, server=server, worker=FoldWorker(app), clock=clock, folds=seen)
         finally:
             await model.aclose()

@@ -18,6 +18,8 @@ from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.interface import ModelError
 from gateway.app import open_app, running
 from gateway.config.reading import load
+from gateway.config.sections import EmbeddingsSection
+from gateway.context import App
 from sessions import memory, store
 from sessions.db import Database
 from sessions.db.schema import note_vectors
@@ -25,6 +27,7 @@ from sessions.records import EndReason
 from sessions.search import message_index
 from sessions.search.query import SearchScope, any_of_its_words
 from sessions.search.ranking import merged
+from tests.app import configure, make_app
 from tests.conftest import HandClock
 from tests.fakes.embeddings_server import EmbeddingsServer
 from tests.fakes.model_server import ModelServer
@@ -46,11 +49,13 @@ class EmbeddingsHarness:
     server: EmbeddingsServer
     embeddings: Embeddings
     clock: HandClock
+    app: App
     outcomes: list[str] = field(default_factory=list)
-    model: str | None = "small"
 
-    def settings(self) -> ModelSettings | None:
-        return None if self.model is None else ModelSettings(base_url=self.server.url, name=self.model)
+    def choose(self, model: str | None) -> None:
+        """Makes this the configured model; None: no endpoint is configured."""
+        section = EmbeddingsSection(base_url=self.server.url if model else "", model=model or "")
+        configure(self.app, memory={"embeddings": section})
 
     def note(self, text: str, ns: str = NS, **more: object) -> int:
         return self.database.write_now(memory.note, ns, text, self.clock(), **more).id  # type: ignore[arg-type]
@@ -68,8 +73,11 @@ class EmbeddingsHarness:
 @asynccontextmanager
 async def embeddings_in_process(database: Database) -> AsyncIterator[EmbeddingsHarness]:
     async with EmbeddingsServer(by_topic) as server:
-        it = EmbeddingsHarness(database=database, server=server, embeddings=None, clock=HandClock())  # type: ignore[arg-type]
-        it.embeddings = Embeddings(database, it.settings, observe=it.outcomes.append, clock=it.clock)
+        clock = HandClock()
+        app = make_app(Path("/nonexistent"), database, clock=clock)
+        it = EmbeddingsHarness(database=database, server=server, embeddings=app.embeddings, clock=clock, app=app)
+        app.metrics.embedded = it.outcomes.append
+        it.choose("small")
         try:
             yield it
         finally:
@@ -98,7 +106,7 @@ async def test_vectors_go_with_their_notes_and_are_made_anew_for_another_model(d
         assert it.vectors() == {kept: "small"}
         database.write_now(memory.vectors.put, NS, "small", {gone: memory.vectors.packed([1.0])})
         assert it.vectors() == {kept: "small"}, "it was removed while its vector was made"
-        it.model = "large"
+        it.choose("large")
         assert await it.near("which car?") == [], "of another model"
         await it.embeddings.make_some()
         assert it.vectors() == {kept: "large"}
@@ -157,7 +165,7 @@ async def test_an_answer_without_usable_vectors_is_a_failure(
 async def test_nothing_is_called_where_nothing_is_configured(sqlite: Database) -> None:
     async with embeddings_in_process(sqlite) as it:
         it.note("We ripped out Redis")
-        it.model = None
+        it.choose(None)
         assert await it.embeddings.make_some() is None
         assert await it.near("cache") == []
         assert it.server.asked == []

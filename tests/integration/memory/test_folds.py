@@ -259,11 +259,12 @@ from gateway.agent.memory.fold_worker import FoldWorker
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.chat_completions import OpenAIModel
 from sessions.db import open_database
+from tests.app import make_app
 
 async def fold():
     home, url, session_id = sys.argv[1:]
     model = OpenAIModel(ModelSettings(base_url=url, name="fake-model"))
-    await FoldWorker(open_database(Path(home)), lambda: model).fold(session_id)
+    await FoldWorker(make_app(Path(home), open_database(Path(home)), model)).fold(session_id)
 
 asyncio.run(fold())
 """

@@ -11,6 +11,7 @@ from gateway.agent.memory.fold_worker import FIRST_SCAN_SECONDS
 from sessions import memory, store
 from sessions.db import Database
 from sessions.records import EndReason
+from tests.app import configure
 from tests.integration.memory.folding import KEY, NS, extractor, folding
 
 
@@ -31,7 +32,7 @@ async def test_it_is_due_when_much_is_unfolded_after_a_silence_and_at_the_end(da
         assert await due(it, *everybody) == {much.id: 2_000, some.id: 0, terminal.id: 0}
         database.write_now(store.end, little.id, EndReason.IDLE, it.clock())
         assert await due(it, *everybody) == {much.id: 2_000, some.id: 0, terminal.id: 0, little.id: 0}
-        it.settings["enabled"] = False
+        configure(it.app, memory={"enabled": False})
         assert await due(it, *everybody) == {}
 
 

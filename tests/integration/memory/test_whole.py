@@ -3,6 +3,7 @@ the plumbing holds, not that a model judges well."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,10 @@ def system(it: WorkerHarness) -> str:
 
 async def fold(it: WorkerHarness, key: str = KEY, *, keep: int = 0) -> None:
     """As the worker of folds does it, now."""
-    worker = FoldWorker(it.database, it.services.model, clock=it.services.clock)
+    worker = FoldWorker(it.app)
     session = await it.database.read(store.active, key)
     assert session is not None
-    while (again := await worker.fold(session.id, keep=keep)) is not None and again <= it.services.clock():
+    while (again := await worker.fold(session.id, keep=keep)) is not None and again <= it.app.clock():
         pass
 
 
@@ -115,7 +116,7 @@ async def test_what_was_said_in_an_ended_session_is_recalled_and_the_question_it
         await it.say("The garage code is 4711, and the gate code 0815")
         session = await it.database.read(store.active, KEY)
         assert session is not None
-        await it.database.write(store.end, session.id, EndReason.USER, it.services.clock())
+        await it.database.write(store.end, session.id, EndReason.USER, it.app.clock())
         await index(it)
         await it.say("remind me: what was the code of the garage?")
         context, _, said = last_user(it.server.bodies[-1]).partition("\n\n")
@@ -134,7 +135,7 @@ async def test_what_another_process_forgets_is_recalled_no_more(home: Path, data
         assert session is not None
         said = (await it.messages())[0].id
         note = await it.database.write(memory.note, session.ns, "The garage code is 4711", 1, src=[said])
-        await it.database.write(store.end, session.id, EndReason.USER, it.services.clock())
+        await it.database.write(store.end, session.id, EndReason.USER, it.app.clock())
         await index(it)
         await it.say("what was the code of the garage?")
         assert "user: The garage code is 4711" in last_user(it.server.bodies[-1])
@@ -271,23 +272,16 @@ async def test_a_model_that_cannot_fold_for_a_day_leaves_the_prompt_bounded_with
 
 async def test_memory_that_is_off_shows_and_recalls_nothing_of_other_sessions(home: Path) -> None:
     async with worker_with_tools(home) as it:
-        forgetful = it.services.profile
-        object.__setattr__(it.services, "profile", lambda run, session: _without_memory(forgetful(run, session)))
+        it.app.agents["main"] = replace(it.app.agents["main"], remembers=False)
         await it.database.write(memory.note, "agent:main", "Ann likes tea", 1)
         await it.say("The garage code is 4711")
         session = await it.database.read(store.active, KEY)
         assert session is not None
-        await it.database.write(store.end, session.id, EndReason.USER, it.services.clock())
+        await it.database.write(store.end, session.id, EndReason.USER, it.app.clock())
         await index(it)
         await it.say("what was the garage code?")
         assert "4711" not in str(it.server.bodies[-1])
         assert "likes tea" not in str(it.server.bodies[-1])
-
-
-def _without_memory(profile: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(profile, remembers=False)
 
 
 # --- isolation ----------------------------------------------------------------------------------------------------------------------
@@ -331,7 +325,7 @@ async def test_a_secret_never_shows_in_any_other_namespace(home: Path, database_
             await fold(it, key)
             session = await it.database.read(store.active, key)
             assert session is not None
-            await it.database.write(store.end, session.id, EndReason.USER, it.services.clock())
+            await it.database.write(store.end, session.id, EndReason.USER, it.app.clock())
             await it.say(f"by the way, the other launch word is {secrets[key]} too", key=key, route=route())
         await index(it)
         for key, route in PLACES.items():

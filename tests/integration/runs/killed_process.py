@@ -15,7 +15,6 @@ from gateway.agent.tools.registry import Arguments, Tool, Toolbox, ToolContext
 from gateway.dispatch.local import LocalDispatch
 from gateway.maintenance import Maintenance
 from gateway.observe import logging
-from gateway.runs.services import AgentProfile, Services
 from gateway.runs.worker import Worker
 from sessions import runs
 from sessions.clock import now_ms
@@ -25,6 +24,7 @@ from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform
 from sessions.records import Route
 from sessions.runs import Opening
+from tests.app import give_tools, make_app
 
 Input = tuple[str, str, str]
 """Dedup key, session key, text."""
@@ -87,16 +87,12 @@ async def _live(home: Path, model_url: str, pipe: Pipe) -> None:
     runs.MAX_TAKEOVERS = 1_000  # it is killed far more often than anything could make progress
     database = open_database(home)
     model = OpenAIModel(ModelSettings(base_url=model_url, name="fake-model", api_key="sk-fake"))
-    services = Services(
-        home=home,
-        database=database,
-        model=lambda: model,
-        profile=lambda _, __: AgentProfile(system_prompt="You are tested.", toolbox=TOOLS),
-    )
-    upkeep = Maintenance(home, database)
+    app = make_app(home, database, model)
+    give_tools(app, TOOLS.tools)
+    upkeep = Maintenance(app)
     await upkeep.repair()
-    dispatch = LocalDispatch(database)
-    worker = Worker(services, dispatch)
+    app.dispatch = LocalDispatch(database)
+    worker = Worker(app)
     tasks = [asyncio.create_task(worker.run()), asyncio.create_task(upkeep.run())]
     inputs: asyncio.Queue[Input | None] = asyncio.Queue()
     threading.Thread(target=_listen, args=(pipe, inputs, asyncio.get_running_loop()), daemon=True).start()

@@ -93,7 +93,7 @@ async def test_what_failed_is_owed_for_a_day(
 
     async with worker_in_process(home, answer, clock=clock) as it:
         if in_the_way == "fault":
-            monkeypatch.setattr(it.services.views, "of", None)
+            monkeypatch.setattr(it.app.views, "of", None)
         run_id = await it.database.write(ended_session, KEYS[0], clock())
         if in_the_way == "interruptions":
             await it.database.write(_interrupted, run_id)

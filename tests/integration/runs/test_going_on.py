@@ -98,7 +98,7 @@ async def test_draining_gives_back_what_is_just_being_claimed(home: Path):
         async with at_work(it) as worker:
             await asyncio.sleep(0.01)
             accepted = await it.accept("hello")
-            worker._dispatch.notify(KEY)
+            it.app.dispatch.notify(KEY)
             await worker.drain()
         run = await it.database.read(runs.get, accepted.run_id)
         assert (run.attempts, run.lease_owner) == (0, None)

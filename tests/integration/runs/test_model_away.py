@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from sqlalchemy import Connection, select
 
 from gateway.dispatch.local import PLACES
 from gateway.runs import worker
-from gateway.runs.services import GIVE_UP_MS, LONGEST_PAUSE_MS, ModelOutages
+from gateway.runs.waiting import GIVE_UP_MS, LONGEST_PAUSE_MS, ModelOutages
 from gateway.texts import say
 from sessions import runs
 from sessions.db.schema import runs as runs_table
@@ -141,12 +140,12 @@ async def test_after_half_an_hour_it_ends_in_error_and_retry_takes_it_up(home: P
         accepted = await it.accept("hello")
         await asleep(it, 1)
         for _ in range(GIVE_UP_MS // LONGEST_PAUSE_MS + 1):
-            it.services.standstills.check()
+            it.app.standstills.check()
             for _ in range(6):  # time that passes in steps; a jump would count as a machine that slept
                 clock.tick(LONGEST_PAUSE_MS // 6)
-                it.services.standstills.check()
+                it.app.standstills.check()
             await it.passes(clock, 0)
-            await it.dispatch.poll()  # type: ignore[union-attr]
+            await it.app.dispatch.poll()
             run = await it.database.read(runs.get, accepted.run_id)
             if run.status is RunStatus.ERROR:
                 break
@@ -165,7 +164,7 @@ async def test_the_hours_in_which_the_machine_slept_do_not_count(home: Path, clo
     async with worker_in_process(home, endpoint, clock=clock) as it:
         accepted = await it.accept("hello")
         await asleep(it, 1)
-        it.services.standstills.check()
+        it.app.standstills.check()
         calls = it.server.count
         await it.passes(clock, 8 * 3_600_000)
         await until(lambda: it.server.count > calls)
@@ -208,10 +207,10 @@ async def test_after_a_restart_the_first_answer_wakes_the_others(home: Path, clo
             await asleep(it, 20)
         endpoint.up = True
         clock.tick(LONGEST_PAUSE_MS)
-        it.services = replace(it.services, outages=ModelOutages())  # what another process knew is known no more
+        it.app.outages = ModelOutages()  # what another process knew is known no more
         async with crashing(it):
             await until(lambda: len(endpoint.answered) == 1)
-            await it.dispatch.poll()  # type: ignore[union-attr]
+            await it.app.dispatch.poll()
             await until(lambda: len(texts_of(it)) == 40)
         assert endpoint.most <= 8
 
@@ -256,11 +255,11 @@ async def test_two_hundred_chats_that_waited_are_answered_once_in_order_and_not_
                 await it.accept(f"m{number}", key=_key(number), route=_route(number))
                 clock.tick()
             await asleep(it, chats)
-            await until(lambda: not it.dispatch._known)  # type: ignore[union-attr]  # nobody is at work on any of them
+            await until(lambda: not it.app.dispatch._known)  # type: ignore[attr-defined]  # nobody is at work on any of them
             for _ in range(10):  # minutes
                 for _ in range(6):
                     clock.tick(10_000)
-                    it.services.standstills.check()
+                    it.app.standstills.check()
             assert texts(await it.sent()) == [AWAY] * chats
             calls = it.server.count
             endpoint.up = True

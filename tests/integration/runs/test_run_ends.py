@@ -77,7 +77,7 @@ async def test_stop_keeps_what_was_said_and_counts_it(home: Path):
     script = [Reply(chunks=("First words. ", "Never said."), between=between), "next"]
     async with worker_in_process(home, script) as it:
         begun: list[LiveEvent] = []
-        it.services.live.listen("*", begun.append)
+        it.app.live.listen("*", begun.append)
         run_id = (await it.accept("begin")).run_id
         await gate.reached.wait()
         async with asyncio.timeout(30):

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from sessions.call_options import CallOptions
 from sessions.clock import now_ms
 from sessions.records import MessageState, Role, RunStatus, StopReason
 from sessions.topics import Topic
+from tests.app import configure
 from tests.fakes.model_replies import OVERFLOWS, Reply, call, calls
 from tests.integration.runs.test_going_on import NOTE, ToolGate
 from tests.integration.runs.worker_in_process import (
@@ -207,7 +207,7 @@ async def test_only_time_in_which_the_process_worked_counts(home: Path, jump_ms:
     async with worker_in_process(
         home, script, tools=[tool("jump", jump)], limits={"seconds_per_run": 9}, working=False
     ) as it:
-        it.services = replace(it.services, clock=clock, standstills=Standstills(clock))
+        it.app.clock, it.app.standstills = clock, Standstills(clock)
         async with at_work(it):
             run = await it.say("go")
     assert run.stop_reason is reason
@@ -230,7 +230,7 @@ async def test_a_days_budget_counts_over_all_runs(home: Path, limits: dict):
 async def test_a_days_budget_that_is_set_later_counts_what_was_used_before(home: Path):
     async with worker_in_process(home) as it:
         await it.say("one")
-        it.limits["tokens_per_day"] = 5
+        configure(it.app, limits={"tokens_per_day": 5})
         assert (await it.say("two")).stop_reason is StopReason.BUDGET
 
 
@@ -282,10 +282,9 @@ async def test_the_same_call_a_third_time_is_answered_with_a_note(home: Path):
 
 
 async def test_a_session_keeps_with_what_it_began_and_every_message_its_tokens(home: Path, database_url: str):
-    settings = {"name": "fake-model", "context_window": 8_192}
     script = [calls(call("echo")), "done", "again"]
     echo = tool("echo", lambda *_: asyncio.sleep(0, "four words of a result"))
-    async with worker_in_process(home, script, tools=[echo], url=database_url, model_config=settings) as it:
+    async with worker_in_process(home, script, tools=[echo], url=database_url) as it:
         await it.say("hello there")
         first = await it.database.read(store.active, KEY)
         await it.command("/model other-model")
@@ -295,7 +294,8 @@ async def test_a_session_keeps_with_what_it_began_and_every_message_its_tokens(h
         assert session is not None
         assert session.system_prompt == first.system_prompt
         assert (session.system_prompt or "").startswith("You are tested.")
-        assert json.loads(first.model_config or "") == settings
+        settings = json.loads(first.model_config or "")
+        assert settings["name"] == "fake-model"
         assert json.loads(session.model_config or "") == {**settings, "model": "other-model"}
         assert session.chosen_model == "other-model"
         counts = {(m.role.value, m.content): m.token_count for m in await it.messages()}

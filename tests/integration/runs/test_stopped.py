@@ -27,7 +27,7 @@ async def test_the_model_is_not_asked_for_it(home: Path) -> None:
         assert taken is not None
         assert (await gw.ask("POST", f"{path}/runs/{taken.id}/cancel"))[0] == 202
         with pytest.raises(LeaseLost):
-            await RunSteps(gw.services, taken).situation()
+            await RunSteps(gw.app, taken).situation()
 
 
 async def test_a_run_that_is_stopped_and_deleted_at_once_ends_no_other(home: Path) -> None:

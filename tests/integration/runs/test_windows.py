@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gateway.agent.window import window_of
 from sessions.records import RunStatus
 from tests.fakes.model_rules import Speaks, prompt_tokens
 from tests.integration.runs.worker_in_process import worker_in_process
@@ -54,7 +55,7 @@ async def test_a_window_that_the_endpoint_names_is_kept_from_the_first_call(home
         for text in ("one", PAGE, "three"):
             assert (await it.say(text)).status is RunStatus.COMPLETED
         assert it.server.refused == []
-        assert it.services.window(None).size == 4_096
+        assert window_of(it.app, None).size == 4_096
         assert all(body["max_tokens"] <= 1_024 for body in it.server.bodies)
         assert it.server.asked_about.count("models") == 1
 
@@ -64,4 +65,4 @@ async def test_a_configured_window_counts_where_the_endpoint_has_a_larger_one(ho
         home, settings={"context_window": 8_192}, about_models={"max_model_len": 100_000}
     ) as it:
         await it.say("hello")
-        assert it.services.window(None).size == 8_192
+        assert window_of(it.app, None).size == 8_192

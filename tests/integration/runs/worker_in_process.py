@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,10 @@ from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.retry import RetryPolicy
 from gateway.agent.tools import ask_human
-from gateway.agent.tools.registry import Arguments, Tool, Toolbox
+from gateway.agent.tools.registry import Arguments, Tool
 from gateway.commands import CommandContext, execute, parse
-from gateway.config.sections import LimitsSection
+from gateway.context import App
 from gateway.dispatch.local import LocalDispatch
-from gateway.observe.standstill import Standstills
-from gateway.runs.services import AgentProfile, Services
 from gateway.runs.worker import Worker
 from sessions import asks, runs, store
 from sessions.clock import Clock, now_ms
@@ -31,6 +29,7 @@ from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.records import Ask, Message, OutState, Role, Route, Run, RunStatus
 from sessions.runs import Accepted, Opening
 from sessions.topics import Touch
+from tests.app import give_tools, make_app
 from tests.fakes.model_server import ModelServer, Script
 
 KEY = "agent:main:telegram:dm"
@@ -49,20 +48,17 @@ class WorkerHarness:
 
     database: Database
     server: ModelServer
-    services: Services
+    app: App
     tools: dict[str, Tool]
-    limits: dict[str, Any] = field(default_factory=dict)
     worker: Worker | None = None
-    dispatch: LocalDispatch | None = None
 
     def now(self) -> int:
-        return self.services.clock()
+        return self.app.clock()
 
     async def passes(self, clock: Any, ms: int) -> None:
         """Time goes on, and what waited for it is found."""
         clock.tick(ms)
-        assert self.dispatch is not None
-        await self.dispatch.poll()
+        await self.app.dispatch.poll()
 
     async def accept(self, text: str, *, key: str = KEY, route: Route | None = DM, **more: Any) -> Accepted:
         message = InboxMessage(content=text, **more.pop("message", {}))
@@ -158,7 +154,6 @@ async def worker_in_process(
     working: bool = True,
     url: str = "",
     clock: Clock = now_ms,
-    model_config: Mapping[str, Any] | None = None,
     **server: Any,
 ) -> AsyncIterator[WorkerHarness]:
     async with AsyncExitStack() as stack:
@@ -168,36 +163,22 @@ async def worker_in_process(
         chosen = {"base_url": fake.url, "name": "fake-model", "api_key": "sk-fake-key-1234567890", **(settings or {})}
         model = OpenAIModel(ModelSettings(**chosen), retry_policy=RetryPolicy(sleep=_patient, jitter=lambda: 0.0))
         stack.push_async_callback(model.aclose)
-        chosen_limits = dict(limits or {})
         known = {each.name: each for each in (*tools, ask_human.TOOL)}
-        services = Services(
-            home=home,
-            database=database,
-            model=lambda: model,
-            profile=lambda _, __: AgentProfile(system_prompt="You are tested.", toolbox=Toolbox(known)),
-            limits=lambda: LimitsSection.model_construct(**chosen_limits),
-            window=lambda name: _window(model, name),
-            clock=clock,
-            model_config=lambda: model_config or {},
-            standstills=Standstills(clock),
+        app = make_app(
+            home, database, model, clock=clock, sections={"limits": limits or {}, "model": {"max_output_tokens": 1_000}}
         )
-        made = WorkerHarness(database=database, server=fake, services=services, tools=known, limits=chosen_limits)
+        give_tools(app, known)
+        made = WorkerHarness(database=database, server=fake, app=app, tools=known)
         if working:
             await stack.enter_async_context(at_work(made))
         yield made
 
 
-def _window(model: OpenAIModel, name: str | None) -> Any:
-    from gateway.agent.window import Window
-
-    return Window(size=model.window(name), output=1_000)
-
-
 @asynccontextmanager
 async def at_work(harness: WorkerHarness) -> AsyncIterator[Worker]:
     """Leaving drains, as SIGTERM does."""
-    dispatch = harness.dispatch = LocalDispatch(harness.database, clock=harness.now)
-    harness.worker = worker = Worker(harness.services, dispatch)
+    dispatch = harness.app.dispatch = LocalDispatch(harness.database, clock=harness.now)
+    harness.worker = worker = Worker(harness.app)
     task = asyncio.create_task(worker.run())
     try:
         yield worker
@@ -210,8 +191,8 @@ async def at_work(harness: WorkerHarness) -> AsyncIterator[Worker]:
 @asynccontextmanager
 async def crashing(harness: WorkerHarness) -> AsyncIterator[Worker]:
     """Leaving ends the worker where it stands, with its leases, like a crash; the next one is of the same process."""
-    dispatch = harness.dispatch = LocalDispatch(harness.database, clock=harness.now)
-    worker = Worker(harness.services, dispatch)
+    dispatch = harness.app.dispatch = LocalDispatch(harness.database, clock=harness.now)
+    worker = Worker(harness.app)
     task = asyncio.create_task(worker.run())
     try:
         yield worker

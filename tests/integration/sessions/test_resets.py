@@ -36,7 +36,7 @@ def at(text: str, zone: str = "UTC") -> int:
 class ResetHarness:
     def __init__(self, database: Database, clock: HandClock, rules: ResetRules, *, says_farewell: bool = True) -> None:
         self.database, self.clock = database, clock
-        self.policies = ResetPolicies(rules, says_farewell=lambda: says_farewell)
+        self.policies = ResetPolicies(rules, says_farewell=says_farewell)
         self.resets = Resets(database, self.policies, clock=clock)
 
     def spoke(self, key: str = KEY, moment: int | None = None) -> str:
@@ -284,7 +284,7 @@ async def test_a_new_policy_counts_for_sessions_that_are_open(harness: ResetHarn
     session = harness.spoke()
     harness.clock.tick(10 * MINUTE)
     assert await harness.tick(session) is None
-    harness.policies.replace(ResetRules(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=5)))
+    harness.policies.replace(ResetRules(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=5)), says_farewell=True)
     assert await harness.tick(session) is EndReason.IDLE
 
 

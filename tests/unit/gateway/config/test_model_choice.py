@@ -2,7 +2,6 @@
 
 import pytest
 
-from gateway.config.agent_settings import describe_model
 from gateway.config.model import Config
 from gateway.config.model_choice import OPENAI, OPENROUTER, choose_model
 
@@ -75,7 +74,7 @@ def test_the_gateway_itself_is_no_ollama():
 def test_what_a_session_stores_about_its_model_holds_no_secret():
     configured = config(name="m", base_url="https://ann:sesame@h:8080/v1?key=open", api_key="k", fallbacks=["n"])
 
-    told = describe_model(configured, choose_model(configured, {}, lambda: None))
+    told = choose_model(configured, {}, lambda: None).describe(configured.model)
 
     assert told == {
         "provider": "openai",

@@ -1,6 +1,6 @@
 """What is known of models that are away."""
 
-from gateway.runs.services import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS, TRY_MS, ModelOutages
+from gateway.runs.waiting import LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS, TRY_MS, ModelOutages
 
 
 def test_after_the_first_failure_nobody_asks_until_it_is_time_and_then_one():

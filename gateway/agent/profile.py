@@ -1,0 +1,36 @@
+"""What an agent is to one run: its system prompt and its tools."""
+
+from dataclasses import dataclass, field, replace
+
+from gateway.agent.tools.registry import Toolbox
+from gateway.context import App
+from sessions.records import Run, RunKind, Session, Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentProfile:
+    """The agent's system prompt and tools."""
+
+    system_prompt: str
+    toolbox: Toolbox = field(default_factory=Toolbox)
+    model: str | None = None
+    remembers: bool = True
+    """False: nothing is known beyond the current session."""
+
+
+def profile_of(app: App, run: Run, session: Session) -> AgentProfile:
+    """Returns the profile that this run's next step has, as the configuration in force wants it."""
+    agents, name = app.agents, session.agent if session.agent in app.config.agents else "main"
+    profile = agents.get(name)
+    if profile is None:
+        agent, remembers = app.config.agents[name], app.config.memory.enabled
+        toolbox = Toolbox.of([tool for tool in agent.tools if tool != "memory" or remembers])
+        profile = AgentProfile(system_prompt=agent.system_prompt, toolbox=toolbox, remembers=remembers)
+        # In the dictionary that was there before the configuration was read: a reload puts another one in its place.
+        agents[name] = profile
+    if run.kind is RunKind.JOB and run.deployment is None and (run.route is None or session.source == Source.JOB):
+        # Nobody would see the question, or could answer it there.
+        others = profile.toolbox.tools.keys() - {"ask_human"}
+        profile = replace(profile, toolbox=profile.toolbox.only(others))
+    prompt = run.options.system_prompt
+    return replace(profile, system_prompt=prompt) if prompt else profile

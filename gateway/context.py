@@ -1,0 +1,104 @@
+"""What a process works with: one object, which `app.py` fills and every room is passed. It lies below all rooms, so it only names their types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.home import folder_name
+from sessions.clock import Clock, iso
+
+if TYPE_CHECKING:
+    from gateway.agent.memory.embeddings import Embeddings
+    from gateway.agent.memory.fold_worker import FoldWorker
+    from gateway.agent.models.interface import Model
+    from gateway.agent.profile import AgentProfile
+    from gateway.agent.tokens import Tokens
+    from gateway.attachments.download import AttachmentDownloader
+    from gateway.config.model import Config
+    from gateway.config.model_choice import ChosenModel
+    from gateway.config.reading import Loaded
+    from gateway.dispatch.base import Dispatch
+    from gateway.dispatch.fair_queue import FairPlaces
+    from gateway.maintenance import Maintenance
+    from gateway.observe.metrics import Metrics
+    from gateway.observe.standstill import Standstills
+    from gateway.runs.history import JournalTails, MemoryViews
+    from gateway.runs.live import LiveEvents
+    from gateway.runs.reset_policies import ResetPolicies
+    from gateway.runs.waiting import ModelOutages
+    from gateway.runs.worker import Worker
+    from sessions.db import Database
+    from sessions.jobs import JobLimits
+
+
+@dataclass(slots=True, kw_only=True)
+class App:
+    """Everything that is wired. A reload replaces `loaded`, `chosen`, `model` and `agents`, so read them when they are used, and do not
+    keep them.
+
+    `agents`: the profile of each agent, made of the configuration when it is first asked for. `timezone`: the one that the process began
+    with. `attachments`: what fetches files; None where no platform runs. `places`: at the model, shared by runs and calls without a session.
+    """
+
+    home: Path
+    loaded: Loaded
+    chosen: ChosenModel
+    database: Database
+    clock: Clock
+    metrics: Metrics
+    timezone: str
+    tokens: Tokens
+    live: LiveEvents
+    tails: JournalTails
+    views: MemoryViews
+    outages: ModelOutages
+    standstills: Standstills
+    resets: ResetPolicies
+    places: FairPlaces
+    agents: dict[str, AgentProfile] = field(default_factory=dict)
+    attachments: AttachmentDownloader | None = None
+    # Made of the app itself, so `app.py` sets them when the rest is there.
+    model: Model = field(init=False)
+    former_models: list[Model] = field(default_factory=list)
+    embeddings: Embeddings = field(init=False)
+    dispatch: Dispatch = field(init=False)
+    worker: Worker = field(init=False)
+    folding: FoldWorker = field(init=False)
+    upkeep: Maintenance = field(init=False)
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.loaded.config
+
+    @property
+    def fast(self) -> str | None:
+        """The model for notes and summaries; None: the one that answers."""
+        return self.config.model.fast or None
+
+    def today(self) -> str:
+        """Returns the UTC day under which usage is counted now."""
+        return iso(self.clock())[:10]
+
+    def job_limits(self) -> JobLimits:
+        from sessions.jobs import JobLimits
+
+        limits = self.config.limits
+        return JobLimits(per_creator=limits.jobs_per_creator, total=limits.jobs)
+
+    @property
+    def workspaces(self) -> Path:
+        return self.home / "workspace"
+
+    def workspace(self, ns: str) -> Path:
+        return self.workspaces / folder_name(ns)
+
+    @property
+    def skills(self) -> Path:
+        return self.home / "skills"
+
+    @property
+    def outgoing(self) -> Path:
+        return self.home / "outgoing"
