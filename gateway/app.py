@@ -31,8 +31,8 @@ from gateway.runs.reset_policies import ResetPolicies
 from gateway.runs.waiting import ModelOutages
 from gateway.runs.worker import Worker
 from sessions.clock import Clock, now_ms
-from sessions.completeness import require_complete
 from sessions.db import Database, open_database
+from sessions.restored import require_complete
 
 
 def assemble(home: Path, loaded: Loaded, chosen: ChosenModel, database: Database, *, clock: Clock = now_ms) -> App:

@@ -7,8 +7,9 @@ from typing import Any, Self
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, delete, func, insert, or_, select, update
 
-from sessions import ids, inbox, memory, runs, store
+from sessions import ids, memory, runs, store
 from sessions.db.schema import asks, deployments, events, messages, sessions
+from sessions.db.sql import lock
 from sessions.errors import NotFound
 from sessions.keys import MAIN_DEPLOYMENT, SessionKey
 from sessions.records import Ask, Role, RunStatus, Session, Source
@@ -101,7 +102,7 @@ def create(
 
 def ensure_main(conn: Connection, now: int) -> Deployment:
     """Creates `dep_main`, which is `agents.main`, where it is missing."""
-    inbox.serialize(conn, MAIN)  # everybody's first request makes it
+    lock(conn, MAIN)  # everybody's first request makes it
     try:
         return get(conn, MAIN)
     except NotFound:

@@ -1,14 +1,16 @@
 """Deletes sessions so that no word of them stays in any file of the home."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from sqlalchemy import Connection, select
 
-from sessions import memory, store, terminal_history, transcripts
+from sessions import memory, store, transcripts
 from sessions.db import drop_copies
 from sessions.db.engine import Database
 from sessions.db.schema import messages
+from sessions.files import replace
 from sessions.records import Observation, Source
 from sessions.search import message_index
 
@@ -29,7 +31,7 @@ def erase(
             said = database.write_now(_delete, session_id)
             # After the commit, which notes what is gone: a crash in between is made good at the next start.
             transcripts.remove(home, database, [session_id])
-            terminal_history.forget(home, said)
+            forget_typed(home, said)
             deleted += 1
             progress(deleted, len(session_ids))
     finally:
@@ -69,3 +71,31 @@ def _leave_no_trace(database: Database) -> None:
         pass
     database.shrink()  # what is freed was overwritten already (secure_delete)
     database.checkpoint()
+
+
+HISTORY = "history"
+
+
+def forget_typed(home: Path, texts: Collection[str]) -> None:
+    """Take out the entries that say the same as one of these texts. Raises OSError."""
+    path = home / HISTORY
+    try:
+        written = path.read_bytes().decode(errors="replace")
+    except FileNotFoundError:
+        return
+    gone = {text.strip() for text in texts}
+    kept = "".join(_without(written, lambda said: said.strip() in gone))
+    if kept != written:
+        replace(path, kept)
+
+
+def _without(written: str, gone: Callable[[str], bool]) -> Iterator[str]:
+    """An entry is a comment with the time, then its lines, each behind a plus."""
+    entry: list[str] = []
+    for line in [*re.findall(r"[^\n]*\n|[^\n]+", written), ""]:
+        if entry and entry[-1].startswith("+") and not line.startswith("+"):
+            if not gone("".join(said[1:] for said in entry if said.startswith("+"))):
+                yield "".join(entry)
+            entry = []
+        entry.append(line)
+    yield "".join(entry)

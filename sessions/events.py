@@ -4,10 +4,11 @@ numbers."""
 import json
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, text
+from sqlalchemy import Connection, func, insert, select
 
 from sessions.db.engine import touch
 from sessions.db.schema import events
+from sessions.db.sql import lock
 from sessions.records import Event, Run
 from sessions.topics import Topic
 
@@ -16,10 +17,8 @@ def emit(conn: Connection, run: Run, kind: str, data: dict[str, Any], now: int) 
     """Only runs of deployments have readers; for others it does nothing."""
     if run.deployment is None:
         return
-    if (
-        conn.dialect.name != "sqlite"
-    ):  # or a later number could be visible before an earlier one, and a reader would skip it
-        conn.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 1))"), {"name": run.deployment})
+    # Or a later number could be visible before an earlier one, and a reader would skip it.
+    lock(conn, run.deployment, space=1)
     values = {
         "deployment": run.deployment,
         "run_id": run.id,

@@ -12,15 +12,13 @@ from sessions import memory, store
 from sessions.clock import now_ms
 from sessions.db.engine import touch
 from sessions.db.schema import messages, sessions
-from sessions.db.sql import insert_or_ignore
+from sessions.db.sql import insert_or_ignore, lock
 from sessions.errors import Invalid
 from sessions.ids import is_session_id
-from sessions.inbox import serialize
-from sessions.jobs.queries import find as find_job
+from sessions.jobs.records import find as find_job
 from sessions.keys import InvalidKey, SessionKey
-from sessions.records import EndReason, MessageState, Role, Session, Source
+from sessions.records import EndReason, MessageState, Role, Session, Source, estimated_tokens
 from sessions.stored_files import StoredFile
-from sessions.tokens import estimated_tokens
 from sessions.topics import Topic
 
 _SESSION_FIELDS = (
@@ -169,7 +167,7 @@ def import_session(conn: Connection, new: ImportedSession) -> bool:
     """Returns False when a session of this id exists; it is not changed. A session that was active stays active
     unless its key has another one."""
     key = SessionKey.parse(new.session_key)
-    serialize(conn, new.session_key)
+    lock(conn, new.session_key)
     values = new.model_dump(exclude={"messages", "settings"})
     if new.ended_at is None and store.active(conn, new.session_key) is not None:
         values |= {"ended_at": new.last_user_at or new.started_at, "end_reason": EndReason.USER}

@@ -1,19 +1,19 @@
 """The inbox: everything that came in, and what became of it. The unique key of a row recognises repeated events;
 its commit comes before the platform's acknowledgement."""
 
+import hashlib
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Self
 
-from sqlalchemy import Connection, RowMapping, delete, func, select, text, update
+from sqlalchemy import Connection, RowMapping, delete, func, select, update
 
-from sessions import deleted_keys
-from sessions.call_options import CallOptions
-from sessions.db.schema import inbox
-from sessions.db.sql import insert_once, param
+from sessions.db.schema import deleted_keys, inbox, meta
+from sessions.db.sql import insert_once, insert_or_ignore, lock, param
 from sessions.inbox_body import InboxBody, InboxMessage
-from sessions.records import Route
+from sessions.records import CallOptions, Route
 
 
 class InboxKind(StrEnum):
@@ -87,13 +87,6 @@ class InboxRow:
         )
 
 
-def serialize(conn: Connection, session_key: str) -> None:
-    """On PostgreSQL, makes transactions of one session that look at unread rows wait for each other. SQLite has
-    one writer anyway."""
-    if conn.dialect.name != "sqlite":
-        conn.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:key, 0))"), {"key": session_key})
-
-
 _NOTHING = InboxBody()
 
 
@@ -101,7 +94,7 @@ def put(
     conn: Connection, new: NewInbox, now: int, *, outcome: InboxOutcome | None = None, run_id: str | None = None
 ) -> int | None:
     """Inserts a row and returns its id; None when a row of this dedup key is there already, or was there in a session that was deleted."""
-    if new.route is not None and deleted_keys.holds(conn, new.dedup_key):  # only platforms repeat an event so late
+    if new.route is not None and is_deleted(conn, new.dedup_key):  # only platforms repeat an event so late
         return None
     body = InboxBody(messages=tuple(new.messages), options=new.options, changed=new.changed)
     return insert_once(
@@ -163,17 +156,17 @@ def count_unread(conn: Connection, session_key: str) -> int:
     return conn.scalar(_COUNT_UNREAD, {"key": session_key}) or 0
 
 
-_SETTLE = (
+_CLOSE = (
     update(inbox).where(inbox.c.id == param("row")).values(outcome=param("is"), run_id=param("run"), body=param("left"))
 )
 
 
-def settle(conn: Connection, row_id: int, outcome: InboxOutcome, run_id: str | None, *, ask: int | None = None) -> None:
+def close(conn: Connection, row_id: int, outcome: InboxOutcome, run_id: str | None, *, ask: int | None = None) -> None:
     """Stores the outcome of a row and removes its text, which is in the journal now. The key stays, to recognise doubles; `ask`: the
     question that it answered.
     """
     left = "" if ask is None else InboxBody(ask=ask).to_json()
-    conn.execute(_SETTLE, {"row": row_id, "is": outcome, "run": run_id, "left": left})
+    conn.execute(_CLOSE, {"row": row_id, "is": outcome, "run": run_id, "left": left})
 
 
 def keep_for(conn: Connection, row_id: int, run_id: str, ask: int, messages: Sequence[InboxMessage]) -> None:
@@ -207,15 +200,15 @@ def amend(conn: Connection, session_key: str, message_id: str, content: str) -> 
 
 def withdraw(conn: Connection, session_key: str, message_id: str) -> bool:
     """Withdraws an unread message that waits for a run at work. Returns False when there is none: it was taken in."""
-    serialize(conn, session_key)
+    lock(conn, session_key)
     for row in unread(conn, session_key):
         if row.run_id is None and row.route is not None and row.route.reply_to == message_id:
-            settle(conn, row.id, InboxOutcome.WITHDRAWN, None)
+            close(conn, row.id, InboxOutcome.WITHDRAWN, None)
             return True
     return False
 
 
-def command(conn: Connection, dedup_key: str, session_key: str, now: int) -> bool:
+def record_once(conn: Connection, dedup_key: str, session_key: str, now: int) -> bool:
     """Notes that a command is executed in this transaction. Returns False when it was executed before."""
     new = NewInbox(dedup_key=dedup_key, session_key=session_key, kind=InboxKind.COMMAND)
     # With an outcome from the start, so that no run takes it in.
@@ -236,3 +229,35 @@ def prune_notes(conn: Connection, before: int, limit: int) -> int:
         inbox.c.created_at < before,
     )
     return conn.execute(delete(inbox).where(inbox.c.id.in_(old.order_by(inbox.c.id).limit(limit)))).rowcount
+
+
+DELETED_KEYS_KEPT_MS = 30 * 24 * 3_600_000
+"""As far back as a platform is read after an absence."""
+
+_SECRET = "deleted_keys_secret"  # noqa: S105  # its name
+_IN_USE = select(meta.c.value).where(meta.c.key == _SECRET, select(deleted_keys.c.hash).exists())
+_FIND = select(deleted_keys.c.hash).where(deleted_keys.c.hash == param("hashed"))
+
+
+def keep_deleted_keys(conn: Connection, keys: Sequence[str], now: int) -> None:
+    if not keys:
+        return
+    insert_or_ignore(conn, meta, {"key": _SECRET, "value": secrets.token_hex(32)})
+    secret = conn.scalars(select(meta.c.value).where(meta.c.key == _SECRET)).one()
+    for key in keys:
+        insert_or_ignore(conn, deleted_keys, {"hash": _hash(secret, key), "deleted_at": now})
+
+
+def is_deleted(conn: Connection, key: str) -> bool:
+    secret = conn.scalar(_IN_USE)
+    return secret is not None and conn.scalar(_FIND, {"hashed": _hash(secret, key)}) is not None
+
+
+def prune_deleted_keys(conn: Connection, before: int, limit: int) -> int:
+    """Deletes the oldest ones and returns how many."""
+    old = select(deleted_keys.c.hash).where(deleted_keys.c.deleted_at < before).limit(limit)
+    return conn.execute(delete(deleted_keys).where(deleted_keys.c.hash.in_(old))).rowcount
+
+
+def _hash(secret: str, key: str) -> str:
+    return hashlib.blake2b(key.encode(), digest_size=16, key=bytes.fromhex(secret)).hexdigest()

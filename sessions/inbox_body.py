@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from sessions.call_options import CallOptions
-from sessions.records import NewMessage, Role
+from sessions.records import CallOptions, NewMessage, Role
 from sessions.stored_files import StoredFile
 
 

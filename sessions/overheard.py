@@ -8,9 +8,9 @@ adds a mention.
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.sql import ColumnElement
 
-from sessions import deleted_keys
+from sessions import inbox
 from sessions.db.schema import overheard
-from sessions.inbox import serialize
+from sessions.db.sql import lock
 
 KEPT = 30
 MAX_CHARACTERS = 1_000
@@ -26,8 +26,8 @@ def add(conn: Connection, session_key: str, message_id: str, sender: str, text: 
         "text": text,
         "created_at": now,
     }
-    serialize(conn, session_key)
-    if deleted_keys.holds(conn, _key(session_key, message_id)):
+    lock(conn, session_key)
+    if inbox.is_deleted(conn, _key(session_key, message_id)):
         return
     if conn.scalar(select(overheard.c.id).where(*_one(session_key, message_id)).limit(1)) is not None:
         return  # the platform sent it twice
@@ -52,7 +52,7 @@ def forget_all(conn: Connection, session_key: str, now: int) -> None:
     """Removes every line of this conversation, which is being deleted. The events are still recognised when they come again."""
     mine = overheard.c.session_key == session_key
     names = conn.scalars(select(overheard.c.message_id).where(mine)).all()
-    deleted_keys.add(conn, [_key(session_key, name) for name in names], now)
+    inbox.keep_deleted_keys(conn, [_key(session_key, name) for name in names], now)
     conn.execute(delete(overheard).where(mine))
 
 

@@ -2,16 +2,21 @@
 
 import hashlib
 import secrets
-from dataclasses import dataclass
+import sqlite3
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, delete, exists, func, insert, select
+from sqlalchemy.exc import DBAPIError
 
-from sessions import owners
+from sessions import meta
 from sessions.db.engine import touch
-from sessions.db.schema import pairings, people
-from sessions.errors import NotFound
-from sessions.inbox import serialize
-from sessions.keys import Address
+from sessions.db.schema import aliases, messages, pairings, people, sessions
+from sessions.db.schema import meta as values
+from sessions.db.sql import lock, param
+from sessions.errors import NotFound, StateError
+from sessions.keys import Address, ChatKind, SessionKey
 from sessions.records import Route
 from sessions.topics import Topic
 
@@ -53,7 +58,7 @@ def _hashed(code: str) -> str:
 
 def ask_in(conn: Connection, platform: str, user_id: str, name: str, address: Address, now: int) -> str | None:
     """Makes a code for a stranger; None when one is pending for them, or too many are pending."""
-    _serialize(conn, platform)
+    _lock(conn, platform)
     _expire(conn, now)
     waiting = (
         conn.execute(select(pairings.c.user_id).where(pairings.c.platform == platform, pairings.c.user_id != _OWNER))
@@ -68,11 +73,11 @@ def ask_in(conn: Connection, platform: str, user_id: str, name: str, address: Ad
 
 def owner_code(conn: Connection, platform: str, now: int) -> str:
     """Makes a code for the person who sets the gateway up. The two before it stay valid: the running gateway may show one, and setup another."""
-    _serialize(conn, platform)
-    owners = (pairings.c.platform == platform, pairings.c.user_id == _OWNER)
-    newest = select(pairings.c.code_hash).where(*owners).order_by(pairings.c.created_at.desc(), pairings.c.code_hash)
+    _lock(conn, platform)
+    of_owner = (pairings.c.platform == platform, pairings.c.user_id == _OWNER)
+    newest = select(pairings.c.code_hash).where(*of_owner).order_by(pairings.c.created_at.desc(), pairings.c.code_hash)
     kept = conn.scalars(newest.limit(OWNER_CODES - 1)).all()
-    conn.execute(delete(pairings).where(*owners, pairings.c.code_hash.not_in(kept)))
+    conn.execute(delete(pairings).where(*of_owner, pairings.c.code_hash.not_in(kept)))
     return _put(conn, platform, _OWNER, "", "", now, 24 * VALID_MS)
 
 
@@ -91,9 +96,9 @@ def _put(conn: Connection, platform: str, user_id: str, name: str, address: str,
     return code
 
 
-def _serialize(conn: Connection, platform: str) -> None:
+def _lock(conn: Connection, platform: str) -> None:
     """Lets one transaction at a time count codes and choose owners."""
-    serialize(conn, f"people of {platform}")
+    lock(conn, f"people of {platform}")
 
 
 def _expire(conn: Connection, now: int) -> None:
@@ -141,24 +146,24 @@ def redeem_owner_code(conn: Connection, platform: str, code: str, user_id: str, 
         return None
     conn.execute(delete(pairings).where(pairings.c.platform == platform, pairings.c.user_id == _OWNER))
     person = admit(conn, platform, user_id, name, now)
-    owners.store(conn, platform, user_id)
+    store_owner(conn, platform, user_id)
     return Person(platform=platform, user_id=user_id, name=name, owner=True, approved_at=person.approved_at)
 
 
 def admit(conn: Connection, platform: str, user_id: str, name: str, now: int) -> Person:
     """Gives access. The first person of a platform becomes its owner, where none is known."""
-    _serialize(conn, platform)
+    _lock(conn, platform)
     known = conn.execute(select(people).where(people.c.platform == platform, people.c.user_id == user_id)).first()
     if known is None:
         first = conn.scalar(select(func.count()).select_from(people).where(people.c.platform == platform)) == 0
         values = {"platform": platform, "user_id": user_id, "name": name, "approved_at": now}
         conn.execute(insert(people), values)
-        if first and platform not in owners.known(conn, [platform]):
-            owners.store(conn, platform, user_id)
+        if first and platform not in known_owners(conn, [platform]):
+            store_owner(conn, platform, user_id)
         known = conn.execute(select(people).where(people.c.platform == platform, people.c.user_id == user_id)).one()
     conn.execute(delete(pairings).where(pairings.c.platform == platform, pairings.c.user_id == user_id))
     touch(conn, Topic.PEOPLE, platform)
-    is_owner = owners.everywhere(conn).get(platform) == user_id
+    is_owner = owners(conn).get(platform) == user_id
     return Person(platform=platform, user_id=user_id, name=known.name, owner=is_owner, approved_at=known.approved_at)
 
 
@@ -180,7 +185,7 @@ def is_paired(conn: Connection, platform: str, user_id: str) -> bool:
 
 def everybody(conn: Connection) -> list[Person]:
     rows = conn.execute(select(people).order_by(people.c.platform, people.c.approved_at))
-    stored = owners.everywhere(conn)
+    stored = owners(conn)
     return [
         Person(
             platform=r.platform,
@@ -191,3 +196,102 @@ def everybody(conn: Connection) -> list[Person]:
         )
         for r in rows
     ]
+
+
+_OWNER_KEY = "owner:"
+
+
+def owners(conn: Connection) -> dict[str, str]:
+    """Returns the stored owner of each platform."""
+    rows = conn.execute(select(values).where(values.c.key.startswith(_OWNER_KEY, autoescape=True)))
+    return {row.key.removeprefix(_OWNER_KEY): row.value for row in rows}
+
+
+def known_owners(conn: Connection, platforms: Collection[str]) -> dict[str, str]:
+    """Returns the stored owners; for a home that has stored none yet, whoever the owner's conversation of a platform was with."""
+    found = owners(conn)
+    for platform in set(platforms) - found.keys():
+        key = str(SessionKey(agent="main", scope=platform, kind=ChatKind.DM))
+        # A run: what was only imported may have been somebody else's owner.
+        lived = exists().where(messages.c.session_id == sessions.c.id, messages.c.run_id.is_not(None))
+        query = select(sessions.c.user_id).where(sessions.c.session_key == key, sessions.c.user_id.is_not(None), lived)
+        if owner := conn.scalar(query.order_by(sessions.c.started_at.desc()).limit(1)):
+            found[platform] = owner
+    return found
+
+
+def known_owners_in(home: Path, url: str, platforms: Collection[str]) -> Mapping[str, str]:
+    """As `known_owners`, for whoever only checks the configuration: nothing is made or upgraded. Empty where nothing can be read."""
+    if not url and not (home / "state.db").exists():
+        return {}
+    try:
+        if not url:
+            from sessions.db.sqlite import SqliteUnwritable
+
+            with SqliteUnwritable(home / "state.db").read() as conn:
+                return known_owners(conn, platforms)
+        from sessions.db import postgres
+
+        engine = postgres.make_engine(url)
+        try:
+            with engine.connect() as conn:
+                return known_owners(conn, platforms)
+        finally:
+            engine.dispose()
+    except (StateError, DBAPIError, sqlite3.Error):
+        return {}
+
+
+def store_owner(conn: Connection, platform: str, owner: str) -> None:
+    meta.put(conn, _OWNER_KEY + platform, owner)
+    touch(conn, Topic.PEOPLE, platform)
+
+
+def decide_owner(
+    conn: Connection, platform: str, configured: str, first_allowed: str | None, *, from_history: bool = True
+) -> None:
+    """Stores the owner: the configured one; else, if none is stored, whose the conversation was, or the first who may talk to the bot.
+
+    `from_history=False`: several people have shared the owner's conversation, so that it says nothing.
+    """
+    paired = conn.scalar(select(people.c.user_id).where(people.c.platform == platform, people.c.owner))
+    stored = owners(conn).get(platform)
+    lived = known_owners(conn, [platform]).get(platform) if from_history else stored
+    owner = configured or lived or first_allowed or paired
+    if owner and owner != stored:
+        store_owner(conn, platform, owner)
+
+
+_EARLIER = select(aliases.c.id).where(aliases.c.platform == param("on"), aliases.c.alias == param("later"))
+
+
+def first_id(conn: Connection, platform: str, id: str) -> str:  # noqa: A002  # it is the platform's word
+    """The first id of this person or chat; the id itself when it was never joined with another."""
+    while (earlier := conn.scalar(_EARLIER, {"on": platform, "later": id})) is not None:
+        id = earlier  # noqa: A001
+    return id
+
+
+def join_ids(conn: Connection, platform: str, alias: str, id: str) -> None:  # noqa: A002
+    """From now on `alias` means the same as `id`, whose first id stays the key. What was joined with either is
+    joined with both."""
+    lock(conn, f"aliases of {platform}")
+    known, first = first_id(conn, platform, alias), first_id(conn, platform, id)
+    if known != first:  # both are first ids, so this can close no circle
+        conn.execute(insert(aliases), {"platform": platform, "alias": known, "id": first})
+
+
+def first_address(conn: Connection, address: Address) -> Address:
+    """The address with the id from which the chat's key was made."""
+    return replace(address, chat_id=first_id(conn, address.platform, address.chat_id))
+
+
+def same_place(conn: Connection, one: Route | None, other: Route | None) -> bool:
+    """Returns whether two routes are the same chat and thread, under whichever ids. Two routes without a chat are the same place."""
+    if one is None or other is None:
+        return one is other
+    if one.address == other.address:
+        return True
+    if one.address.thread_id != other.address.thread_id:
+        return False
+    return first_address(conn, one.address) == first_address(conn, other.address)

@@ -1,16 +1,61 @@
 """Rows of the tables as frozen dataclasses. A change goes through the database."""
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from sys import intern
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from sessions.call_options import CallOptions
 from sessions.keys import Address, ChatKind
 from sessions.messages import Piece
 from sessions.outbox_body import OutboxBody
 from sessions.stored_files import StoredFile
+
+JSON = dict[str, Any]
+_LISTS = frozenset({"layered", "tools"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions:
+    """The same from the HTTP schema to the model's request. Empty fields are not stored.
+
+    `layered`: system messages on top of the agent's own. `tools`: the caller's own, whose calls go back to the caller.
+    `sampling`: what the endpoint gets as it is (temperature, tool_choice and the like).
+    """
+
+    model: str | None = None
+    system_prompt: str | None = None
+    layered: tuple[str, ...] = ()
+    tools: tuple[JSON, ...] = ()
+    response_format: JSON | None = None
+    sampling: JSON = field(default_factory=dict[str, Any])
+    max_output_tokens: int | None = None
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        return frozenset(tool["function"]["name"] for tool in self.tools)
+
+    @property
+    def forces_tool(self) -> bool:
+        """True when `tool_choice` demands one of the caller's tools: the gateway's own are not offered then."""
+        return self.sampling.get("tool_choice") not in (None, "auto", "none")
+
+    def over(self, other: Self) -> Self:
+        """Returns these options, completed by those of `other`."""
+        return replace(other, **self.to_stored())
+
+    def to_stored(self) -> JSON:
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name))}
+
+    @classmethod
+    def from_stored(cls, stored: Mapping[str, Any]) -> Self:
+        """Ignores keys that it does not know."""
+        known: JSON = {each.name: stored[each.name] for each in fields(cls) if stored.get(each.name)}
+        for name in _LISTS & known.keys():
+            known[name] = tuple(known[name])
+        return cls(**known)
+
 
 if TYPE_CHECKING:  # the words of the tables are used by commands that open no database
     from sqlalchemy import RowMapping
@@ -374,3 +419,16 @@ def settings_of(stored: str | None) -> dict[str, Any]:
 
 def _json(text: str | None) -> Any:
     return None if text is None else json.loads(text)
+
+
+BYTES_PER_TOKEN = 4
+
+
+def size_in_bytes(text: str) -> int:
+    return (
+        len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    )  # a lone surrogate is no reason to fail
+
+
+def estimated_tokens(*texts: str | None) -> int:
+    return -(-sum(size_in_bytes(text) for text in texts if text) // BYTES_PER_TOKEN)

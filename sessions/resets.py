@@ -15,7 +15,7 @@ from sessions.db.schema import RUN_ACTIVE, SESSION_OPEN, inbox, runs, sessions
 from sessions.policy import due
 from sessions.records import EndReason
 from sessions.runs import farewells
-from sessions.runs.types import Opening
+from sessions.runs.queries import Opening
 from sessions.topics import Topic
 
 GRACE_MS = 30 * 60_000
@@ -109,7 +109,7 @@ def _outcome(held: bool, begins: bool, began: int | None, now: int) -> ResetOutc
 
 
 def _serialize(conn: Connection, session_keys: Sequence[str]) -> None:
-    """Locks many keys as `inbox.serialize` does, always in the same order."""
+    """Locks many keys as `lock` does, always in the same order."""
     if conn.dialect.name != "sqlite":
         locks = "SELECT pg_advisory_xact_lock(hashtextextended(k, 0)) FROM unnest(CAST(:keys AS text[])) AS k"
         conn.execute(text(locks), {"keys": sorted(session_keys)})

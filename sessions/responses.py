@@ -12,9 +12,9 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
 
-from sessions import inbox, store
+from sessions import store
 from sessions.db.schema import messages, responses, sessions
-from sessions.db.sql import param
+from sessions.db.sql import lock, param
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
 from sessions.messages import AttachmentKind
@@ -103,7 +103,7 @@ def continue_from(conn: Connection, new: Kept, before: Kept | None, now: int) ->
 
     The session has to be free: `before` is no answer that is still worked on.
     """
-    inbox.serialize(conn, before.id if before else new.id)
+    lock(conn, before.id if before else new.id)
     # Read again under the lock: somebody else may have continued it meanwhile.
     before = find(conn, before.id) if before else None
     own = str(SessionKey.response(new.key_name, new.id))

@@ -5,16 +5,17 @@ index of active sessions. The files are copies; the database decides.
 import json
 import os
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sqlalchemy import Connection, RowMapping, func, select
+from sqlalchemy import BigInteger, Connection, RowMapping, cast, delete, func, select
 
-from sessions import deletion_notes, files
+from sessions import files
+from sessions.clock import now_ms
 from sessions.db.engine import Database
-from sessions.db.schema import MESSAGE_OPEN, messages, sessions
-from sessions.db.sql import param
+from sessions.db.schema import MESSAGE_OPEN, messages, meta, sessions
+from sessions.db.sql import insert_or_ignore, param
 from sessions.ids import is_session_id
 from sessions.records import Message, Source
 from sessions.topics import Topic, Touch
@@ -120,7 +121,7 @@ class Transcripts:
 
     def repair(self) -> None:
         """Completes the files after a crash of any process, and deletes those of deleted sessions."""
-        if gone := self._database.read_now(deletion_notes.pending):
+        if gone := self._database.read_now(to_delete):
             remove(self._home, self._database, gone)
         self.catch_up()
 
@@ -237,4 +238,30 @@ def remove(home: Path, database: Database, session_ids: Collection[str]) -> None
     """The transcripts of sessions that were deleted."""
     for session_id in session_ids:
         transcript_path(home, session_id).unlink(missing_ok=True)
-    database.write_now(deletion_notes.settle, session_ids)
+    database.write_now(drop_deletion_notes, session_ids)
+
+
+_DELETED = "erased:"
+_KEPT_MS = 30 * 24 * 3_600_000
+"""On PostgreSQL, where several homes may hold a transcript, and each finds the note at its next start."""
+
+
+def note_deletion(conn: Connection, session_id: str) -> None:
+    insert_or_ignore(conn, meta, {"key": f"{_DELETED}{session_id}", "value": str(now_ms())})
+
+
+def to_delete(conn: Connection) -> list[str]:
+    """The deleted sessions that were not imported again since."""
+    keys = conn.scalars(select(meta.c.key).where(meta.c.key.startswith(_DELETED, autoescape=True)))
+    found = {key.removeprefix(_DELETED) for key in keys}
+    return sorted(found - set(conn.scalars(select(sessions.c.id).where(sessions.c.id.in_(found)))))
+
+
+def drop_deletion_notes(conn: Connection, session_ids: Iterable[str]) -> None:
+    """Removes the notes: the transcripts are deleted from this home."""
+    if conn.dialect.name == "sqlite":
+        keys = [f"{_DELETED}{session_id}" for session_id in session_ids]
+        conn.execute(delete(meta).where(meta.c.key.in_(keys)))
+        return
+    old = cast(meta.c.value, BigInteger) < now_ms() - _KEPT_MS
+    conn.execute(delete(meta).where(meta.c.key.startswith(_DELETED, autoescape=True), old))

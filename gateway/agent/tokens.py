@@ -7,8 +7,7 @@ from operator import is_not
 from typing import Any, cast
 
 from gateway.agent.models.interface import JSON, EncodedMessage
-from sessions.records import Message, Role
-from sessions.tokens import BYTES_PER_TOKEN, size_in_bytes
+from sessions.records import BYTES_PER_TOKEN, Message, Role, size_in_bytes
 
 MESSAGE_OVERHEAD = 4  # role and separators
 TIME_LINE = 16

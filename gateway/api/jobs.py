@@ -30,8 +30,7 @@ from sessions.jobs.delivery import destination, require_target
 from sessions.jobs.making import MAX_NAME, MAX_PROMPT, require_repeat
 from sessions.keys import InvalidKey, SessionKey
 from sessions.records import Source
-from sessions.schedules import Schedule, ScheduleKind, parse_schedule
-from sessions.schedules.schedule import require_zone
+from sessions.schedules import Schedule, ScheduleKind, parse_schedule, require_zone
 
 _BASE = "/api/jobs"
 ONE = f"{_BASE}/{{job_id}}"

@@ -13,7 +13,7 @@ from gateway.observe.logging import get_logger
 from gateway.runs.replies import closed_card, question_text
 from gateway.texts import say
 from gateway.texts.times import format_short_time
-from sessions import aliases, asks, inbox, outbox, runs
+from sessions import asks, inbox, outbox, people, runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.errors import StateError
@@ -60,7 +60,7 @@ def _replies_to_another(conn: Connection, inbound: Inbound, run: Run, ask: Ask) 
 def notify_held_up(conn: Connection, inbound: Inbound, chat: CommandContext, waiting: WaitingQuestion) -> None:
     """Tells the sender that the message is kept until the question is answered. Repeats the question where it was asked."""
     run, ask = waiting.run, waiting.ask
-    if aliases.same_place(conn, run.route, chat.route) and _replies_to_another(conn, inbound, run, ask):
+    if people.same_place(conn, run.route, chat.route) and _replies_to_another(conn, inbound, run, ask):
         body = OutboxBody(text=say("ask.waiting", question=question_text(ask)))
         runs.remind(conn, run, ask, body, chat.now, route=chat.route, why=inbound.dedup_key)
     elif chat.route is not None:
@@ -73,7 +73,7 @@ def decide(conn: Connection, inbound: Inbound, chat: CommandContext, *, allowed:
     _, _, rest = inbound.text.partition(":")
     number, _, choice = rest.partition(":")
     ask = asks.get(conn, int(number)) if number.isdecimal() and len(number) <= _NUMBER else None
-    if ask is None or not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
+    if ask is None or not inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now):
         return ""
     if not _is_asked_here(conn, ask, inbound, chat):
         log.warning("auth.denied", user_id=inbound.sender.id, ask=ask.id, reason="a button of another chat")
@@ -92,7 +92,7 @@ def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: CommandCo
     if run.route is None:
         return False
     # By their first ids: a group that became a supergroup since has got another one.
-    asked, here = (aliases.first_address(conn, address) for address in (run.route.address, inbound.address))
+    asked, here = (people.first_address(conn, address) for address in (run.route.address, inbound.address))
     whose = SessionKey.parse(run.session_key).user_id
     is_theirs = whose is None or whose == chat.key.user_id
     return (asked.platform, asked.chat_id) == (here.platform, here.chat_id) and is_theirs

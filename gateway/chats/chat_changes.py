@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from gateway.chats.access import ChatAccess
 from gateway.observe.logging import get_logger
 from gateway.texts import say
-from sessions import aliases, inbox, outbox, overheard, people, runs, store
+from sessions import inbox, outbox, overheard, people, runs, store
 from sessions.clock import Clock
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, KeyRules, Sender, SessionKey
@@ -73,23 +73,23 @@ class ChatChanges:
 
 def first_known(conn: Connection, inbound: Inbound) -> Inbound:
     """Returns the event with the first ids of chat and person, from which keys and permissions were made."""
-    address = aliases.first_address(conn, inbound.address)
+    address = people.first_address(conn, inbound.address)
     if inbound.sender.id == inbound.address.chat_id:  # in a DM they are the same for most platforms
         known = address.chat_id
     else:
-        known = aliases.resolve(conn, inbound.address.platform, inbound.sender.id)
+        known = people.first_id(conn, inbound.address.platform, inbound.sender.id)
     return replace(inbound, address=address, sender=replace(inbound.sender, id=known))
 
 
 def _move(conn: Connection, inbound: Inbound) -> None:
-    aliases.join(conn, inbound.address.platform, inbound.text, inbound.address.chat_id)
+    people.join_ids(conn, inbound.address.platform, inbound.text, inbound.address.chat_id)
 
 
 def _join_ids(conn: Connection, platform: str, one: str, other: str) -> None:
     """Joins two ids of one person. The one that is known already stays the first; of two new ones, `one`."""
     is_older = _is_known(conn, platform, other) and not _is_known(conn, platform, one)
     first, later = (other, one) if is_older else (one, other)
-    aliases.join(conn, platform, later, first)
+    people.join_ids(conn, platform, later, first)
 
 
 def _is_known(conn: Connection, platform: str, user_id: str) -> bool:

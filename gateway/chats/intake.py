@@ -25,7 +25,7 @@ from gateway.config.sections import LimitsSection
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.quoting import escape_speaker_marks
-from sessions import aliases, inbox, outbox, overheard, owners, people, runs
+from sessions import inbox, outbox, overheard, people, runs
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.inbox import NewInbox
@@ -148,7 +148,7 @@ class Intake:
         for platform in platforms:
             rules = self._rules(platform)
             alone = rules.dm_scope is not DmScope.SHARED
-            owners.settle(conn, platform, rules.owner, rules.first_allowed, from_history=alone)
+            people.decide_owner(conn, platform, rules.owner, rules.first_allowed, from_history=alone)
 
     async def deliver(self, inbound: Inbound) -> IntakeResult:
         """Returns what became of the event, when everything that must be kept is committed. Raises StateError when it could not
@@ -278,14 +278,14 @@ class Intake:
 
     def _refuse(self, conn: Connection, inbound: Inbound, chat: CommandContext, refusal: str) -> None:
         """Replies with a refusal, at most once a minute for each conversation: a flood of messages must not become a flood of replies."""
-        if inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):
+        if inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now):
             key = f"refused:{chat.session_key}:{chat.now // _MINUTE_MS}"
             self._put(conn, chat, OutboxBody(text=refusal), key)
 
     def _command(
         self, conn: Connection, inbound: Inbound, chat: CommandContext, parsed: Parsed, *, allowed: bool
     ) -> None:
-        if not inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now):  # a repeated event
+        if not inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now):  # a repeated event
             return
         command = find(parsed.name)
         if parsed.name == START:
@@ -307,7 +307,7 @@ class Intake:
         if inbound.address.kind is ChatKind.DM:
             self._reply(conn, inbound, chat, redeem_owner_code(conn, inbound, code, chat.now) or say("people.paired"))
         else:
-            first = aliases.first_address(conn, inbound.address)
+            first = people.first_address(conn, inbound.address)
             self._put(conn, chat, OutboxBody(text=say("people.group_hello")), _hello_key(first))
 
     def _reply(self, conn: Connection, inbound: Inbound, chat: CommandContext, answer: str) -> None:
@@ -337,7 +337,7 @@ class Intake:
             return
         message = inbox_message(inbound)
         if inbox.amend(conn, chat.session_key, inbound.message_id, message.content):
-            inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now)
+            inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now)
             return
         active = runs.active(conn, chat.session_key)
         if active is not None and _parsed(inbound) is None:
@@ -347,7 +347,7 @@ class Intake:
         elif (
             active is None
             and inbound.address.kind is ChatKind.DM
-            and inbox.command(conn, inbound.dedup_key, chat.session_key, chat.now)
+            and inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now)
         ):
             self._reply(conn, inbound, chat, say("limits.edited_late"))
 
@@ -384,7 +384,7 @@ def _hello_key(address: Address) -> str:
 
 
 def _paired(conn: Connection) -> dict[str, Paired]:
-    found = {platform: Paired(owner=owner) for platform, owner in owners.everywhere(conn).items()}
+    found = {platform: Paired(owner=owner) for platform, owner in people.owners(conn).items()}
     for person in people.everybody(conn):
         known = found.get(person.platform, Paired())
         found[person.platform] = replace(known, users=known.users | {person.user_id})

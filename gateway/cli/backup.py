@@ -26,7 +26,7 @@ from gateway.home import check_home, is_used
 from sessions import meta
 from sessions.clock import iso, now_ms
 from sessions.db import open_database
-from sessions.moved_home import hold_back, rename_home
+from sessions.restored import hold_back, rename_home
 
 MANIFEST = "backup.json"
 MOST_BYTES, MOST_FILES = 2**30, 100_000

@@ -9,7 +9,6 @@ from gateway.cli.formatting import one_line
 from gateway.texts import say
 from gateway.texts.times import format_duration
 from sessions import outbox, people
-from sessions import owners as stored_owners
 from sessions.clock import now_ms
 from sessions.outbox_body import OutboxBody
 from sessions.people import Person
@@ -27,7 +26,7 @@ def list_(cli: Cli) -> None:
     with existing_database(cli) as database:
         everybody = database.read_now(people.everybody) if database else []
         waiting = database.read_now(people.pending, now_ms()) if database else []
-        owners = database.read_now(stored_owners.everywhere) if database else {}
+        owners = database.read_now(people.owners) if database else {}
     configured = _configured(cli)
     if not everybody and not waiting and not configured:
         click.echo("Nobody has been approved, and nobody waits. People get a code when they write to the bot.")

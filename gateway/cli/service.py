@@ -269,7 +269,7 @@ def _moved(mine: Path, of_service: Path) -> Path:
     """Makes the home of the service of `mine`, whole or not at all. Returns where a copy of `mine` is kept. Raises AlreadyRunning."""
     from gateway.cli.process import single_instance
     from sessions.db import open_database
-    from sessions.moved_home import rename_home
+    from sessions.restored import rename_home
 
     kept = mine.with_name(f"{mine.name}.before-service")
     if kept.exists():

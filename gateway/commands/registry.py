@@ -8,7 +8,7 @@ from gateway.agent.models.practice import NAME as PRACTICE
 from gateway.commands import conversation, jobs, notes, work
 from gateway.commands.base import Command, CommandContext, Parsed
 from gateway.texts import say
-from sessions import inbox
+from sessions.db.sql import lock
 
 
 def _help(_: Connection, chat: CommandContext, __: str) -> str:
@@ -89,7 +89,7 @@ def execute(conn: Connection, chat: CommandContext, parsed: Parsed) -> str:
     command = find(parsed.name)
     if command is None:
         return hint(parsed.name)
-    inbox.serialize(conn, chat.session_key)  # a message that arrives now must not see half of what the command does
+    lock(conn, chat.session_key)  # a message that arrives now must not see half of what the command does
     return command.function(conn, chat, parsed.argument)
 
 

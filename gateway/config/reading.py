@@ -96,9 +96,9 @@ def _owners(home: File | None, config: Config) -> Mapping[str, str]:
     platforms = list(rules.lists_without_owner(config))
     if home is None or not platforms:
         return {}
-    from sessions import owners
+    from sessions import people
 
-    return owners.known_in(home, config.database.url.get_secret_value(), platforms)
+    return people.known_owners_in(home, config.database.url.get_secret_value(), platforms)
 
 
 def _broken_rules(config: Config, whole: Document, known: list[Problem], owners: Mapping[str, str]) -> list[Problem]:

@@ -24,8 +24,7 @@ from gateway.context import App
 from gateway.runs.live import LiveEvent
 from gateway.texts import say
 from sessions import ids, spending
-from sessions.call_options import CallOptions
-from sessions.records import Message, MessageState, Role, Run, RunKind, RunStatus, Session, Source
+from sessions.records import CallOptions, Message, MessageState, Role, Run, RunKind, RunStatus, Session, Source
 from sessions.runs import GONE_ON
 
 WITHOUT_NAMESPACE = frozenset({"web_fetch"})

@@ -13,7 +13,6 @@ from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.times import format_short_time
 from sessions import deployments, jobs, outbox
-from sessions.call_options import CallOptions
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.errors import NotFound
@@ -21,7 +20,7 @@ from sessions.jobs import Job, SlotOutcome
 from sessions.jobs.delivery import owner_route, target_of
 from sessions.jobs.firing import Fired
 from sessions.outbox_body import OutboxBody
-from sessions.records import Route
+from sessions.records import CallOptions, Route
 
 log = get_logger(__name__)
 

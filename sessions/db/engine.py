@@ -57,7 +57,7 @@ class QueuedWrite(Generic[T]):
         self.loop = loop
         self.future: Any = Future() if loop is None else loop.create_future()
 
-    def settle(self, result: T | None, error: BaseException | None) -> None:
+    def resolve(self, result: T | None, error: BaseException | None) -> None:
         if self.future.done():  # the waiting task was cancelled; the transaction counts all the same
             return
         if error is not None:
@@ -69,9 +69,9 @@ class QueuedWrite(Generic[T]):
 Outcome = tuple[QueuedWrite[Any], Any, BaseException | None]
 
 
-def _settle_all(outcomes: list[Outcome]) -> None:
+def _resolve_all(outcomes: list[Outcome]) -> None:
     for job, result, error in outcomes:
-        job.settle(result, error)
+        job.resolve(result, error)
 
 
 def resolve_futures(outcomes: list[Outcome]) -> None:
@@ -81,10 +81,10 @@ def resolve_futures(outcomes: list[Outcome]) -> None:
         by_loop.setdefault(outcome[0].loop, []).append(outcome)
     for loop, some in by_loop.items():
         if loop is None:
-            _settle_all(some)
+            _resolve_all(some)
             continue
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle_all, some)
+            loop.call_soon_threadsafe(_resolve_all, some)
 
 
 def notify_listeners(listeners: list[Listener], touched: frozenset[Touch]) -> None:

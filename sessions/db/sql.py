@@ -4,12 +4,21 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, Dialect, Table, Text, TypeDecorator, bindparam
+from sqlalchemy import BindParameter, Connection, Dialect, Table, Text, TypeDecorator, bindparam, text
 
 
 def param(name: str) -> BindParameter[Any]:
     """A value that is given when the statement runs, so that the statement is built only once."""
     return bindparam(name)
+
+
+def lock(conn: Connection, name: str, *, space: int = 0) -> None:
+    """On PostgreSQL, makes transactions that name the same thing wait for each other, until they end. SQLite has one writer anyway."""
+    if conn.dialect.name != "sqlite":
+        conn.execute(_LOCK, {"name": name, "space": space})
+
+
+_LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, :space))")
 
 
 def insert_once(conn: Connection, table: Table, values: dict[str, Any]) -> int | None:

@@ -12,8 +12,22 @@ from sessions.jobs.firing import (
     of_run,
 )
 from sessions.jobs.making import JobLimits, NewJob, change, create, new_job, pause, remove, resume, run_soon
-from sessions.jobs.queries import due, failing, get, listing, local_results, slots, slots_with_output, upcoming
-from sessions.jobs.records import LOCAL, Job, JobState, Slot, SlotOutcome, SlotStatus
+from sessions.jobs.records import (
+    LOCAL,
+    Job,
+    JobState,
+    Slot,
+    SlotOutcome,
+    SlotStatus,
+    due,
+    failing,
+    get,
+    listing,
+    local_results,
+    slots,
+    slots_with_output,
+    upcoming,
+)
 
 __all__ = [
     "LOCAL",

@@ -6,16 +6,14 @@ from typing import Any
 from sqlalchemy import Connection, exists, or_, select, update
 
 from sessions import inbox
-from sessions.call_options import CallOptions
 from sessions.db.engine import touch
 from sessions.db.schema import inbox as inbox_table
 from sessions.db.schema import job_slots, jobs, runs
 from sessions.db.sql import insert_once, param
 from sessions.inbox import InboxKind, InboxMode, NewInbox
 from sessions.inbox_body import InboxMessage
-from sessions.jobs.queries import find
-from sessions.jobs.records import LONGEST_REST_MS, OPEN, Job, JobState, SlotOutcome, SlotStatus
-from sessions.records import Route, Run, RunStatus, StopReason
+from sessions.jobs.records import LONGEST_REST_MS, OPEN, Job, JobState, SlotOutcome, SlotStatus, find
+from sessions.records import CallOptions, Route, Run, RunStatus, StopReason
 from sessions.topics import Topic
 
 BACKOFF_MS = (60_000, 5 * 60_000, 15 * 60_000, LONGEST_REST_MS)

@@ -8,14 +8,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
 
 from sessions.db.schema import inbox, job_slots, jobs
+from sessions.db.sql import lock
 from sessions.errors import Invalid
-from sessions.inbox import serialize
-from sessions.jobs.queries import get
-from sessions.jobs.records import ID_LENGTH, LOCAL, Job, JobState
+from sessions.jobs.records import ID_LENGTH, LOCAL, Job, JobState, get
 from sessions.keys import OWNER_NAMESPACE, SessionKey
 from sessions.records import Route
-from sessions.schedules import Moments, Schedule, ScheduleKind, parse_schedule
-from sessions.schedules.schedule import require_zone
+from sessions.schedules import Moments, Schedule, ScheduleKind, parse_schedule, require_zone
 
 MAX_NAME, MAX_PROMPT = 200, 20_000
 
@@ -126,7 +124,7 @@ def create(conn: Connection, new: NewJob, *, made_by: str | None = None, limits:
 
 
 def _require_room(conn: Connection, origin: str, limits: JobLimits, *, by_model: bool) -> None:
-    serialize(conn, "jobs")  # two that count at the same time would both find room
+    lock(conn, "jobs")  # two that count at the same time would both find room
     is_over = jobs.c.state == JobState.COMPLETED
     count = select(func.count()).select_from(jobs)
     if (excess := (conn.scalar(count) or 0) + 1 - limits.total) > 0:

@@ -32,10 +32,12 @@ from sessions.memory.observations import (
     get_open,
     note,
     open_notes,
+    remove_namespace,
+    remove_session,
     render,
     replaced,
+    take_back,
 )
-from sessions.memory.removing import remove_namespace, remove_session, take_back
 from sessions.memory.selection import PromptNote, choose, lines
 
 __all__ = [

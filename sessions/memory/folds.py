@@ -13,12 +13,11 @@ from sqlalchemy import Connection, Integer, LargeBinary, cast, func, select, upd
 from sessions import leases, runs, store
 from sessions.db.schema import folds, memory_state, messages, observations, sessions
 from sessions.db.schema import runs as runs_table
-from sessions.db.sql import insert_or_ignore, param
+from sessions.db.sql import insert_or_ignore, lock, param
 from sessions.errors import NotFound
-from sessions.inbox import serialize
 from sessions.memory import forgotten
 from sessions.memory.digest import changed, ensure, state
-from sessions.memory.observations import add, find_open, get_open, lock, matching, open_notes
+from sessions.memory.observations import add, find_open, get_open, lock_memory, matching, open_notes
 from sessions.records import Message, Observation, Role, RunKind, Session
 from sessions.search import message_index
 from sessions.search.message_index import SAID
@@ -111,7 +110,7 @@ def skip(conn: Connection, session_id: str) -> None:
 
 def begin(conn: Connection, ns: str, owner: str, now: int, *, lease_ms: int) -> bool:
     """Takes the lease on folding in this namespace. Returns False when a living process holds it, or when a failure has put folds off."""
-    lock(conn, ns)
+    lock_memory(conn, ns)
     current = state(conn, ns)
     held = current.lease_owner is not None and (current.lease_until or 0) > now and current.lease_owner != owner
     # The lease of a killed process is free at once: it would hold up all folds here for minutes.
@@ -242,7 +241,7 @@ def commit(
     """Stores new notes, the closing of replaced ones, the digest and how far the session is folded. `digest` None: the old one stays.
     Returns how many notes are new. Returns None, and stores nothing, when something has changed since the material was read."""
     ns, session_id = folded.session.ns, folded.session.id
-    lock(conn, ns)
+    lock_memory(conn, ns)
     current = state(conn, ns)
     if (
         current.rev != folded.rev
@@ -308,7 +307,7 @@ def _mark(conn: Connection, folded: FoldMaterial) -> None:
 def put_off(conn: Connection, ns: str, until: int, *, failed: bool) -> int:
     """Puts folds of this namespace off until this time. `failed`: the messages seem to be the cause, so the failure is counted. Returns the
     count of failures."""
-    lock(conn, ns)
+    lock_memory(conn, ns)
     ensure(conn, ns)
     fails = state(conn, ns).fails + failed
     conn.execute(update(memory_state).where(memory_state.c.ns == ns).values(fails=fails, retry_at=until))
@@ -325,7 +324,7 @@ def continue_if_long(conn: Connection, session_id: str, now: int) -> Session | N
     """Ends a session of very many folded messages and opens a child that continues it. Returns the child; None when the session is not long
     enough, has ended, or has an active run."""
     session = store.get(conn, session_id)
-    serialize(conn, session.session_key)
+    lock(conn, session.session_key)
     mine = (messages.c.session_id == session_id, messages.c.id <= folded_to(conn, session_id))
     if session.ended_at is not None or runs.active(conn, session.session_key) is not None:
         return None

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import Connection, delete, insert, select, update
 
 from sessions.clock import iso
-from sessions.db.schema import note_vectors, observations
-from sessions.db.sql import param
+from sessions.db.schema import folds, note_vectors, observations, sessions
+from sessions.db.schema import forgotten as forgotten_table
+from sessions.db.sql import lock, param
 from sessions.errors import Invalid, NotFound
-from sessions.inbox import serialize
 from sessions.memory import forgotten
-from sessions.memory.digest import changed
-from sessions.records import Observation
+from sessions.memory.digest import changed, drop
+from sessions.records import Observation, Session
 from sessions.search import note_index
 
 KINDS = ("fact", "preference", "decision", "event")
@@ -41,7 +41,7 @@ def note(
         raise Invalid(f"A note holds 1 to {MAX_TEXT} characters; this one has {len(text)}.")
     if kind not in KINDS:
         raise Invalid(f"kind is one of {', '.join(KINDS)}, not {kind!r}.")
-    lock(conn, ns)
+    lock_memory(conn, ns)
     lifted = forgotten.lift(conn, ns, text)  # saved on purpose counts more than forgotten before
     same = find_open(conn, ns, text)
     if same is not None:
@@ -81,9 +81,9 @@ def add(conn: Connection, ns: str, values: Mapping[str, object], now: int) -> Ob
     return added
 
 
-def lock(conn: Connection, ns: str) -> None:
+def lock_memory(conn: Connection, ns: str) -> None:
     """Makes transactions that change this memory wait for each other."""
-    serialize(conn, f"memory of {ns}")
+    lock(conn, f"memory of {ns}")
 
 
 def _find(conn: Connection, *conditions: object) -> Observation | None:
@@ -115,7 +115,7 @@ def by_id(conn: Connection, number: int) -> Observation:
 def forget(conn: Connection, ns: str, number: int) -> Observation:
     """Removes the note, and returns it. The notes that it replaced go too, and the digest, which may contain it in other words. Stores
     marks, so that no fold brings it back. Raises NotFound."""
-    lock(conn, ns)
+    lock_memory(conn, ns)
     gone = get_open(conn, ns, number)
     doomed = [gone]
     # What it had replaced goes too: closed notes are still found by search.
@@ -193,3 +193,41 @@ def about(conn: Connection, ns: str, said_in: Mapping[int, str]) -> dict[int, li
 
 def _day(ms: int) -> str:
     return iso(ms)[:10]
+
+
+def remove_session(conn: Connection, session: Session) -> None:
+    """Deletes the notes of this session, and the digest, because it may hold words of the session; the next fold makes a new one. When the namespace has no other session or note, deletes its memory state too."""
+    lock_memory(conn, session.ns)
+    delete_rows(conn, matching(conn, observations.c.session_id == session.id))
+    conn.execute(delete(folds).where(folds.c.session_id == session.id))
+    changed(conn, session.ns, revises=True, digest=None)
+    others = select(sessions.c.id).where(sessions.c.ns == session.ns, sessions.c.id != session.id).limit(1)
+    notes = select(observations.c.id).where(observations.c.ns == session.ns).limit(1)
+    if conn.scalar(others) is None and conn.scalar(notes) is None:
+        drop(conn, session.ns)
+        conn.execute(delete(forgotten_table).where(forgotten_table.c.ns == session.ns))
+
+
+def take_back(conn: Connection, session: Session, first: int) -> None:
+    """Deletes the notes that are only from messages of this session from `first` on, and marks these messages as not folded."""
+    lock_memory(conn, session.ns)
+    learned = matching(conn, observations.c.session_id == session.id)
+    # A note that an earlier message says too is kept.
+    gone = [each for each in learned if each.src and min(each.src) >= first]
+    past = conn.scalar(select(folds.c.folded_to).where(folds.c.session_id == session.id)) or 0
+    if not gone and past < first:
+        return
+    delete_rows(conn, gone)
+    conn.execute(
+        update(folds).where(folds.c.session_id == session.id, folds.c.folded_to >= first).values(folded_to=first - 1)
+    )
+    changed(conn, session.ns, revises=True, digest=None)
+
+
+def remove_namespace(conn: Connection, ns: str) -> None:
+    """Deletes all memory of this namespace."""
+    lock_memory(conn, ns)
+    delete_rows(conn, matching(conn, observations.c.ns == ns))
+    for table in (folds, forgotten_table):
+        conn.execute(delete(table).where(table.c.ns == ns))
+    drop(conn, ns)

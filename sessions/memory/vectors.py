@@ -14,8 +14,7 @@ from operator import mul
 from sqlalchemy import Connection, delete, insert, or_, select
 
 from sessions.db.schema import note_vectors, observations
-from sessions.db.sql import param
-from sessions.inbox import serialize
+from sessions.db.sql import lock, param
 from sessions.records import Observation
 
 NEAREST = 8
@@ -58,7 +57,7 @@ def missing(conn: Connection, model: str, most: int) -> list[Observation]:
 
 def put(conn: Connection, ns: str, model: str, vectors: Mapping[int, bytes]) -> None:
     """Stores the packed vectors of notes of this namespace and replaces those of another model."""
-    serialize(conn, f"memory of {ns}")
+    lock(conn, f"memory of {ns}")
     for number, vector in vectors.items():
         conn.execute(delete(note_vectors).where(note_vectors.c.id == number))
         # The note may have been removed while its vector was made.

@@ -9,9 +9,12 @@ tail and doing the next thing.
 from sessions.runs.admission import accept, open_session, source_of, start_again
 from sessions.runs.claims import claim, claim_farewell, keep_alive, release
 from sessions.runs.endings import fail, finish, hand_over, keep_stopped, stop
-from sessions.runs.journal import GONE_ON, handed_over, new_messages, open_calls
-from sessions.runs.outcomes import last_call
+from sessions.runs.journal import GONE_ON, handed_over, last_call, new_messages, open_calls
 from sessions.runs.queries import (
+    MAX_TAKEOVERS,
+    Accepted,
+    ModelAnswer,
+    Opening,
     active,
     answered_in,
     counts,
@@ -32,7 +35,6 @@ from sessions.runs.steps import (
     tool_done,
     tool_started,
 )
-from sessions.runs.types import MAX_TAKEOVERS, Accepted, ModelAnswer, Opening
 from sessions.runs.waiting import (
     answer,
     card_names,

@@ -5,15 +5,14 @@ from dataclasses import replace
 from sqlalchemy import Connection, insert
 
 from sessions import ids, inbox, jobs, resets, store
-from sessions.call_options import CallOptions
 from sessions.db.engine import record_touch, touch
 from sessions.db.schema import runs
+from sessions.db.sql import lock
 from sessions.inbox import InboxKind, InboxMode, NewInbox
 from sessions.keys import SessionKey
-from sessions.records import EndReason, Route, Run, RunKind, RunStatus, Session, Source
+from sessions.records import CallOptions, EndReason, Route, Run, RunKind, RunStatus, Session, Source
 from sessions.runs.journal import emit_status
-from sessions.runs.queries import active, get
-from sessions.runs.types import Accepted, Opening
+from sessions.runs.queries import Accepted, Opening, active, get
 from sessions.runs.waiting import answer_with_row, may_answer
 from sessions.topics import RunStarted, Topic
 
@@ -25,7 +24,7 @@ def source_of(key: SessionKey) -> str:
 def open_session(conn: Connection, key: SessionKey, opening: Opening, now: int) -> Session:
     """Returns the active session of this key, or a new one."""
     session_key = str(key)
-    inbox.serialize(conn, session_key)  # two at once must not both open one
+    lock(conn, session_key)  # two at once must not both open one
     found = store.active(conn, session_key)
     if found is not None:
         return found
@@ -57,7 +56,7 @@ def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accep
     """Stores a message, which is safe once this has committed. It starts a run, joins the active one, or answers the question that this
     waits with.
     """
-    inbox.serialize(conn, new.session_key)
+    lock(conn, new.session_key)
     current = active(conn, new.session_key)
     if current is None and new.mode is InboxMode.TAKE_IN:
         # What came from another thread while the last run was at work is older: its run comes first.

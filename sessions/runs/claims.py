@@ -5,13 +5,12 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, select, update
 
-from sessions import inbox, leases
+from sessions import leases
 from sessions.db.schema import RUN_RUNNING, runs
-from sessions.db.sql import param
+from sessions.db.sql import lock, param
 from sessions.records import Run, RunStatus
 from sessions.runs.admission import start_for_oldest
-from sessions.runs.queries import active, find, is_time
-from sessions.runs.types import SUSPECT_TAKEOVERS, Opening
+from sessions.runs.queries import SUSPECT_TAKEOVERS, Opening, active, find, is_time
 
 _TAKE = (
     update(runs)
@@ -36,7 +35,7 @@ def claim(conn: Connection, session_key: str, owner: str, opening: Opening, now:
     without progress are suspects, and worked on one at a time: the one that takes the process down is then the only one that counts
     another interruption.
     """
-    inbox.serialize(conn, session_key)
+    lock(conn, session_key)
     current = active(conn, session_key)
     if current is None:
         current = start_for_oldest(conn, session_key, opening, now)
@@ -91,7 +90,7 @@ def claim_farewell(conn: Connection, run_id: str, owner: str, now: int, *, lease
     if not is_time(current.wake_at, now) or _must_wait_its_turn(conn, current, took_over, now):
         return None
     # After the first look, since the key is known only then; the fence in the statement tells whether it is still true.
-    inbox.serialize(conn, current.session_key)
+    lock(conn, current.session_key)
     values = {"run": run_id, "by": owner, "until": now + lease_ms, "took_over": took_over, "now": now}
     taken = conn.execute(_TAKE_FREE, {**values, "held": current.fence}).mappings().first()
     return None if taken is None else Run.from_row(taken)

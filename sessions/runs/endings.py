@@ -5,7 +5,7 @@ from sqlalchemy import Connection, select, update
 from sessions import asks, events, inbox, jobs, outbox, store
 from sessions.db.engine import touch
 from sessions.db.schema import messages, runs
-from sessions.db.sql import param
+from sessions.db.sql import lock, param
 from sessions.outbox_body import OutboxBody
 from sessions.records import MessageState, NewMessage, Role, Run, RunKind, RunStatus, StopReason
 from sessions.runs import farewells
@@ -20,8 +20,7 @@ from sessions.runs.journal import (
     take_in,
     take_step,
 )
-from sessions.runs.queries import get
-from sessions.runs.types import ACTIVE, ModelAnswer
+from sessions.runs.queries import ACTIVE, ModelAnswer, get
 from sessions.runs.waiting import close_card
 from sessions.topics import Topic
 
@@ -42,7 +41,7 @@ def finish(
 
     True when the run is over. False when something came in meanwhile: that is taken in, and the run goes on.
     """
-    inbox.serialize(conn, run.session_key)
+    lock(conn, run.session_key)
     current = take_step(conn, run, step, said, now)
     if current is None:
         # Committed before; whether the run went on is seen from what became of it.
@@ -93,7 +92,7 @@ def fail(
     code: str | None = None,
 ) -> None:
     """Ends the run in error, with a line in the chat. What was said stays; the transcript stays valid. `code`: for callers."""
-    inbox.serialize(conn, run.session_key)
+    lock(conn, run.session_key)
     check_fence(conn, run, now)
     # What was said to this run would start the next one, which fails as this one did.
     take_in(conn, run, new_messages(conn, run), now)
@@ -111,7 +110,7 @@ def stop(conn: Connection, run_id: str, now: int) -> bool:
     was over.
     """
     session_key = get(conn, run_id).session_key
-    inbox.serialize(conn, session_key)
+    lock(conn, session_key)
     run = get(conn, run_id)
     if run.status not in ACTIVE:
         return False
@@ -132,7 +131,7 @@ def stop(conn: Connection, run_id: str, now: int) -> bool:
 def keep_stopped(conn: Connection, run: Run, said: ModelAnswer, now: int, *, reply: OutboxBody | None = None) -> bool:
     """What was said of an answer until the run was stopped stays, marked as stopped, and is counted. False: it was taken back, or is
     here already."""
-    inbox.serialize(conn, run.session_key)
+    lock(conn, run.session_key)
     marker = messages.c.session_id == run.session_id, messages.c.run_id == run.id, messages.c.content == STOPPED
     row = conn.scalar(select(messages.c.id).where(*marker, messages.c.role == Role.ASSISTANT))
     if row is None:

@@ -1,21 +1,20 @@
 """Helpers of the run transitions: the fence, unread messages, rows of tool calls, counters. Not for other packages."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from sessions import aliases, events, inbox, spending, store
-from sessions.db.schema import MESSAGE_OPEN, messages, runs
+from sessions import events, inbox, people, spending, store
+from sessions.db.schema import MESSAGE_OPEN, asks, messages, runs
 from sessions.db.sql import param
 from sessions.errors import LeaseLost
 from sessions.inbox import InboxMode, InboxOutcome, InboxRow
 from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
-from sessions.records import Message, MessageState, NewMessage, Role, Run, RunKind, RunStatus
-from sessions.runs.queries import get
-from sessions.runs.types import ModelAnswer
-from sessions.tokens import estimated_tokens
+from sessions.records import Ask, Message, MessageState, NewMessage, Role, Run, RunKind, RunStatus, estimated_tokens
+from sessions.runs.queries import ModelAnswer, get
 
 GONE_ON = "[no result: the caller went on without it]"
 
@@ -45,11 +44,11 @@ def _joins(conn: Connection, row: InboxRow, run: Run) -> bool:
     if row.mode is not InboxMode.TAKE_IN or row.run_id is not None or run.kind is not RunKind.CHAT:
         return False
     # From another chat or thread it waits for a run of its own: the answer of this one would not reach its sender.
-    return aliases.same_place(conn, run.route, row.route)
+    return people.same_place(conn, run.route, row.route)
 
 
 def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> list[int]:
-    """Appends the messages of these inbox rows to the journal of the run and settles the rows. Returns the new ids."""
+    """Appends the messages of these inbox rows to the journal of the run and closes the rows. Returns the new ids."""
     if not rows:
         return []
     messages = close_handed_over(conn, run, [message for row in rows for message in row.body.messages], now)
@@ -58,7 +57,7 @@ def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> l
     added = store.append(conn, run.session_id, new, now, by_person=not is_time)
     for row in rows:
         ask = row.body.ask
-        inbox.settle(conn, row.id, InboxOutcome.TAKEN_IN if ask is None else InboxOutcome.ANSWERED, run.id, ask=ask)
+        inbox.close(conn, row.id, InboxOutcome.TAKEN_IN if ask is None else InboxOutcome.ANSWERED, run.id, ask=ask)
     for message in new:
         if message.role is Role.USER:
             events.emit(conn, run, "message", {"role": "user", "content": message.content}, now)
@@ -126,7 +125,7 @@ def close_call(
     # Closed before; its event is out.
     if closed is None:
         return
-    store.settle(conn, run.session_id)
+    store.mark_settled(conn, run.session_id)
     events.emit(conn, run, "tool_result", {"tool_call_id": closed, "content": content}, now)
 
 
@@ -191,3 +190,85 @@ def emit_status(conn: Connection, run: Run, status: RunStatus, now: int, *, erro
     if error is not None:
         data["error"] = error
     events.emit(conn, run, "run_status", data, now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallState:
+    """`asked`: the question that came after the call. `said`: the newest words of the agent. `handed_over`: calls left to the caller."""
+
+    run: Run
+    asked: Ask | None = None
+    said: Message | None = None
+    handed_over: Sequence[Message] = ()
+
+    @property
+    def working(self) -> bool:
+        return self.asked is None and self.run.status is RunStatus.RUNNING
+
+
+_ASKED = select(asks).where(asks.c.run_id == param("run"), asks.c.id > param("after")).order_by(asks.c.id).limit(1)
+_SAID = (
+    select(messages)
+    .where(
+        messages.c.session_id == param("session"),
+        messages.c.run_id == param("run"),
+        messages.c.role == Role.ASSISTANT,
+    )
+    .order_by(messages.c.id.desc())
+    .limit(1)
+)
+
+
+def call_state(conn: Connection, run_id: str, *, after_ask: int = 0) -> CallState:
+    """Returns the state of the run for a caller that came after this ask. Raises NotFound."""
+    run = get(conn, run_id)
+    row = conn.execute(_ASKED, {"run": run_id, "after": after_ask}).mappings().first()
+    if row is not None:
+        return CallState(run=run, asked=Ask.from_row(row))
+    if run.status is RunStatus.RUNNING:
+        return CallState(run=run)
+    row = conn.execute(_SAID, {"session": run.session_id, "run": run_id}).mappings().first()
+    said = Message.from_row(row) if row else None
+    # A finished run with open calls has handed them to the caller; nobody else leaves any open.
+    left = open_calls(conn, run) if said is not None and said.tool_calls else ()
+    return CallState(run=run, said=said, handed_over=left)
+
+
+def of_call(conn: Connection, dedup_key: str) -> tuple[str | None, int]:
+    """Returns the run that a queued message has started or answered, if its turn has come, and the ask that it answered."""
+    row = inbox.by_dedup_key(conn, dedup_key)
+    return (None, 0) if row is None else (row.run_id, row.body.ask or 0)
+
+
+def last_call(conn: Connection, session_key: str) -> InboxRow | None:
+    """Returns what was said last on this key: the newest message that waits, else what the newest run has taken in last."""
+    waiting = inbox.unread(conn, session_key)
+    if waiting:
+        return waiting[-1]
+    session = store.active(conn, session_key)
+    said = store.last_messages(conn, session.id, 1) if session is not None else []
+    return inbox.last_of_run(conn, said[0].run_id) if said and said[0].run_id else None
+
+
+_TEXTS = (
+    select(messages.c.id, messages.c.content)
+    .where(
+        messages.c.session_id == param("session"),
+        messages.c.run_id == param("run"),
+        messages.c.role == Role.ASSISTANT,
+    )
+    .order_by(messages.c.id)
+)
+_ASK_AT = (
+    select(messages.c.id)
+    .join(asks, (asks.c.run_id == messages.c.run_id) & (asks.c.tool_call_id == messages.c.tool_call_id))
+    .where(messages.c.session_id == param("session"), asks.c.id == param("ask"))
+)
+
+
+def texts_of_steps(conn: Connection, run_id: str, *, after_ask: int = 0, steps: int | None = None) -> list[str]:
+    """Returns what the agent has said in the first so many steps of the run (None: in all that are committed), after this ask."""
+    run = get(conn, run_id)
+    asked_at = conn.scalar(_ASK_AT, {"session": run.session_id, "ask": after_ask}) or 0
+    said = conn.execute(_TEXTS, {"session": run.session_id, "run": run.id}).all()[:steps]
+    return [row.content for row in said if row.id > asked_at and row.content]

@@ -5,19 +5,19 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, exists, select, update
 
-from sessions import events, inbox
+from sessions import events
 from sessions.db.engine import touch
 from sessions.db.schema import RUN_SHOWN, messages, outbox, runs
-from sessions.db.sql import param
+from sessions.db.sql import lock, param
 from sessions.records import Message, MessageState, NewMessage, OutState, Role, Run
 from sessions.runs.journal import check_fence, close_call, new_messages, note_answer, open_calls, take_in, take_step
-from sessions.runs.types import ModelAnswer
+from sessions.runs.queries import ModelAnswer
 from sessions.topics import Topic
 
 
 def take_in_new_messages(conn: Connection, run: Run, now: int) -> int:
     """Makes new messages of this chat and thread user messages of this run, in order. Returns how many."""
-    inbox.serialize(conn, run.session_key)
+    lock(conn, run.session_key)
     rows = new_messages(conn, run)
     if rows:
         check_fence(conn, run, now)

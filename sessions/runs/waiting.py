@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, Text, and_, cast, exists, or_, select, update
 
-from sessions import aliases, asks, events, inbox, outbox
+from sessions import asks, events, inbox, outbox, people
 from sessions.db.engine import record_touch, touch
 from sessions.db.schema import MESSAGE_OPEN, RUN_ACTIVE, RUN_RUNNING, messages, runs, sessions
 from sessions.db.schema import asks as asks_table
 from sessions.db.schema import outbox as outbox_table
-from sessions.db.sql import param
+from sessions.db.sql import lock, param
 from sessions.errors import NotFound
 from sessions.inbox import InboxKind, InboxMode, InboxOutcome, InboxRow
 from sessions.inbox_body import InboxMessage
@@ -44,7 +44,7 @@ def park(
 
     `card` is what is sent to the chat; `{ask}` in the data of its buttons becomes the number of the ask.
     """
-    inbox.serialize(conn, run.session_key)
+    lock(conn, run.session_key)
     check_fence(conn, run, now)
     # Parked now, the run would take the answer for something that came before the question.
     if new_messages(conn, run):
@@ -90,7 +90,7 @@ def answer(
     `approved`: see `asks.answer`.
     """
     session_key = get(conn, run_id).session_key
-    inbox.serialize(conn, session_key)
+    lock(conn, session_key)
     run = get(conn, run_id)
     ask = asks.open_of(conn, run_id)
     if run.status is not RunStatus.WAITING or ask is None or (ask_id is not None and ask.id != ask_id):
@@ -109,7 +109,7 @@ def answer_with_row(
     if files:
         inbox.keep_for(conn, row_id, run.id, ask_id, files)
     else:
-        inbox.settle(conn, row_id, InboxOutcome.ANSWERED, run.id, ask=ask_id)
+        inbox.close(conn, row_id, InboxOutcome.ANSWERED, run.id, ask=ask_id)
     record_touch(conn, RunStarted.by(dedup_key, run.id, ask_id=ask_id))
 
 
@@ -117,13 +117,13 @@ def _answer_with_queued(conn: Connection, run: Run, now: int) -> None:
     """Takes the next queued call as the answer; it would wait for ever otherwise."""
     waiting = inbox.unread(conn, run.session_key)
     row = next((row for row in waiting if row.kind is InboxKind.MESSAGE and row.run_id is None), None)
-    if row is not None and row.mode is InboxMode.QUEUE and aliases.same_place(conn, run.route, row.route):
+    if row is not None and row.mode is InboxMode.QUEUE and people.same_place(conn, run.route, row.route):
         answer_with_row(conn, get(conn, run.id), row.id, row.body.messages, row.dedup_key, now)
 
 
 def may_answer(conn: Connection, run: Run, route: Route | None) -> bool:
     """Returns whether a message from there is the answer. Nobody approves by a word what they cannot have read yet."""
-    if run.status is not RunStatus.WAITING or not aliases.same_place(conn, run.route, route):
+    if run.status is not RunStatus.WAITING or not people.same_place(conn, run.route, route):
         return False
     ask = asks.open_of(conn, run.id)
     is_unseen = run.route is not None and ask is not None and not card_names(conn, run, ask)
@@ -133,7 +133,7 @@ def may_answer(conn: Connection, run: Run, route: Route | None) -> bool:
 def held_up(conn: Connection, run: Run) -> list[InboxRow]:
     """Returns messages from other places, which are taken in when the run no longer waits."""
     unread = inbox.unread(conn, run.session_key)
-    return [row for row in unread if row.route is not None and not aliases.same_place(conn, run.route, row.route)]
+    return [row for row in unread if row.route is not None and not people.same_place(conn, run.route, row.route)]
 
 
 def card_names(conn: Connection, run: Run, ask: Ask) -> list[str]:
@@ -244,7 +244,7 @@ def sleep(
     """Puts the run to sleep until this model (None: the configured one) can be reached. The chat gets `notice` the first time only, until
     the model has answered again. `attempts`: a run that waits for its model takes no process down, so interruptions are counted anew.
     """
-    inbox.serialize(conn, run.session_key)
+    lock(conn, run.session_key)
     check_fence(conn, run, now)
     current = get(conn, run.id)
     since = now if current.away_since is None else current.away_since

@@ -17,9 +17,8 @@ from sessions.db.sql import param
 from sessions.errors import Invalid
 from sessions.records import ROLES, Message, Role, Session
 from sessions.search import postgres, sqlite
-from sessions.search.query import Query, SearchScope, content_words, namespace_token, parse, spaced
+from sessions.search.query import Entry, Query, SearchScope, content_words, namespace_token, parse, spaced
 from sessions.search.ranking import merged
-from sessions.search.words import Entry
 
 _NEIGHBOUR = 60  # content words of a neighbour
 _CLIP = 100_000

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, text
 
-from sessions.search.query import namespace_token, words
-from sessions.search.words import Mark, scoped
+from sessions.search.query import Mark, namespace_token, scoped, words
 
 _SQL = {
     "sqlite": (

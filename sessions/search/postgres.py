@@ -6,9 +6,8 @@ from typing import Any
 from sqlalchemy import Connection, delete, text
 
 from sessions.db.schema import message_search
-from sessions.search.query import Both, Either, Node, Query, SearchScope, Term, Without, namespace_token, words
+from sessions.search.query import Both, Either, Entry, Node, Query, SearchScope, Term, Without, namespace_token, words
 from sessions.search.ranking import Counts, Place, Weighed, ranked
-from sessions.search.words import Entry
 
 _ADD = text(
     "INSERT INTO message_search (message_id, ns, stems, words) VALUES (:message_id, :ns,"

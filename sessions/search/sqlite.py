@@ -16,6 +16,8 @@ from sqlalchemy import Connection, text
 from sessions.search.query import (
     Both,
     Either,
+    Entry,
+    Mark,
     Node,
     Query,
     SearchScope,
@@ -23,10 +25,11 @@ from sessions.search.query import (
     Without,
     is_content,
     namespace_token,
+    scoped,
+    start_of,
     words,
 )
 from sessions.search.ranking import Counts, Place, Weighed, ranked
-from sessions.search.words import Entry, Mark, scoped, start_of
 
 _ADD = (
     "INSERT INTO messages_fts(rowid, ns, sender, text) VALUES (?, ?, ?, ?)",

@@ -9,10 +9,10 @@ from sessions.store.append import (
     count_used,
     dump,
     keep_settings,
+    mark_settled,
     rename,
     rewrite,
     set_attachments,
-    settle,
     start,
 )
 from sessions.store.lifecycle import (
@@ -85,6 +85,7 @@ __all__ = [
     "last_of_person",
     "last_text_of_run",
     "mark_announced",
+    "mark_settled",
     "message_in",
     "messages_after",
     "messages_of",
@@ -98,7 +99,6 @@ __all__ = [
     "resolve",
     "rewrite",
     "set_attachments",
-    "settle",
     "start",
     "stats",
     "take_back",

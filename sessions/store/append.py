@@ -13,10 +13,9 @@ from sessions.db.schema import MESSAGE_OPEN, messages, sessions
 from sessions.db.sql import param
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
-from sessions.records import NewMessage, Role, Session, settings_of
+from sessions.records import NewMessage, Role, Session, estimated_tokens, settings_of
 from sessions.store.queries import get
 from sessions.stored_files import StoredFile
-from sessions.tokens import estimated_tokens
 from sessions.topics import Topic
 
 CHAIN_LENGTH = 2_000
@@ -173,7 +172,7 @@ def count_rewrite(conn: Connection, session_id: str) -> None:
     conn.execute(update(sessions).where(sessions.c.id == session_id).values(rewrites=sessions.c.rewrites + 1))
 
 
-def settle(conn: Connection, session_id: str) -> None:
+def mark_settled(conn: Connection, session_id: str) -> None:
     """Moves the mark up to which the journal does not change any more: up to the first tool result that is still to come."""
     newest_row = select(func.max(messages.c.id)).where(messages.c.session_id == session_id)
     settled = func.coalesce(_first_open(session_id) - 1, newest_row.scalar_subquery(), 0)

@@ -7,7 +7,7 @@ from sqlalchemy import exists as exists_
 
 from sessions.db.engine import touch
 from sessions.db.schema import MESSAGE_OPEN, RUN_ACTIVE, SESSION_OPEN, inbox, messages, runs, sessions
-from sessions.inbox import serialize
+from sessions.db.sql import lock
 from sessions.keys import SessionKey
 from sessions.records import EndReason, MessageState, Session, Source
 from sessions.store.append import start
@@ -49,7 +49,7 @@ def reopen(conn: Connection, session: Session, now: int) -> Session:
     """Reopens this conversation: its newest part is active again, the key's current session ends, and it counts as activity."""
     # A conversation that grew too long goes on in its child; only that one can be active.
     last = chain(conn, session)[-1]
-    serialize(conn, last.session_key)
+    lock(conn, last.session_key)
     current = active(conn, last.session_key)
     if current is not None and current.id != last.id:
         end(conn, current.id, EndReason.USER, now)

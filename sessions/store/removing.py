@@ -4,14 +4,15 @@ import json
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from sessions import deleted_keys, deletion_notes
+from sessions import inbox, transcripts
 from sessions.clock import now_ms
 from sessions.db.engine import touch
-from sessions.db.schema import asks, events, inbox, messages, outbox, runs, sessions
+from sessions.db.schema import asks, events, messages, outbox, runs, sessions
+from sessions.db.schema import inbox as inbox_table
 from sessions.errors import Busy
 from sessions.overheard import forget_all as forget_overheard
 from sessions.records import EndReason, Role, RunKind, RunStatus
-from sessions.store.append import count_rewrite, settle
+from sessions.store.append import count_rewrite, mark_settled
 from sessions.store.queries import get
 from sessions.topics import Topic
 
@@ -27,9 +28,9 @@ def delete_session(conn: Connection, session_id: str) -> None:
     require_idle(conn, session_id)
     message_index.forget(conn, session_id)
     run_ids = list(conn.scalars(select(runs.c.id).where(runs.c.session_id == session_id)))
-    keys = select(inbox.c.dedup_key).where(inbox.c.run_id.in_(run_ids), inbox.c.route.is_not(None))
-    deleted_keys.add(conn, conn.scalars(keys).all(), now_ms())
-    for table in (asks, events, inbox, outbox):
+    keys = select(inbox_table.c.dedup_key).where(inbox_table.c.run_id.in_(run_ids), inbox_table.c.route.is_not(None))
+    inbox.keep_deleted_keys(conn, conn.scalars(keys).all(), now_ms())
+    for table in (asks, events, inbox_table, outbox):
         conn.execute(delete(table).where(table.c.run_id.in_(run_ids)))
     conn.execute(delete(messages).where(messages.c.session_id == session_id))
     conn.execute(delete(runs).where(runs.c.session_id == session_id))
@@ -38,7 +39,7 @@ def delete_session(conn: Connection, session_id: str) -> None:
         forget_overheard(conn, session.session_key, now_ms())
     conn.execute(update(sessions).where(sessions.c.parent_session_id == session_id).values(parent_session_id=None))
     conn.execute(delete(sessions).where(sessions.c.id == session_id))
-    deletion_notes.note(conn, session_id)
+    transcripts.note_deletion(conn, session_id)
     touch(conn, Topic.GONE, session_id)
     touch(conn, Topic.KEY, session.session_key)
 
@@ -101,4 +102,4 @@ def recount(conn: Connection, session_id: str) -> None:
             tool_call_count=sum(len(json.loads(text)) for text in calls),
         )
     )
-    settle(conn, session_id)
+    mark_settled(conn, session_id)

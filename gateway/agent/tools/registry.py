@@ -16,12 +16,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from gateway.agent.models.interface import JSON
 from gateway.agent.tools import ENTRY_POINTS
-from sessions.call_options import CallOptions
 from sessions.clock import Clock
 from sessions.db.engine import ReadsAndWrites
 from sessions.jobs import JobLimits
 from sessions.memory.vectors import QueryVector
-from sessions.records import Session
+from sessions.records import CallOptions, Session
 
 
 class Arguments(BaseModel):

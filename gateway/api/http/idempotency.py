@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from gateway.api.http.endpoint import ApiCall
 from gateway.api.http.errors import ApiError, invalid
 from sessions import inbox, runs
+from sessions.db.sql import lock
 from sessions.inbox import InboxKind, InboxOutcome, InboxRow, NewInbox
 from sessions.records import Run
 
@@ -36,7 +37,7 @@ class RequestMark:
         """Returns the row of the first request with this key; None: there is none. Raises ApiError when its body was another one."""
         if self.fingerprint is None:
             return None
-        inbox.serialize(conn, self.key)  # of two at once the second waits here, and then finds the row of the first
+        lock(conn, self.key)  # of two at once the second waits here, and then finds the row of the first
         row = inbox.by_dedup_key(conn, self.key)
         if row is not None and row.fingerprint != self.fingerprint:
             raise ApiError(422, f"This {IDEMPOTENCY} was used with another body.", code="idempotency_key_reused")

@@ -33,13 +33,14 @@ from gateway.observe.logging import get_logger
 from gateway.runs.live import LiveEvent
 from gateway.runs.stateless import StatelessSteps
 from sessions import inbox, runs, store
+from sessions.db.sql import lock
 from sessions.errors import NotFound
 from sessions.inbox import InboxMode, NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
 from sessions.records import Role, RunStatus, StopReason
 from sessions.runs import Opening
-from sessions.runs.outcomes import CallState, call_state, of_call, texts_of_steps
+from sessions.runs.journal import CallState, call_state, of_call, texts_of_steps
 from sessions.topics import RunStarted, Topic, Touch
 
 log = get_logger(__name__)
@@ -247,7 +248,7 @@ async def call_on_session(
 
 
 def _accept(conn: Connection, new: NewInbox, marked: RequestMark, retry: Retry, now: int, most: int) -> _Accepted:
-    inbox.serialize(conn, new.session_key)
+    lock(conn, new.session_key)
     before = marked.before(conn) or inbox.by_dedup_key(conn, new.dedup_key)
     if before is None and marked.fingerprint is None:
         before = retry.before(conn, new.session_key, now)

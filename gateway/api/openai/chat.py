@@ -24,8 +24,8 @@ from gateway.api.openai.chat_schemas import (
     UsageSchema,
 )
 from gateway.api.openai.exchange import AGENT, AgentCall, Exchange, ExchangeOutcome, text_pieces
-from sessions.call_options import CallOptions
 from sessions.keys import SessionKey
+from sessions.records import CallOptions
 
 STATUS = "X-Hermes-Run-Status"
 SESSION_HEADERS = {

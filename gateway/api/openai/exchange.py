@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from gateway.agent.models.interface import JSON
 from gateway.runs.live import LiveEvent, TextDeduplicator
-from sessions.call_options import CallOptions
+from sessions.records import CallOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ from gateway.api.openai.response_schemas import (
     ResponseRequest,
 )
 from gateway.api.openai.stored_responses import Writer, begin, begun_answer, keep_answer
-from sessions.call_options import CallOptions
+from sessions.records import CallOptions
 
 _LAYERED = frozenset({"system", "developer"})
 

@@ -31,7 +31,7 @@ from sessions.erase import erase
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
 from sessions.responses import Kept, KeptKind
-from sessions.runs.outcomes import call_state, of_call
+from sessions.runs.journal import call_state, of_call
 
 _CUT = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _ECHOED = (

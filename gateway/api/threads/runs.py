@@ -20,13 +20,13 @@ from gateway.api.threads.events import EventReader
 from gateway.api.threads.schemas import AcceptedMessage, EventsQuery, PostedMessage, RunRow, Steering
 from gateway.observe.logging import get_logger
 from sessions import deployments, inbox, runs
-from sessions.call_options import CallOptions
+from sessions.db.sql import lock
 from sessions.deployments import Deployment
 from sessions.errors import NotFound
 from sessions.inbox import NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
-from sessions.records import Run
+from sessions.records import CallOptions, Run
 from sessions.runs import Accepted, Opening
 from sessions.topics import Topic, Touch
 
@@ -112,7 +112,7 @@ def _accept(conn: Connection, new: _ThreadMessage, now: int) -> tuple[Accepted, 
 
 
 def _thread(conn: Connection, new: _ThreadMessage, now: int) -> str:
-    inbox.serialize(conn, new.deployment.id)  # two at once must not both open a default thread
+    lock(conn, new.deployment.id)  # two at once must not both open a default thread
     deployment = deployments.get(conn, new.deployment.id)
     if new.thread_id is None:
         return deployments.default_thread(conn, deployment, now)

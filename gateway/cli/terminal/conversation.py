@@ -19,11 +19,12 @@ from gateway.runs.live import LiveEvent
 from gateway.texts import say
 from sessions import asks, inbox, jobs, runs, store
 from sessions.clock import now_ms
+from sessions.db.sql import lock
 from sessions.inbox import InboxMode, NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
 from sessions.records import Ask, EndReason, Run, RunKind, RunStatus, Session, Source
-from sessions.runs.outcomes import call_state, of_call
+from sessions.runs.journal import call_state, of_call
 from sessions.topics import Topic, Touch
 
 POLL_SECONDS = 1.0
@@ -258,7 +259,7 @@ def _say(
 
 
 def _end(conn: Connection, key: str) -> None:
-    inbox.serialize(conn, key)
+    lock(conn, key)
     session = store.active(conn, key)
     if session is not None and runs.active(conn, key) is None and not inbox.unread(conn, key):
         store.end(conn, session.id, EndReason.USER, now_ms())

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, text
 from gateway.chats.access import AccessRules
 from gateway.chats.intake import Intake, IntakeOutcome, IntakeResult
 from gateway.config.sections import LimitsSection
-from sessions import asks, outbox, owners, runs
+from sessions import asks, outbox, people, runs
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, InboundKind
@@ -33,7 +33,7 @@ class IntakeHarness:
         self.database = database
         self.clock = clock
         self.rules = rules
-        database.write_now(owners.settle, "telegram", rules.owner, rules.first_allowed)
+        database.write_now(people.decide_owner, "telegram", rules.owner, rules.first_allowed)
         self.outcomes: list[IntakeOutcome] = []
         self.model = "big"
         self.number = 0

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, text
 
-from sessions import owners, people
+from sessions import people
 from sessions.db import Database
 from sessions.errors import NotFound
 from sessions.keys import Address, ChatKind, Platform
@@ -112,8 +112,8 @@ def test_revoking_by_id_or_with_the_platform(database: Database):
 
 
 def owner_of(database: Database, configured: str = "", first_allowed: str | None = None) -> str | None:
-    database.write_now(owners.settle, "telegram", configured, first_allowed)
-    return database.read_now(owners.everywhere).get("telegram")
+    database.write_now(people.decide_owner, "telegram", configured, first_allowed)
+    return database.read_now(people.owners).get("telegram")
 
 
 def test_the_owner_stays_whatever_the_list_says_until_somebody_is_named(database: Database):
@@ -129,8 +129,8 @@ def test_the_owner_stays_whatever_the_list_says_until_somebody_is_named(database
 def test_a_check_of_the_configuration_sees_the_owner_and_needs_no_database(
     home: Path, database_url: str, database: Database, tmp_path: Path
 ):
-    assert owners.known_in(home, database_url, ["telegram"]) == {}
-    database.write_now(owners.store, "telegram", "111")
-    assert owners.known_in(home, database_url, ["telegram"]) == {"telegram": "111"}
-    assert owners.known_in(tmp_path / "none", "", ["telegram"]) == {}
-    assert owners.known_in(home, "postgresql://nobody:x@127.0.0.1:1/none", ["telegram"]) == {}
+    assert people.known_owners_in(home, database_url, ["telegram"]) == {}
+    database.write_now(people.store_owner, "telegram", "111")
+    assert people.known_owners_in(home, database_url, ["telegram"]) == {"telegram": "111"}
+    assert people.known_owners_in(tmp_path / "none", "", ["telegram"]) == {}
+    assert people.known_owners_in(home, "postgresql://nobody:x@127.0.0.1:1/none", ["telegram"]) == {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import Connection, select
 
 from gateway.maintenance import DAY_MS, Maintenance
-from sessions import deleted_keys, outbox, runs, store
+from sessions import inbox, outbox, runs, store
 from sessions.clock import now_ms
 from sessions.db import Database
 from sessions.db.schema import outbox as outbox_table
@@ -103,7 +103,7 @@ async def test_a_deleted_conversation_does_not_come_back_when_the_platform_repea
     assert said.dedup_key not in kept
     assert len(kept) == 2 * 32
 
-    for late, left in ((deleted_keys.KEPT_MS - DAY_MS, 2), (deleted_keys.KEPT_MS + DAY_MS, 0)):
+    for late, left in ((inbox.DELETED_KEYS_KEPT_MS - DAY_MS, 2), (inbox.DELETED_KEYS_KEPT_MS + DAY_MS, 0)):
         later = HandClock(now_ms() + late)
         upkeep = asyncio.create_task(Maintenance(make_app(home, database, clock=later)).run())
         async with asyncio.timeout(30):

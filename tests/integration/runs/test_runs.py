@@ -12,9 +12,8 @@ from gateway.agent.loop import UNKNOWN
 from gateway.observe.standstill import Standstills
 from gateway.texts import say
 from sessions import runs, store
-from sessions.call_options import CallOptions
 from sessions.clock import now_ms
-from sessions.records import MessageState, Role, RunStatus, StopReason
+from sessions.records import CallOptions, MessageState, Role, RunStatus, StopReason
 from sessions.topics import Topic
 from tests.app import configure
 from tests.fakes.model_replies import OVERFLOWS, Reply, call, calls

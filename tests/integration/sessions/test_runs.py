@@ -6,7 +6,6 @@ import pytest
 from sqlalchemy import Connection, select
 
 from sessions import asks, inbox, outbox, runs, store
-from sessions.call_options import CallOptions
 from sessions.db import Database
 from sessions.db.schema import inbox as inbox_table
 from sessions.errors import Busy, LeaseLost
@@ -15,7 +14,18 @@ from sessions.inbox_body import InboxBody, InboxMessage
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.messages import Button
 from sessions.outbox_body import OutboxBody
-from sessions.records import AskKind, EndReason, Message, MessageState, Role, Route, Run, RunStatus, StopReason
+from sessions.records import (
+    AskKind,
+    CallOptions,
+    EndReason,
+    Message,
+    MessageState,
+    Role,
+    Route,
+    Run,
+    RunStatus,
+    StopReason,
+)
 from sessions.runs import ModelAnswer, Opening
 
 KEY = "agent:main:telegram:group:-100"

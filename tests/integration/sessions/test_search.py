@@ -17,8 +17,7 @@ from sessions.db.schema import messages
 from sessions.errors import Invalid
 from sessions.records import EndReason, NewMessage, Role, Source
 from sessions.search import message_index
-from sessions.search.query import parse
-from sessions.search.words import Mark, start_of
+from sessions.search.query import Mark, parse, start_of
 from tests.integration.sessions.writing import conversation, found, index_all
 
 KEY = "agent:main:telegram:group:-1"

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import IntegrityError
 
-from sessions import deletion_notes, ids, runs, store
+from sessions import ids, runs, store, transcripts
 from sessions.db import Database
 from sessions.db.schema import metadata
 from sessions.errors import Ambiguous, Busy, NotFound
@@ -224,7 +224,7 @@ def test_deleting_leaves_no_row(database: Database) -> None:
         return {name: count for name, count in counts.items() if count}
 
     assert database.read_now(rows) == {"meta": 1}  # the id alone, until its transcript is gone
-    assert database.read_now(deletion_notes.pending) == [session.id]
+    assert database.read_now(transcripts.to_delete) == [session.id]
     with pytest.raises(NotFound):
         database.write_now(store.delete_session, session.id)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from sessions import erase
-from sessions.completeness import require_complete
 from sessions.db import Database, open_database
 from sessions.db.sqlite import ended_uncleanly, quick_check
 from sessions.errors import Unusable
+from sessions.restored import require_complete
 from sessions.transcripts import Transcripts, transcript_path
 from tests.integration.sessions.writing import conversation
 

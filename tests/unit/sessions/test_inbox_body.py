@@ -2,10 +2,9 @@
 
 import pytest
 
-from sessions.call_options import CallOptions
 from sessions.inbox_body import InboxBody, InboxMessage
 from sessions.messages import AttachmentKind
-from sessions.records import Role
+from sessions.records import CallOptions, Role
 from sessions.stored_files import StoredFile
 
 PHOTO = StoredFile(kind=AttachmentKind.IMAGE, name="p.jpg", mime="image/jpeg", platform="telegram", ref="f1")

@@ -13,10 +13,9 @@ from gateway.agent.models.interface import JSON
 from gateway.agent.tools import files, outgoing_files, skill
 from gateway.agent.tools.registry import Arguments, HumanQuestion, Tool, Toolbox, ToolContext
 from sessions import store
-from sessions.call_options import CallOptions
 from sessions.db import Database
 from sessions.keys import SessionKey
-from sessions.records import NewMessage, Role, Source
+from sessions.records import CallOptions, NewMessage, Role, Source
 
 ALL = Toolbox.of(["memory", "session_search", "skill", "files", "ask_human"])
 
