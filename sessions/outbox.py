@@ -1,6 +1,6 @@
 """The outbox table: messages that have to be sent, their order, state and number of tries, and undelivered messages. Adapters never retry.
 
-When a doubtful message is sent again, `gateway/chats/reachability.py` decides.
+When a message is sent again, `retry_decision` in `gateway/chats/delivery.py` decides.
 """
 
 import json

@@ -4,22 +4,18 @@ up.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from adapters.base import (
-    Adapter,
-    TryLater,
-    Unauthorized,
-    Undeliverable,
-)
+from adapters.base import Adapter, DeliveryError, SendsOnce, TryLater, Unauthorized, Undeliverable
 from gateway.chats.approvals import CardEdit, edit_of
 from gateway.chats.chat_changes import notify_undelivered
-from gateway.chats.reachability import Probes
-from gateway.chats.sending import Previews, RateLimiter, RowSender, SentRow, is_edit
+from gateway.chats.presence import Presence
+from gateway.chats.sending import RateLimiter, RowSender, SentRow, is_edit
 from gateway.observe.logging import get_logger
 from gateway.observe.standstill import Standstills
 from sessions import leases, outbox, runs
@@ -28,7 +24,7 @@ from sessions.db import Database
 from sessions.errors import StateError
 from sessions.messages import Piece
 from sessions.outbox_body import OutboxBody
-from sessions.records import OutRow
+from sessions.records import OutRow, OutState
 from sessions.topics import Topic, Touch, ids_of
 
 log = get_logger(__name__)
@@ -42,11 +38,93 @@ _BACKOFF = (1, 2, 5, 10, 30, 60, 120, 300)
 _GRACE_SECONDS = 10
 _UNAUTHORIZED_SECONDS = 30
 
-T = TypeVar("T")
+EDITS = 3
+"""How often a preview is tried to be made the answer, while the chat takes other calls; then the answer is a new message."""
+PROBE_PAUSES = (2, 5, 10, 20, 30, 60)
+"""Seconds until a chat is probed again that took no call. The last one is repeated."""
+TRY_PAUSES = (2, 15, 60)
+"""Seconds until a message is sent again that may have arrived, although the chat takes other calls."""
+BLIND_PAUSES = (30, 60, 300)
+"""The same on a platform that has no harmless call."""
 
 
 async def _nobody() -> str | None:
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryDecision:
+    """`due_at`: when the row is tried again, in epoch milliseconds. `doubtful`: the message may have arrived."""
+
+    due_at: int
+    doubtful: bool = False
+    gives_up: bool = False
+
+
+def retry_decision(
+    row: OutRow, error: TryLater, now: int, *, edits: bool = False, can_probe: bool = True
+) -> RetryDecision:
+    """Decides when a row is tried again that the platform has not taken. An edit that is made twice does no harm, so it is never in doubt.
+    A message that may have arrived is tried FURTHER_TRIES more often, after a pause, which is longer where no probe tells whether the chat
+    can be reached. Everything else is tried until it is too old.
+    """
+    doubtful = error.ambiguous and not edits
+    if doubtful and row.doubts >= outbox.FURTHER_TRIES:
+        return RetryDecision(due_at=now, doubtful=True, gives_up=True)
+    seconds = error.after if error.after is not None else _BACKOFF[min(row.attempts, len(_BACKOFF) - 1)]
+    if doubtful:
+        pauses = TRY_PAUSES if can_probe else BLIND_PAUSES
+        seconds = max(seconds, pauses[min(row.doubts, len(pauses) - 1)])
+    return RetryDecision(due_at=now + min(round(seconds * 1_000), outbox.LONGEST_WAIT_MS), doubtful=doubtful)
+
+
+class Probes:
+    """Which rows need a probe, a harmless call to their chat, before they are sent again: a message whose send was cut off may have arrived,
+    and is not risked twice where nothing can be reached. Rows that an earlier process left in doubt need one, too.
+    """
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._remembers_ms = adapter.remembers_for * 1000 if isinstance(adapter, SendsOnce) else 0
+        self._unanswered = Counter[int]()
+        """Row → how many probes have failed since it got no answer. Also rows of edits, which are never in doubt."""
+        self._edits_failed = Counter[int]()
+
+    def needs_probe(self, row: OutRow, waited_ms: int) -> bool:
+        """Returns whether this row needs a probe before it is sent again. Not while the platform itself recognises a repeated message."""
+        doubted = row.state is OutState.UNKNOWN or row.doubts > 0 or row.id in self._unanswered
+        return doubted and self._adapter.can_probe and waited_ms >= self._remembers_ms
+
+    async def probe(self, row: OutRow) -> None:
+        """Returns when the chat takes calls. Raises TryLater, with the pause until the next probe."""
+        failed = self._unanswered[row.id]
+        try:
+            await self._adapter.probe(row.address.address)
+        except TryLater as error:
+            self._unanswered[row.id] += 1
+            pause = PROBE_PAUSES[min(failed, len(PROBE_PAUSES) - 1)]
+            raise TryLater(str(error), after=max(error.after or 0, pause)) from error
+        except Unauthorized as error:  # the token, not this chat
+            raise TryLater(str(error), after=_UNAUTHORIZED_SECONDS) from error
+        except DeliveryError:  # refused: somebody has heard the call, so a message is heard too
+            pass
+        self._unanswered[row.id] = 0
+
+    def failed(self, row: OutRow, error: TryLater, *, edits: bool) -> None:
+        """Notes that a message or an edit got no answer, or that the platform asked to try it later."""
+        chat_takes_calls = not error.ambiguous or row.id in self._unanswered
+        if edits and chat_takes_calls:
+            self._edits_failed[row.id] += 1
+        if error.ambiguous:
+            self._unanswered[row.id] = 0
+
+    def edits_keep_failing(self, row: OutRow) -> bool:
+        """Returns True when edits for this row fail again and again while the chat takes other calls."""
+        return self._edits_failed[row.id] >= EDITS
+
+    def forget(self, row: OutRow) -> None:
+        self._unanswered.pop(row.id, None)
+        self._edits_failed.pop(row.id, None)
 
 
 class Delivery:
@@ -57,7 +135,7 @@ class Delivery:
         database: Database,
         adapter: Adapter,
         pacer: RateLimiter,
-        previews: Previews,
+        previews: Presence,
         *,
         timezone: str = "UTC",
         clock: Clock = now_ms,
@@ -80,8 +158,9 @@ class Delivery:
         self._owner = leases.this_owner()
         self._claims = 0
         self._busy: dict[str, int] = {}  # chats, and how many claims there had been when each last asked for its next
+        self._adapter = adapter
         self._probes = Probes(adapter)
-        self._rows = RowSender(database, adapter, previews, outgoing)
+        self._rows = RowSender(database, adapter, outgoing)
         self._owner_key = owner_key
         self._has_new_row = False  # this process put something in since the last claim
         self._wake = asyncio.Event()
@@ -223,11 +302,24 @@ class Delivery:
         if self._probes.edits_keep_failing(row):
             draft = None
         await self._pacer.wait_for_turn(row.address.address)
-        if self._probes.needs_probe(row, waited):  # it may have arrived: see reachability.py
-            if not await self._probe_succeeds(row):
+        if self._probes.needs_probe(row, waited):  # it may have arrived
+            try:
+                await self._pacer.wait_before_call()
+                await self._probes.probe(row)
+            except TryLater as error:  # so the message itself is not risked
+                self._mark_failing(str(error))
+                await self._wait_until(row, retry_decision(row, error, self._clock()), row.last_error or str(error))
                 return None
+            self._mark_working()
             await self._pacer.wait_for_turn(row.address.address)
-        return await _shielded(self._attempt(row, draft))
+        # To its end, for some seconds at most, even when this is cancelled: otherwise nobody would know whether the message arrived.
+        attempt = asyncio.ensure_future(self._attempt(row, draft))
+        try:
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            await asyncio.wait([attempt], timeout=_GRACE_SECONDS)
+            attempt.cancel()
+            raise
 
     async def _attempt(self, row: OutRow, draft: str | None) -> OutRow | None:
         edits = draft is not None or is_edit(row)
@@ -255,21 +347,6 @@ class Delivery:
             return await (self._attempt(row, None) if sent is None else self._succeeded(row, sent))
         return None
 
-    async def _probe_succeeds(self, row: OutRow) -> bool:
-        """Probes the chat. Puts the row off and returns False when that fails, so that the message itself is not risked."""
-        try:
-            await self._pacer.wait_before_call()
-            await self._probes.probe(row)
-        except (TryLater, Unauthorized) as error:
-            after = error.after if isinstance(error, TryLater) else None
-            self._mark_failing(str(error))
-            due = self._due_in(after or _UNAUTHORIZED_SECONDS)
-            await self._database.write(outbox.put_off, row.id, due, row.last_error or str(error), ambiguous=False)
-            self._wake.set()
-            return False
-        self._mark_working()
-        return True
-
     def _mark_failing(self, why: str) -> None:
         if self.failure is None:
             log.error("platform.not_sending", platform=self._platform, error=why)
@@ -283,6 +360,8 @@ class Delivery:
 
     async def _succeeded(self, row: OutRow, sent: SentRow) -> OutRow | None:
         self._mark_working()
+        if sent.was_preview:
+            self._previews.mark_final(row.run_id or "")
         self._probes.forget(row)
         self._busy[row.chat] = self._claims
         more = await self._database.write(self._mark_sent, row, sent)
@@ -293,25 +372,28 @@ class Delivery:
         return more
 
     async def _put_off(self, row: OutRow, error: TryLater, *, edits: bool = False) -> None:
-        in_doubt = error.ambiguous and not edits  # an edit that is made twice does no harm
-        wait = error.after if error.after is not None else _BACKOFF[min(row.attempts, len(_BACKOFF) - 1)]
         if error.after:  # the platform answers, it only wants fewer calls
             self._pacer.hold(error.after, row.address.address)
         else:
             self._mark_failing(str(error))
         self._probes.failed(row, error, edits=edits)
-        if in_doubt and row.doubts >= outbox.FURTHER_TRIES:
+        now = self._clock()
+        decision = retry_decision(row, error, now, edits=edits, can_probe=self._adapter.can_probe)
+        if decision.gives_up:
             await self._give_up(row, str(error))
             return
-        if in_doubt:
-            wait = max(wait, self._probes.pause(row.doubts + 1))
-        due = self._due_in(wait)
-        await self._database.write(outbox.put_off, row.id, due, str(error), ambiguous=in_doubt)
-        self._wake.set()
-        log.warning("outbox.retried", platform=self._platform, row=row.id, error=str(error), retry_in=wait)
+        await self._wait_until(row, decision, str(error))
+        log.warning(
+            "outbox.retried",
+            platform=self._platform,
+            row=row.id,
+            error=str(error),
+            retry_in=(decision.due_at - now) / 1000,
+        )
 
-    def _due_in(self, seconds: float) -> int:
-        return self._clock() + min(round(seconds * 1_000), outbox.LONGEST_WAIT_MS)
+    async def _wait_until(self, row: OutRow, decision: RetryDecision, error: str) -> None:
+        await self._database.write(outbox.put_off, row.id, decision.due_at, error, ambiguous=decision.doubtful)
+        self._wake.set()
 
     async def _give_up(self, row: OutRow, why: str, *, gone: bool = False) -> None:
         await self._database.write(self._mark_undeliverable, row, why, await self._owner_key(), gone)
@@ -320,16 +402,3 @@ class Delivery:
         log.warning("outbox.dead", platform=self._platform, row=row.id, error=why)
         if row.run_id is not None:
             await self._previews.clear(row.run_id)
-
-
-async def _shielded(work: Coroutine[None, None, T]) -> T:
-    """Runs `work` to its end, for some seconds at most, even when the caller is cancelled. Otherwise nobody would know whether the message
-    arrived.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task], timeout=_GRACE_SECONDS)
-        task.cancel()
-        raise

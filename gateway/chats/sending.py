@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from adapters.base import Adapter, Pace, SendsOnce, ShowsDrafts, Undeliverable
 from adapters.text import off_the_loop
@@ -32,35 +31,12 @@ class SentRow:
     was_preview: bool = False
 
 
-class Previews(Protocol):
-    """The previews of running answers. The final message may replace one."""
-
-    async def take_preview(self, run_id: str, reply_to: str | None) -> str | None:
-        """Returns the preview that the final message should replace; None: send a new message."""
-        ...
-
-    def mark_final(self, run_id: str) -> None:
-        """Notes that the preview has become the final message."""
-        ...
-
-    async def clear(self, run_id: str) -> None:
-        """Removes the preview of a run whose answer was sent, or never will be."""
-        ...
-
-    def end_without_answer(self, run_ids: Sequence[str]) -> None:
-        """Notes that these runs end without an answer."""
-        ...
-
-
 class RowSender:
-    """Renders and sends rows for one platform. `previews` are those that a final message may replace. Files are sent from `outgoing` alone;
-    None: from nowhere.
-    """
+    """Renders and sends rows for one platform. Files are sent from `outgoing` alone; None: from nowhere."""
 
-    def __init__(self, database: Database, adapter: Adapter, previews: Previews, outgoing: Path | None = None) -> None:
+    def __init__(self, database: Database, adapter: Adapter, outgoing: Path | None = None) -> None:
         self._database = database
         self._adapter = adapter
-        self._previews = previews
         self._outgoing = outgoing
 
     async def rendered(self, row: OutRow) -> Sequence[Piece]:
@@ -97,7 +73,6 @@ class RowSender:
             receipt = await self._adapter.finish_draft(address, draft, content)
             if receipt is None:
                 return None
-            self._previews.mark_final(row.run_id or "")
             return SentRow(message_id=receipt.message_id, was_preview=True)
         # The key makes the platform itself recognise a message that is sent again after a crash.
         if isinstance(self._adapter, SendsOnce):

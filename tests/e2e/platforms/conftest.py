@@ -2,7 +2,7 @@ import importlib
 
 import pytest
 
-from gateway.chats import delivery, reachability, runner
+from gateway.chats import delivery, runner
 from tests.e2e.platforms.driver import Driver
 
 DRIVERS = {
@@ -27,6 +27,6 @@ def driver(request: pytest.FixtureRequest) -> Driver:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pauses between tries pass quickly."""
     for pauses in ("PROBE_PAUSES", "TRY_PAUSES", "BLIND_PAUSES"):
-        monkeypatch.setattr(reachability, pauses, (0.05,))
+        monkeypatch.setattr(delivery, pauses, (0.05,))
     monkeypatch.setattr(delivery, "_BACKOFF", (0.05,))
     monkeypatch.setattr(runner, "_BACKOFF", (0.05,))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.chats import delivery, presence, reachability
-from gateway.chats.reachability import EDITS
+from gateway.chats import delivery, presence
+from gateway.chats.delivery import EDITS
 from gateway.texts import say
 from sessions import outbox, runs
 from sessions.db import Database
@@ -61,7 +61,7 @@ async def test_last_edits_without_an_answer_leave_no_doubt(
 ) -> None:
     """Where the chat takes other calls, the answer is a new message after some tries; in an outage it waits."""
     monkeypatch.setattr(delivery, "_BACKOFF", (0.05,))
-    monkeypatch.setattr(reachability, "PROBE_PAUSES", (0.05,))
+    monkeypatch.setattr(delivery, "PROBE_PAUSES", (0.05,))
     monkeypatch.setattr(presence, "REUSED_FOR_SECONDS", 1_000)  # on whatever machine
     gate = Gate()
     async with answering(home, growing(gate)) as (s, _):

@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway.chats import delivery, reachability, runner
+from gateway.chats import delivery, runner
 from gateway.chats.runner import PlatformState
 from gateway.texts import say
 from tests.e2e.telegram.daemon import Scene, daemon, process, scene, settled, until_dead, until_tried, write_config
@@ -35,8 +35,8 @@ async def test_a_send_that_surely_failed_is_made_again(home: Path, drop: str) ->
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "_BACKOFF", (0.05,))
-    monkeypatch.setattr(reachability, "PROBE_PAUSES", (0.05,))
-    monkeypatch.setattr(reachability, "TRY_PAUSES", (0.05,))
+    monkeypatch.setattr(delivery, "PROBE_PAUSES", (0.05,))
+    monkeypatch.setattr(delivery, "TRY_PAUSES", (0.05,))
 
 
 @pytest.mark.usefixtures("quick")

@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 
 from adapters.base import Adapter, Deliver, Pace, TryLater, Undeliverable
-from gateway.chats import delivery, reachability
+from gateway.chats import delivery
 from gateway.chats.delivery import IN_HAND, Delivery
+from gateway.chats.presence import Presence
 from gateway.chats.sending import RateLimiter
 from gateway.observe.standstill import Standstills
 from gateway.texts import say
@@ -84,7 +85,7 @@ class TypingChats(Chats):
             raise TryLater("no answer")
 
 
-class NoPreviews:
+class NoPreviews(Presence):
     def __init__(self) -> None:
         self.cleared: list[str] = []
         self.ended: list[str] = []
@@ -222,7 +223,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits between tries for longer than it takes to look at the outbox."""
     monkeypatch.setattr(delivery, "_BACKOFF", (0.01,))
     for name in ("PROBE_PAUSES", "TRY_PAUSES", "BLIND_PAUSES"):
-        monkeypatch.setattr(reachability, name, (0.01,))
+        monkeypatch.setattr(delivery, name, (0.01,))
 
 
 async def states(database: Database) -> list[str]:
@@ -336,7 +337,7 @@ async def test_where_there_is_no_harmless_call_the_next_try_comes_later(sqlite: 
         async with asyncio.timeout(30):
             while (told := await sqlite.read(tell))[0] != "unknown":
                 await asyncio.sleep(0.01)
-    assert told[1] - now_ms() > (reachability.BLIND_PAUSES[0] - 10) * 1_000
+    assert told[1] - now_ms() > (delivery.BLIND_PAUSES[0] - 10) * 1_000
 
 
 @pytest.mark.parametrize("lost", ["card", "edit"])
