@@ -13,6 +13,8 @@ from gateway.agent.models.endpoint import ask_ollama, model_settings
 from gateway.agent.models.practice import PracticeModel
 from gateway.agent.tokens import Tokens
 from gateway.agent.tools.registry import Toolbox
+from gateway.agent.tools.web import Web
+from gateway.attachments.safe_fetch import Fetcher
 from gateway.config.changes import secrets
 from gateway.config.model import Config
 from gateway.config.model_choice import ChosenModel, choose_model
@@ -54,6 +56,7 @@ def assemble(home: Path, loaded: Loaded, chosen: ChosenModel, database: Database
         standstills=Standstills(clock),
         resets=ResetPolicies(config.session_reset.rules(), says_farewell=_says_farewell(config, chosen)),
         places=FairPlaces(config.limits.parallel_runs),
+        web=Web(Fetcher(), clock),
     )
     app.embeddings = Embeddings(app)
     return app

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gateway.agent.models.interface import Model
     from gateway.agent.profile import AgentProfile
     from gateway.agent.tokens import Tokens
+    from gateway.agent.tools.web import Web
     from gateway.attachments.download import AttachmentDownloader
     from gateway.config.model import Config
     from gateway.config.model_choice import ChosenModel
@@ -57,6 +58,7 @@ class App:
     standstills: Standstills
     resets: ResetPolicies
     places: FairPlaces
+    web: Web
     agents: dict[str, AgentProfile] = field(default_factory=dict)
     attachments: AttachmentDownloader | None = None
     # Made of the app itself, so `app.py` sets them when the rest is there.

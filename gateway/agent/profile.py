@@ -24,7 +24,8 @@ def profile_of(app: App, run: Run, session: Session) -> AgentProfile:
     profile = agents.get(name)
     if profile is None:
         agent, remembers = app.config.agents[name], app.config.memory.enabled
-        toolbox = Toolbox.of([tool for tool in agent.tools if tool != "memory" or remembers])
+        search = ["web_search"] if app.config.web.search else []
+        toolbox = Toolbox.of([*(tool for tool in agent.tools if tool != "memory" or remembers), *search])
         profile = AgentProfile(system_prompt=agent.system_prompt, toolbox=toolbox, remembers=remembers)
         # In the dictionary that was there before the configuration was read: a reload puts another one in its place.
         agents[name] = profile

@@ -7,6 +7,7 @@ be public, and the connection goes to one of exactly these. Each redirect is che
 import asyncio
 import re
 import socket
+import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ Resolve = Callable[[str], Awaitable[Sequence[str]]]
 
 LONGEST_ADDRESS = 4_096
 _PIECE = 65_536
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {"User-Agent": "hermes-gateway", "Accept": "*/*", "Accept-Encoding": "identity"}
 _ENDS_IN_A_NUMBER = re.compile(r"(?:^|\.)(?:\d+|0x[0-9a-f]*)\.?$", re.IGNORECASE)
@@ -94,7 +96,7 @@ class Fetcher:
                 return await self._follow(self.check(address), limit)
         except TimeoutError:
             raise NotFetched(f"It did not arrive within {self._seconds:g} seconds.") from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
             raise NotFetched("The server cannot be reached, or does not speak HTTP.") from error
 
     def check(self, address: str) -> URL:
@@ -139,7 +141,7 @@ class Fetcher:
             connector=connector,
             headers=_HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,  # a small answer may unfold to any size
+            auto_decompress=False,  # `_read` unpacks within the limit
             trust_env=False,  # a proxy would resolve the name again
             timeout=aiohttp.ClientTimeout(total=None),
         )
@@ -189,13 +191,15 @@ def _not_public() -> NotFetched:
 async def _read(answer: aiohttp.ClientResponse, limit: int) -> Fetched:
     if answer.status != 200:
         raise NotFetched(f"The server answered with status {answer.status}.")
-    if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise NotFetched("The server sends it packed, although it was asked not to.")
-    data = bytearray()
+    packed = answer.headers.get("Content-Encoding", "identity").lower()
+    if packed not in {"identity", "gzip", "deflate"}:
+        raise NotFetched("The server sends it packed in a way that cannot be unpacked.")
     if (answer.content_length or 0) > limit:
         raise _too_large(limit)
+    data, unpack = bytearray(), zlib.decompressobj(wbits=_GZIP_OR_ZLIB)
     async for piece in answer.content.iter_chunked(_PIECE):
-        data += piece
+        # One byte more than fits is enough to know: a small answer may unfold to any size.
+        data += piece if packed == "identity" else unpack.decompress(piece, limit + 1 - len(data))
         if len(data) > limit:
             raise _too_large(limit)
     mime = detect_type(bytes(data[:256])) or answer.content_type

@@ -27,6 +27,7 @@ from gateway.config.sections import (
     Name,
     RetentionSection,
     VoiceSection,
+    WebSection,
 )
 from sessions import policy
 from sessions.keys import ChatKind
@@ -188,6 +189,8 @@ class Config(Section):
     """How long things are kept."""
     voice: VoiceSection = VoiceSection()
     """What turns voice messages into text."""
+    web: WebSection = WebSection()
+    """How the web is searched."""
     log: LogSection = LogSection()
     """What is written down."""
 

@@ -126,5 +126,7 @@ def _is_in_force(config: Config, path: Path, error: ErrorDetails) -> bool:
             return bool(config.model.name)
         case ("voice", *_):
             return bool(config.voice.base_url)
+        case ("web", *_):
+            return bool(config.web.search)
         case _:
             return True

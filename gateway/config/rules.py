@@ -25,7 +25,7 @@ class Finding(NamedTuple):
 
 def errors(config: Config, owners: Mapping[str, str]) -> Iterator[Finding]:
     """`owners`: the stored owner of each platform."""
-    for rule in (_model, _memory, _secrets, _api, _limits, _overrides):
+    for rule in (_model, _memory, _web, _secrets, _api, _limits, _overrides):
         yield from rule(config)
     yield from _owners(config, owners)
 
@@ -52,6 +52,16 @@ def _memory(config: Config) -> Iterator[Finding]:
     embeddings = config.memory.embeddings
     if embeddings.base_url and not embeddings.model:
         yield Finding("memory.embeddings.model", "missing", "name the model that embeds at base_url")
+
+
+def _web(config: Config) -> Iterator[Finding]:
+    match config.web.search:
+        case "searxng" if not config.web.url:
+            yield Finding("web.url", "missing", "say where your SearXNG answers, such as http://127.0.0.1:8888")
+        case "brave" if not config.web.api_key.get_secret_value():
+            yield Finding("web.api_key", "missing", "the search API of Brave wants a key")
+        case _:
+            pass
 
 
 def _secrets(config: Config) -> Iterator[Finding]:

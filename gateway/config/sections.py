@@ -210,3 +210,14 @@ class VoiceSection(Section):
     """The key of that endpoint. Empty for endpoints that ask for none."""
     model: str = "whisper-1"
     """The model that listens."""
+
+
+class WebSection(Section):
+    """How the agent searches the web. Without search there is no web_search; web_fetch needs nothing of it."""
+
+    search: Literal["", "searxng", "brave"] = ""
+    """searxng: a server of your own, with the format json switched on. brave: the search API of Brave, with a key."""
+    url: Url = ""
+    """Where SearXNG answers. Brave needs none."""
+    api_key: SecretStr = NO_SECRET
+    """The key of Brave."""

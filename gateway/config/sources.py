@@ -20,7 +20,7 @@ YAML, DOTENV = "config.yaml", ".env"
 PREFIX = "HERMES_"
 _DATABASE = "HERMES_DATABASE__URL"
 # Finds too much rather than too little: then the file is read, and has the last word.
-_DATABASE_IN_YAML = re.compile(r"""\burl["']?:[ \t]*(?!["']{2}|#)\S""")
+_DATABASE_IN_YAML = re.compile(r"""^(?![ \t]*#).*\burl["']?:[ \t]*(?!["']{2}|#)\S""", re.MULTILINE)
 REFERENCE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 
 

@@ -384,6 +384,8 @@ class RunSteps:
             embed=self.app.embeddings.of_query,
             timezone=self.app.timezone,
             job_limits=self.app.job_limits(),
+            web=self.app.web,
+            web_section=self.app.config.web,
         )
 
     async def _summarise(self, query: str, lines: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ from sessions import ids, spending
 from sessions.records import CallOptions, Message, MessageState, Role, Run, RunKind, RunStatus, Session, Source
 from sessions.runs import GONE_ON
 
-WITHOUT_NAMESPACE = frozenset({"web_fetch"})
+WITHOUT_NAMESPACE = frozenset[str]()
 """Tools that read and write nothing of a namespace: such a call has none."""
 _CUT_OFF = "[not executed: the answer was cut off by the output limit; write less, or in several steps]"
 

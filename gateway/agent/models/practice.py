@@ -405,6 +405,9 @@ def _free_id(number: int, taken: set[Any]) -> str:
     return key
 
 
+_OUTSIDE = re.compile(r"\[[^\n]*: data from outside, [^\n]*\]\n(.*)\n\[end \w+\]", re.DOTALL)
+
+
 def _results_in_words(messages: Sequence[JSON]) -> str:
     """Returns the results of the last calls in plain words."""
     names = {call["id"]: call["function"]["name"] for message in messages for call in message.get("tool_calls") or ()}
@@ -420,6 +423,8 @@ def _result(name: str, message: JSON) -> str:
         return f"You answered: {text.removeprefix('The person wrote: ') or 'nothing'}"
     if not text:
         return f"The tool `{name}` is done and had nothing to say."
+    if found := _OUTSIDE.fullmatch(text):
+        text = found[1]
     shown = text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + " …"
     return f"The tool `{name}` answered:\n\n{as_quoted(shown)}"
 

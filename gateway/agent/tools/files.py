@@ -9,11 +9,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gateway.agent.tools.document_text import PDF, NoText, document_text, split_address
 from gateway.agent.tools.outgoing_files import enclosed, send
-from gateway.agent.tools.registry import Arguments, Tool, ToolContext, ToolError
+from gateway.agent.tools.registry import Arguments, FromOutside, Tool, ToolContext, ToolError
 from gateway.attachments.inbox_files import INBOX
 
 MAX_FILE = 1_000_000
+MAX_PDF = 50_000_000
 MAX_LISTED = 500
 MAX_FILES = 5_000
 
@@ -27,41 +29,50 @@ class FilesArguments(Arguments):
     )
 
 
-async def files(place: ToolContext, arguments: FilesArguments) -> str:
+async def files(place: ToolContext, arguments: FilesArguments) -> str | FromOutside:
     """Files that you keep across conversations. send: puts a file into the chat."""
-    if arguments.action != "send":
-        return await asyncio.to_thread(_act, place.workspace, arguments)
-    file = inside(place.workspace, arguments.path)
-    try:
-        body = await asyncio.to_thread(enclosed, file, arguments.content or "", place)
-    except OSError as error:
-        raise ToolError(f"{arguments.path}: {error.strerror}") from error
-    if not await place.database.write(send, place, body):
-        raise ToolError(f"this conversation is in no chat that takes files; tell where it is instead: {arguments.path}")
-    return f"{arguments.path} is on its way into the chat."
-
-
-def _act(workspace: Path, arguments: FilesArguments) -> str:
-    target = inside(workspace, arguments.path)
+    path, workspace = arguments.path, place.workspace
     try:
         match arguments.action:
-            case "send":
-                raise AssertionError("sending needs more than the workspace")
-            case "list":
-                return "\n".join(_listing(target, workspace)) or "There are no files here yet."
             case "read":
-                return _read(target)
+                return FromOutside(f"file {path}", await _read(workspace, path))
+            case "send":
+                return await _send(place, path, arguments.content or "")
+            case "list":
+                found = await asyncio.to_thread(lambda: list(_listing(inside(workspace, path), workspace)))
+                return "\n".join(found) or "There are no files here yet."
             case "write":
-                return _write(workspace, target, arguments.content)
+                return await asyncio.to_thread(_write, workspace, inside(workspace, path), arguments.content)
             case "delete":
-                target.unlink()
-                return f"Deleted {arguments.path}."
+                await asyncio.to_thread(inside(workspace, path).unlink)
+                return f"Deleted {path}."
     except FileNotFoundError as error:
-        raise ToolError(f"there is no {arguments.path}; the action list shows what there is") from error
+        raise ToolError(f"there is no {path}; the action list shows what there is") from error
     except (IsADirectoryError, PermissionError) as error:  # unlink of a folder: the first on Linux, the second on macOS
-        raise ToolError(f"{arguments.path} is a folder; name a file in it") from error
+        raise ToolError(f"{path} is a folder; name a file in it") from error
     except OSError as error:
-        raise ToolError(f"{arguments.path}: {error.strerror}") from error
+        raise ToolError(f"{path}: {error.strerror}") from error
+
+
+async def _send(place: ToolContext, path: str, words: str) -> str:
+    body = await asyncio.to_thread(enclosed, inside(place.workspace, path), words, place)
+    if not await place.database.write(send, place, body):
+        raise ToolError(f"this conversation is in no chat that takes files; tell where it is instead: {path}")
+    return f"{path} is on its way into the chat."
+
+
+async def _read(workspace: Path, path: str) -> str:
+    """Returns the text of the file; of a PDF page by page, from the one that the end `#page=N` names."""
+    name, page = split_address(path)
+    data, size = await asyncio.to_thread(_bytes, inside(workspace, name))
+    if data.startswith(b"%PDF-"):
+        try:
+            return (await document_text(data, PDF)).shown(page, name)
+        except NoText as error:
+            raise ToolError(f"{name}: {error}") from error
+    if b"\0" in data[:8_000]:
+        raise ToolError(f"{name} is no text file ({size} bytes)")
+    return data[:MAX_FILE].decode("utf-8", errors="replace")
 
 
 def inside(workspace: Path, path: str) -> Path:
@@ -89,16 +100,15 @@ def _listing(folder: Path, workspace: Path) -> Iterator[str]:
         yield f"… {len(found) - MAX_LISTED} more"
 
 
-def _read(target: Path) -> str:
+def _bytes(target: Path) -> tuple[bytes, int]:
+    """Returns as much of the file as is ever read, and its size."""
     # O_NONBLOCK: to open a pipe waits for its writer otherwise, for ever.
     with os.fdopen(os.open(target, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         seen = os.fstat(file.fileno())
         if not stat.S_ISREG(seen.st_mode):
             raise ToolError(f"{target.name} is no ordinary file")
-        data = file.read(MAX_FILE)
-    if b"\0" in data[:8_000]:
-        raise ToolError(f"{target.name} is no text file ({seen.st_size} bytes)")
-    return data.decode("utf-8", errors="replace")
+        start = file.read(MAX_FILE)
+        return (start + file.read(MAX_PDF - MAX_FILE) if start.startswith(b"%PDF-") else start), seen.st_size
 
 
 def _write(workspace: Path, target: Path, content: str | None) -> str:

@@ -40,7 +40,7 @@ WEATHER = {
     "type": "function",
     "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
 }
-TOOLS = ("memory", "session_search", "skill", "files", "ask_human")
+TOOLS = ("memory", "session_search", "skill", "files", "ask_human", "web_fetch")
 
 
 @dataclass

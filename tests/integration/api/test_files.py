@@ -277,3 +277,10 @@ async def test_links_without_an_end_are_told_without_a_path_of_ours(home: Path) 
         (workspace / "loop").symlink_to(workspace / "loop")
         assert await gw.chat("read it", "s") == "well"
         assert str(home) not in str(gw.model.calls[1].messages[-1])
+
+
+async def test_a_page_of_this_machine_is_not_fetched_and_what_was_read_goes_on(home: Path) -> None:
+    async with gateway(home, [calls(tool_call("web_fetch", {"url": "http://localhost:8642/v1/models"})), "no"]) as gw:
+        assert await gw.chat("read my models", "s") == "no"
+        assert "leads into a private network" in str(gw.model.calls[1].messages[-1]["content"])
+        assert "web_search" not in str(gw.model.calls[0].body)

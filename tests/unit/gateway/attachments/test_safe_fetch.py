@@ -1,6 +1,9 @@
 """What strangers' addresses may reach: nothing of ours, not by a trick of spelling, of names, or of redirects."""
 
 import asyncio
+import gzip
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
@@ -188,12 +191,34 @@ async def test_a_file_has_a_limit_whether_its_size_was_told_or_not() -> None:
                 await fetcher().fetch(f"http://files.example:{port}/", 100)
 
 
-async def test_a_file_that_unfolds_is_not_unfolded() -> None:
-    packed = web.Response(body=b"\x1f\x8b\x08...", headers={"Content-Encoding": "gzip"})
-    async with site(lambda _: packed) as (port, seen):
-        with pytest.raises(NotFetched, match="packed"):
+def sends(body: bytes, packed: str) -> Any:
+    return lambda _: web.Response(body=body, headers={"Content-Encoding": packed})
+
+
+async def test_what_is_sent_packed_although_nobody_asked_is_unpacked() -> None:
+    for pack, name in ((gzip.compress, "gzip"), (zlib.compress, "deflate")):
+        async with site(sends(pack(b"plain"), name)) as (port, seen):
+            assert (await fetcher().fetch(f"http://files.example:{port}/", 100)).data == b"plain"
+        assert seen[0].headers["Accept-Encoding"] == "identity"
+
+
+async def test_a_small_file_that_unfolds_to_a_large_one_is_refused_within_the_limit() -> None:
+    bomb = gzip.compress(bytes(500_000_000), 1)
+    async with site(sends(bomb, "gzip")) as (port, _):
+        tracemalloc.start()
+        try:
+            with pytest.raises(NotFetched, match="larger"):
+                await fetcher().fetch(f"http://files.example:{port}/", 3_000_000)
+            assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("body", "packed"), [(b"\x1f\x8b\x08...", "gzip"), (b"x", "br"), (b"x", "gzip, gzip")])
+async def test_what_cannot_be_unpacked_is_refused(body: bytes, packed: str) -> None:
+    async with site(sends(body, packed)) as (port, _):
+        with pytest.raises(NotFetched):
             await fetcher().fetch(f"http://files.example:{port}/", 100)
-    assert seen[0].headers["Accept-Encoding"] == "identity"
 
 
 async def test_everything_together_has_a_time() -> None:

@@ -13,30 +13,10 @@ from gateway.agent.models.interface import JSON
 from gateway.agent.tools import files, outgoing_files, skill
 from gateway.agent.tools.registry import Arguments, HumanQuestion, Tool, Toolbox, ToolContext
 from sessions import store
-from sessions.db import Database
-from sessions.keys import SessionKey
-from sessions.records import CallOptions, NewMessage, Role, Source
+from sessions.records import CallOptions, NewMessage, Role
+from tests.unit.gateway.agent.tools.conftest import started
 
 ALL = Toolbox.of(["memory", "session_search", "skill", "files", "ask_human"])
-
-
-def started(database: Database, chat: str, ns: str) -> Any:
-    key = SessionKey.parse(f"agent:main:telegram:dm:{chat}")
-    return database.write_now(store.start, key, 1, source=Source.TELEGRAM, ns=ns)
-
-
-@pytest.fixture
-def place(home: Path, sqlite: Database, clock) -> ToolContext:
-    return ToolContext(
-        session=started(sqlite, "7", "owner"),
-        database=sqlite,
-        workspace=home / "workspace" / "owner",
-        skills=home / "skills",
-        outgoing=home / "outgoing",
-        clock=clock,
-        idem_key="k",
-        run_id="r",
-    )
 
 
 @pytest.fixture
@@ -275,7 +255,7 @@ async def test_skills_that_are_not_there_or_empty(place: ToolContext):
 async def test_files_are_written_read_listed_and_deleted(place: ToolContext):
     assert await use(place, "files", action="list") == "There are no files here yet."
     assert await use(place, "files", action="write", path="a/b.md", content="tëxt") == "Wrote 4 characters to a/b.md."
-    assert await use(place, "files", action="read", path="/a/b.md") == "tëxt"
+    assert (await use(place, "files", action="read", path="/a/b.md")).splitlines()[1:-1] == ["tëxt"]
     assert await use(place, "files", action="list") == "a/b.md  5 bytes"
     assert await use(place, "files", action="list", path="a/b.md") == "a/b.md  5 bytes"
     assert await use(place, "files", action="delete", path="a/b.md") == "Deleted a/b.md."
