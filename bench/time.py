@@ -17,6 +17,7 @@ from sessions import jobs
 from sessions.db import Database, open_database
 from sessions.db.schema import messages, sessions
 from sessions.policy import ResetMode, ResetPolicy, ResetRules
+from tests.app import make_app
 
 SESSIONS, DUE, JOBS = 100_000, 100, 10_000
 HOUR = 3_600_000
@@ -57,9 +58,9 @@ async def timed(tick: Callable[[], Awaitable[None]]) -> float:
 
 async def measure(database: Database, now: int) -> list[tuple[str, float, str]]:
     clock = [now]
-    policies = ResetPolicies(ResetRules(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60)))
-    resets = Resets(database, policies, clock=lambda: clock[0])
-    ticker = Jobs(database, clock=lambda: clock[0])
+    app = make_app(Path(), database, clock=lambda: clock[0])
+    app.resets = ResetPolicies(ResetRules(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60)))
+    resets, ticker = Resets(app), Jobs(app)
     quiet = "resets: nothing is due", min([await timed(resets.tick) for _ in range(5)][1:]), ""
     await ticker.tick()
     rest = "jobs: nothing is due", min([await timed(ticker.tick) for _ in range(5)]), ""

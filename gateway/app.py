@@ -24,6 +24,8 @@ from gateway.dispatch.fair_queue import FairPlaces
 from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal
 from gateway.maintenance import Maintenance
 from gateway.observe import heap
+from gateway.observe.database_watch import DatabaseWatch
+from gateway.observe.heartbeat import ReloadStatus
 from gateway.observe.metrics import Metrics
 from gateway.observe.redaction import hide
 from gateway.observe.standstill import Standstills
@@ -57,6 +59,8 @@ def assemble(home: Path, loaded: Loaded, chosen: ChosenModel, database: Database
         resets=ResetPolicies(config.session_reset.rules(), says_farewell=_says_farewell(config, chosen)),
         places=FairPlaces(config.limits.parallel_runs),
         web=Web(Fetcher(), clock),
+        watch=DatabaseWatch(database),
+        reloads=ReloadStatus(),
     )
     app.embeddings = Embeddings(app)
     return app
@@ -132,7 +136,7 @@ async def take_over(app: App, loaded: Loaded) -> None:
         chosen = await asyncio.to_thread(choose_model, loaded.config, loaded.variables, ask_ollama)
     # Only now, after the awaits: a failure above must leave the last good configuration in force as a whole.
     app.loaded, app.chosen = loaded, chosen
-    app.agents = {}
+    app.agents, app.access = {}, {}
     app.resets.replace(loaded.config.session_reset.rules(), says_farewell=_says_farewell(loaded.config, chosen))
     app.embeddings.recheck()
     if is_other:

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from gateway.agent.tokens import Tokens
     from gateway.agent.tools.web import Web
     from gateway.attachments.download import AttachmentDownloader
+    from gateway.chats.access import AccessRules
+    from gateway.chats.supervisor import PlatformSupervisor
     from gateway.config.model import Config
     from gateway.config.model_choice import ChosenModel
     from gateway.config.reading import Loaded
     from gateway.dispatch.base import Dispatch
     from gateway.dispatch.fair_queue import FairPlaces
     from gateway.maintenance import Maintenance
+    from gateway.observe.database_watch import DatabaseWatch
+    from gateway.observe.heartbeat import ReloadStatus
     from gateway.observe.metrics import Metrics
     from gateway.observe.standstill import Standstills
     from gateway.runs.history import JournalTails, MemoryViews
@@ -36,11 +40,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class App:
-    """Everything that is wired. A reload replaces `loaded`, `chosen`, `model` and `agents`, so read them when they are used, and do not
+    """Everything that is wired. A reload replaces `loaded`, `chosen`, `model`, `agents` and `access`, so read them when they are used, and do not
     keep them.
 
-    `agents`: the profile of each agent, made of the configuration when it is first asked for. `timezone`: the one that the process began
-    with. `attachments`: what fetches files; None where no platform runs. `places`: at the model, shared by runs and calls without a session.
+    `agents` and `access`: what was made of the configuration for an agent and for a platform, when it was first asked for; empty after a
+    reload. `timezone`: the one that the process began with. `places`: at the model, shared by runs and calls without a session.
+    `attachments` and `chats`: what fetches files, and the platforms; None in a process that has none.
     """
 
     home: Path
@@ -59,8 +64,12 @@ class App:
     resets: ResetPolicies
     places: FairPlaces
     web: Web
+    watch: DatabaseWatch
+    reloads: ReloadStatus
     agents: dict[str, AgentProfile] = field(default_factory=dict)
+    access: dict[str, AccessRules] = field(default_factory=dict)
     attachments: AttachmentDownloader | None = None
+    chats: PlatformSupervisor | None = None
     # Made of the app itself, so `app.py` sets them when the rest is there.
     model: Model = field(init=False)
     former_models: list[Model] = field(default_factory=list)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from adapters.registry import title_of
 from gateway.agent.models.interface import ModelError
 from gateway.agent.models.transcriber import Transcriber, voice_settings
 from gateway.api.http.callers import FILE, HostCheck, local_key
@@ -24,20 +23,17 @@ from gateway.chats.runner import PlatformState
 from gateway.chats.supervisor import PlatformSupervisor
 from gateway.config.changes import Change, diff
 from gateway.config.daemon_settings import (
-    access_rules,
     api_limits,
     caller_keys,
     intervals,
-    platform_sections,
 )
 from gateway.config.model import Config
 from gateway.config.reading import Loaded
 from gateway.config.sections import KEY_LENGTH
 from gateway.context import App
 from gateway.home import shown
-from gateway.observe.database_watch import DatabaseWatch
 from gateway.observe.heap import resident_bytes
-from gateway.observe.heartbeat import Heartbeat, ReloadStatus
+from gateway.observe.heartbeat import Heartbeat
 from gateway.observe.logging import get_logger
 from gateway.scheduler.jobs import EVERY_SECONDS as JOBS_SECONDS
 from gateway.scheduler.jobs import Jobs
@@ -63,7 +59,6 @@ class Serving:
     jobs: Jobs
     url: str
     key_hint: str
-    reloads: ReloadStatus
 
     async def reload(self, loaded: Loaded) -> list[str]:
         """Takes over a configuration that is good. Nothing that is under way is dropped. Returns the lines of the platforms that it started."""
@@ -73,10 +68,10 @@ class Serving:
         await take_over(self.app, loaded)
         if any(change.path.startswith("model.") for change in changes):
             self.app.metrics.recent_calls.clear()
-        started = await self.chats.follow(platform_sections(loaded.config), loaded.config.api.public_url)
+        started = await self.chats.follow()
         self.app.metrics.config_reloaded(taken=True)
-        was_refused = self.reloads.last_refused is not None
-        self.reloads.taken()
+        was_refused = self.app.reloads.last_refused is not None
+        self.app.reloads.taken()
         late = [change.path for change in changes if change.path.startswith(_NEEDS_RESTART)]
         log.info("config.reloaded", changed=[change.path for change in changes], meaning=meaning, after_restart=late)
         again = ["The configuration is good again."] if was_refused else []
@@ -96,27 +91,31 @@ class Serving:
     def refused(self, problems: Sequence[str]) -> None:
         """Notes that a changed configuration could not be taken over; the last good one stays in force."""
         self.app.metrics.config_reloaded(taken=False)
-        self.reloads.refused(problems)
+        self.app.reloads.refused(problems)
 
 
 @contextlib.asynccontextmanager
 async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[Serving]:
     """Runs platforms and HTTP while the block lasts. `guard` may hold the platforms back for some minutes."""
-    watch, reloads = DatabaseWatch(app.database), ReloadStatus()
     async with contextlib.AsyncExitStack() as stack:
-        chats = await _chats(app, stack)
-        for work in (
-            chats.poll_other_processes(),
-            app.metrics.watch_loop(),
-            send_reminders(app.database, app.timezone, clock=app.clock),
-            watch.run(),
-        ):
+        # The stack unwinds in reverse: what is ready is sent first, and platforms are closed before the intake that they deliver to.
+        intake = Intake(app)
+        stack.callback(intake.close)
+        app.chats = chats = PlatformSupervisor(app, intake)
+        transcriber = await stack.enter_async_context(_transcriber(app.config))
+        app.attachments = AttachmentDownloader(
+            chats.adapters, limit=lambda: app.config.limits.attachment_bytes, transcriber=lambda: transcriber
+        )
+        stack.push_async_callback(chats.close)
+        reminders = send_reminders(app.database, app.timezone, clock=app.clock)
+        for work in (chats.poll_other_processes(), app.metrics.watch_loop(), reminders, app.watch.run()):
             _run_until_closed(stack, work)
-        url, hint = await stack.enter_async_context(_http(app, chats, watch))  # where its port is taken, nothing begins
+        url, hint = await stack.enter_async_context(_http(app, chats))  # where its port is taken, nothing begins
         # After HTTP: platforms that call us find an open port, and a second daemon has failed before it polls for the same bot.
         await _start_platforms(app, chats, guard, stack)
-        resets, jobs = await _start_ticks(app, stack)
-        alerts = _owner_alerts(app, chats, reloads)
+        resets, jobs, alerts = Resets(app), Jobs(app), OwnerAlerts(app)
+        ticks = {"resets": (RESETS_SECONDS, resets.tick), "jobs": (JOBS_SECONDS, jobs.tick)}
+        await stack.enter_async_context(ticking(ticks))
         _run_until_closed(stack, alerts.run())
 
         def report() -> dict[str, Any]:
@@ -125,13 +124,13 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
                 "url": url,
                 "model": str(app.chosen),
                 "memory_bytes": resident_bytes(),
-                "parts": {"database": watch.part(), **chats.states()},
-                "config": reloads.part(),
+                "parts": {"database": app.watch.part(), **chats.states()},
+                "config": app.reloads.part(),
                 "alerts": [*_troubles(app), *(alert_text(alert) for alert in alerts.current)],
             }
 
         await stack.enter_async_context(Heartbeat(database=app.database, describe=report).reporting())
-        yield Serving(app=app, chats=chats, resets=resets, jobs=jobs, url=url, key_hint=hint, reloads=reloads)
+        yield Serving(app=app, chats=chats, resets=resets, jobs=jobs, url=url, key_hint=hint)
 
 
 def _troubles(app: App) -> list[str]:
@@ -149,92 +148,32 @@ def _run_until_closed(stack: contextlib.AsyncExitStack, work: Coroutine[Any, Any
     stack.callback(asyncio.create_task(work).cancel)
 
 
-async def _chats(app: App, stack: contextlib.AsyncExitStack) -> PlatformSupervisor:
-    """Returns the platforms, none of which runs yet, and sets what fetches the files that come from them."""
-    intake = Intake(
-        app.database,
-        lambda name: access_rules(app.config, name),
-        limits=lambda: app.config.limits,
-        timezone=app.timezone,
-        default_model=lambda: app.chosen.name,
-        platform_title=title_of,
-        clock=app.clock,
-        opening=app.resets.opening,
-    )
-    # The stack unwinds in reverse: platforms are closed before the intake that they deliver to.
-    stack.callback(intake.close)
-    chats = PlatformSupervisor(
-        database=app.database,
-        intake=intake,
-        live=app.live,
-        metrics=app.metrics,
-        timezone=app.timezone,
-        standstills=app.standstills,
-        outgoing=app.outgoing,
-        clock=app.clock,
-    )
-    transcriber = await stack.enter_async_context(_transcriber(app.config))
-    app.attachments = AttachmentDownloader(
-        chats.adapters, limit=lambda: app.config.limits.attachment_bytes, transcriber=lambda: transcriber
-    )
-    stack.push_async_callback(chats.close)  # first of all: what is ready is sent while the rest is still there
-    return chats
-
-
-async def _start_ticks(app: App, stack: contextlib.AsyncExitStack) -> tuple[Resets, Jobs]:
-    """Starts what depends on the time: resets of sessions, and jobs."""
-    resets = Resets(app.database, app.resets, clock=app.clock)
-    jobs = Jobs(
-        app.database,
-        platforms=lambda: platform_sections(app.config),
-        clock=app.clock,
-        fired=app.metrics.job_slot,
-    )
-    ticks = {"resets": (RESETS_SECONDS, resets.tick), "jobs": (JOBS_SECONDS, jobs.tick)}
-    await stack.enter_async_context(ticking(ticks))
-    return resets, jobs
-
-
-def _owner_alerts(app: App, chats: PlatformSupervisor, reloads: ReloadStatus) -> OwnerAlerts:
-    return OwnerAlerts(
-        app.database,
-        app.metrics.recent_calls,
-        platforms=lambda: platform_sections(app.config),
-        silent=chats.silent_since,
-        refused=lambda: len(reloads.last_refused.problems) if reloads.last_refused else 0,
-        clock=app.clock,
-    )
-
-
 async def _start_platforms(
     app: App, chats: PlatformSupervisor, guard: CrashGuard | None, stack: contextlib.AsyncExitStack
 ) -> None:
-    async def follow() -> None:
-        config = app.config
-        await chats.follow(platform_sections(config), config.api.public_url)
+    if guard is None:
+        await chats.follow()
+        return
 
-    async def follow_later(guard: CrashGuard) -> None:
+    async def follow_later() -> None:
         await guard.wait()
         chats.hold((), "")
-        await follow()
+        await chats.follow()
         await guard.watch()
 
-    if guard is None:
-        await follow()
-        return
     stack.callback(guard.clear)
     stack.callback(app.database.listen(guard.on_commit))
     # Held back as a task: HTTP, the terminal and jobs work meanwhile, and the operator can see why.
     if guard.held_until is not None:
-        chats.hold(list(platform_sections(app.config)), guard.why)
-        _run_until_closed(stack, follow_later(guard))
+        chats.hold(list(app.config.platforms.in_use()), guard.why)
+        _run_until_closed(stack, follow_later())
     else:
-        await follow()
+        await chats.follow()
         _run_until_closed(stack, guard.watch())
 
 
 @contextlib.asynccontextmanager
-async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> AsyncGenerator[tuple[str, str]]:
+async def _http(app: App, chats: PlatformSupervisor) -> AsyncGenerator[tuple[str, str]]:
     """Serves the API while the block lasts. Yields its address, and where its key is."""
     section = app.config.api
     own = None if section.keys else await asyncio.to_thread(local_key, app.home)
@@ -246,11 +185,11 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
         # Functions, not values: a reload counts from the next request on.
         keys=lambda: caller_keys(app.config, own),
         models=lambda: app.chosen.names(app.config.model),
-        platforms=lambda: platform_sections(app.config),
-        readiness=lambda: _readiness(app.config, chats, watch),
+        platforms=lambda: list(app.config.platforms.in_use()),
+        readiness=lambda: _readiness(app, chats),
         webhook=chats.webhook,
         handshake=chats.handshake,
-        starting=lambda name: name not in chats.running and name in platform_sections(app.config),
+        starting=lambda name: name not in chats.running and name in app.config.platforms.in_use(),
         host_check=HostCheck(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),
         limits=api_limits(app.config),
         intervals=intervals(app.config),
@@ -261,13 +200,13 @@ async def _http(app: App, chats: PlatformSupervisor, watch: DatabaseWatch) -> As
         yield address.url, keys if own is None else f"key in {shown(app.home)}/api_key"
 
 
-def _readiness(config: Config, chats: PlatformSupervisor, watch: DatabaseWatch) -> Readiness:
+def _readiness(app: App, chats: PlatformSupervisor) -> Readiness:
     """Returns the state for /readyz. A platform that was connected once counts as up: a later outage, also of the database, is reported in
     the body, and must not make an orchestrator restart us, which would help nobody.
     """
     up = {name for name, platform in chats.running.items() if platform.health.was_up}
-    waiting = [name for name in platform_sections(config) if name not in up]
-    parts = {"database": watch.part(), **chats.states()}
+    waiting = [name for name in app.config.platforms.in_use() if name not in up]
+    parts = {"database": app.watch.part(), **chats.states()}
     failing = [name for name, part in parts.items() if name not in waiting and part["state"] not in _WELL]
     return Readiness(waiting=waiting, failing=failing, parts=parts)
 

@@ -49,6 +49,12 @@ def changed(config: Config, **sections: Mapping[str, Any]) -> Config:
     )
 
 
+def enable(app: App, platform: str) -> None:
+    """Switches this platform on in the configuration. Nothing is started."""
+    section = getattr(app.config.platforms, platform).model_copy(update={"enabled": True})
+    configure(app, platforms={platform: section})
+
+
 def give_tools(app: App, tools: Mapping[str, Tool], prompt: str = "You are tested.") -> None:
     """Makes the agent one with this prompt and these tools."""
     app.agents["main"] = AgentProfile(system_prompt=prompt, toolbox=Toolbox(tools))

@@ -6,15 +6,20 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
+from adapters.registry import manifest
 from gateway.commands import Parsed
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from sessions import people
 from sessions.keys import Address, ChatKind, DmScope, KeyRules, Sender, SessionKey
 from sessions.messages import Inbound, InboundKind
+
+if TYPE_CHECKING:
+    from gateway.config.model import Config
 
 ANYBODY = "*"
 
@@ -32,6 +37,25 @@ class AccessRules:
     group_sessions_per_user: bool = False
     thread_sessions: bool = False
     pair_strangers: bool = True
+
+
+def access_rules(config: "Config", platform: str) -> AccessRules:
+    """Returns the rules of this platform, its ids in the platform's own notation."""
+    section = config.platforms.by_name()[platform]
+    normal = manifest(platform).normal_user_id
+    allowed = [normal(user) for user in section.allowed_users]
+    named = [user for user in allowed if user != "*"]
+    return AccessRules(
+        allowed_users=frozenset(allowed),
+        first_allowed=named[0] if named else None,
+        allowed_chats=frozenset(section.allowed_chats),
+        require_mention=section.require_mention,
+        dm_scope=DmScope(section.dm_scope),
+        owner=normal(section.owner),
+        group_sessions_per_user=section.group_sessions_per_user,
+        thread_sessions=section.thread_sessions,
+        pair_strangers=section.unknown_users == "pair",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,18 +2,20 @@
 Edits that change no word are left out.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sqlalchemy import Connection
 
+from adapters.registry import title_of
 from gateway.chats.access import (
     START,
     AccessDecision,
     AccessRules,
     ChatAccess,
     Paired,
+    access_rules,
     answer_stranger,
     redeem_owner_code,
 )
@@ -21,20 +23,18 @@ from gateway.chats.approvals import decide, notify_held_up, waiting_for
 from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
 from gateway.chats.message_text import inbox_message, message_text, printable, shortened
 from gateway.commands import CommandContext, Parsed, execute, find, parse
-from gateway.config.sections import LimitsSection
+from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.quoting import escape_speaker_marks
 from sessions import inbox, outbox, overheard, people, runs
-from sessions.clock import Clock, now_ms
-from sessions.db import Database
 from sessions.inbox import NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, DmScope, SessionKey
 from sessions.messages import Inbound, InboundKind
 from sessions.outbox_body import OutboxBody
 from sessions.records import Ask, AskKind, Route, RunStatus
-from sessions.runs import Accepted, Opening
+from sessions.runs import Accepted
 from sessions.topics import Topic
 
 _Message = tuple[str, str, str]
@@ -102,33 +102,21 @@ MORE_MS = 1_000
 class Intake:
     """Takes in the events of all platforms."""
 
-    def __init__(
-        self,
-        database: Database,
-        rules: Callable[[str], AccessRules],
-        *,
-        limits: Callable[[], LimitsSection] = LimitsSection,
-        timezone: str = "UTC",
-        default_model: Callable[[], str] = str,
-        platform_title: Callable[[str], str] = str.title,
-        clock: Clock = now_ms,
-        opening: Callable[[str], Opening] = lambda _: Opening(),
-    ) -> None:
-        self._database = database
-        self._rules = rules
-        self._limits = limits
-        self._timezone = timezone
-        self._default_model = default_model
-        self._platform_title = platform_title
-        self._clock = clock
-        self._opening = opening
+    def __init__(self, app: App) -> None:
+        self.app = app
         self._edits = EditFilter()
         self._paired: Mapping[str, Paired] | None = None
-        self._changes = ChatChanges(database, clock)
-        self._unlisten = database.listen(lambda _: self.forget_people(), Topic.PEOPLE)
+        self._changes = ChatChanges(app.database, app.clock)
+        self._unlisten = app.database.listen(lambda _: self.forget_people(), Topic.PEOPLE)
 
     def close(self) -> None:
         self._unlisten()
+
+    def _rules(self, platform: str) -> AccessRules:
+        known = self.app.access  # before the configuration: a reload puts an empty one in its place
+        if platform not in known:
+            known[platform] = access_rules(self.app.config, platform)
+        return known[platform]
 
     def forget_people(self) -> None:
         """Reads paired people again at the next event: another process may have approved somebody."""
@@ -137,12 +125,12 @@ class Intake:
     async def access(self, platform: str) -> ChatAccess:
         paired = self._paired
         if paired is None:
-            paired = self._paired = await self._database.read(_paired)
+            paired = self._paired = await self.app.database.read(_paired)
         return ChatAccess(self._rules(platform), paired.get(platform, Paired()))
 
     async def settle_owners(self, platforms: Collection[str]) -> None:
         """Stores who the owner on each of these platforms is, where that is not known yet or configured anew."""
-        await self._database.write(self._settle_owners, platforms)
+        await self.app.database.write(self._settle_owners, platforms)
 
     def _settle_owners(self, conn: Connection, platforms: Collection[str]) -> None:
         for platform in platforms:
@@ -167,17 +155,17 @@ class Intake:
                 log.debug("message.refused", dedup_key=inbound.dedup_key)
                 return IntakeResult(outcome=IntakeOutcome.IGNORED)
             case _ if verdict is AccessDecision.STRANGER:
-                await self._database.write(self._stranger, inbound, access.rules.pair_strangers)
+                await self.app.database.write(self._stranger, inbound, access.rules.pair_strangers)
                 return IntakeResult(outcome=IntakeOutcome.STRANGER)
             case InboundKind.JOINED:
-                await self._database.write(self._hello, inbound, access)
+                await self.app.database.write(self._hello, inbound, access)
                 return IntakeResult(outcome=IntakeOutcome.CHAT_CHANGED)
             case _ if self._edits.is_unchanged(inbound):
                 return IntakeResult(outcome=IntakeOutcome.IGNORED)
             case _:
                 pass
         # Noted after the commit only: an event that was not stored comes again, and must not count as a repetition.
-        joined = await self._database.write(self._take, inbound, access, verdict)
+        joined = await self.app.database.write(self._take, inbound, access, verdict)
         self._edits.note(inbound)
         outcome = IntakeOutcome.TAKEN if joined is None else IntakeOutcome.JOINED
         return IntakeResult(outcome=outcome, run_id=joined)
@@ -187,14 +175,14 @@ class Intake:
         if inbound.same_as:
             await self._changes.join(inbound)
         if inbound.in_thread and not inbound.mentioned and not inbound.mentions_other:
-            return replace(inbound, mentioned=await self._database.read(_answered_in_thread, inbound, access))
+            return replace(inbound, mentioned=await self.app.database.read(_answered_in_thread, inbound, access))
         return inbound
 
     async def _judge(self, inbound: Inbound, access: ChatAccess) -> AccessDecision:
         verdict = access.judge(inbound)
         # Under the present ids first, which is right nearly always and costs no read.
         if verdict in {AccessDecision.IGNORED, AccessDecision.STRANGER}:
-            verdict = access.judge(await self._database.read(first_known, inbound))
+            verdict = access.judge(await self.app.database.read(first_known, inbound))
         if verdict is AccessDecision.STRANGER and inbound.same_as:
             verdict = access.judge(replace(inbound, sender=replace(inbound.sender, id=inbound.same_as)))
         return verdict
@@ -212,7 +200,7 @@ class Intake:
             lines.append(say("people.group_code"))
         hello = OutboxBody(text="\n".join(lines))
         route = Route(address=inbound.address)
-        outbox.put(conn, route, hello, self._clock(), dedup_key=_hello_key(first.address), session_key=key)
+        outbox.put(conn, route, hello, self.app.clock(), dedup_key=_hello_key(first.address), session_key=key)
 
     def _take(self, conn: Connection, inbound: Inbound, access: ChatAccess, verdict: AccessDecision) -> str | None:
         """Takes one event in. Returns the id of the run that was active already and that the message joined."""
@@ -238,17 +226,17 @@ class Intake:
     def _chat(self, inbound: Inbound, key: SessionKey) -> CommandContext:
         return CommandContext(
             key=key,
-            now=self._clock(),
+            now=self.app.clock(),
             user=inbound.sender.name or inbound.sender.id,
             route=Route(address=inbound.address, reply_to=inbound.message_id),
             opening=replace(
-                self._opening(str(key)),
+                self.app.resets.opening(str(key)),
                 user_id=inbound.sender.id,
                 wait_ms=MORE_MS if inbound.album or inbound.cut_off else 0,
             ),
-            timezone=self._timezone,
-            default_model=self._default_model(),
-            platform_title=self._platform_title,
+            timezone=self.app.timezone,
+            default_model=self.app.chosen.name,
+            platform_title=title_of,
         )
 
     def _message(self, conn: Connection, inbound: Inbound, chat: CommandContext, *, allowed: bool = True) -> str | None:
@@ -266,7 +254,7 @@ class Intake:
         return accepted.run_id if accepted.fresh and accepted.joined else None
 
     def _refusal(self, conn: Connection, inbound: Inbound, session_key: str) -> str | None:
-        limits = self._limits()
+        limits = self.app.config.limits
         size = len(inbound.text.encode("utf-8", "replace"))
         if size > limits.message_bytes:
             return say("limits.too_long", size=f"{size // 1024} kB", limit=f"{limits.message_bytes // 1024} kB")
@@ -352,13 +340,13 @@ class Intake:
             self._reply(conn, inbound, chat, say("limits.edited_late"))
 
     def _stranger(self, conn: Connection, inbound: Inbound, pair: bool) -> None:
-        if answer := answer_stranger(conn, inbound, _parsed(inbound), self._clock(), pair=pair):
+        if answer := answer_stranger(conn, inbound, _parsed(inbound), self.app.clock(), pair=pair):
             key = f"reply:{inbound.dedup_key}"
             outbox.put(
                 conn,
                 Route(address=inbound.address, respond_to=inbound.private_reply or inbound.respond_to),
                 OutboxBody(text=answer),
-                self._clock(),
+                self.app.clock(),
                 dedup_key=key,
                 session_key="",
             )

@@ -1,16 +1,16 @@
 """Sends the owner a message when an alert's condition holds, at most once a day for each condition."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from sqlalchemy import Connection
 
-from gateway.observe.alerts import Alert, RecentCalls, SystemReading, alerts
+from gateway.context import App
+from gateway.observe.alerts import Alert, SystemReading, alerts
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from sessions import gauges, outbox, spending
-from sessions.clock import Clock, iso, now_ms
-from sessions.db import Database
+from sessions.clock import iso
 from sessions.errors import StateError
 from sessions.jobs.delivery import owner_route
 from sessions.outbox_body import OutboxBody
@@ -25,31 +25,12 @@ _KNOWN_DAYS = 3
 """So many days of a week have to be known before anything is unusual."""
 _HALF_HOURS = 48
 
-Silent = Callable[[], Mapping[str, int]]
-
 
 class OwnerAlerts:
-    """Checks the conditions every minute. `platforms` returns where the owner may be told, `silent` since when a platform is not
-    connected, `refused` how many problems the refused configuration has.
-    """
+    """Checks the conditions every minute."""
 
-    def __init__(
-        self,
-        database: Database,
-        calls: RecentCalls,
-        *,
-        platforms: Callable[[], Collection[str]],
-        silent: Silent,
-        refused: Callable[[], int],
-        clock: Clock = now_ms,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._database = database
-        self._calls = calls
-        self._platforms = platforms
-        self._silent = silent
-        self._refused = refused
-        self._clock = clock
+    def __init__(self, app: App, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self.app = app
         self._sleep = sleep
         self.current: Sequence[Alert] = ()
 
@@ -63,30 +44,30 @@ class OwnerAlerts:
             await self._sleep(EVERY_SECONDS)
 
     async def check(self) -> None:
-        now = self._clock()
-        reading = await self._database.read(self._read, now)
+        now = self.app.clock()
+        reading = await self.app.database.read(self._read, now)
         before, self.current = set(map(_name, self.current)), tuple(alerts(reading))
         for alert in self.current:
             if _name(alert) not in before:
                 log.warning("alert.raised", condition=str(alert.condition), about=alert.about)
         if self.current:
-            await self._database.write(_send_alerts, self.current, self._platforms(), now)
+            await self.app.database.write(_send_alerts, self.current, self.app.config.platforms.in_use(), now)
 
     def _read(self, conn: Connection, now: int) -> SystemReading:
         numbers = gauges.read_gauges(conn)
-        calls, failed = self._calls.counts(now)
+        calls, failed = self.app.metrics.recent_calls.counts(now)
         dead = {platform: count for (platform, state), count in numbers.outbox.items() if state == OutState.DEAD}
         return SystemReading(
             now=now,
-            silent_since=self._silent(),
+            silent_since=self.app.chats.silent_since() if self.app.chats is not None else {},
             oldest_unread=numbers.oldest_unread,
             oldest_due=numbers.oldest_due,
             undelivered=dead,
             calls=calls,
             failed_calls=failed,
-            tokens=self._calls.tokens(now),
+            tokens=self.app.metrics.recent_calls.tokens(now),
             usual_tokens=_usual_tokens(conn, now),
-            refused_problems=self._refused(),
+            refused_problems=len(self.app.reloads.last_refused.problems) if self.app.reloads.last_refused else 0,
         )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 
 from adapters.base import (
     Adapter,
@@ -25,13 +24,9 @@ from gateway.chats.intake import Intake, IntakeOutcome
 from gateway.chats.presence import Presence
 from gateway.chats.sending import RateLimiter
 from gateway.commands import MENU
+from gateway.context import App
 from gateway.observe.logging import get_logger
-from gateway.observe.metrics import Metrics
-from gateway.observe.standstill import Standstills
-from gateway.runs.live import LiveEvents
 from sessions import runs
-from sessions.clock import Clock, now_ms
-from sessions.db import Database
 from sessions.errors import StateError
 from sessions.keys import Sender
 from sessions.messages import Inbound, InboundKind
@@ -82,56 +77,47 @@ class PlatformRunner:
     def __init__(
         self,
         adapter: Adapter,
-        *,
-        database: Database,
+        app: App,
         intake: Intake,
-        live: LiveEvents,
-        metrics: Metrics,
-        timezone: str = "UTC",
-        standstills: Standstills | None = None,
-        outgoing: Path | None = None,
-        clock: Clock = now_ms,
+        *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.name = str(adapter.platform)
         self.adapter = adapter
+        self.app = app
         self.health = PlatformHealth()
         self._intake = intake
-        self._clock = clock
         self._sleep = sleep
         self._up = asyncio.Event()
         self.known = asyncio.Event()
         """Set once the platform has answered, or has failed to."""
         self._beside: set[asyncio.Task[None]] = set()
         pacer = RateLimiter(adapter.pace)
-        self._database = database
         self.presence = Presence(
             adapter,
             pacer,
-            live,
-            keep=partial(database.write, runs.keep_shown),
-            is_waiting=partial(database.read, runs.is_waiting),
+            app.live,
+            keep=partial(app.database.write, runs.keep_shown),
+            is_waiting=partial(app.database.read, runs.is_waiting),
         )
-        self._metrics = metrics
-        self._timezone = timezone
         adapter.on_success(self._connected)
         self.delivery = Delivery(
-            database,
+            app.database,
             adapter,
             pacer,
             self.presence,
-            timezone=timezone,
+            timezone=app.timezone,
             sent=self._sent,
             owner_key=self._owner_key,
-            standstills=standstills,
-            outgoing=outgoing,
-            clock=clock,
+            standstills=app.standstills,
+            outgoing=app.outgoing,
+            clock=app.clock,
         )
 
     def _sent(self, row: OutRow) -> None:
-        self._metrics.message(self.name, "out")
+        self.app.metrics.message(self.name, "out")
         if row.run_id is not None:
-            self._metrics.replied(self.name, max(0.0, (self._clock() - row.created_at) / 1000))
+            self.app.metrics.replied(self.name, max(0.0, (self.app.clock() - row.created_at) / 1000))
 
     async def _owner_key(self) -> str | None:
         """Returns the session key of the owner's own conversation with the bot; None while nobody is the owner."""
@@ -142,17 +128,19 @@ class PlatformRunner:
     async def run(self) -> None:
         try:
             # Before anything is delivered: an answer may still take the place of a preview that an earlier process has shown.
-            self.presence.restore(await self._database.read(runs.still_shown), self._clock())
+            self.presence.restore(await self.app.database.read(runs.still_shown), self.app.clock())
             if isinstance(self.adapter, ShowsStatus):
-                since = self._clock() - round(self.adapter.status_lasts * 1000)
-                self.presence.clear_statuses(await self._database.read(runs.ended_since, self.name, since))
+                since = self.app.clock() - round(self.adapter.status_lasts * 1000)
+                self.presence.clear_statuses(await self.app.database.read(runs.ended_since, self.name, since))
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._supervise(self._receive, "receiving"))
                 group.create_task(self._supervise(self.delivery.run, "sending"))
                 group.create_task(self._supervise(self._offer_commands, "menu"))
                 if isinstance(self.adapter, CatchesUp):
                     group.create_task(
-                        self._supervise(partial(store_positions, self._database, self.name, self.adapter), "position")
+                        self._supervise(
+                            partial(store_positions, self.app.database, self.name, self.adapter), "position"
+                        )
                     )
         finally:
             self.presence.close()
@@ -204,7 +192,7 @@ class PlatformRunner:
             if not self.adapter.reports_success:  # there will be no better sign than this
                 self._connected()
             if isinstance(self.adapter, CatchesUp):
-                await let_catch_up(self._database, self.name, self.adapter, await self._intake.access(self.name))
+                await let_catch_up(self.app.database, self.name, self.adapter, await self._intake.access(self.name))
             await self.adapter.run(self.deliver)
         except Unauthorized as error:
             self._lost(PlatformState.UNAUTHORIZED, str(error))
@@ -229,7 +217,7 @@ class PlatformRunner:
         try:
             result = await self._intake.deliver(inbound)
             if result.outcome in {IntakeOutcome.TAKEN, IntakeOutcome.JOINED}:
-                self._metrics.message(self.name, "in")
+                self.app.metrics.message(self.name, "in")
             if result.run_id is not None:
                 self.presence.mark_read(inbound, result.run_id)
         except StateError:
@@ -257,7 +245,7 @@ class PlatformRunner:
 
     async def _show_home(self, adapter: ShowsHome, user: Sender) -> None:
         access = await self._intake.access(self.name)
-        page = await self._database.read(home_page, self.name, user, access, self._timezone, self._clock())
+        page = await self.app.database.read(home_page, self.name, user, access, self.app.timezone, self.app.clock())
         try:
             await adapter.show_home(user, page)
         except DeliveryError as error:
@@ -281,10 +269,10 @@ class PlatformRunner:
         """Returns the state now, of receiving and, where that works, of sending; updates the metrics."""
         self.health.last_success = self.adapter.last_success()
         if self.health.last_success is not None:
-            self._metrics.platform_seen(self.name, self.health.last_success)
+            self.app.metrics.platform_seen(self.name, self.health.last_success)
         found = self.health
         if found.state is PlatformState.CONNECTED and self.delivery.failure is not None:
             message = f"Messages come in, and none can be sent: {self.delivery.failure}"
             found = replace(found, state=PlatformState.NOT_SENDING, message=message, since=self.delivery.failing_since)
-        self._metrics.platform_up(self.name, up=found.state is PlatformState.CONNECTED)
+        self.app.metrics.platform_up(self.name, up=found.state is PlatformState.CONNECTED)
         return found

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from adapters.base import Adapter, DeliveryError, ReceivesWebhooks, WebhookReply
@@ -10,13 +9,10 @@ from adapters.registry import Unavailable, build, manifest, settings
 from adapters.section import PlatformSection
 from gateway.chats.intake import Intake
 from gateway.chats.runner import PlatformRunner, PlatformState
+from gateway.context import App
 from gateway.observe.logging import get_logger
-from gateway.observe.metrics import Metrics
-from gateway.observe.standstill import Standstills
-from gateway.runs.live import LiveEvents
 from sessions import people
-from sessions.clock import Clock, iso, now_ms
-from sessions.db import Database
+from sessions.clock import iso
 from sessions.errors import Invalid
 
 log = get_logger(__name__)
@@ -31,26 +27,9 @@ Handshake = Callable[[Mapping[str, str]], WebhookReply | None]
 class PlatformSupervisor:
     """`follow` makes the wanted platforms run. A changed section restarts its platform and no other."""
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        intake: Intake,
-        live: LiveEvents,
-        metrics: Metrics,
-        timezone: str,
-        standstills: Standstills | None = None,
-        outgoing: Path | None = None,
-        clock: Clock = now_ms,
-    ) -> None:
-        self._database = database
+    def __init__(self, app: App, intake: Intake) -> None:
+        self.app = app
         self._intake = intake
-        self._live = live
-        self._metrics = metrics
-        self._timezone = timezone
-        self._standstills = standstills
-        self._outgoing = outgoing
-        self._clock = clock
         self.running: dict[str, PlatformRunner] = {}
         self.adapters: dict[str, Adapter] = {}
         self._settings: dict[str, Mapping[str, Any]] = {}
@@ -63,10 +42,11 @@ class PlatformSupervisor:
         """Does not start these platforms until called without them. `why` is shown to everybody who asks for their state."""
         self._held_back = dict.fromkeys(names, why)
 
-    async def follow(self, sections: Mapping[str, PlatformSection], public_url: str) -> set[str]:
-        """Starts, stops and restarts platforms until exactly these run. Returns the names of those that it started, or cannot start for want
-        of a library. Raises Invalid."""
-        sections = {name: section for name, section in sections.items() if name not in self._held_back}
+    async def follow(self) -> set[str]:
+        """Starts, stops and restarts platforms until exactly those of the configuration run. Returns the names of those that it started, or
+        cannot start for want of a library. Raises Invalid."""
+        in_use, public_url = self.app.config.platforms.in_use(), self.app.config.api.public_url
+        sections = {name: section for name, section in in_use.items() if name not in self._held_back}
         urls = {name: f"{public_url.rstrip('/')}/webhooks/{name}" if public_url else "" for name in sections}
         wanted = {name: settings(name, section, webhook_url=urls[name]) for name, section in sections.items()}
         # Compared by what the adapter is made of: another key of the section, such as allowed_users, needs no new connection.
@@ -91,17 +71,7 @@ class PlatformSupervisor:
             adapter = build(name, section, webhook_url=webhook_url)
         except DeliveryError as error:
             raise Invalid(str(error)) from error
-        platform = PlatformRunner(
-            adapter,
-            database=self._database,
-            intake=self._intake,
-            live=self._live,
-            metrics=self._metrics,
-            timezone=self._timezone,
-            standstills=self._standstills,
-            outgoing=self._outgoing,
-            clock=self._clock,
-        )
+        platform = PlatformRunner(adapter, self.app, self._intake)
         self.running[name], self.adapters[name] = platform, adapter
         self._tasks[name] = asyncio.create_task(platform.run(), name=name)
 
@@ -110,7 +80,7 @@ class PlatformSupervisor:
         self._owner_codes.pop(name, None)
         access = await self._intake.access(name)
         if not access.rules.allowed_users and not access.paired.users:
-            code = await self._database.write(people.owner_code, name, self._clock())
+            code = await self.app.database.write(people.owner_code, name, self.app.clock())
             self._owner_codes[name] = code.replace("-", "")
 
     async def stop(self, name: str) -> None:

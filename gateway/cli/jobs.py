@@ -86,12 +86,11 @@ def add(
 ) -> None:
     """Run PROMPT at the times of SCHEDULE: five cron fields, @daily, "every 30m", 30m, or 2030-01-31T09:00."""
     # Imported here: the other commands of this group need no configuration, and it loads pydantic.
-    from gateway.config.daemon_settings import platform_sections
     from gateway.config.reading import load
     from sessions.jobs.delivery import owner_route, require_target
 
     config = load(cli.home, cli.environ).config
-    platforms = platform_sections(config)
+    platforms = config.platforms.in_use()
     if deliver is None:
         with opened(cli) as database:
             own = database.read_now(owner_route, platforms)

@@ -2,37 +2,10 @@
 
 from collections.abc import Sequence
 
-from adapters.registry import is_built, manifest
-from adapters.section import PlatformSection
 from gateway.api.http.callers import CallerKey, Scope
 from gateway.api.http.connection import ConnectionShares, IdleTimes, possible_connections
 from gateway.api.http.server_state import ApiLimits, Intervals
-from gateway.chats.access import AccessRules
 from gateway.config.model import Config
-from sessions.keys import DmScope
-
-
-def platform_sections(config: Config) -> dict[str, PlatformSection]:
-    """Of the platforms that are switched on and that this version has an adapter for."""
-    return {name: section for name, section in config.platforms.by_name().items() if section.enabled and is_built(name)}
-
-
-def access_rules(config: Config, platform: str) -> AccessRules:
-    section = config.platforms.by_name()[platform]
-    normal = manifest(platform).normal_user_id
-    allowed = [normal(user) for user in section.allowed_users]
-    named = [user for user in allowed if user != "*"]
-    return AccessRules(
-        allowed_users=frozenset(allowed),
-        first_allowed=named[0] if named else None,
-        allowed_chats=frozenset(section.allowed_chats),
-        require_mention=section.require_mention,
-        dm_scope=DmScope(section.dm_scope),
-        owner=normal(section.owner),
-        group_sessions_per_user=section.group_sessions_per_user,
-        thread_sessions=section.thread_sessions,
-        pair_strangers=section.unknown_users == "pair",
-    )
 
 
 def caller_keys(config: Config, generated: CallerKey | None) -> Sequence[CallerKey]:

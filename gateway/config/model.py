@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, Field, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
-from adapters.registry import OUR_OWN, manifest, of_others, section_model
+from adapters.registry import OUR_OWN, is_built, manifest, of_others, section_model
 from adapters.section import PlatformSection, Section
 from gateway.agent.tools import BUILT, of_other_packages
 from gateway.config.sections import (
@@ -149,6 +149,10 @@ class PlatformsSection(Section):
 
     def by_name(self) -> dict[str, PlatformSection]:
         return {name: getattr(self, name) for name in type(self).model_fields}
+
+    def in_use(self) -> dict[str, PlatformSection]:
+        """Returns those that are switched on and that this version has an adapter for."""
+        return {name: section for name, section in self.by_name().items() if section.enabled and is_built(name)}
 
 
 def _platforms_model(names: Iterable[str]) -> type[PlatformsSection]:

@@ -3,18 +3,17 @@ in the transaction of `sessions/jobs/firing.py`.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
 from gateway.agent.prompts import load_prompt
+from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.times import format_short_time
 from sessions import deployments, jobs, outbox
-from sessions.clock import Clock, now_ms
-from sessions.db import Database
 from sessions.errors import NotFound
 from sessions.jobs import Job, SlotOutcome
 from sessions.jobs.delivery import owner_route, target_of
@@ -44,43 +43,32 @@ class _JobPlan:
 class Jobs:
     """Fires due jobs. Several processes may call `tick` at the same time: each slot is fired once, by the first that inserts its row."""
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        platforms: Callable[[], Collection[str]] = tuple,
-        clock: Clock = now_ms,
-        fired: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """`platforms` returns those that run. `fired` is called with the outcome of each slot: ran, made_up or missed."""
-        self._database = database
-        self._platforms = platforms
-        self._clock = clock
-        self._fired = fired
+    def __init__(self, app: App) -> None:
+        self.app = app
         self._ticked_at: int | None = None
 
     async def tick(self) -> None:
-        now = self._clock()
+        now = self.app.clock()
         if self._ticked_at is None or now < self._ticked_at:
             await self._bring_forward(now)
         self._ticked_at = now
         # Again while a batch is full. A job that was fired is due no more, so this ends.
-        while found := await self._database.read(jobs.due, now, TOGETHER):
+        while found := await self.app.database.read(jobs.due, now, TOGETHER):
             await asyncio.gather(*(self._fire(_plan(job, now), now) for job in found))  # they share a commit
             if len(found) < TOGETHER:
                 break
-        for job in await self._database.read(jobs.failing):
-            await self._database.write(_notify_owner, job, self._platforms(), now)
+        for job in await self.app.database.read(jobs.failing):
+            await self.app.database.write(_notify_owner, job, self.app.config.platforms.in_use(), now)
 
     async def _bring_forward(self, now: int) -> None:
         """Finds the jobs whose next slot was computed while the clock was ahead: there is an earlier one."""
-        waiting = await self._database.read(jobs.upcoming)
+        waiting = await self.app.database.read(jobs.upcoming)
         for job, following in await asyncio.to_thread(_too_late, waiting, now):
-            if await self._database.write(jobs.bring_forward, job, following):
+            if await self.app.database.write(jobs.bring_forward, job, following):
                 log.warning("job.brought_forward", job_id=job.id, session_key=job.session_key)
 
     async def _fire(self, plan: _JobPlan, now: int) -> None:
-        fired = await self._database.write(_fire, plan, now)
+        fired = await self.app.database.write(_fire, plan, now)
         if fired is None:
             return
         event = "job.missed" if fired.outcome is SlotOutcome.MISSED else "job.fired"
@@ -88,7 +76,7 @@ class Jobs:
             event, job_id=plan.job.id, session_key=plan.job.session_key, slot=fired.slot, outcome=fired.outcome.value
         )
         if fired.outcome is not SlotOutcome.MANUAL:
-            self._fired(fired.outcome.value)
+            self.app.metrics.job_slot(fired.outcome.value)
 
 
 def _too_late(waiting: Sequence[Job], now: int) -> list[tuple[Job, int]]:

@@ -5,11 +5,9 @@ due, `sessions/resets.py` carries the reset out.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gateway.context import App
 from gateway.observe.logging import get_logger
-from gateway.runs.reset_policies import ResetPolicies
 from sessions import resets
-from sessions.clock import Clock, now_ms
-from sessions.db import Database
 from sessions.policy import ResetPolicy, due, due_before
 from sessions.resets import DueSession, OpenSession, ResetOutcome
 from sessions.runs import farewells
@@ -37,17 +35,15 @@ class Resets:
     due.
     """
 
-    def __init__(self, database: Database, policies: ResetPolicies, *, clock: Clock = now_ms) -> None:
-        self._database = database
-        self._policies = policies
-        self._clock = clock
+    def __init__(self, app: App) -> None:
+        self.app = app
         self._seen: dict[ResetPolicy, int] = {}
         self._last_scan = _LastScan()
         self._held_off: dict[str, OpenSession] = {}
         self._logged: set[str] = set()
 
     async def tick(self) -> None:
-        now = self._clock()
+        now = self.app.clock()
         if self._last_scan.version < 0:  # the statements are compiled now, and not when many sessions are due
             await self._carry_out((), now)
         self._forget_if_changed(now)
@@ -60,17 +56,17 @@ class Resets:
     def _forget_if_changed(self, now: int) -> None:
         """Makes the next tick read all sessions again: after a reload, now and then, and where the clock was set back."""
         last_scan = self._last_scan
-        if last_scan.version != self._policies.version or not 0 <= now - last_scan.at < FULL_SCAN_MS:
+        if last_scan.version != self.app.resets.version or not 0 <= now - last_scan.at < FULL_SCAN_MS:
             self._seen.clear()
-            last_scan.version, last_scan.at = self._policies.version, now
+            last_scan.version, last_scan.at = self.app.resets.version, now
 
     async def _held_off_before(self) -> Sequence[OpenSession]:
         held, self._held_off = list(self._held_off), {}
-        return await self._database.read(resets.still_open, held) if held else ()
+        return await self.app.database.read(resets.still_open, held) if held else ()
 
     async def _new(self, now: int) -> list[OpenSession]:
         found: list[OpenSession] = []
-        for policy in self._policies.rules.policies():
+        for policy in self.app.resets.rules.policies():
             before, since = due_before(policy, now), self._seen.get(policy, 0)
             if before is None or before <= since:  # no more became old enough since the last tick
                 continue
@@ -82,25 +78,25 @@ class Resets:
         found: list[OpenSession] = []
         after = (-1, "")
         while True:
-            page = await self._database.read(resets.silent_since, since, before, limit=PAGE, after=after)
+            page = await self.app.database.read(resets.silent_since, since, before, limit=PAGE, after=after)
             found += page
             if len(page) < PAGE:
                 return found
             after = (page[-1].last_user_at, page[-1].id)
 
     def _due(self, sessions: Iterable[OpenSession], now: int) -> Iterable[DueSession]:
-        says_farewell = self._policies.says_farewell
+        says_farewell = self.app.resets.says_farewell
         for session in sessions:
-            reason = due(session.last_user_at, self._policies.policy(session.session_key), now)
+            reason = due(session.last_user_at, self.app.resets.policy(session.session_key), now)
             if reason is None:
                 continue
-            if self._policies.blocked_by(session.session_key) is not None:
+            if self.app.resets.blocked_by(session.session_key) is not None:
                 self._held_off[session.id] = session
                 continue
             yield DueSession(session=session, reason=reason, says_farewell=says_farewell)
 
     async def _carry_out(self, wanted: Sequence[DueSession], now: int) -> None:
-        outcomes = await self._database.write(resets.carry_out, wanted, now)
+        outcomes = await self.app.database.write(resets.carry_out, wanted, now)
         for each in wanted:
             outcome = outcomes[each.session.id]
             if outcome in {ResetOutcome.ENDED, ResetOutcome.ENDED_OWING}:
@@ -110,7 +106,7 @@ class Resets:
                 self._held_off[each.session.id] = each.session
 
     async def _log_owed(self, now: int) -> None:
-        for run in await self._database.read(farewells.owed):
+        for run in await self.app.database.read(farewells.owed):
             if run.id not in self._logged and now - run.created_at > OWED_MS:
                 self._logged.add(run.id)
                 log.info("session.farewell_owed", session_key=run.session_key, run_id=run.id)

@@ -12,7 +12,6 @@ from adapters.base import DeliveryError, TryLater, Unauthorized
 from adapters.registry import Unavailable, build, manifest
 from gateway.agent.models.endpoint import ask_ollama
 from gateway.cli.doctor.finding import CheckTarget, Diagnosis, note, problem, warning
-from gateway.config.daemon_settings import platform_sections
 from gateway.config.model_choice import ChosenModel, choose_model
 from gateway.config.reading import Loaded
 from sessions import people
@@ -90,13 +89,13 @@ async def platforms(target: CheckTarget) -> AsyncIterator[Diagnosis]:
     """Asks each enabled platform who the bot is, and checks that somebody may talk to it."""
     if target.loaded is None:
         return
-    for name in platform_sections(target.loaded.config):
+    for name in target.loaded.config.platforms.in_use():
         async for finding in _platform(target, target.loaded, name):
             yield finding
 
 
 async def _platform(target: CheckTarget, loaded: Loaded, name: str) -> AsyncIterator[Diagnosis]:
-    title, section = manifest(name).title, platform_sections(loaded.config)[name]
+    title, section = manifest(name).title, loaded.config.platforms.in_use()[name]
     try:
         adapter = build(name, section, webhook_url=f"{loaded.config.api.public_url}/webhooks/{name}")
     except Unavailable as error:

@@ -1,12 +1,12 @@
 """The intake of chat platforms on a database, in this process, with short ways to say what happens."""
 
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from gateway.chats.access import AccessRules
 from gateway.chats.intake import Intake, IntakeOutcome, IntakeResult
-from gateway.config.sections import LimitsSection
 from sessions import asks, outbox, people, runs
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform, Sender
@@ -14,6 +14,7 @@ from sessions.messages import Inbound, InboundKind
 from sessions.outbox_body import OutboxBody
 from sessions.records import AskKind, OutRow, RunStatus
 from sessions.runs import ModelAnswer, Opening
+from tests.app import make_app
 from tests.conftest import HandClock
 
 DM, GROUP = ChatKind.DM, ChatKind.GROUP
@@ -32,18 +33,20 @@ class IntakeHarness:
     def __init__(self, database: Database, clock: HandClock, rules: AccessRules = OPEN, **limits: int) -> None:
         self.database = database
         self.clock = clock
-        self.rules = rules
         database.write_now(people.decide_owner, "telegram", rules.owner, rules.first_allowed)
         self.outcomes: list[IntakeOutcome] = []
-        self.model = "big"
         self.number = 0
-        self.intake = Intake(
-            database,
-            lambda _: self.rules,
-            limits=lambda: LimitsSection(**limits),
-            default_model=lambda: self.model,
-            clock=clock,
-        )
+        self.app = make_app(Path("/nonexistent"), database, clock=clock, name="big", sections={"limits": limits})
+        self.rules = rules
+        self.intake = Intake(self.app)
+
+    @property
+    def rules(self) -> AccessRules:
+        return self.app.access["telegram"]
+
+    @rules.setter
+    def rules(self, rules: AccessRules) -> None:
+        self.app.access["telegram"] = rules
 
     async def comes(
         self,

@@ -188,7 +188,7 @@ async def test_a_group_that_became_a_supergroup_is_the_same_group(intake: Intake
 
 async def test_a_model_that_was_changed_is_the_one_that_is_named(sqlite_intake: IntakeHarness):
     await sqlite_intake.comes("/model")
-    sqlite_intake.model = "bigger"
+    sqlite_intake.app.chosen = replace(sqlite_intake.app.chosen, name="bigger")
     await sqlite_intake.comes("/model")
     assert ["big" in sqlite_intake.sent()[0], "bigger" in sqlite_intake.sent()[1]] == [True, True]
 

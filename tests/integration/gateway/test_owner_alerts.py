@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, select
@@ -19,6 +20,7 @@ from sessions import spending
 from sessions.clock import iso
 from sessions.db import Database
 from sessions.db.schema import outbox
+from tests.app import enable, make_app
 from tests.integration.gateway.intake_in_process import HandClock, IntakeHarness
 
 NOW = 1_800_000_000_000
@@ -90,20 +92,27 @@ def alerts_sent(conn: Connection) -> Sequence[str]:
     return [row.body for row in conn.execute(select(outbox).where(outbox.c.dedup_key.startswith("alert:")))]
 
 
+class SilentSlack:
+    def silent_since(self) -> dict[str, int]:
+        return {"slack": NOW - DAY}
+
+
+def alerts_of(database: Database, clock: HandClock, calls: RecentCalls, *, refused: int) -> OwnerAlerts:
+    app = make_app(Path("/nonexistent"), database, clock=clock)
+    enable(app, "telegram")
+    app.metrics.recent_calls = calls
+    app.reloads.refused([f"problem {number}" for number in range(refused)])
+    return OwnerAlerts(app)
+
+
 async def test_the_owner_hears_of_it_once_a_day(database: Database):
     await IntakeHarness(database, HandClock(NOW)).comes("hello")  # the owner has a chat of their own
     clock, calls = HandClock(NOW), RecentCalls()
     for days in range(1, 4):
         await database.write(spending.add, iso(NOW - days * DAY)[:10], 48_000, 0)
     calls.add(NOW, failed=False, tokens=500_000)
-    under_test = OwnerAlerts(
-        database,
-        calls,
-        platforms=lambda: ["telegram"],
-        silent=lambda: {"slack": NOW - DAY},
-        refused=lambda: 2,
-        clock=clock,
-    )
+    under_test = alerts_of(database, clock, calls, refused=2)
+    under_test.app.chats = SilentSlack()  # type: ignore[assignment]
     for _ in range(3):
         await under_test.check()
     bodies = await database.read(alerts_sent)
@@ -118,9 +127,7 @@ async def test_the_owner_hears_of_it_once_a_day(database: Database):
 
 
 async def test_where_nobody_is_the_owner_nothing_is_sent(sqlite: Database):
-    under_test = OwnerAlerts(
-        sqlite, RecentCalls(), platforms=lambda: ["telegram"], silent=dict, refused=lambda: 1, clock=HandClock(NOW)
-    )
+    under_test = alerts_of(sqlite, HandClock(NOW), RecentCalls(), refused=1)
     await under_test.check()
     assert await sqlite.read(alerts_sent) == []
     assert [alert.condition for alert in under_test.current] == [Condition.CONFIG_REFUSED]

@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 
 from adapters.base import Adapter, Deliver, Pace, TryLater, Unauthorized
 from gateway.chats.runner import PlatformRunner, PlatformState
-from gateway.observe.metrics import Metrics
-from gateway.runs.live import LiveEvents
 from sessions.keys import Address, Sender
 from sessions.keys import Platform as Name
 from sessions.messages import Outbound, Piece, Receipt
@@ -64,9 +62,7 @@ async def running(
         slept.append(seconds)
         await asyncio.sleep(0)
 
-    platform = PlatformRunner(
-        adapter, database=intake.database, intake=intake.intake, live=LiveEvents(), metrics=Metrics(), sleep=sleep
-    )
+    platform = PlatformRunner(adapter, intake.app, intake.intake, sleep=sleep)
     task = asyncio.create_task(platform.run())
     try:
         async with asyncio.timeout(30):

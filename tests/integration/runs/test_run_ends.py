@@ -198,7 +198,7 @@ async def test_a_job_that_is_given_up_says_so_where_it_reports(home: Path, clock
         new = jobs.new_job(name="report", prompt="p", deliver=deliver, route=route, **when)
         job = await it.database.write(jobs.create, new)
         clock.tick(30 * 60_000)
-        await Jobs(it.database, clock=clock).tick()
+        await Jobs(it.app).tick()
 
         def interrupted(conn: Connection) -> str:
             run = runs.claim(conn, job.session_key, "elsewhere:1:1", Opening(), clock(), lease_ms=1_000)

@@ -21,6 +21,7 @@ from sessions.jobs.firing import BACKOFF_MS
 from sessions.keys import Address, ChatKind, Platform, SessionKey
 from sessions.records import Role, Route, Run
 from sessions.runs import ModelAnswer, Opening
+from tests.app import enable, make_app
 from tests.conftest import HandClock
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -31,7 +32,10 @@ class JobHarness:
     def __init__(self, database: Database, clock: HandClock) -> None:
         self.database, self.clock = database, clock
         self.counted: list[str] = []
-        self.jobs = Jobs(database, platforms=lambda: ("telegram",), clock=clock, fired=self.counted.append)
+        app = make_app(Path("/nonexistent"), database, clock=clock)
+        enable(app, "telegram")
+        app.metrics.job_slot = self.counted.append
+        self.jobs = Jobs(app)
 
     def make(self, schedule: str, **more: Any) -> Job:
         fields = {"name": "report", "prompt": "summarise", "timezone": "UTC", "now": self.clock(), **more}
@@ -291,7 +295,7 @@ def tick_on_and_on(url: str, start: int, slots: int) -> None:
     """One process of a team: its own connections, its own timer."""
     database = open_database(Path("/nowhere"), url)
     clock = HandClock(start)
-    ticker = Jobs(database, clock=clock)
+    ticker = Jobs(make_app(Path("/nonexistent"), database, clock=clock))
 
     async def run() -> None:
         for _ in range(slots * 4):

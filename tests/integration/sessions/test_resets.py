@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,6 +22,7 @@ from sessions.keys import ChatKind, SessionKey
 from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules
 from sessions.records import EndReason, NewMessage, Role, RunKind, StopReason
 from sessions.runs import ModelAnswer, Opening, farewells
+from tests.app import make_app
 from tests.conftest import HandClock
 
 KEY = "agent:main:telegram:dm"
@@ -36,8 +38,9 @@ def at(text: str, zone: str = "UTC") -> int:
 class ResetHarness:
     def __init__(self, database: Database, clock: HandClock, rules: ResetRules, *, says_farewell: bool = True) -> None:
         self.database, self.clock = database, clock
-        self.policies = ResetPolicies(rules, says_farewell=says_farewell)
-        self.resets = Resets(database, self.policies, clock=clock)
+        app = make_app(Path("/nonexistent"), database, clock=clock)
+        self.policies = app.resets = ResetPolicies(rules, says_farewell=says_farewell)
+        self.resets = Resets(app)
 
     def spoke(self, key: str = KEY, moment: int | None = None) -> str:
         """Somebody said something then, and was answered."""

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.chats.access import AccessDecision, AccessRules, ChatAccess, Paired
-from gateway.config.daemon_settings import access_rules
+from gateway.chats.access import AccessDecision, AccessRules, ChatAccess, Paired, access_rules
 from gateway.config.model import Config
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound

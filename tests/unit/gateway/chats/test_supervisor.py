@@ -10,7 +10,7 @@ from gateway.chats.supervisor import PlatformSupervisor
 
 def test_times_are_told_as_iso_with_offset() -> None:
     nobody: Any = None
-    chats = PlatformSupervisor(database=nobody, intake=nobody, live=nobody, metrics=nobody, timezone="UTC")
+    chats = PlatformSupervisor(nobody, nobody)
     health = PlatformHealth(state=PlatformState.CONNECTED, since=1_750_000_000.5)
     platform: Any = SimpleNamespace(current_health=lambda: health, health=health)
     chats.running["telegram"] = platform
