@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from gateway.agent.tools import outgoing_files
+from gateway.attachments import outgoing_files
 from gateway.attachments.inbox_files import INBOX
 from gateway.context import App
 from gateway.observe.logging import get_logger

@@ -3,9 +3,11 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import Connection
 
+from gateway.texts.times import format_short_time
 from sessions import store
 from sessions.keys import SessionKey
 from sessions.records import Route, Session, Source
@@ -38,8 +40,12 @@ class CommandContext:
         """The key as it is stored."""
         return str(self.key)
 
+    def format_time(self, moment: int) -> str:
+        """Returns a past or coming time (epoch milliseconds) as people here say it."""
+        return format_short_time(moment, self.now, self.timezone)
 
-Function = Callable[[Connection, CommandContext, str], str]
+
+CommandFunction = Callable[[Connection, CommandContext, str], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +57,7 @@ class Command:
 
     name: str
     about: str
-    function: Function
+    function: CommandFunction
     usage: str = ""
     for_allowed: bool = False
     shows_alone: bool = False
@@ -61,6 +67,20 @@ class Command:
 
     def is_for_allowed(self, argument: str, *, at_work: bool) -> bool:
         return self.for_allowed and bool(argument or not self.shows_alone) and (at_work or not self.ends)
+
+
+COMMANDS: list[Command] = []
+"""All commands, in the order of the help."""
+
+
+def command(name: str, about: str, **more: Any) -> Callable[[CommandFunction], CommandFunction]:
+    """Declares the function below as a command; `more`: further fields of `Command`."""
+
+    def declare(function: CommandFunction) -> CommandFunction:
+        COMMANDS.append(Command(name=name, about=about, function=function, **more))
+        return function
+
+    return declare
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +108,3 @@ def last_message(conn: Connection, session: Session) -> str:
 def _excerpt(conn: Connection, session: Session, *, newest: bool) -> str:
     text = " ".join((store.user_text(conn, session.id, newest=newest) or "").split())
     return text if len(text) <= _LABEL else text[: _LABEL - 1].rstrip() + "…"
-
-
-def current(conn: Connection, chat: CommandContext) -> Session | None:
-    return store.active(conn, chat.session_key)
-
-
-def namespace_of(conn: Connection, chat: CommandContext) -> str:
-    """Returns the namespace of this chat. Opens no session: looking at notes must not begin a conversation."""
-    session = current(conn, chat)
-    return session.ns if session else chat.opening.ns or chat.key.namespace

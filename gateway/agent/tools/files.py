@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gateway.agent.tools.document_text import PDF, NoText, document_text, split_address
-from gateway.agent.tools.outgoing_files import enclosed, send
 from gateway.agent.tools.registry import Arguments, FromOutside, Tool, ToolContext, ToolError
 from gateway.attachments.inbox_files import INBOX
+from gateway.attachments.outgoing_files import NotSendable, enclosed, send
 
 MAX_FILE = 1_000_000
 MAX_PDF = 50_000_000
@@ -55,8 +55,12 @@ async def files(place: ToolContext, arguments: FilesArguments) -> str | FromOuts
 
 
 async def _send(place: ToolContext, path: str, words: str) -> str:
-    body = await asyncio.to_thread(enclosed, inside(place.workspace, path), words, place)
-    if not await place.database.write(send, place, body):
+    file = inside(place.workspace, path)
+    try:
+        body = await asyncio.to_thread(enclosed, file, words, place.outgoing, place.idem_key)
+    except NotSendable as error:
+        raise ToolError(str(error)) from error
+    if not await place.database.write(send, place.run_id, place.idem_key, body, place.clock()):
         raise ToolError(f"this conversation is in no chat that takes files; tell where it is instead: {path}")
     return f"{path} is on its way into the chat."
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.agent.tools import outgoing_files
+from gateway.attachments import outgoing_files
 from gateway.texts import say
 from sessions import outbox
 from tests.e2e.telegram.daemon import answering, scene, settled, until_dead

@@ -67,6 +67,6 @@ def test_commands_are_written_as_slacks_clients_send_them() -> None:
 
 
 def test_all_commands_are_known() -> None:
-    from gateway.commands.registry import COMMANDS as OURS
+    from gateway.commands import COMMANDS as OURS
 
     assert {name for command in OURS for name in (command.name, *command.aliases)} | {"start"} == COMMANDS

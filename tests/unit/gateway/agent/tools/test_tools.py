@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from gateway.agent.models.interface import JSON
-from gateway.agent.tools import files, outgoing_files, skill
+from gateway.agent.tools import files, skill
 from gateway.agent.tools.registry import Arguments, HumanQuestion, Tool, Toolbox, ToolContext
+from gateway.attachments import outgoing_files
 from sessions import store
 from sessions.records import CallOptions, NewMessage, Role
 from tests.unit.gateway.agent.tools.conftest import started
@@ -337,7 +338,7 @@ def test_a_repeated_call_sends_what_the_first_one_took(place: ToolContext) -> No
     place.workspace.mkdir(parents=True)
     file = place.workspace / "report.csv"
     file.write_text("first")
-    (taken,) = outgoing_files.enclosed(file, "", place).attachments
+    (taken,) = outgoing_files.enclosed(file, "", place.outgoing, place.idem_key).attachments
     file.write_text("and second")
-    assert outgoing_files.enclosed(file, "", place).attachments == (taken,)
+    assert outgoing_files.enclosed(file, "", place.outgoing, place.idem_key).attachments == (taken,)
     assert (Path(taken.path).read_text(), Path(taken.path).stat().st_mode & 0o777) == ("first", 0o600)
