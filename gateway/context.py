@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.home import folder_name
 from sessions.clock import Clock, iso
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from gateway.agent.profile import AgentProfile
     from gateway.agent.tokens import Tokens
     from gateway.agent.tools.web import Web
+    from gateway.api.http.callers import CallerKey
     from gateway.attachments.download import AttachmentDownloader
     from gateway.chats.access import AccessRules
     from gateway.chats.supervisor import PlatformSupervisor
@@ -45,6 +47,7 @@ class App:
 
     `agents` and `access`: what was made of the configuration for an agent and for a platform, when it was first asked for; empty after a
     reload. `timezone`: the one that the process began with. `places`: at the model, shared by runs and calls without a session.
+    `keys`: who may call over HTTP; `local_key`: the one in the home, which counts while none is configured.
     `attachments` and `chats`: what fetches files, and the platforms; None in a process that has none.
     """
 
@@ -68,6 +71,8 @@ class App:
     reloads: ReloadStatus
     agents: dict[str, AgentProfile] = field(default_factory=dict)
     access: dict[str, AccessRules] = field(default_factory=dict)
+    keys: Sequence[CallerKey] = ()
+    local_key: CallerKey | None = None
     attachments: AttachmentDownloader | None = None
     chats: PlatformSupervisor | None = None
     # Made of the app itself, so `app.py` sets them when the rest is there.
@@ -98,6 +103,10 @@ class App:
 
         limits = self.config.limits
         return JobLimits(per_creator=limits.jobs_per_creator, total=limits.jobs)
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """Returns the state of the database and of every platform, as /readyz and the status show it."""
+        return {"database": self.watch.part(), **(self.chats.states() if self.chats is not None else {})}
 
     @property
     def workspaces(self) -> Path:

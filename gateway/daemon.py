@@ -5,28 +5,21 @@ import contextlib
 import shutil
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 from gateway.agent.models.interface import ModelError
 from gateway.agent.models.transcriber import Transcriber, voice_settings
-from gateway.api.http.callers import FILE, HostCheck, local_key
+from gateway.api.http.callers import FILE, caller_keys, local_key
 from gateway.api.http.server import serving as serving_http
-from gateway.api.http.server_state import ApiServices, Readiness
+from gateway.api.http.server_state import ServerState
 from gateway.app import take_over
 from gateway.attachments.download import AttachmentDownloader, NotTranscribed
 from gateway.chats.approvals import send_reminders
 from gateway.chats.crash_guard import CrashGuard
 from gateway.chats.intake import Intake
 from gateway.chats.owner_alerts import OwnerAlerts, alert_text
-from gateway.chats.runner import PlatformState
 from gateway.chats.supervisor import PlatformSupervisor
 from gateway.config.changes import Change, diff
-from gateway.config.daemon_settings import (
-    api_limits,
-    caller_keys,
-    intervals,
-)
 from gateway.config.model import Config
 from gateway.config.reading import Loaded
 from gateway.config.sections import KEY_LENGTH
@@ -48,7 +41,6 @@ log = get_logger(__name__)
 
 LEAST_FREE_BYTES = 100 * 2**20
 _NEEDS_RESTART = ("api.", "database.", "log.", "voice.", "session_reset.timezone", "limits.parallel_runs")
-_WELL = frozenset({PlatformState.CONNECTED, "available"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +58,7 @@ class Serving:
         # Counted before the change, while the old rules can still be compared.
         meaning = await self._resets_more(changes, loaded)
         await take_over(self.app, loaded)
+        self.app.keys = caller_keys(loaded.config, self.app.local_key)
         if any(change.path.startswith("model.") for change in changes):
             self.app.metrics.recent_calls.clear()
         started = await self.chats.follow()
@@ -110,7 +103,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
         reminders = send_reminders(app.database, app.timezone, clock=app.clock)
         for work in (chats.poll_other_processes(), app.metrics.watch_loop(), reminders, app.watch.run()):
             _run_until_closed(stack, work)
-        url, hint = await stack.enter_async_context(_http(app, chats))  # where its port is taken, nothing begins
+        url, hint = await stack.enter_async_context(_http(app))  # where its port is taken, nothing begins
         # After HTTP: platforms that call us find an open port, and a second daemon has failed before it polls for the same bot.
         await _start_platforms(app, chats, guard, stack)
         resets, jobs, alerts = Resets(app), Jobs(app), OwnerAlerts(app)
@@ -124,7 +117,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
                 "url": url,
                 "model": str(app.chosen),
                 "memory_bytes": resident_bytes(),
-                "parts": {"database": app.watch.part(), **chats.states()},
+                "parts": app.parts(),
                 "config": app.reloads.part(),
                 "alerts": [*_troubles(app), *(alert_text(alert) for alert in alerts.current)],
             }
@@ -173,42 +166,17 @@ async def _start_platforms(
 
 
 @contextlib.asynccontextmanager
-async def _http(app: App, chats: PlatformSupervisor) -> AsyncGenerator[tuple[str, str]]:
+async def _http(app: App) -> AsyncGenerator[tuple[str, str]]:
     """Serves the API while the block lasts. Yields its address, and where its key is."""
     section = app.config.api
     own = None if section.keys else await asyncio.to_thread(local_key, app.home)
     if own is not None and len(own.secret) < KEY_LENGTH:
         how = f"delete {app.home / FILE} and start again: a new key is made"
         log.warning("api.short_key", characters=len(own.secret), at_least=KEY_LENGTH, how_to_mend=how)
-    api = ApiServices(
-        app=app,
-        # Functions, not values: a reload counts from the next request on.
-        keys=lambda: caller_keys(app.config, own),
-        models=lambda: app.chosen.names(app.config.model),
-        platforms=lambda: list(app.config.platforms.in_use()),
-        readiness=lambda: _readiness(app, chats),
-        webhook=chats.webhook,
-        handshake=chats.handshake,
-        starting=lambda name: name not in chats.running and name in app.config.platforms.in_use(),
-        host_check=HostCheck(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts)),
-        limits=api_limits(app.config),
-        intervals=intervals(app.config),
-        version=version("hermes-gateway"),
-    )
-    async with serving_http(api, section.host, section.port) as address:
+    app.local_key, app.keys = own, caller_keys(app.config, own)
+    async with serving_http(ServerState(app), section.host, section.port) as address:
         keys = f"{len(section.keys)} configured key{'' if len(section.keys) == 1 else 's'}"
         yield address.url, keys if own is None else f"key in {shown(app.home)}/api_key"
-
-
-def _readiness(app: App, chats: PlatformSupervisor) -> Readiness:
-    """Returns the state for /readyz. A platform that was connected once counts as up: a later outage, also of the database, is reported in
-    the body, and must not make an orchestrator restart us, which would help nobody.
-    """
-    up = {name for name, platform in chats.running.items() if platform.health.was_up}
-    waiting = [name for name in app.config.platforms.in_use() if name not in up]
-    parts = {"database": app.watch.part(), **chats.states()}
-    failing = [name for name, part in parts.items() if name not in waiting and part["state"] not in _WELL]
-    return Readiness(waiting=waiting, failing=failing, parts=parts)
 
 
 class _VoiceMessages(Transcriber):

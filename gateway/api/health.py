@@ -1,6 +1,7 @@
 """Endpoints for operators: health, readiness, metrics, and the OpenAPI description as JSON and as a page."""
 
 import asyncio
+from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
@@ -15,8 +16,11 @@ from gateway.api.http.endpoint import (
     NoFields,
     ResponseModel,
 )
+from gateway.chats.runner import PlatformState
 from gateway.observe.metrics import CONTENT_TYPE
 from sessions import gauges
+
+_WELL = frozenset({PlatformState.CONNECTED, "available"})
 
 
 class HealthAnswer(ResponseModel):
@@ -37,28 +41,31 @@ async def healthz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:  # noqa:
 
 
 async def readyz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
-    found = call.server.api.readiness()
-    body = ReadyState(
-        status="waiting" if found.waiting else "degraded" if found.failing else "ready",
-        waiting=list(found.waiting),
-        parts=dict(found.parts),
-    )
-    return EndpointAnswer(body=body, status=503 if found.waiting else 200)
+    app = call.server.app
+    running = app.chats.running if app.chats is not None else {}
+    # A platform that was connected once counts as up: a later outage, also of the database, is reported in the body, and must not make an
+    # orchestrator restart us, which would help nobody.
+    up = {name for name, platform in running.items() if platform.health.was_up}
+    waiting = [name for name in app.config.platforms.in_use() if name not in up]
+    parts = app.parts()
+    failing = [name for name, part in parts.items() if name not in waiting and part["state"] not in _WELL]
+    status = "waiting" if waiting else "degraded" if failing else "ready"
+    return EndpointAnswer(body=ReadyState(status=status, waiting=waiting, parts=parts), status=503 if waiting else 200)
 
 
 async def metrics(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
-    api = call.server.api
-    api.readiness()  # it asks every platform, and so brings their gauges up to date
-    numbers = await api.app.database.read(gauges.read_gauges)
-    text = await asyncio.to_thread(api.app.metrics.expose, numbers, api.app.clock())
+    app = call.server.app
+    app.parts()  # it asks every platform, and so brings their gauges up to date
+    numbers = await app.database.read(gauges.read_gauges)
+    text = await asyncio.to_thread(app.metrics.expose, numbers, app.clock())
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 
-async def openapi(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
+async def openapi(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:  # noqa: ARG001
     from gateway.api.http.openapi import describe
     from gateway.api.http.server import ENDPOINTS
 
-    return web.json_response(describe(ENDPOINTS, call.server.api.version))
+    return web.json_response(describe(ENDPOINTS, version("hermes-gateway")))
 
 
 async def docs(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:  # noqa: ARG001

@@ -191,7 +191,7 @@ class SlotList(ResponseModel):
 
 
 async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
-    sent, app = call.body, call.server.api.app
+    sent, app = call.body, call.server.app
     try:
         new = jobs.new_job(
             name=sent.name,
@@ -199,7 +199,7 @@ async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
             prompt=sent.prompt,
             timezone=sent.timezone or app.timezone,
             repeat=sent.repeat,
-            deliver=require_target(sent.deliver or "local", call.server.api.platforms()),
+            deliver=require_target(sent.deliver or "local", call.server.app.config.platforms.in_use()),
             now=app.clock(),
             **await _where(call, sent),
         )
@@ -214,7 +214,7 @@ async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
 
 async def _change_once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str]) -> EndpointAnswer:
     """Changes a job once, however often the request is repeated, and returns the job."""
-    return _answer(await call.server.api.app.database.read(jobs.get, await run_once(call, change)))
+    return _answer(await call.server.app.database.read(jobs.get, await run_once(call, change)))
 
 
 async def _where(call: ApiCall[NewJobBody, NoFields], sent: NewJobBody) -> dict[str, Any]:
@@ -246,7 +246,7 @@ async def _where(call: ApiCall[NewJobBody, NoFields], sent: NewJobBody) -> dict[
 async def _thread(call: ApiCall[Any, Any], key: SessionKey) -> dict[str, Any]:
     """Returns the columns of a job in this thread. Raises NotFound."""
     deployment = deployments.MAIN if key.agent == "main" else key.agent
-    await call.server.api.app.database.read(deployments.thread, deployment, key.chat_id or "")
+    await call.server.app.database.read(deployments.thread, deployment, key.chat_id or "")
     return {"session_key": str(key), "deployment": deployment, "thread_id": key.chat_id}
 
 
@@ -261,7 +261,7 @@ def _key(call: ApiCall[Any, Any], session_id: str) -> SessionKey:
 
 
 async def list_jobs(call: ApiCall[NoFields, JobsQuery]) -> EndpointAnswer:
-    return EndpointAnswer(body=await call.server.api.app.database.read(_list, call.query.include_disabled))
+    return EndpointAnswer(body=await call.server.app.database.read(_list, call.query.include_disabled))
 
 
 def _list(
@@ -276,7 +276,7 @@ def _answer(job: Job) -> EndpointAnswer:
 
 async def _job(call: ApiCall[Any, Any]) -> Job:
     try:
-        return await call.server.api.app.database.read(jobs.get, call.path["job_id"])
+        return await call.server.app.database.read(jobs.get, call.path["job_id"])
     except NotFound:
         raise not_found("job") from None
 
@@ -286,7 +286,7 @@ async def get_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 
 async def change_job(call: ApiCall[JobChange, NoFields]) -> EndpointAnswer:
-    job, app = await _job(call), call.server.api.app
+    job, app = await _job(call), call.server.app
     sent, now = call.body.model_dump(exclude_unset=True), app.clock()
     try:
         values = _changed(call, job, sent, now)
@@ -315,13 +315,13 @@ def _changed(call: ApiCall[Any, Any], job: Job, sent: dict[str, Any], now: int) 
     if "repeat" in sent or sent.get("schedule"):
         values["repeat_times"] = require_repeat(sent.get("repeat", job.repeat_times), schedule)
     if sent.get("deliver"):
-        values["deliver"] = require_target(sent["deliver"], call.server.api.platforms())
+        values["deliver"] = require_target(sent["deliver"], call.server.app.config.platforms.in_use())
     return values
 
 
 async def delete_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
-    return _answer(await call.server.api.app.database.write(jobs.remove, job.id))
+    return _answer(await call.server.app.database.write(jobs.remove, job.id))
 
 
 async def pause_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
@@ -344,7 +344,7 @@ async def run_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 async def list_slots(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
-    return EndpointAnswer(body=SlotList(runs=await call.server.api.app.database.read(_slots, job)))
+    return EndpointAnswer(body=SlotList(runs=await call.server.app.database.read(_slots, job)))
 
 
 def _slots(conn: Connection, job: Job) -> list[SlotBody]:

@@ -23,7 +23,8 @@ async def webhook(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     """Hands the delivery to the adapter, which checks its signature and stores what it holds. Raises ApiError 404 when the platform has no
     webhook, 503 when it is starting, 401 when the signature is wrong.
     """
-    receive = call.server.api.webhook(call.path["platform"])
+    chats = call.server.app.chats
+    receive = chats.webhook(call.path["platform"]) if chats is not None else None
     if receive is None:
         raise _nobody_there(call)
     async with read_body(call.request, body_rules(call.server, call.key, HOOK_BYTES)) as body:
@@ -43,7 +44,8 @@ async def webhook(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
 
 def _nobody_there(call: ApiCall[Any, Any]) -> ApiError:
     """A platform gives up what is answered 404; after a 503 it tries again."""
-    if call.server.api.starting(call.path["platform"]):
+    name, app = call.path["platform"], call.server.app
+    if name in app.config.platforms.in_use() and (app.chats is None or name not in app.chats.running):
         return unavailable("This platform is starting. Try again.", code="starting")
     return not_found("webhook")
 
@@ -58,7 +60,8 @@ async def handshake(call: ApiCall[NoFields, HandshakeQuery]) -> web.StreamRespon
     """Returns what the platform expects when the webhook is registered. Raises ApiError 404 when the platform has no webhook, 403 when the
     verify token is not the configured one.
     """
-    answer = call.server.api.handshake(call.path["platform"])
+    chats = call.server.app.chats
+    answer = chats.handshake(call.path["platform"]) if chats is not None else None
     if answer is None:
         raise _nobody_there(call)
     reply = answer(dict(call.request.query))

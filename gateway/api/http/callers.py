@@ -13,12 +13,16 @@ from enum import StrEnum
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from gateway.api.http.errors import ApiError
 from gateway.config.sections import is_loopback
+
+if TYPE_CHECKING:
+    from gateway.config.model import Config
 
 FILE = "api_key"
 LOCAL_KEY = "local"
@@ -49,6 +53,21 @@ NOBODY = CallerKey(name="nobody", secret="", scopes=frozenset())
 @lru_cache(maxsize=256)
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
+
+
+def caller_keys(config: "Config", generated: CallerKey | None) -> Sequence[CallerKey]:
+    """Returns the configured keys; where none is configured, the one in the home."""
+    if generated is not None and not config.api.keys:
+        return (generated,)
+    return [
+        CallerKey(
+            name=key.name,
+            secret=key.key.get_secret_value(),
+            scopes=frozenset(Scope(scope) for scope in key.scopes),
+            deployments=frozenset(key.deployments),
+        )
+        for key in config.api.keys
+    ]
 
 
 def find_key(keys: Sequence[CallerKey], presented: str) -> CallerKey | None:

@@ -77,7 +77,7 @@ class ApiCall(Generic[B, Q]):
         """
         if self.key is NOBODY:
             return self.key
-        key = still_valid(self.server.api.keys(), self.key)
+        key = still_valid(self.server.app.keys, self.key)
         if key is None:
             raise ApiError(401, "This key was revoked.", code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
         if self.scopes and not key.scopes.intersection(self.scopes):
@@ -150,12 +150,12 @@ async def _body(
     endpoint: Endpoint, server: ServerState, request: web.Request, key: CallerKey
 ) -> AsyncGenerator[ReadBody]:
     """Yields the body, parsed and validated. Only a few calls may hold a large one at the same time."""
-    model, limits = endpoint.body or NoFields, server.api.limits
+    model, limits = endpoint.body or NoFields, server.limits
     if endpoint.body is None or not (request.body_exists or needs_body(model)):
         yield ReadBody(body=model())
         return
     require_json(request)
-    limit, seconds = limits.large_body_bytes if endpoint.large else limits.body_bytes, server.api.intervals.body
+    limit, seconds = server.large_body_bytes if endpoint.large else limits.body_bytes, server.intervals.body
     async with AsyncExitStack() as call:
         if request.content_length is None or request.content_length > _LARGE:
             call.callback(server.give_back_memory)  # also for a body that is refused halfway: its pieces were in memory
@@ -167,7 +167,7 @@ async def _body(
                     await call.enter_async_context(server.large_bytes.acquire(key.name, body.size, seconds))
                 except TimeoutError:
                     raise unavailable("Too many large bodies are worked on.", code="too_much_at_once") from None
-                files = DetachedFiles(server.api.app.home)
+                files = DetachedFiles(server.app.home)
                 call.callback(files.close)
                 read = await server.parse(parse_large_body, model, body, files)  # the loop goes on meanwhile
         yield read
@@ -175,14 +175,14 @@ async def _body(
 
 def body_rules(server: ServerState, key: CallerKey, limit: int) -> BodyRules:
     """Returns the rules for bodies of this caller."""
-    api, is_known = server.api, key is not NOBODY
+    is_known = key is not NOBODY
     return BodyRules(
-        folder=api.app.home,
+        folder=server.app.home,
         places=server.upload_places if is_known else server.hook_places,
         rate=server.reading_rate,
         caller=key.name,
         limit=limit,
-        seconds=api.intervals.body if is_known else api.intervals.hook_body,
+        seconds=server.intervals.body if is_known else server.intervals.hook_body,
         done=server.give_back_memory,
     )
 

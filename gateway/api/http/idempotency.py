@@ -89,8 +89,8 @@ def mark(call: ApiCall[Any, Any], more: str = "") -> RequestMark:
 
 async def run_once(call: ApiCall[Any, Any], change: Callable[[Connection, int], str], *, of: Run | None = None) -> str:
     """Runs `change` unless this request did so before. Returns the id that `change` gave. `of`: the mark is deleted together with this run."""
-    marked, api = mark(call), call.server.api
-    return await api.app.database.write(_run_once, marked, change, of, api.app.clock())
+    marked, app = mark(call), call.server.app
+    return await app.database.write(_run_once, marked, change, of, app.clock())
 
 
 def _run_once(

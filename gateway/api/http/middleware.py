@@ -23,7 +23,7 @@ def identify(server: ServerState, request: web.Request) -> CallerKey:
     scheme, _, presented = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not presented.strip():
         raise _denied("Send the key as Authorization: Bearer KEY. A browser can open /docs.")
-    key = find_key(server.api.keys(), presented.strip())
+    key = find_key(server.app.keys, presented.strip())
     if key is not None:
         return key
     where = network_of(request.remote or "")
@@ -49,7 +49,7 @@ def admit(server: ServerState, endpoint: Endpoint | None, request: web.Request) 
     access = EndpointAccess.KEY if endpoint is None else endpoint.access
     if access is EndpointAccess.HOOK:  # a proxy may pass it on under any host; the platform signs what it sends
         return NOBODY
-    server.api.host_check.check(request)
+    server.host_check.check(request)
     if access is EndpointAccess.OPEN or (access is EndpointAccess.HERE and from_this_machine(request)):
         return NOBODY
     key = identify(server, request)

@@ -11,10 +11,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.api import health, jobs, webhooks
+from gateway.api.http.callers import CallerKey
 from gateway.api.http.connection import Runner
 from gateway.api.http.endpoint import Endpoint
 from gateway.api.http.middleware import add_common_headers, middleware
-from gateway.api.http.server_state import ApiServices, ServerState
+from gateway.api.http.server_state import ServerState
 from gateway.api.openai import chat, responses, stored_responses
 from gateway.api.threads import deployments, runs
 from gateway.config.sections import KEY_LENGTH, is_loopback
@@ -48,12 +49,11 @@ class ServerAddress:
 
 
 @contextlib.asynccontextmanager
-async def serving(api: ApiServices, host: str, port: int) -> AsyncGenerator[ServerAddress]:
+async def serving(server: ServerState, host: str, port: int) -> AsyncGenerator[ServerAddress]:
     """Serves while the block lasts. `port` 0: any free port. Raises Invalid when it may not or cannot listen there."""
-    refuse_unsafe(api, host)
-    server = ServerState(api)
-    app, intervals = _application(server, ENDPOINTS), api.intervals
-    runner = Runner(app, limits=server.connections, idle=intervals.idle, shutdown_timeout=intervals.shutdown)
+    refuse_unsafe(server.app.keys, host)
+    app, shutdown = _application(server, ENDPOINTS), server.intervals.shutdown
+    runner = Runner(app, limits=server.connections, idle=server.idle, shutdown_timeout=shutdown)
     await runner.setup()
     try:
         yield await _listen(runner, host, port)
@@ -65,11 +65,10 @@ async def serving(api: ApiServices, host: str, port: int) -> AsyncGenerator[Serv
         server.close()
 
 
-def refuse_unsafe(api: ApiServices, host: str) -> None:
+def refuse_unsafe(keys: Sequence[CallerKey], host: str) -> None:
     """Raises Invalid where other machines could get in with a key that can be guessed."""
     if is_loopback(host):
         return
-    keys = api.keys()
     if not keys or any(key.name == "local" or len(key.secret) < KEY_LENGTH for key in keys):
         raise Invalid(
             f"{host} can be reached from other machines: configure api.keys with keys of {KEY_LENGTH} characters"

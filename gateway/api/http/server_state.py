@@ -1,16 +1,16 @@
-"""What the endpoints are given beside the app, and the state of the server while it is open."""
+"""The state of the HTTP server while it is open, with the app: what the endpoints are given."""
 
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from gateway.api.http.body import ByteBudget, NewestFirst, ReadingRate
-from gateway.api.http.callers import CallerKey, HostCheck, Throttle
-from gateway.api.http.connection import ConnectionLimits, ConnectionShares, IdleTimes
+from gateway.api.http.callers import HostCheck, Throttle
+from gateway.api.http.connection import ConnectionLimits, ConnectionShares, IdleTimes, possible_connections
 from gateway.api.threads.events import EventHub
 from gateway.attachments.safe_fetch import Fetcher
 from gateway.context import App
@@ -23,41 +23,12 @@ _TRIM_SECONDS = 1.0
 T = TypeVar("T")
 
 
-class HookReply(Protocol):
-    """What a platform that calls us is answered."""
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def content_type(self) -> str: ...
-
-
-Receive = Callable[[Mapping[str, str], bytes], Awaitable[HookReply | None]]
-"""From headers and body; None: the signature is wrong."""
-Handshake = Callable[[Mapping[str, str]], HookReply | None]
-"""From the query; None: whoever asks does not know the secret."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness:
-    """`waiting`: what has not come up yet. `failing`: what had come up, and does not work now. `parts`: the state of each part. The last
-    two are for the body only."""
-
-    waiting: Sequence[str] = ()
-    failing: Sequence[str] = ()
-    parts: Mapping[str, object] = field(default_factory=dict[str, object])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiLimits:
-    """`large_bytes`: of large bodies that are worked on. `large_arriving`: how many large bodies of callers with a key are read at once;
+    """Limits that are in no configuration. `large_bytes`: of large bodies that are worked on. `large_arriving`: how many large bodies of callers with a key are read at once;
     `hooks_arriving`: of platforms, before their signature is checked. `large_per_second`: bytes that are read of all of them together."""
 
-    message_bytes: int = 262_144
-    attachment_bytes: int = 20_971_520
     files_per_call: int = 100
-    queue_per_session: int = 100
     body_bytes: int = 1_048_576
     large_bytes: int = 134_217_728
     large_arriving: int = 8
@@ -68,49 +39,18 @@ class ApiLimits:
     calls_at_once: float = 1_000
     wrong_keys_at_once: float = 10
     wrong_keys_per_second: float = 1 / 6
-    connections: ConnectionShares = field(default_factory=ConnectionShares)
-
-    @property
-    def large_body_bytes(self) -> int:
-        """The limit for bodies with attachments, which arrive as base64."""
-        return self.attachment_bytes * 4 // 3 + self.body_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """Seconds."""
+    """Seconds. `idle`: None: as configured."""
 
     keep_alive: float = 10
     heartbeat: float = 15
-    idle: IdleTimes = field(default_factory=IdleTimes)
+    idle: IdleTimes | None = None
     body: float = 30
     hook_body: float = 5
     shutdown: float = 3  # for calls that are answered, and once more for those that were cut off
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiServices:
-    """`keys` and `models` are asked each time, so that a new configuration counts at once.
-
-    `models`: names that may be asked for, the usual one first.
-    """
-
-    app: App
-    keys: Callable[[], Sequence[CallerKey]]
-    models: Callable[[], Sequence[str]] = lambda: ("hermes",)
-    platforms: Callable[[], Collection[str]] = tuple
-    """Names of those that are switched on."""
-    readiness: Callable[[], Readiness] = Readiness
-    webhook: Callable[[str], Receive | None] = lambda _: None
-    handshake: Callable[[str], Handshake | None] = lambda _: None
-    starting: Callable[[str], bool] = lambda _: False
-    """Whether a platform is enabled and does not run yet, or not any more."""
-    host_check: HostCheck = field(default_factory=HostCheck)
-    limits: ApiLimits = field(default_factory=ApiLimits)
-    intervals: Intervals = field(default_factory=Intervals)
-    fetcher: Fetcher = field(default_factory=Fetcher)
-    clock: Callable[[], float] = time.monotonic
-    version: str = "0"
 
 
 class CommitListener:
@@ -147,26 +87,51 @@ class CommitListener:
 
 
 class ServerState:
-    """The state of one open server."""
+    """The state of one open server. `clock`: seconds, for throttles and durations."""
 
-    def __init__(self, api: ApiServices) -> None:
-        self.api = api
-        self.changes = CommitListener(api.app.database)
-        self.hub = EventHub(api.app.database, api.app.live, self.changes, api.app.clock())
-        self.upload_places = FairPlaces(api.limits.large_arriving, share=1)
-        self.hook_places = NewestFirst(api.limits.hooks_arriving)
-        self.reading_rate = ReadingRate(api.limits.large_per_second)
+    def __init__(
+        self,
+        app: App,
+        *,
+        limits: ApiLimits | None = None,
+        intervals: Intervals | None = None,
+        fetcher: Fetcher | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        section = app.config.api
+        self.app = app
+        self.limits = limits = limits or ApiLimits()
+        self.intervals = intervals or Intervals()
+        self.idle = self.intervals.idle or IdleTimes(
+            with_key=section.idle_seconds, without_key=min(section.idle_seconds, IdleTimes().without_key)
+        )
+        self.fetcher = fetcher or Fetcher()
+        self.clock = clock
+        self.host_check = HostCheck(public_url=section.public_url, allowed_hosts=tuple(section.allowed_hosts))
+        self.changes = CommitListener(app.database)
+        self.hub = EventHub(app.database, app.live, self.changes, app.clock())
+        self.upload_places = FairPlaces(limits.large_arriving, share=1)
+        self.hook_places = NewestFirst(limits.hooks_arriving)
+        self.reading_rate = ReadingRate(limits.large_per_second)
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parser")
-        self.large_bytes = ByteBudget(api.limits.large_bytes)
-        self.connections = ConnectionLimits(api.limits.connections)
+        self.large_bytes = ByteBudget(limits.large_bytes)
+        self.connections = ConnectionLimits(
+            ConnectionShares(
+                total=possible_connections(section.connections), per_address=section.connections_per_address
+            )
+        )
         self.closing = asyncio.Event()
         self._trimming: asyncio.Task[None] | None = None
-        limits = api.limits
         self.wrong_keys = Throttle(
-            burst=limits.wrong_keys_at_once, per_second=limits.wrong_keys_per_second, clock=api.clock
+            burst=limits.wrong_keys_at_once, per_second=limits.wrong_keys_per_second, clock=clock
         )
-        self.wrong_signatures = Throttle(burst=1, per_second=1 / 60, clock=api.clock)
-        self.calls = Throttle(burst=limits.calls_at_once, per_second=limits.calls_per_second, clock=api.clock)
+        self.wrong_signatures = Throttle(burst=1, per_second=1 / 60, clock=clock)
+        self.calls = Throttle(burst=limits.calls_at_once, per_second=limits.calls_per_second, clock=clock)
+
+    @property
+    def large_body_bytes(self) -> int:
+        """The limit for bodies with attachments, which arrive as base64."""
+        return self.app.config.limits.attachment_bytes * 4 // 3 + self.limits.body_bytes
 
     async def parse(self, parse: Callable[..., T], *args: object) -> T:
         """Parses large bodies one after the other: several at once would keep the GIL from the event loop."""

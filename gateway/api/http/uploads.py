@@ -19,7 +19,7 @@ from gateway.api.http.body_files import DetachedFiles, is_data, split
 from gateway.api.http.endpoint import ApiCall
 from gateway.api.http.errors import ApiError, invalid, too_large
 from gateway.api.http.parsing import place_of
-from gateway.api.http.server_state import ApiServices
+from gateway.api.http.server_state import ServerState
 from gateway.attachments.inbox_files import INBOX, describe_file, detect_type, save_file
 from gateway.attachments.safe_fetch import NotFetched
 from sessions.errors import NotFound
@@ -58,7 +58,7 @@ class UploadedFiles:
 
     def __init__(self, inbox: Path, call: ApiCall[Any, Any]) -> None:
         self._inbox = inbox
-        self._api = call.server.api
+        self._server = call.server
         self._sent: BaseModel = call.body
         self._detached = call.files
         self._written: list[Path] = []
@@ -68,8 +68,8 @@ class UploadedFiles:
     async def take(self, uploads: Sequence[Upload]) -> StoredUploads:
         """Saves the files of one message. Raises ApiError when they are too many or too large."""
         self._count += len(uploads)
-        if self._count > self._api.limits.files_per_call:
-            raise too_large(f"A request may have {self._api.limits.files_per_call} files.")
+        if self._count > self._server.limits.files_per_call:
+            raise too_large(f"A request may have {self._server.limits.files_per_call} files.")
         found = [await self._take(upload) for upload in uploads]
         lines = [line for _, line in found if line]
         return StoredUploads(files=[file for file, _ in found], lines=lines)
@@ -98,7 +98,7 @@ class UploadedFiles:
 
     def _contents(self, encoded: str) -> tuple[bytes, int, Iterable[bytes]]:
         """Returns the first bytes, the size, and all pieces of a file. Raises ApiError when it is too large."""
-        limit, detached = self._api.limits.attachment_bytes, self._detached.get(encoded)
+        limit, detached = self._server.app.config.limits.attachment_bytes, self._detached.get(encoded)
         size = len(encoded) // 4 * 3 - encoded[-2:].count("=") if detached is None else detached.size
         if size > limit:
             raise too_large(f"A file may have {limit:,} bytes.")
@@ -114,7 +114,7 @@ class UploadedFiles:
         """
         name = upload.name or _name_in(upload.source)
         try:
-            self._api.fetcher.check(upload.source)
+            self._server.fetcher.check(upload.source)
         except NotFetched as error:
             raise invalid(str(error), code="bad_url", param=place_of(upload.source, self._sent.model_dump())) from None
         if upload.mime.startswith("image/"):
@@ -131,7 +131,7 @@ class UploadedFiles:
 @asynccontextmanager
 async def uploaded_files(call: ApiCall[Any, Any], namespace: str) -> AsyncGenerator[UploadedFiles]:
     """Saves the files while the message is admitted. When the message is refused, or the block sets `unwanted`, removes them again."""
-    inbox_files = UploadedFiles(call.server.api.app.workspace(namespace) / INBOX, call)
+    inbox_files = UploadedFiles(call.server.app.workspace(namespace) / INBOX, call)
     try:
         yield inbox_files
     except (ApiError, NotFound):  # after any other error the message may be stored all the same, and needs them
@@ -173,13 +173,13 @@ async def embedded(call: ApiCall[Any, Any], messages: Sequence[JSON]) -> Sequenc
 
 
 async def _embedded(call: ApiCall[Any, Any], part: JSON) -> JSON:
-    api = call.server.api
+    server = call.server
     match part:
         case {"type": "file", "file": {"file_url": str(url), **more}} if not more.get("file_data"):
-            return await _fetched(api, url, str(more.get("filename") or _name_in(url)))
+            return await _fetched(server, url, str(more.get("filename") or _name_in(url)))
         case {"type": "image_url", "image_url": {"url": str(url)}} if not is_data(url):
             try:
-                api.fetcher.check(url)  # the endpoint follows it, and may stand in our network
+                server.fetcher.check(url)  # the endpoint follows it, and may stand in our network
             except NotFetched as error:
                 raise invalid(str(error), code="bad_url", param="image_url") from None
             return part
@@ -196,9 +196,9 @@ def attached(files: DetachedFiles, part: JSON) -> JSON:
     return {**part, part["type"]: {name: files.whole(it) if isinstance(it, str) else it for name, it in fields}}
 
 
-async def _fetched(api: ApiServices, url: str, name: str) -> JSON:
+async def _fetched(server: ServerState, url: str, name: str) -> JSON:
     try:
-        found = await api.fetcher.fetch(url, api.limits.attachment_bytes)
+        found = await server.fetcher.fetch(url, server.app.config.limits.attachment_bytes)
     except NotFetched as error:
         return {"type": "text", "text": f"[file {name} is not there: {error}]"}
     encoded = await asyncio.to_thread(binascii.b2a_base64, found.data, newline=False)

@@ -105,7 +105,7 @@ class SessionExchange:
     def _follow(self, run_id: str, after_ask: int) -> None:
         if self.run_id is None:
             self.run_id, self._after_ask = run_id, after_ask
-            self._stops.append(self._server.api.app.live.listen(run_id, self.feed.on_event))
+            self._stops.append(self._server.app.live.listen(run_id, self.feed.on_event))
             self._stops.append(self._server.changes.on(Topic.RUN, run_id, lambda _: self._changed.set()))
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class SessionExchange:
 
     async def note_whether_left(self) -> None:
         if self._left:
-            await self._server.api.app.database.write(inbox.note_left, self._dedup_key, self._server.api.app.clock())
+            await self._server.app.database.write(inbox.note_left, self._dedup_key, self._server.app.clock())
 
     async def outcome(self) -> ExchangeOutcome:
         while True:
@@ -143,7 +143,7 @@ class SessionExchange:
             self.repeated = False
             return False
         try:
-            async with asyncio.timeout(self._server.api.intervals.keep_alive):
+            async with asyncio.timeout(self._server.intervals.keep_alive):
                 await self._changed.wait()
         except TimeoutError:
             return False
@@ -154,13 +154,13 @@ class SessionExchange:
         """Follows the run that the message has started or answered. Passes on first what that has said before, so that a call which is
         repeated in the middle of an answer gets all of it.
         """
-        run_id, after_ask = await self._server.api.app.database.read(of_call, self._dedup_key)
+        run_id, after_ask = await self._server.app.database.read(of_call, self._dedup_key)
         if run_id is None or self.run_id is not None:
             return
-        live, self._after_ask = self._server.api.app.live, after_ask
+        live, self._after_ask = self._server.app.live, after_ask
         while (await self._call_state(run_id)).working:
             steps = live.steps_before(run_id)
-            earlier = await self._server.api.app.database.read(texts_of_steps, run_id, after_ask=after_ask, steps=steps)
+            earlier = await self._server.app.database.read(texts_of_steps, run_id, after_ask=after_ask, steps=steps)
             # Nobody began or ended work on it meanwhile, so what was read and what is replayed neither overlap nor leave a gap.
             if live.steps_before(run_id) == steps:
                 for words in earlier:
@@ -172,7 +172,7 @@ class SessionExchange:
 
     async def _call_state(self, run_id: str) -> CallState:
         try:
-            return await self._server.api.app.database.read(call_state, run_id, after_ask=self._after_ask)
+            return await self._server.app.database.read(call_state, run_id, after_ask=self._after_ask)
         except NotFound:
             raise ApiError(409, "The session was deleted while this call waited.", code="session_deleted") from None
 
@@ -231,8 +231,8 @@ async def call_on_session(
                 options=question.options,
                 fingerprint=marked.fingerprint or retry.fingerprint,
             )
-            now, most = server.api.app.clock(), server.api.limits.queue_per_session
-            accepted = await server.api.app.database.write(_accept, new, marked, retry, now, most)
+            now, most = server.app.clock(), server.app.config.limits.queue_per_chat
+            accepted = await server.app.database.write(_accept, new, marked, retry, now, most)
             inbox_files.unwanted = not accepted.fresh
         if accepted.dedup_key != marked.key:  # it repeats an earlier call, under whose key the run is known
             exchange.close()
@@ -291,8 +291,10 @@ async def _message(server: ServerState, message: JSON, inbox_files: UploadedFile
     content = message.get("content") or ""
     parts: list[JSON] = [{"type": "text", "text": content}] if isinstance(content, str) else content
     text = "\n".join(part["text"] for part in parts if part["type"] == "text")
-    if len(text.encode("utf-8", "replace")) > server.api.limits.message_bytes:
-        raise ApiError(413, f"A message may have {server.api.limits.message_bytes:,} bytes of text.", code="too_large")
+    if len(text.encode("utf-8", "replace")) > server.app.config.limits.message_bytes:
+        raise ApiError(
+            413, f"A message may have {server.app.config.limits.message_bytes:,} bytes of text.", code="too_large"
+        )
     taken = await inbox_files.take([upload for part in parts if (upload := upload_in(part))])
     return InboxMessage(
         role=Role(message["role"]),
@@ -308,14 +310,14 @@ class StatelessExchange:
     def __init__(self, server: ServerState, question: AgentCall, group: str) -> None:
         self.feed = TextFeed()
         self.id = secrets.token_hex(12)
-        self.came_at = server.api.app.clock()
+        self.came_at = server.app.clock()
         self._server = server
         self._group = group
-        self._work = StatelessSteps(server.api.app, question.messages, question.options, self.feed.on_event)
+        self._work = StatelessSteps(server.app, question.messages, question.options, self.feed.on_event)
         self.task = asyncio.create_task(self._advance())
 
     async def _advance(self) -> None:
-        async with self._server.api.app.places.acquire(self._group):
+        async with self._server.app.places.acquire(self._group):
             await advance(self._work)
 
     async def outcome(self) -> ExchangeOutcome:

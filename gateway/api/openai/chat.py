@@ -58,7 +58,7 @@ ANSWER_HEADERS = {
 
 
 async def models(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
-    names = dict.fromkeys((AGENT, *call.server.api.models()))
+    names = dict.fromkeys((AGENT, *call.server.app.chosen.names(call.server.app.config.model)))
     return EndpointAnswer(body=ModelList(data=[ModelRow(id=name) for name in names]))
 
 
@@ -72,7 +72,7 @@ def wanted_model(call: ApiCall[Any, Any], name: str | None) -> str | None:
     """Returns the configured model of this name; None where the usual one is to answer. Raises ApiError for a name that stands for none."""
     if not name or name == AGENT:
         return None
-    if name not in call.server.api.models():
+    if name not in call.server.app.chosen.names(call.server.app.config.model):
         message = f"There is no model {name!r}. Write {AGENT}, or a name that GET /v1/models lists."
         raise ApiError(404, message, code="model_not_found", param="model")
     return name
@@ -83,7 +83,7 @@ def hint_warning(call: ApiCall[Any, Any]) -> dict[str, str]:
     hints = call.body.model_dump(include=set(HINTS), exclude_none=True)
     if not hints:
         return {}
-    left_out = call.server.api.app.model.left_out(hints, wanted_model(call, call.body.model))
+    left_out = call.server.app.model.left_out(hints, wanted_model(call, call.body.model))
     return {"Warning": f'299 hermes "left out: {", ".join(sorted(left_out))}"'} if left_out else {}
 
 
@@ -121,11 +121,11 @@ async def exchange(call: ApiCall[Any, Any], question: AgentCall) -> AsyncGenerat
 @asynccontextmanager
 async def counted(call: ApiCall[Any, Any]) -> AsyncGenerator[None]:
     """Counts a message that comes in, and its answer when the block ends without an error."""
-    metrics, began = call.server.api.app.metrics, call.server.api.clock()
+    metrics, began = call.server.app.metrics, call.server.clock()
     metrics.message("api", "in")
     yield
     metrics.message("api", "out")
-    metrics.replied("api", call.server.api.clock() - began)
+    metrics.replied("api", call.server.clock() - began)
 
 
 def status_header(outcome: ExchangeOutcome) -> dict[str, str]:
@@ -211,7 +211,7 @@ async def _stream(
 async def _write(call: ApiCall[ChatRequest, NoFields], under_way: Exchange, stream: EventStream) -> None:
     chunk = _chunks(call, under_way)
     first: JSON = {"role": "assistant", "content": ""}
-    async with aclosing(text_pieces(under_way, call.server.api.intervals.keep_alive)) as coming:
+    async with aclosing(text_pieces(under_way, call.server.intervals.keep_alive)) as coming:
         held_back = ""
         async for piece in coming:
             match piece:

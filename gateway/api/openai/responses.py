@@ -192,7 +192,7 @@ async def _write(
     kept: AgentCall | None,
 ) -> None:
     opening, held_back = writer.begin(), b""
-    async with aclosing(text_pieces(under_way, call.server.api.intervals.keep_alive)) as coming:
+    async with aclosing(text_pieces(under_way, call.server.intervals.keep_alive)) as coming:
         async for piece in coming:
             match piece:
                 case None:

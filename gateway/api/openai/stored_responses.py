@@ -203,7 +203,7 @@ async def begin(call: ApiCall[ResponseRequest, NoFields], question: AgentCall) -
     """Yields the exchange of a call that continues a kept answer, or works in the background, on the session of its chain. Raises
     ApiError.
     """
-    marked, api = mark(call), call.server.api
+    marked, app = mark(call), call.server.app
     before = await _previous(call)
     if before is not None and before.working:
         message = f"{before.id} is still being worked on. Continue it when it is done."
@@ -212,12 +212,12 @@ async def begin(call: ApiCall[ResponseRequest, NoFields], question: AgentCall) -
     new = Kept(
         id=f"resp_{name_of(marked)}",
         key_name=call.key.name,
-        created_at=api.app.clock(),
-        answer=unfinished(call.body, name_of(marked), api.app.clock(), call.body.model or AGENT).model_dump(),
+        created_at=app.clock(),
+        answer=unfinished(call.body, name_of(marked), app.clock(), call.body.model or AGENT).model_dump(),
         dedup_key=marked.key,
         input=_earlier(question.messages) if before is None else (),
     )
-    kept = await api.app.database.write(_continue_or_find, new, before, retry, api.app.clock())
+    kept = await app.database.write(_continue_or_find, new, before, retry, app.clock())
     found = replace(marked, key=kept.dedup_key or marked.key)
     place = TargetSession(key=SessionKey.parse(kept.session_key or ""), name="", mark=found)
     async with call_on_session(call, question, place) as under_way:
@@ -226,7 +226,7 @@ async def begin(call: ApiCall[ResponseRequest, NoFields], question: AgentCall) -
 
 async def _previous(call: ApiCall[ResponseRequest, NoFields]) -> Kept | None:
     """Returns the answer or conversation that the call continues, as it is now; None: it continues none. Raises ApiError."""
-    body, database = call.body, call.server.api.app.database
+    body, database = call.body, call.server.app.database
     if body.previous_response_id is not None and body.conversation_id is not None:
         raise ApiError(
             400, "Send previous_response_id or conversation, not both.", code="invalid_value", param="conversation"
@@ -272,7 +272,7 @@ async def keep_answer(
     call: ApiCall[ResponseRequest, NoFields], under_way: Exchange, question: AgentCall, answer: ResponseAnswer
 ) -> None:
     """Stores the answer, so that it can be read by its id and continued."""
-    database = call.server.api.app.database
+    database = call.server.app.database
     if isinstance(under_way, SessionExchange):
         await database.write(responses.finish, answer.id, answer.model_dump(), under_way.run_id)
         return
@@ -305,7 +305,7 @@ async def _with_result(call: ApiCall[Any, Any], kept: Kept) -> Kept:
     """Returns the kept answer with its result, and stores that, if its run has ended meanwhile."""
     if not kept.working:
         return kept
-    database, begun = call.server.api.app.database, ResponseAnswer.model_validate(kept.answer)
+    database, begun = call.server.app.database, ResponseAnswer.model_validate(kept.answer)
     run_id, after_ask = await database.read(of_call, kept.dedup_key or "")
     if run_id is None:
         row = await database.read(inbox.by_dedup_key, kept.dedup_key or "")
@@ -324,7 +324,7 @@ async def _with_result(call: ApiCall[Any, Any], kept: Kept) -> Kept:
 
 
 async def get_response(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
-    kept = await call.server.api.app.database.read(responses.get, call.path["response_id"], call.key.name)
+    kept = await call.server.app.database.read(responses.get, call.path["response_id"], call.key.name)
     return EndpointAnswer(body=ResponseAnswer.model_validate((await _with_result(call, kept)).answer))
 
 
@@ -334,11 +334,11 @@ async def delete_response(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 async def _delete(call: ApiCall[Any, Any], which: str, kind: KeptKind) -> EndpointAnswer:
     """Deletes a kept answer or conversation, and with the last of a chain its session."""
-    api = call.server.api
-    await api.app.database.read(responses.get, which, call.key.name, kind)
-    orphans = await api.app.database.write(responses.remove, which)
+    app = call.server.app
+    await app.database.read(responses.get, which, call.key.name, kind)
+    orphans = await app.database.write(responses.remove, which)
     if orphans:
-        await asyncio.to_thread(erase, api.app.home, api.app.database, orphans)
+        await asyncio.to_thread(erase, app.home, app.database, orphans)
     return EndpointAnswer(body=Deleted(id=which, object=kind if kind is KeptKind.RESPONSE else f"{kind}.deleted"))
 
 
@@ -361,7 +361,7 @@ async def open_conversation(call: ApiCall[NewConversation, NoFields]) -> Endpoin
 
 
 async def _conversation(call: ApiCall[Any, Any], which: str) -> EndpointAnswer:
-    kept = await call.server.api.app.database.read(responses.get, which, call.key.name, KeptKind.CONVERSATION)
+    kept = await call.server.app.database.read(responses.get, which, call.key.name, KeptKind.CONVERSATION)
     return EndpointAnswer(body=ConversationObject.model_validate(kept.answer))
 
 

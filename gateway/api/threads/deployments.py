@@ -45,7 +45,7 @@ async def deployment_of(call: ApiCall[Any, Any]) -> Deployment:
 async def deployment_named(call: ApiCall[Any, Any], wanted: str) -> Deployment:
     """Returns the deployment of this id. Raises ApiError when it does not exist or this key may not see it."""
     try:
-        found = await (_main(call) if wanted == MAIN else call.server.api.app.database.read(deployments.get, wanted))
+        found = await (_main(call) if wanted == MAIN else call.server.app.database.read(deployments.get, wanted))
     except NotFound:
         raise not_found("deployment") from None
     if not call.key.sees(found.id, found.created_by):
@@ -57,16 +57,16 @@ async def create_deployment(call: ApiCall[NewDeployment, NoFields]) -> EndpointA
     def create(conn: Connection, now: int) -> str:
         return deployments.create(conn, now, created_by=call.key.name, **call.body.model_dump()).id
 
-    made = await call.server.api.app.database.read(deployments.get, await run_once(call, create))
+    made = await call.server.app.database.read(deployments.get, await run_once(call, create))
     return EndpointAnswer(status=201, body=DeploymentRow.of(made))
 
 
 async def list_deployments(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
-    api, page = call.server.api, call.query
+    app, page = call.server.app, call.query
     if Scope.ADMIN in call.key.scopes or MAIN in call.key.deployments:
         await _main(call)
     everything = Scope.ADMIN in call.key.scopes
-    found = await api.app.database.read(
+    found = await app.database.read(
         deployments.listing,
         seen_by=None if everything else call.key.name,
         among=sorted(call.key.deployments),
@@ -80,11 +80,11 @@ async def list_deployments(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
 
 async def _main(call: ApiCall[Any, Any]) -> Deployment:
     """Returns the deployment of the configured agent. Its row is made when it is first asked for; a read finds it from then on."""
-    api = call.server.api
+    app = call.server.app
     try:
-        return await api.app.database.read(deployments.get, MAIN)
+        return await app.database.read(deployments.get, MAIN)
     except NotFound:
-        return await api.app.database.write(deployments.ensure_main, api.app.clock())
+        return await app.database.write(deployments.ensure_main, app.clock())
 
 
 async def get_deployment(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
@@ -98,18 +98,18 @@ async def change_deployment(call: ApiCall[DeploymentChange, NoFields]) -> Endpoi
     values = {
         name: value for name, value in call.body.model_dump(exclude_unset=True).items() if name != "name" or value
     }
-    changed = await call.server.api.app.database.write(deployments.change, found.id, values)
+    changed = await call.server.app.database.write(deployments.change, found.id, values)
     return EndpointAnswer(body=DeploymentRow.of(changed))
 
 
 async def delete_deployment(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
     _not_main(found)
-    api = call.server.api
-    for thread_id in await api.app.database.read(deployments.thread_ids, found.id):
+    app = call.server.app
+    for thread_id in await app.database.read(deployments.thread_ids, found.id):
         await _erase_thread(call, found, thread_id)
-    await api.app.database.write(deployments.remove, found.id)
-    folder = api.app.workspace(f"agent:{found.agent}")
+    await app.database.write(deployments.remove, found.id)
+    folder = app.workspace(f"agent:{found.agent}")
     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     return EndpointAnswer(status=204)
 
@@ -128,15 +128,13 @@ async def create_thread(call: ApiCall[NewThread, NoFields]) -> EndpointAnswer:
     def open_thread(conn: Connection, now: int) -> str:
         return deployments.open_thread(conn, found, now, title=call.body.title)
 
-    made = await call.server.api.app.database.read(deployments.thread, found.id, await run_once(call, open_thread))
+    made = await call.server.app.database.read(deployments.thread, found.id, await run_once(call, open_thread))
     return EndpointAnswer(status=201, body=NewThreadRow.of(made, found.id))
 
 
 async def list_threads(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
     found, page = await deployment_of(call), call.query
-    rows = await call.server.api.app.database.read(
-        deployments.threads, found.id, limit=page.limit + 1, after=page.after
-    )
+    rows = await call.server.app.database.read(deployments.threads, found.id, limit=page.limit + 1, after=page.after)
     shown = rows[: page.limit]
     more = f"{shown[-1].created_at}.{shown[-1].id}" if len(rows) > page.limit else None
     return EndpointAnswer(body=ThreadList(data=[ThreadRow.of(row) for row in shown], next_cursor=more))
@@ -144,7 +142,7 @@ async def list_threads(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
 
 async def get_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
-    return EndpointAnswer(body=await call.server.api.app.database.read(_whole, found, call.path["thread_id"]))
+    return EndpointAnswer(body=await call.server.app.database.read(_whole, found, call.path["thread_id"]))
 
 
 def _whole(conn: Connection, found: Deployment, thread_id: str) -> WholeThread:
@@ -155,7 +153,7 @@ def _whole(conn: Connection, found: Deployment, thread_id: str) -> WholeThread:
 
 async def rename_thread(call: ApiCall[ThreadChange, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
-    row = await call.server.api.app.database.write(_rename, found.id, call.path["thread_id"], call.body.title)
+    row = await call.server.app.database.write(_rename, found.id, call.path["thread_id"], call.body.title)
     return EndpointAnswer(body=row)
 
 
@@ -177,10 +175,10 @@ async def delete_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 async def _erase_thread(call: ApiCall[Any, Any], found: Deployment, thread_id: str) -> None:
     """Stops the work on the thread, then deletes every word of it."""
-    api = call.server.api
+    app = call.server.app
     # Stopped in a transaction of its own: a session that is worked on is not deleted.
-    parts = await api.app.database.write(_stop, found.id, thread_id, api.app.clock())
-    await asyncio.to_thread(erase, api.app.home, api.app.database, parts)
+    parts = await app.database.write(_stop, found.id, thread_id, app.clock())
+    await asyncio.to_thread(erase, app.home, app.database, parts)
 
 
 def _stop(conn: Connection, deployment_id: str, thread_id: str, now: int) -> list[str]:

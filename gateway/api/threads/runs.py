@@ -46,9 +46,9 @@ class _ThreadMessage:
 
 
 async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer:
-    found, api = await deployment_of(call), call.server.api
-    if len(call.body.content.encode("utf-8", "replace")) > api.limits.message_bytes:
-        raise ApiError(413, f"A message may have {api.limits.message_bytes:,} bytes of text.", code="too_large")
+    found, app = await deployment_of(call), call.server.app
+    if len(call.body.content.encode("utf-8", "replace")) > app.config.limits.message_bytes:
+        raise ApiError(413, f"A message may have {app.config.limits.message_bytes:,} bytes of text.", code="too_large")
     marked = mark(call)
     async with uploaded_files(call, f"agent:{found.agent}") as inbox_files:
         new = _ThreadMessage(
@@ -56,15 +56,15 @@ async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer
             thread_id=call.body.thread_id,
             message=await _message(call.body, inbox_files),
             mark=marked,
-            most=api.limits.queue_per_session,
-            reset=api.app.resets.opening,
+            most=app.config.limits.queue_per_chat,
+            reset=app.resets.opening,
         )
-        accepted, thread_id = await api.app.database.write(_accept, new, api.app.clock())
+        accepted, thread_id = await app.database.write(_accept, new, app.clock())
         inbox_files.unwanted = not accepted.fresh
     if accepted.run_id is None or accepted.status is None:
         raise unavailable("The message is here, its run begins in a moment. Ask again.", code="not_begun", after=1)
     if accepted.fresh:
-        api.app.metrics.message("thread", "in")
+        app.metrics.message("thread", "in")
         if not accepted.joined:
             _time_reply(call.server, accepted.run_id)
     return EndpointAnswer(
@@ -74,7 +74,7 @@ async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer
 
 def _time_reply(server: ServerState, run_id: str) -> None:
     """Measures the time until the run ends or asks: waiting for a human is not the gateway's time."""
-    metrics, clock, began = server.api.app.metrics, server.api.clock, server.api.clock()
+    metrics, clock, began = server.app.metrics, server.clock, server.clock()
 
     def replied(_: Touch) -> None:
         stop()
@@ -130,7 +130,7 @@ async def _run_of(call: ApiCall[Any, Any], run_id: str) -> Run:
     """Returns the run in the address. Raises ApiError when it is none of this deployment."""
     found = await deployment_of(call)
     with suppress(NotFound):
-        run = await call.server.api.app.database.read(runs.get, run_id)
+        run = await call.server.app.database.read(runs.get, run_id)
         if run.deployment == found.id:
             return run
     raise not_found("run")
@@ -163,7 +163,7 @@ async def cancel_run(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 
 async def _run_answer(call: ApiCall[Any, Any], run_id: str) -> EndpointAnswer:
-    return EndpointAnswer(status=202, body=RunRow.of(await call.server.api.app.database.read(runs.get, run_id)))
+    return EndpointAnswer(status=202, body=RunRow.of(await call.server.app.database.read(runs.get, run_id)))
 
 
 # --- events -------------------------------------------------------------------------------------------------------------------
@@ -175,14 +175,14 @@ async def follow_events(call: ApiCall[NoFields, EventsQuery]) -> web.StreamRespo
     if wanted.run_id is not None:
         await _run_of(call, wanted.run_id)
     if wanted.thread_id is not None:
-        await call.server.api.app.database.read(deployments.thread, found.id, wanted.thread_id)
+        await call.server.app.database.read(deployments.thread, found.id, wanted.thread_id)
 
     def permit() -> None:
         if not call.require_access().sees(found.id, found.created_by):
             raise not_found("deployment")
 
     stream, hub = EventStream(call.request, permit), call.server.hub
-    most = call.server.api.limits.waiting_event_bytes
+    most = call.server.limits.waiting_event_bytes
     reader = EventReader(most=most, cut=stream.abort, run_id=wanted.run_id, thread_id=wanted.thread_id)
     try:
         async with hub.follow(found.id, reader) as now:
@@ -214,7 +214,7 @@ def _first_event_id(call: ApiCall[NoFields, EventsQuery], now: int) -> int:
 
 async def _forward_events(call: ApiCall[NoFields, EventsQuery], reader: EventReader, stream: EventStream) -> None:
     while not (reader.dropped or call.server.closing.is_set()):
-        data = await reader.next(call.server.api.intervals.heartbeat)
+        data = await reader.next(call.server.intervals.heartbeat)
         await stream.write(data or KEEP_ALIVE)
 
 

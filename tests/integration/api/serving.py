@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,11 @@ from gateway.agent.models.retry import RetryPolicy
 from gateway.agent.tools.registry import Toolbox
 from gateway.api.http.callers import CallerKey, Scope
 from gateway.api.http.server import serving
-from gateway.api.http.server_state import ApiServices, Intervals
+from gateway.api.http.server_state import Intervals, ServerState
 from gateway.attachments.download import AttachmentDownloader
 from gateway.attachments.safe_fetch import Fetcher
+from gateway.chats.intake import Intake
+from gateway.chats.supervisor import PlatformSupervisor
 from gateway.context import App
 from gateway.dispatch.fair_queue import FairPlaces
 from gateway.dispatch.local import LocalDispatch
@@ -51,7 +53,6 @@ class Gateway:
     model: ModelServer
     database: Database
     app: App
-    api: ApiServices
     http: aiohttp.ClientSession
     seen: list[Any] = field(default_factory=list)
 
@@ -111,6 +112,14 @@ async def raw_answer(gw: Gateway, sent: bytes) -> bytes:
         writer.close()
 
 
+class Hooked(PlatformSupervisor):
+    """Platforms of which only their webhooks are there."""
+
+    def __init__(self, app: App, webhooks: Mapping[str, Any], handshakes: Mapping[str, Any]) -> None:
+        super().__init__(app, Intake(app))
+        self.webhook, self.handshake = webhooks.get, handshakes.get
+
+
 @contextlib.asynccontextmanager
 async def gateway(
     home: Path,
@@ -123,16 +132,26 @@ async def gateway(
     fetcher: Fetcher | None = None,
     places: FairPlaces | None = None,
     wall: Clock = now_ms,
+    sections: Mapping[str, Mapping[str, Any]] | None = None,
+    keys: Sequence[CallerKey] = KEYS,
+    webhooks: Mapping[str, Any] | None = None,
+    handshakes: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> AsyncIterator[Gateway]:
-    """`changes` replace fields of Api. `works` False: nobody drives runs. `wall`: the clock that times are written with."""
+    """`sections` of the configuration; `changes`: parameters of ServerState; `webhooks`: what takes the deliveries of platforms. `works` False: nobody drives runs. `wall`: the clock that times are written with."""
     async with contextlib.AsyncExitStack() as stack:
         server = model or await stack.enter_async_context(ModelServer(script))
         fields = {"base_url": server.url, "name": "big", "api_key": "sk-x", "timeout_seconds": 20, **(settings or {})}
         database = await asyncio.to_thread(open_database, home, database_url)
         stack.callback(database.close)
         fetcher = fetcher or Fetcher()
-        app = make_app(home, database, clock=wall, name=fields["name"])
+        app = make_app(
+            home,
+            database,
+            clock=wall,
+            name=fields["name"],
+            sections={"model": {"fallbacks": ["small"]}, **(sections or {})},
+        )
         app.places = places or app.places
         app.model = OpenAIModel(
             ModelSettings(**fields),
@@ -146,16 +165,9 @@ async def gateway(
             app.dispatch = LocalDispatch(database, places=app.places)
             stack.callback(app.dispatch.close)
             await stack.enter_async_context(working(Worker(app)))
-        api = replace(
-            ApiServices(
-                app=app,
-                keys=lambda: KEYS,
-                models=lambda: ("big", "small"),
-                intervals=Intervals(shutdown=0.2),
-                fetcher=fetcher,
-            ),
-            **changes,
-        )
-        address = await stack.enter_async_context(serving(api, "127.0.0.1", 0))
+        app.keys = keys
+        app.chats = Hooked(app, webhooks or {}, handshakes or {})
+        state = ServerState(app, fetcher=fetcher, **{"intervals": Intervals(shutdown=0.2), **changes})
+        address = await stack.enter_async_context(serving(state, "127.0.0.1", 0))
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
-        yield Gateway(url=address.url, model=server, database=database, app=app, api=api, http=http)
+        yield Gateway(url=address.url, model=server, database=database, app=app, http=http)

@@ -158,7 +158,7 @@ async def test_what_is_wrong_with_a_file_is_said(home: Path, attachment: dict[st
 
 
 async def test_files_are_limited_in_number_and_size(home: Path) -> None:
-    async with gateway(home, limits=ApiLimits(attachment_bytes=100, files_per_call=2)) as gw:
+    async with gateway(home, limits=ApiLimits(files_per_call=2), sections={"limits": {"attachment_bytes": 100}}) as gw:
         one = as_data("a", "text/plain", b"x")
         assert (await send(gw, one, one))[0] == 202
         assert (await send(gw, one, one, one))[0] == 413
@@ -170,7 +170,7 @@ async def test_files_are_limited_in_number_and_size(home: Path) -> None:
 
 async def test_files_of_a_message_that_is_not_taken_in_do_not_stay(home: Path) -> None:
     one = as_data("a.txt", "text/plain", b"x")
-    async with gateway(home, works=False, limits=ApiLimits(queue_per_session=1)) as gw:
+    async with gateway(home, works=False, sections={"limits": {"queue_per_chat": 1}}) as gw:
         nowhere = {"content": "x", "attachments": [one], "thread_id": "thread_" + "0" * 24}
         assert (await gw.ask("POST", MESSAGES, nowhere))[0] == 404
         assert inbox(home) == {}

@@ -257,7 +257,7 @@ async def test_what_is_not_supported_is_refused_by_its_name(home: Path, path: st
 
 
 async def test_a_model_is_found_by_its_name(home: Path) -> None:
-    async with gateway(home, models=lambda: ("big", "vendor/small")) as gw, client_of(gw) as client:
+    async with gateway(home, sections={"model": {"fallbacks": ["vendor/small"]}}) as gw, client_of(gw) as client:
         assert (await client.models.retrieve("vendor/small")).id == "vendor/small"
         with pytest.raises(openai.NotFoundError):
             await client.models.retrieve("none")

@@ -94,7 +94,7 @@ async def test_a_key_that_is_revoked_hears_nothing_more_of_its_stream(home: Path
             await rest.wait()
 
     reply = Reply(chunks=("One, ", "two, ", "secret"), text="One, two, secret", between=between)
-    async with gateway(home, [reply], keys=lambda: keys) as gw:
+    async with gateway(home, [reply], keys=keys) as gw:
         headers = gw.headers(OTHER, **({"X_Hermes_Session_Id": session} if session else {}))
         async with gw.http.post(
             f"{gw.url}/v1/chat/completions", json={**CHAT, "stream": True}, headers=headers
@@ -109,7 +109,7 @@ async def test_a_key_that_is_revoked_hears_nothing_more_of_its_stream(home: Path
 
 async def test_a_key_that_is_revoked_gets_no_answer(home: Path) -> None:
     gate, keys = asyncio.Event(), list(KEYS)
-    async with gateway(home, [Reply(text="secret", before=gate.wait)], keys=lambda: keys) as gw:
+    async with gateway(home, [Reply(text="secret", before=gate.wait)], keys=keys) as gw:
         asked = asyncio.create_task(gw.ask("POST", "/v1/chat/completions", CHAT, OTHER))
         await until(lambda: gw.model.count)
         keys.remove(OTHER)
@@ -124,7 +124,7 @@ async def _deployment(gw: Gateway) -> str:
 @pytest.mark.parametrize("how", ["revoked", "taken from it", "no scope"])
 async def test_a_followed_deployment_ends_for_a_key_that_may_not_see_it_any_more(home: Path, how: str) -> None:
     keys = list(KEYS)
-    async with gateway(home, ["secret"], keys=lambda: keys, intervals=Intervals(heartbeat=0.05, shutdown=0.2)) as gw:
+    async with gateway(home, ["secret"], keys=keys, intervals=Intervals(heartbeat=0.05, shutdown=0.2)) as gw:
         found = await _deployment(gw)
         reader = CallerKey(name="reader2", secret="z" * 40, deployments=frozenset({found}))
         keys.append(reader)

@@ -78,9 +78,9 @@ async def get(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: s
 
 
 async def test_strangers_keep_nobody_out(home: Path) -> None:
-    limits = ApiLimits(connections=ConnectionShares(total=16, per_address=16))
+    section = {"connections": 16, "connections_per_address": 16}
     with capture_logs() as lines:
-        async with gateway(home, limits=limits) as gw:
+        async with gateway(home, sections={"api": section}) as gw:
             held = [await connected(gw) for _ in range(100)]
             assert (await gw.ask("GET", "/v1/models"))[0] == 200
             assert (await gw.ask("GET", "/healthz", key=None))[0] == 200
@@ -225,7 +225,7 @@ async def signed(headers: Mapping[str, str], body: bytes) -> WebhookReply | None
 
 async def test_a_crowd_of_unsigned_bodies_holds_up_no_signed_one(home: Path) -> None:
     limits = ApiLimits(hooks_arriving=4)
-    async with gateway(home, limits=limits, webhook={"slack": signed}.get, intervals=Intervals(shutdown=0.2)) as gw:
+    async with gateway(home, limits=limits, webhooks={"slack": signed}, intervals=Intervals(shutdown=0.2)) as gw:
         held = [await connected(gw) for _ in range(40)]
         for _, writer in held:
             writer.write(request("/webhooks/slack", "", b"x" * 400_000, 4_000_000))
@@ -241,7 +241,7 @@ async def test_a_crowd_of_unsigned_bodies_holds_up_no_signed_one(home: Path) -> 
 
 
 async def test_a_body_that_nobody_vouches_for_has_to_come_at_a_least_speed(home: Path) -> None:
-    async with gateway(home, webhook={"slack": signed}.get, intervals=Intervals(hook_body=0.05)) as gw:
+    async with gateway(home, webhooks={"slack": signed}, intervals=Intervals(hook_body=0.05)) as gw:
         answer = await raw_answer(gw, request("/webhooks/slack", "", b"x" * 100_000, 4_000_000, "Connection: close"))
         assert answer.split()[1] == b"400"
         assert b"too_slow" in answer

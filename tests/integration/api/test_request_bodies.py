@@ -33,7 +33,9 @@ async def test_a_broken_body_is_refused_in_shape(home: Path, body: bytes) -> Non
 
 
 async def test_bodies_are_limited_in_size(home: Path) -> None:
-    async with gateway(home, limits=ApiLimits(body_bytes=1_000, attachment_bytes=100, message_bytes=50)) as gw:
+    async with gateway(
+        home, limits=ApiLimits(body_bytes=1_000), sections={"limits": {"attachment_bytes": 100, "message_bytes": 50}}
+    ) as gw:
         status, answer, _ = await gw.ask("POST", "/v1/deployments", {"name": "x" * 2_000})
         assert (status, is_error_body(answer)) == (413, True)
         long = {"messages": [{"role": "user", "content": "x" * 60}]}

@@ -94,11 +94,12 @@ async def signed(_: Mapping[str, str], __: bytes) -> WebhookReply:
 
 
 FRIENDLY: dict[str, Any] = {
-    "limits": ApiLimits(wrong_keys_at_once=1e9, calls_at_once=1e9, queue_per_session=10**6),
+    "limits": ApiLimits(wrong_keys_at_once=1e9, calls_at_once=1e9),
+    "sections": {"limits": {"queue_per_chat": 10**6}},
     "intervals": Intervals(shutdown=0.1, heartbeat=0.01),
     "fetcher": Fetcher(resolve=nowhere),
-    "webhook": {"telegram": signed}.get,
-    "handshake": {"telegram": lambda _: WebhookReply(text="1158201444")}.get,
+    "webhooks": {"telegram": signed},
+    "handshakes": {"telegram": lambda _: WebhookReply(text="1158201444")},
 }
 
 

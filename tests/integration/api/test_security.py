@@ -3,18 +3,21 @@
 import json
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from adapters.base import WebhookReply
-from gateway.api.http.callers import CallerKey, HostCheck, Scope, Throttle, find_key, local_key
+from gateway.api.http.callers import CallerKey, Scope, Throttle, find_key, local_key
 from gateway.api.http.endpoint import EndpointAccess
 from gateway.api.http.server import ENDPOINTS, refuse_unsafe, serving
-from gateway.api.http.server_state import ApiLimits, ApiServices, Readiness
+from gateway.api.http.server_state import ApiLimits, ServerState
+from gateway.chats.runner import PlatformHealth, PlatformState
 from sessions import store
 from sessions.errors import Invalid
+from tests.app import enable
 from tests.integration.api.serving import CHAT, CHATTER, OWNER, READER, gateway, is_error_body, raw_answer
 
 CLOSED = [e for e in ENDPOINTS if e.access is EndpointAccess.KEY]
@@ -87,8 +90,8 @@ async def test_a_key_that_calls_too_often_is_asked_to_wait(home: Path) -> None:
     ],
 )
 async def test_host_and_origin_are_ours(home: Path, headers: dict[str, str], status: int) -> None:
-    host_check = HostCheck(public_url="https://hermes.example/x", allowed_hosts=["proxy.lan"])
-    async with gateway(home, host_check=host_check) as gw:
+    section = {"public_url": "https://hermes.example/x", "allowed_hosts": ["proxy.lan"]}
+    async with gateway(home, sections={"api": section}) as gw:
         found, answer, sent = await gw.ask("GET", "/v1/models", **headers)
         assert found == status
         assert status == 200 or is_error_body(answer)
@@ -113,7 +116,7 @@ async def test_scopes_are_kept(home: Path) -> None:
 
 async def test_an_administrator_sees_deployments_without_further_scopes(home: Path) -> None:
     admin = CallerKey(name="admin", secret="a" * 40, scopes=frozenset({Scope.ADMIN}))
-    async with gateway(home, keys=lambda: (admin,)) as gw:
+    async with gateway(home, keys=(admin,)) as gw:
         _, made, _ = await gw.ask("POST", "/v1/deployments", {"name": "x"}, key=admin)
         for path in ("/v1/deployments", f"/v1/deployments/{made['deployment_id']}"):
             assert (await gw.ask("GET", path, key=admin))[0] == 200
@@ -137,7 +140,7 @@ async def test_unknown_addresses_and_methods_have_the_shape_of_errors(home: Path
 
 
 async def test_the_description_is_open_here_and_nowhere_else(home: Path) -> None:
-    async with gateway(home, host_check=HostCheck(public_url="https://hermes.example")) as gw:
+    async with gateway(home, sections={"api": {"public_url": "https://hermes.example"}}) as gw:
         status, described, _ = await gw.ask("GET", "/openapi.json", key=None)
         assert (status, described["openapi"]) == (200, "3.1.0")
         status, page, headers = await gw.ask("GET", "/docs", key=None)
@@ -149,14 +152,17 @@ async def test_the_description_is_open_here_and_nowhere_else(home: Path) -> None
 
 
 async def test_readiness_waits_for_every_part(home: Path) -> None:
-    state = Readiness(waiting=["telegram: connecting"], parts={"telegram": "starting"})
-    async with gateway(home, readiness=lambda: state) as gw:
+    async with gateway(home) as gw:
+        enable(gw.app, "telegram")
         assert (await gw.ask("GET", "/healthz", key=None))[0] == 200
         status, body, _ = await gw.ask("GET", "/readyz", key=None)
-        assert (status, body["waiting"]) == (503, ["telegram: connecting"])
-        state = Readiness(failing=["telegram"], parts={"telegram": "lost"})
+        assert (status, body["waiting"]) == (503, ["telegram"])
+        health = PlatformHealth(state=PlatformState.LOST, message="gone", was_up=True)
+        platform: Any = SimpleNamespace(health=health, current_health=lambda: health)
+        assert gw.app.chats is not None
+        gw.app.chats.running["telegram"] = platform
         status, body, _ = await gw.ask("GET", "/readyz", key=None)
-        assert (status, body["status"], body["parts"]) == (200, "degraded", {"telegram": "lost"})
+        assert (status, body["status"], body["parts"]["telegram"]["state"]) == (200, "degraded", "lost")
 
 
 async def test_webhooks_take_any_host_and_origin_but_not_any_signature(home: Path) -> None:
@@ -168,7 +174,7 @@ async def test_webhooks_take_any_host_and_origin_but_not_any_signature(home: Pat
         seen.append(body)
         return WebhookReply(text="thanks")
 
-    async with gateway(home, webhook={"telegram": receive, "matrix": receive}.get) as gw:
+    async with gateway(home, webhooks={"telegram": receive, "matrix": receive}) as gw:
         async with gw.http.post(
             f"{gw.url}/webhooks/telegram",
             data=b"raw \x00",
@@ -201,24 +207,19 @@ def test_keys_are_found_by_all_of_their_characters() -> None:
         assert find_key([OWNER, READER], wrong) is None
 
 
-async def test_other_machines_need_long_configured_keys(home: Path) -> None:
-    async with gateway(home) as gw:
-
-        def api(*keys: CallerKey) -> ApiServices:
-            return ApiServices(app=gw.app, keys=lambda: keys)
-
-        refuse_unsafe(api(CallerKey(name="short", secret="s")), "127.0.0.1")
-        refuse_unsafe(api(OWNER), "0.0.0.0")
-        for keys in ((), (CallerKey(name="short", secret="s" * 31),), (local_key(home),)):
-            with pytest.raises(Invalid, match="32 characters"):
-                refuse_unsafe(api(*keys), "0.0.0.0")
+def test_other_machines_need_long_configured_keys(home: Path) -> None:
+    refuse_unsafe([CallerKey(name="short", secret="s")], "127.0.0.1")
+    refuse_unsafe([OWNER], "0.0.0.0")
+    for keys in ((), (CallerKey(name="short", secret="s" * 31),), (local_key(home),)):
+        with pytest.raises(Invalid, match="32 characters"):
+            refuse_unsafe(keys, "0.0.0.0")
 
 
 async def test_a_taken_port_names_who_holds_it(home: Path) -> None:
     async with gateway(home) as gw:
         port = int(gw.url.rpartition(":")[2])
         with pytest.raises(Invalid, match=rf"Port {port} is taken by .*\(process \d+\)"):
-            async with serving(gw.api, "127.0.0.1", port):
+            async with serving(ServerState(gw.app), "127.0.0.1", port):
                 pass
 
 

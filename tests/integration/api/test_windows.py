@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gateway.api.http.server_state import ApiLimits
 from tests.fakes.model_replies import call as tool_call
 from tests.fakes.model_replies import calls
 from tests.fakes.model_rules import Speaks
@@ -91,8 +90,7 @@ async def test_a_refusal_of_the_endpoint_is_told_with_the_code(home: Path, sessi
 
 @SESSIONS
 async def test_pictures_are_neither_too_many_nor_too_large(home: Path, session: str | None) -> None:
-    limits = ApiLimits(attachment_bytes=20_000_000)
-    async with gateway(home, limits=limits) as gw:
+    async with gateway(home, sections={"limits": {"attachment_bytes": 20_000_000}}) as gw:
         sent = [picture(PNG + bytes([number])) for number in range(12)] + [picture(PNG + b"x" * 6_000_000)]
         assert (await ask(gw, session, [user([{"type": "text", "text": "look"}, *sent])]))[0] == 200
         assert [part for part in gw.model.calls[0].messages[-1]["content"] if part["type"] == "image_url"] == sent
