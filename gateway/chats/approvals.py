@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from gateway.commands import CommandContext
+from gateway.commands import ChatContext
 from gateway.observe.logging import get_logger
 from gateway.runs.replies import closed_card, question_text
 from gateway.texts import say
@@ -37,7 +37,7 @@ class WaitingQuestion:
     answered: bool
 
 
-def waiting_for(conn: Connection, inbound: Inbound, chat: CommandContext, *, allowed: bool) -> WaitingQuestion | None:
+def waiting_for(conn: Connection, inbound: Inbound, chat: ChatContext, *, allowed: bool) -> WaitingQuestion | None:
     """Returns the question that this conversation waits with, or None. A message answers it if it comes from the chat and topic where the
     question was asked, in a group as a reply to the question or with a mention, and from somebody who may answer.
     """
@@ -57,7 +57,7 @@ def _replies_to_another(conn: Connection, inbound: Inbound, run: Run, ask: Ask) 
     return inbound.quote.message_id not in runs.card_names(conn, run, ask)
 
 
-def notify_held_up(conn: Connection, inbound: Inbound, chat: CommandContext, waiting: WaitingQuestion) -> None:
+def notify_held_up(conn: Connection, inbound: Inbound, chat: ChatContext, waiting: WaitingQuestion) -> None:
     """Tells the sender that the message is kept until the question is answered. Repeats the question where it was asked."""
     run, ask = waiting.run, waiting.ask
     if people.same_place(conn, run.route, chat.route) and _replies_to_another(conn, inbound, run, ask):
@@ -68,25 +68,34 @@ def notify_held_up(conn: Connection, inbound: Inbound, chat: CommandContext, wai
         outbox.put(conn, chat.route, body, chat.now, dedup_key=key, session_key=chat.session_key)
 
 
-def decide(conn: Connection, inbound: Inbound, chat: CommandContext, *, allowed: bool) -> str:
-    """Records the decision of a tap, once. Returns the reply; empty when the edited card says enough. `allowed`: this person may approve."""
+def decide(conn: Connection, inbound: Inbound, chat: ChatContext, *, allowed: bool) -> str | None:
+    """Records the decision of a tap, once. Returns the reply; empty when the edited card says enough, None when the tap is repeated or not for
+    this question. `allowed`: this person may approve.
+    """
     _, _, rest = inbound.text.partition(":")
     number, _, choice = rest.partition(":")
     ask = asks.get(conn, int(number)) if number.isdecimal() and len(number) <= _NUMBER else None
     if ask is None or not inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now):
-        return ""
+        return None
     if not _is_asked_here(conn, ask, inbound, chat):
         log.warning("auth.denied", user_id=inbound.sender.id, ask=ask.id, reason="a button of another chat")
-        return ""
+        return None
     if ask.kind is AskKind.APPROVAL and not allowed:
         return say("people.not_allowed")
     approved = choice == "y" if ask.kind is AskKind.APPROVAL else None
-    if runs.answer(conn, ask.run_id, _choice(ask, choice), chat.user, chat.now, ask_id=ask.id, approved=approved):
+    if approved is not None:
+        answer = "yes" if approved else "no"
+    else:
+        answer = ask.options[int(choice)] if choice in map(str, range(len(ask.options))) else choice
+    if runs.answer(conn, ask.run_id, answer, chat.user, chat.now, ask_id=ask.id, approved=approved):
         return ""
-    return _too_late(ask, chat)
+    # Somebody else has decided already, or the run has ended.
+    if ask.answered_at is None or not ask.answered_by:
+        return say("ask.nothing")
+    return say("ask.already", who=ask.answered_by, when=chat.format_time(ask.answered_at))
 
 
-def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: CommandContext) -> bool:
+def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: ChatContext) -> bool:
     """Checks that the question belongs to this chat, and to this person where everybody has a session: the data of a button can be forged."""
     run = runs.get(conn, ask.run_id)
     if run.route is None:
@@ -96,19 +105,6 @@ def _is_asked_here(conn: Connection, ask: Ask, inbound: Inbound, chat: CommandCo
     whose = SessionKey.parse(run.session_key).user_id
     is_theirs = whose is None or whose == chat.key.user_id
     return (asked.platform, asked.chat_id) == (here.platform, here.chat_id) and is_theirs
-
-
-def _too_late(ask: Ask, chat: CommandContext) -> str:
-    """The reply when somebody else has decided already, or the run has ended."""
-    if ask.answered_at is None or not ask.answered_by:
-        return say("ask.nothing")
-    return say("ask.already", who=ask.answered_by, when=format_short_time(ask.answered_at, chat.now, chat.timezone))
-
-
-def _choice(ask: Ask, choice: str) -> str:
-    if ask.kind is AskKind.APPROVAL:
-        return "yes" if choice == "y" else "no"
-    return ask.options[int(choice)] if choice in map(str, range(len(ask.options))) else choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from gateway.chats.access import (
 from gateway.chats.approvals import decide, notify_held_up, waiting_for
 from gateway.chats.chat_changes import CHANGES, ChatChanges, first_known
 from gateway.chats.message_text import inbox_message, message_text, printable, shortened
-from gateway.commands import CommandContext, Parsed, execute, find, parse
+from gateway.commands import ChatContext, Parsed, execute, find, parse
 from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.texts import say
@@ -77,7 +77,9 @@ def _wording(inbound: Inbound) -> int:
 class IntakeOutcome(StrEnum):
     """What became of an event."""
 
-    IGNORED = "ignored"  # its sender has no access, or it changes nothing
+    IGNORED = "ignored"  # its sender has no access, it was taken in before, or it changes nothing
+    OVERHEARD = "overheard"  # it is not meant for the bot, and kept as context
+    REFUSED = "refused"  # it is too long or of an unknown kind, or too many wait already; its sender is told
     STRANGER = "stranger"  # its sender may be paired
     CHAT_CHANGED = "chat_changed"  # it says something of the chat: an id, a message taken back, that we joined
     TAKEN = "taken"  # a message, a command, a tap, an edit
@@ -144,48 +146,35 @@ class Intake:
         inbound = _addressed(printable(inbound))
         access = await self.access(inbound.address.platform)
         # What needs reads only is done before the transaction, which holds up every other writer.
-        inbound = await self._completed(inbound, access)
-        verdict = await self._judge(inbound, access)
-        if inbound.kind in CHANGES:
-            has_access = verdict not in {AccessDecision.IGNORED, AccessDecision.STRANGER}
-            await self._changes.take(inbound, access, has_access=has_access)
-            return IntakeResult(outcome=IntakeOutcome.CHAT_CHANGED)
-        match inbound.kind:
-            case _ if verdict is AccessDecision.IGNORED:
-                log.debug("message.refused", dedup_key=inbound.dedup_key)
-                return IntakeResult(outcome=IntakeOutcome.IGNORED)
-            case _ if verdict is AccessDecision.STRANGER:
-                await self.app.database.write(self._stranger, inbound, access.rules.pair_strangers)
-                return IntakeResult(outcome=IntakeOutcome.STRANGER)
-            case InboundKind.JOINED:
-                await self.app.database.write(self._hello, inbound, access)
-                return IntakeResult(outcome=IntakeOutcome.CHAT_CHANGED)
-            case _ if self._edits.is_unchanged(inbound):
-                return IntakeResult(outcome=IntakeOutcome.IGNORED)
-            case _:
-                pass
-        # Noted after the commit only: an event that was not stored comes again, and must not count as a repetition.
-        joined = await self.app.database.write(self._take, inbound, access, verdict)
-        self._edits.note(inbound)
-        outcome = IntakeOutcome.TAKEN if joined is None else IntakeOutcome.JOINED
-        return IntakeResult(outcome=outcome, run_id=joined)
-
-    async def _completed(self, inbound: Inbound, access: ChatAccess) -> Inbound:
-        """Completes the message by what only the database knows: who the sender is, and whether the bot has answered in its thread."""
         if inbound.same_as:
             await self._changes.join(inbound)
         if inbound.in_thread and not inbound.mentioned and not inbound.mentions_other:
-            return replace(inbound, mentioned=await self.app.database.read(_answered_in_thread, inbound, access))
-        return inbound
-
-    async def _judge(self, inbound: Inbound, access: ChatAccess) -> AccessDecision:
+            inbound = replace(inbound, mentioned=await self.app.database.read(_answered_in_thread, inbound, access))
         verdict = access.judge(inbound)
         # Under the present ids first, which is right nearly always and costs no read.
         if verdict in {AccessDecision.IGNORED, AccessDecision.STRANGER}:
             verdict = access.judge(await self.app.database.read(first_known, inbound))
         if verdict is AccessDecision.STRANGER and inbound.same_as:
             verdict = access.judge(replace(inbound, sender=replace(inbound.sender, id=inbound.same_as)))
-        return verdict
+        if inbound.kind in CHANGES:
+            has_access = verdict not in {AccessDecision.IGNORED, AccessDecision.STRANGER}
+            await self._changes.take(inbound, access, has_access=has_access)
+            return IntakeResult(outcome=IntakeOutcome.CHAT_CHANGED)
+        if verdict is AccessDecision.IGNORED:
+            log.debug("message.refused", dedup_key=inbound.dedup_key)
+            return IntakeResult(outcome=IntakeOutcome.IGNORED)
+        if verdict is AccessDecision.STRANGER:
+            await self.app.database.write(self._stranger, inbound, access.rules.pair_strangers)
+            return IntakeResult(outcome=IntakeOutcome.STRANGER)
+        if inbound.kind is InboundKind.JOINED:
+            await self.app.database.write(self._hello, inbound, access)
+            return IntakeResult(outcome=IntakeOutcome.CHAT_CHANGED)
+        if self._edits.is_unchanged(inbound):
+            return IntakeResult(outcome=IntakeOutcome.IGNORED)
+        result = await self.app.database.write(self._take, inbound, access, verdict)
+        # Noted after the commit only: an event that was not stored comes again, and must not count as a repetition.
+        self._edits.note(inbound)
+        return result
 
     # --- one transaction each; they may run more than once ---
 
@@ -202,47 +191,52 @@ class Intake:
         route = Route(address=inbound.address)
         outbox.put(conn, route, hello, self.app.clock(), dedup_key=_hello_key(first.address), session_key=key)
 
-    def _take(self, conn: Connection, inbound: Inbound, access: ChatAccess, verdict: AccessDecision) -> str | None:
-        """Takes one event in. Returns the id of the run that was active already and that the message joined."""
+    def _take(self, conn: Connection, inbound: Inbound, access: ChatAccess, verdict: AccessDecision) -> IntakeResult:
+        """Takes one event in."""
         first = first_known(conn, inbound)
-        chat = self._chat(inbound, access.key(first.address, first.sender))
+        chat = self._context(inbound, access.key(first.address, first.sender))
+        allowed = verdict is AccessDecision.ALLOWED
+        active = runs.active(conn, chat.session_key)
+        waits = active is not None and active.status is RunStatus.WAITING
         # A message without a mention does not answer a question that waits in a group: people go on talking among themselves.
-        if verdict is AccessDecision.OVERHEARD or (not inbound.mentioned and _run_is_waiting(conn, chat.session_key)):
-            self._overhear(conn, inbound, chat)
-            return None
+        if verdict is AccessDecision.OVERHEARD or (not inbound.mentioned and waits):
+            said = escape_speaker_marks(shortened(message_text(inbound), overheard.MAX_CHARACTERS))
+            if inbound.kind is InboundKind.EDIT:
+                overheard.amend(conn, chat.session_key, inbound.message_id, said)
+            elif inbound.kind is InboundKind.MESSAGE and inbound.text:
+                overheard.add(conn, chat.session_key, inbound.message_id, chat.user, said, chat.now)
+            return IntakeResult(outcome=IntakeOutcome.OVERHEARD)
         if inbound.kind is InboundKind.TAP:
-            self._reply(conn, inbound, chat, decide(conn, inbound, chat, allowed=verdict is AccessDecision.ALLOWED))
-            return None
+            answer = decide(conn, inbound, chat, allowed=allowed)
+            self._reply(conn, inbound, chat, answer or "")
+            return IntakeResult(outcome=IntakeOutcome.IGNORED if answer is None else IntakeOutcome.TAKEN)
         # An edit of a message that was only overheard counts as a new one: it may have got its mention now.
         if inbound.kind is InboundKind.EDIT and not overheard.forget(conn, chat.session_key, inbound.message_id):
-            self._edited(conn, inbound, chat)
-            return None
+            return IntakeResult(outcome=self._edited(conn, inbound, chat))
         parsed = _parsed(inbound)
-        if parsed is not None:
-            self._command(conn, inbound, chat, parsed, allowed=verdict is AccessDecision.ALLOWED)
-            return None
-        return self._message(conn, inbound, chat, allowed=verdict is AccessDecision.ALLOWED)
+        if parsed is None:
+            return self._message(conn, inbound, chat, allowed=allowed)
+        if not inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now):  # a repeated event
+            return IntakeResult(outcome=IntakeOutcome.IGNORED)
+        self._command(conn, inbound, chat, parsed, allowed=allowed)
+        return IntakeResult(outcome=IntakeOutcome.TAKEN)
 
-    def _chat(self, inbound: Inbound, key: SessionKey) -> CommandContext:
-        return CommandContext(
+    def _context(self, inbound: Inbound, key: SessionKey) -> ChatContext:
+        wait_ms = MORE_MS if inbound.album or inbound.cut_off else 0
+        return ChatContext(
             key=key,
             now=self.app.clock(),
             user=inbound.sender.name or inbound.sender.id,
             route=Route(address=inbound.address, reply_to=inbound.message_id),
-            opening=replace(
-                self.app.resets.opening(str(key)),
-                user_id=inbound.sender.id,
-                wait_ms=MORE_MS if inbound.album or inbound.cut_off else 0,
-            ),
+            opening=replace(self.app.resets.opening(str(key)), user_id=inbound.sender.id, wait_ms=wait_ms),
             timezone=self.app.timezone,
             default_model=self.app.chosen.name,
             platform_title=title_of,
         )
 
-    def _message(self, conn: Connection, inbound: Inbound, chat: CommandContext, *, allowed: bool = True) -> str | None:
+    def _message(self, conn: Connection, inbound: Inbound, chat: ChatContext, *, allowed: bool = True) -> IntakeResult:
         if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
-            self._refuse(conn, inbound, chat, refusal)
-            return None
+            return IntakeResult(outcome=self._refuse(conn, inbound, chat, refusal))
         waiting = waiting_for(conn, inbound, chat, allowed=allowed)
         answers = waiting is None or waiting.answered
         messages = _messages(conn, inbound, chat, waiting.ask if waiting and answers else None)
@@ -251,7 +245,11 @@ class Intake:
             notify_held_up(conn, inbound, chat, waiting)
         event = "message.accepted" if accepted.fresh else "message.duplicate"
         log.info(event, session_key=chat.session_key, run_id=accepted.run_id, dedup_key=inbound.dedup_key)
-        return accepted.run_id if accepted.fresh and accepted.joined else None
+        if not accepted.fresh:
+            return IntakeResult(outcome=IntakeOutcome.IGNORED)
+        if accepted.joined:
+            return IntakeResult(outcome=IntakeOutcome.JOINED, run_id=accepted.run_id)
+        return IntakeResult(outcome=IntakeOutcome.TAKEN)
 
     def _refusal(self, conn: Connection, inbound: Inbound, session_key: str) -> str | None:
         limits = self.app.config.limits
@@ -264,25 +262,24 @@ class Intake:
             return say("limits.queue_full", count=count)
         return None
 
-    def _refuse(self, conn: Connection, inbound: Inbound, chat: CommandContext, refusal: str) -> None:
+    def _refuse(self, conn: Connection, inbound: Inbound, chat: ChatContext, refusal: str) -> IntakeOutcome:
         """Replies with a refusal, at most once a minute for each conversation: a flood of messages must not become a flood of replies."""
-        if inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now):
-            key = f"refused:{chat.session_key}:{chat.now // _MINUTE_MS}"
-            self._put(conn, chat, OutboxBody(text=refusal), key)
+        if not inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now):
+            return IntakeOutcome.IGNORED
+        self._put(conn, chat, OutboxBody(text=refusal), f"refused:{chat.session_key}:{chat.now // _MINUTE_MS}")
+        return IntakeOutcome.REFUSED
 
-    def _command(
-        self, conn: Connection, inbound: Inbound, chat: CommandContext, parsed: Parsed, *, allowed: bool
-    ) -> None:
-        if not inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now):  # a repeated event
-            return
+    def _command(self, conn: Connection, inbound: Inbound, chat: ChatContext, parsed: Parsed, *, allowed: bool) -> None:
         command = find(parsed.name)
-        if parsed.name == START:
-            self._start(conn, inbound, chat, parsed.argument)
-        elif (
-            command is not None
-            and not allowed
-            and command.is_for_allowed(parsed.argument, at_work=runs.active(conn, chat.session_key) is not None)
-        ):
+        at_work = runs.active(conn, chat.session_key) is not None
+        if parsed.name == START and inbound.address.kind is ChatKind.DM:
+            # Clients send it by themselves: a greeting in a DM, one line once in a group.
+            welcome = redeem_owner_code(conn, inbound, parsed.argument, chat.now) or say("people.paired")
+            self._reply(conn, inbound, chat, welcome)
+        elif parsed.name == START:
+            first = people.first_address(conn, inbound.address)
+            self._put(conn, chat, OutboxBody(text=say("people.group_hello")), _hello_key(first))
+        elif command is not None and not allowed and command.is_for_allowed(parsed.argument, at_work=at_work):
             self._reply(conn, inbound, chat, say("people.not_allowed"))
         else:
             self._reply(conn, inbound, chat, execute(conn, chat, parsed))
@@ -290,54 +287,39 @@ class Intake:
                 key = f"{inbound.dedup_key}:words"  # the event's own key is that of the command
                 self._message(conn, replace(inbound, text=parsed.argument, dedup_key=key), chat)
 
-    def _start(self, conn: Connection, inbound: Inbound, chat: CommandContext, code: str) -> None:
-        """Answers /start, which clients send by themselves: a greeting in a DM, one line once in a group."""
-        if inbound.address.kind is ChatKind.DM:
-            self._reply(conn, inbound, chat, redeem_owner_code(conn, inbound, code, chat.now) or say("people.paired"))
-        else:
-            first = people.first_address(conn, inbound.address)
-            self._put(conn, chat, OutboxBody(text=say("people.group_hello")), _hello_key(first))
-
-    def _reply(self, conn: Connection, inbound: Inbound, chat: CommandContext, answer: str) -> None:
+    def _reply(self, conn: Connection, inbound: Inbound, chat: ChatContext, answer: str) -> None:
         if answer:
             route = replace(chat.route, respond_to=inbound.respond_to) if chat.route is not None else None
             self._put(conn, replace(chat, route=route), OutboxBody(text=answer), f"reply:{inbound.dedup_key}")
 
-    def _put(self, conn: Connection, chat: CommandContext, out: OutboxBody, key: str) -> None:
+    def _put(self, conn: Connection, chat: ChatContext, out: OutboxBody, key: str) -> None:
         if chat.route is not None:
             outbox.put(conn, chat.route, out, chat.now, dedup_key=key, session_key=chat.session_key)
 
-    def _overhear(self, conn: Connection, inbound: Inbound, chat: CommandContext) -> None:
-        said = escape_speaker_marks(shortened(message_text(inbound), overheard.MAX_CHARACTERS))
-        if inbound.kind is InboundKind.EDIT:
-            overheard.amend(conn, chat.session_key, inbound.message_id, said)
-        elif inbound.kind is InboundKind.MESSAGE and inbound.text:
-            overheard.add(conn, chat.session_key, inbound.message_id, chat.user, said, chat.now)
-
-    def _edited(self, conn: Connection, inbound: Inbound, chat: CommandContext) -> None:
+    def _edited(self, conn: Connection, inbound: Inbound, chat: ChatContext) -> IntakeOutcome:
         """Changes an unread message after its edit. Tells the agent when the message is being worked on, and the sender, in a DM, when it
         was answered.
         """
         if inbox.by_dedup_key(conn, inbound.dedup_key) is not None:
-            return
+            return IntakeOutcome.IGNORED
         if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
-            self._refuse(conn, inbound, chat, refusal)
-            return
+            return self._refuse(conn, inbound, chat, refusal)
         message = inbox_message(inbound)
         if inbox.amend(conn, chat.session_key, inbound.message_id, message.content):
             inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now)
-            return
-        active = runs.active(conn, chat.session_key)
-        if active is not None and _parsed(inbound) is None:
-            note = "(this replaces an earlier message of mine, which I edited)"
-            edited = replace(message, content=f"{message.content}\n{note}")
-            _accept(conn, chat, inbound.dedup_key, [edited], answers=False)
-        elif (
-            active is None
-            and inbound.address.kind is ChatKind.DM
-            and inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now)
-        ):
+            return IntakeOutcome.TAKEN
+        if runs.active(conn, chat.session_key) is None:
+            if inbound.address.kind is not ChatKind.DM:
+                return IntakeOutcome.IGNORED
+            inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now)
             self._reply(conn, inbound, chat, say("limits.edited_late"))
+            return IntakeOutcome.TAKEN
+        if _parsed(inbound) is not None:
+            return IntakeOutcome.IGNORED
+        note = "(this replaces an earlier message of mine, which I edited)"
+        edited = replace(message, content=f"{message.content}\n{note}")
+        _accept(conn, chat, inbound.dedup_key, [edited], answers=False)
+        return IntakeOutcome.TAKEN
 
     def _stranger(self, conn: Connection, inbound: Inbound, pair: bool) -> None:
         if answer := answer_stranger(conn, inbound, _parsed(inbound), self.app.clock(), pair=pair):
@@ -384,13 +366,7 @@ def _answered_in_thread(conn: Connection, inbound: Inbound, access: ChatAccess) 
     return runs.answered_in(conn, str(access.key(first.address, first.sender)), inbound.address)
 
 
-def _run_is_waiting(conn: Connection, session_key: str) -> bool:
-    """Returns whether a run of this key waits for an answer."""
-    active = runs.active(conn, session_key)
-    return active is not None and active.status is RunStatus.WAITING
-
-
-def _messages(conn: Connection, inbound: Inbound, chat: CommandContext, answered: Ask | None) -> list[InboxMessage]:
+def _messages(conn: Connection, inbound: Inbound, chat: ChatContext, answered: Ask | None) -> list[InboxMessage]:
     """Returns what a message adds to the journal. The answer to an approval is the bare text, so that "yes" stays "yes" when it is a reply."""
     if answered is not None and answered.kind is AskKind.APPROVAL and not inbound.forwarded_from:
         return [replace(inbox_message(replace(inbound, quote=None)), content=inbound.text)]
@@ -403,7 +379,7 @@ def _messages(conn: Connection, inbound: Inbound, chat: CommandContext, answered
 
 
 def _accept(
-    conn: Connection, chat: CommandContext, dedup_key: str, messages: list[InboxMessage], *, answers: bool = True
+    conn: Connection, chat: ChatContext, dedup_key: str, messages: list[InboxMessage], *, answers: bool = True
 ) -> Accepted:
     key, route = chat.session_key, chat.route
     new = NewInbox(dedup_key=dedup_key, session_key=key, messages=messages, route=route, answers=answers)

@@ -40,7 +40,7 @@ _UNAUTHORIZED = (30, 60, 120, 300)
 """A token can be refused for a moment, too. A new one in the configuration counts at once."""
 _STEADY_SECONDS = 60
 _COMMANDS_AGAIN_SECONDS = 3_600
-_CHECK_SECONDS = 5
+CHECK_SECONDS = 5
 
 
 class PlatformState(StrEnum):
@@ -263,7 +263,7 @@ class PlatformRunner:
             if users != offered or time.monotonic() > again:
                 await self.adapter.offer_commands(menu, [Sender(id=user) for user in sorted(users)])
                 offered, again = users, time.monotonic() + _COMMANDS_AGAIN_SECONDS
-            await self._sleep(_CHECK_SECONDS)
+            await self._sleep(CHECK_SECONDS)
 
     def current_health(self) -> PlatformHealth:
         """Returns the state now, of receiving and, where that works, of sending; updates the metrics."""

@@ -18,7 +18,7 @@ _LABEL = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandContext:
+class ChatContext:
     """Where a command was given, and by whom. `of_source`: the terminal, where every session has a key of its own: its sessions are listed
     by their source. `moved`: is called with the key of the session that is resumed. `platform_title`: returns how people write the name of
     a platform.
@@ -45,7 +45,7 @@ class CommandContext:
         return format_short_time(moment, self.now, self.timezone)
 
 
-CommandFunction = Callable[[Connection, CommandContext, str], str]
+CommandFunction = Callable[[Connection, ChatContext, str], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from gateway.agent.memory.checks import sentences_of
 from gateway.agent.models.practice import NAME as PRACTICE
 from gateway.agent.tools.schedule import line_of
-from gateway.commands.base import COMMANDS, Command, CommandContext, Parsed, command, label, last_message
+from gateway.commands.base import COMMANDS, ChatContext, Command, Parsed, command, label, last_message
 from gateway.texts import say
 from gateway.texts.times import format_duration
 from sessions import asks, jobs, memory, runs, store, workers
@@ -34,7 +34,7 @@ _DIGITS = 18
 
 
 @command("new", "start afresh; the old conversation is kept", for_allowed=True, begins=True, aliases=("reset",))
-def new(conn: Connection, chat: CommandContext, _: str) -> str:
+def new(conn: Connection, chat: ChatContext, _: str) -> str:
     session = _current(conn, chat)
     if (session is None or not session.message_count) and runs.active(conn, chat.session_key) is None:
         return say("session.is_new" if _sessions_here(conn, chat) else "session.is_first")
@@ -48,7 +48,7 @@ def new(conn: Connection, chat: CommandContext, _: str) -> str:
 
 
 @command("stop", "end what I am doing", for_allowed=True)
-def stop(conn: Connection, chat: CommandContext, _: str) -> str:
+def stop(conn: Connection, chat: ChatContext, _: str) -> str:
     active = runs.active(conn, chat.session_key)
     if active is None or not runs.stop(conn, active.id, chat.now):
         return say("run.nothing_to_stop")
@@ -56,7 +56,7 @@ def stop(conn: Connection, chat: CommandContext, _: str) -> str:
 
 
 @command("status", "what I am doing, and in which conversation")
-def status(conn: Connection, chat: CommandContext, _: str) -> str:
+def status(conn: Connection, chat: ChatContext, _: str) -> str:
     if (run := runs.active(conn, chat.session_key)) is not None:
         if run.status is RunStatus.WAITING:
             ask = asks.open_of(conn, run.id)
@@ -85,7 +85,7 @@ def status(conn: Connection, chat: CommandContext, _: str) -> str:
     return "\n".join([ready, *_alerts(conn, chat)])
 
 
-def _alerts(conn: Connection, chat: CommandContext) -> Iterator[str]:
+def _alerts(conn: Connection, chat: ChatContext) -> Iterator[str]:
     """Yields the alerts of the gateway, for the owner only."""
     if chat.key.namespace != OWNER_NAMESPACE:
         return
@@ -99,7 +99,7 @@ def _alerts(conn: Connection, chat: CommandContext) -> Iterator[str]:
 
 
 @command("resume", "go back to an earlier conversation", usage="[number or title]", for_allowed=True)
-def resume(conn: Connection, chat: CommandContext, wanted: str) -> str:
+def resume(conn: Connection, chat: ChatContext, wanted: str) -> str:
     """Finds the session by its number in the list, its id, a prefix of its id, or its title."""
     earlier = [session for session in _sessions_here(conn, chat) if not _is_current(chat, session)]
     if not earlier:
@@ -123,7 +123,7 @@ def resume(conn: Connection, chat: CommandContext, wanted: str) -> str:
 
 
 @command("sessions", "the conversations of this chat")
-def list_sessions(conn: Connection, chat: CommandContext, _: str) -> str:
+def list_sessions(conn: Connection, chat: ChatContext, _: str) -> str:
     here = _sessions_here(conn, chat)
     if not here:
         return say("session.resume_none")
@@ -133,11 +133,11 @@ def list_sessions(conn: Connection, chat: CommandContext, _: str) -> str:
     return "\n".join([*this, *(line for line, _ in _numbered(conn, chat, earlier))])
 
 
-def _numbered(conn: Connection, chat: CommandContext, earlier: list[Session]) -> list[tuple[str, Session]]:
+def _numbered(conn: Connection, chat: ChatContext, earlier: list[Session]) -> list[tuple[str, Session]]:
     return [(f"{n}. {_line(conn, chat, session)}", session) for n, session in enumerate(earlier[:LISTED], 1)]
 
 
-def _line(conn: Connection, chat: CommandContext, session: Session) -> str:
+def _line(conn: Connection, chat: ChatContext, session: Session) -> str:
     return f"{label(conn, session)}, {chat.format_time(_last(session))}"
 
 
@@ -145,7 +145,7 @@ def _last(session: Session) -> int:
     return session.last_user_at or session.started_at
 
 
-def _sessions_here(conn: Connection, chat: CommandContext) -> list[Session]:
+def _sessions_here(conn: Connection, chat: ChatContext) -> list[Session]:
     """Returns the sessions of this place, newest first. In the terminal those without a message are left out."""
     if chat.of_source is None:
         return store.recent(conn, key=chat.session_key, limit=100)
@@ -153,28 +153,28 @@ def _sessions_here(conn: Connection, chat: CommandContext) -> list[Session]:
     return [session for session in found if session.message_count]
 
 
-def _is_current(chat: CommandContext, session: Session) -> bool:
+def _is_current(chat: ChatContext, session: Session) -> bool:
     return session.session_key == chat.session_key and session.ended_at is None
 
 
-def _current(conn: Connection, chat: CommandContext) -> Session | None:
+def _current(conn: Connection, chat: ChatContext) -> Session | None:
     return store.active(conn, chat.session_key)
 
 
-def _namespace(conn: Connection, chat: CommandContext) -> str:
+def _namespace(conn: Connection, chat: ChatContext) -> str:
     """Returns the namespace of this chat. Opens no session: looking at notes must not begin a conversation."""
     session = _current(conn, chat)
     return session.ns if session else chat.opening.ns or chat.key.namespace
 
 
-def _end_run(conn: Connection, chat: CommandContext) -> None:
+def _end_run(conn: Connection, chat: ChatContext) -> None:
     active = runs.active(conn, chat.session_key)
     if active is not None:
         runs.stop(conn, active.id, chat.now)
 
 
 @command("title", "name this conversation", usage="TEXT")
-def set_title(conn: Connection, chat: CommandContext, text: str) -> str:
+def set_title(conn: Connection, chat: ChatContext, text: str) -> str:
     if not text:
         return say("command.usage", usage="/title TEXT")
     session = runs.open_session(conn, chat.key, chat.opening, chat.now)
@@ -182,7 +182,7 @@ def set_title(conn: Connection, chat: CommandContext, text: str) -> str:
 
 
 @command("retry", "answer the last message once more", for_allowed=True, ends=True)
-def retry(conn: Connection, chat: CommandContext, _: str) -> str:
+def retry(conn: Connection, chat: ChatContext, _: str) -> str:
     """Answers the last message again. The command itself says nothing: the answer follows."""
     active = runs.active(conn, chat.session_key)
     session = _current(conn, chat)
@@ -199,7 +199,7 @@ def retry(conn: Connection, chat: CommandContext, _: str) -> str:
 
 
 @command("undo", "take back the last exchange", usage="[N]", for_allowed=True)
-def undo(conn: Connection, chat: CommandContext, number: str) -> str:
+def undo(conn: Connection, chat: ChatContext, number: str) -> str:
     """Takes back the last exchange, or the last so many as there are."""
     if number and not (number.isdecimal() and 0 < int(number) <= MOST_UNDONE):
         return say("command.usage", usage="/undo or /undo 3")
@@ -221,7 +221,7 @@ def undo(conn: Connection, chat: CommandContext, number: str) -> str:
 
 
 @command("memory", "what I have noted down here")
-def list_notes(conn: Connection, chat: CommandContext, _: str) -> str:
+def list_notes(conn: Connection, chat: ChatContext, _: str) -> str:
     """Lists each note with its number, since when it is known, and from which words."""
     everything = memory.open_notes(conn, _namespace(conn, chat))
     if not everything:
@@ -240,7 +240,7 @@ def list_notes(conn: Connection, chat: CommandContext, _: str) -> str:
     return "\n".join([*lines, "", say("memory.how_to_forget")])
 
 
-def _origin(conn: Connection, chat: CommandContext, note: Observation) -> str:
+def _origin(conn: Connection, chat: ChatContext, note: Observation) -> str:
     """Returns when and where it was said, and in which words, unless they are those of the note."""
     source = next(iter(store.messages_of(conn, note.src[-1:])), None)
     zone = ZoneInfo(chat.timezone)
@@ -270,7 +270,7 @@ def _origin(conn: Connection, chat: CommandContext, note: Observation) -> str:
 
 
 @command("forget", "forget one of the notes", usage="N", for_allowed=True)
-def forget(conn: Connection, chat: CommandContext, number: str) -> str:
+def forget(conn: Connection, chat: ChatContext, number: str) -> str:
     """Removes the note with this number everywhere, and says which it was."""
     digits = number.removeprefix("#").removeprefix("o")  # o12: as notes are called in prompts and search results
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > _DIGITS:
@@ -289,7 +289,7 @@ def forget(conn: Connection, chat: CommandContext, number: str) -> str:
     for_allowed=True,
     shows_alone=True,
 )
-def jobs_of_chat(conn: Connection, chat: CommandContext, argument: str) -> str:
+def jobs_of_chat(conn: Connection, chat: ChatContext, argument: str) -> str:
     """Lists the jobs of this chat, or changes one (`pause ID` and the like)."""
     found = jobs.listing(conn, ns=_namespace(conn, chat))
     if not argument:
@@ -325,7 +325,7 @@ def jobs_of_chat(conn: Connection, chat: CommandContext, argument: str) -> str:
 
 
 @command("model", "see or change the model", usage="[name]", for_allowed=True, shows_alone=True)
-def model(conn: Connection, chat: CommandContext, name: str) -> str:
+def model(conn: Connection, chat: ChatContext, name: str) -> str:
     if not name:
         session = _current(conn, chat)
         chosen = session.chosen_model if session is not None else None
@@ -342,7 +342,7 @@ def model(conn: Connection, chat: CommandContext, name: str) -> str:
 
 
 @command("usage", "what this conversation has used")
-def usage(conn: Connection, chat: CommandContext, _: str) -> str:
+def usage(conn: Connection, chat: ChatContext, _: str) -> str:
     session = _current(conn, chat)
     if session is None:
         return say("status.fresh")
@@ -360,16 +360,16 @@ def _counted(number: int, one: str, other: str) -> str:
 
 
 @command("approve", "allow what I asked about", for_allowed=True)
-def approve(conn: Connection, chat: CommandContext, _: str) -> str:
+def approve(conn: Connection, chat: ChatContext, _: str) -> str:
     return _decide(conn, chat, "yes", approved=True)
 
 
 @command("deny", "do not allow it", usage="[reason]", for_allowed=True)
-def deny(conn: Connection, chat: CommandContext, reason: str) -> str:
+def deny(conn: Connection, chat: ChatContext, reason: str) -> str:
     return _decide(conn, chat, reason or "no", approved=False)
 
 
-def _decide(conn: Connection, chat: CommandContext, answer: str, *, approved: bool) -> str:
+def _decide(conn: Connection, chat: ChatContext, answer: str, *, approved: bool) -> str:
     active = runs.active(conn, chat.session_key)
     ask = asks.open_of(conn, active.id) if active else None
     if active is None or ask is None or ask.kind is not AskKind.APPROVAL:
@@ -379,7 +379,7 @@ def _decide(conn: Connection, chat: CommandContext, answer: str, *, approved: bo
 
 
 @command("help", "this list")
-def show_help(_: Connection, chat: CommandContext, __: str) -> str:
+def show_help(_: Connection, chat: ChatContext, __: str) -> str:
     lines = [f"/{each.name}{' ' + each.usage if each.usage else ''} – {each.about}" for each in COMMANDS]
     # The two helps name each other: `help` without the slash is the practice model's own.
     return "\n".join([*lines, *([say("command.practice_help")] if chat.default_model == PRACTICE else [])])
@@ -395,7 +395,7 @@ def find(name: str) -> Command | None:
     return _BY_NAME.get(name)
 
 
-def execute(conn: Connection, chat: CommandContext, parsed: Parsed) -> str:
+def execute(conn: Connection, chat: ChatContext, parsed: Parsed) -> str:
     """Runs the command and returns its reply. An unknown name gets a hint."""
     wanted = find(parsed.name)
     if wanted is None:

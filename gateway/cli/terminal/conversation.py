@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from adapters.registry import title_of
 from gateway.cli.base import program
-from gateway.commands import CommandContext, Parsed, execute, find, parse
+from gateway.commands import ChatContext, Parsed, execute, find, parse
 from gateway.commands.base import label
 from gateway.context import App
 from gateway.runs.live import LiveEvent
@@ -121,7 +121,7 @@ class TerminalConversation:
         if parsed is None:
             return None
         went: list[str] = []
-        chat = CommandContext(
+        chat = ChatContext(
             key=SessionKey.parse(self.key),
             now=now_ms(),
             user="you",
@@ -273,7 +273,7 @@ def _chosen(conn: Connection, key: str, text: str) -> str:
     return numbered.get(text.strip(), text)
 
 
-def _run_command(conn: Connection, chat: CommandContext, parsed: Parsed) -> CommandReply:
+def _run_command(conn: Connection, chat: ChatContext, parsed: Parsed) -> CommandReply:
     before = runs.active(conn, chat.session_key)
     text = execute(conn, chat, parsed)
     command = find(parsed.name)

@@ -1,15 +1,19 @@
 """How long a platform is left alone after it failed, and when it counts as connected."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from adapters.base import Adapter, Deliver, Pace, TryLater, Unauthorized
-from gateway.chats.runner import PlatformRunner, PlatformState
+from gateway.chats.runner import CHECK_SECONDS, PlatformRunner, PlatformState
+from sessions.db import Database
+from sessions.gauges import read_gauges
 from sessions.keys import Address, Sender
 from sessions.keys import Platform as Name
 from sessions.messages import Outbound, Piece, Receipt
-from tests.integration.gateway.intake_in_process import IntakeHarness
+from tests.conftest import HandClock
+from tests.integration.gateway.intake_in_process import GROUP, IntakeHarness, tap
 
 
 class ConnectingAdapter(Adapter):
@@ -83,7 +87,8 @@ async def test_a_refused_token_is_tried_again_soon_and_then_ever_later(sqlite_in
         slept,
     ):
         await until(lambda: platform.health.state is PlatformState.CONNECTED)
-    assert slept[:6] == [1, 30, 60, 120, 300, 300]
+    pauses = [pause for pause in slept if pause != CHECK_SECONDS]  # the menu is looked at beside it
+    assert pauses[:6] == [1, 30, 60, 120, 300, 300]
 
 
 async def test_what_is_asked_to_wait_waits_as_long(sqlite_intake: IntakeHarness) -> None:
@@ -103,3 +108,25 @@ async def test_a_platform_that_reports_liveness_is_connected_when_it_lives(sqlit
         assert not platform.health.was_up
         adapter.note_success()
         assert (platform.health.state, platform.health.message) == (PlatformState.CONNECTED, "")
+
+
+async def test_only_what_is_taken_in_is_counted(sqlite: Database, clock: HandClock) -> None:
+    intake = IntakeHarness(sqlite, clock, queue_per_chat=2)
+    runner = PlatformRunner(ConnectingAdapter(), intake.app, intake.intake)
+    intake.deliver = runner.deliver  # type: ignore[method-assign, assignment]
+
+    def counted() -> int:
+        exposed = intake.app.metrics.expose(sqlite.read_now(read_gauges), clock()).decode()
+        found = re.search(r'hermes_messages_total\{direction="in",platform="telegram"\} (\d+)', exposed)
+        return int(found[1]) if found else 0
+
+    message = await intake.comes("hello")
+    await intake.comes("/status")
+    await intake.comes("and one thing more")
+    assert counted() == 3
+    await intake.deliver(message)
+    await intake.comes("too many by now")
+    await intake.comes("among themselves", GROUP, mentioned=False)
+    await intake.comes("from a stranger", user="66")
+    await tap(intake, "a:77:y")
+    assert counted() == 3

@@ -15,7 +15,7 @@ from gateway.agent.models.endpoint import ModelSettings
 from gateway.agent.models.retry import RetryPolicy
 from gateway.agent.tools import ask_human
 from gateway.agent.tools.registry import Arguments, Tool
-from gateway.commands import CommandContext, execute, parse
+from gateway.commands import ChatContext, execute, parse
 from gateway.context import App
 from gateway.dispatch.local import LocalDispatch
 from gateway.runs.worker import Worker
@@ -98,7 +98,7 @@ class WorkerHarness:
     async def command(self, text: str, *, key: str = KEY, route: Route | None = DM) -> str:
         parsed = parse(text)
         assert parsed is not None
-        chat = CommandContext(
+        chat = ChatContext(
             key=SessionKey.parse(key), now=self.now(), user="Ann", route=route, default_model="fake-model"
         )
         return await self.database.write(execute, chat, parsed)

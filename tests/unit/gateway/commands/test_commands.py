@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Connection
 
 from adapters.registry import title_of
-from gateway.commands import COMMANDS, MENU, CommandContext, execute, hint, parse
+from gateway.commands import COMMANDS, MENU, ChatContext, execute, hint, parse
 from gateway.texts import say
 from sessions import jobs, memory, runs, store, workers
 from sessions.db import Database
@@ -26,8 +26,8 @@ class CommandHarness:
         self.database, self.clock, self.count = database, clock, 0
         self.default_model = "big"
 
-    def chat(self, key: str = KEY) -> CommandContext:
-        return CommandContext(
+    def chat(self, key: str = KEY) -> ChatContext:
+        return ChatContext(
             key=SessionKey.parse(key),
             now=self.clock(),
             user="Ann",
