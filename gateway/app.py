@@ -12,6 +12,7 @@ from gateway.agent.models.chat_completions import OpenAIModel
 from gateway.agent.models.endpoint import ask_ollama, model_settings
 from gateway.agent.models.practice import PracticeModel
 from gateway.agent.tokens import Tokens
+from gateway.agent.tools.process import Processes
 from gateway.agent.tools.registry import Toolbox
 from gateway.agent.tools.web import Web
 from gateway.attachments.safe_fetch import Fetcher
@@ -34,6 +35,7 @@ from gateway.runs.live import LiveEvents
 from gateway.runs.reset_policies import ResetPolicies
 from gateway.runs.waiting import ModelOutages
 from gateway.runs.worker import Worker
+from sessions import processes
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, open_database
 from sessions.restored import require_complete
@@ -63,6 +65,7 @@ def assemble(home: Path, loaded: Loaded, chosen: ChosenModel, database: Database
         reloads=ReloadStatus(),
     )
     app.embeddings = Embeddings(app)
+    app.processes = Processes(app)
     return app
 
 
@@ -88,6 +91,8 @@ async def open_app(
         app.model = _new_model(app, pause)
         stack.push_async_callback(_close_models, app)
         stack.push_async_callback(app.embeddings.aclose)
+        stack.push_async_callback(app.processes.aclose)
+        await database.write(processes.close_orphans, clock())
         app.upkeep = Maintenance(app)
         # Before any run is claimed: transcripts of sessions that a crash cut off are made whole first.
         await app.upkeep.repair()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gateway.agent.models.interface import Model
     from gateway.agent.profile import AgentProfile
     from gateway.agent.tokens import Tokens
+    from gateway.agent.tools.process import Processes
     from gateway.agent.tools.web import Web
     from gateway.api.http.callers import CallerKey
     from gateway.attachments.download import AttachmentDownloader
@@ -83,6 +84,7 @@ class App:
     worker: Worker = field(init=False)
     folding: FoldWorker = field(init=False)
     upkeep: Maintenance = field(init=False)
+    processes: Processes = field(init=False)
 
     @property
     def config(self) -> Config:
@@ -114,6 +116,11 @@ class App:
 
     def workspace(self, ns: str) -> Path:
         return self.workspaces / folder_name(ns)
+
+    @property
+    def tool_home(self) -> Path:
+        """The home folder of commands and of servers that the agent's tools run."""
+        return self.home / "tool-home"
 
     @property
     def skills(self) -> Path:

@@ -10,7 +10,7 @@ from gateway.attachments import outgoing_files
 from gateway.attachments.inbox_files import INBOX
 from gateway.context import App
 from gateway.observe.logging import get_logger
-from sessions import inbox, memory, outbox, responses, store
+from sessions import inbox, memory, outbox, processes, responses, store
 from sessions.db import drop_copies, drop_copies_with_forgotten
 from sessions.erase import erase
 from sessions.errors import Busy
@@ -99,6 +99,7 @@ class Maintenance:
                 await self._in_rounds(inbox.prune_notes, self.app.clock() - NOTES_MS)
                 await self._prune_responses()
                 await self._in_rounds(inbox.prune_deleted_keys, self.app.clock() - inbox.DELETED_KEYS_KEPT_MS)
+                await self._in_rounds(processes.prune, self.app.clock() - NOTES_MS)
                 await self.prune_old()
                 older_than = self.app.clock() / 1000 - COPIES_SECONDS
                 await asyncio.to_thread(drop_copies, self.app.home, older_than=older_than)

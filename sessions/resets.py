@@ -9,10 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, exists, or_, select, text, update
 
-from sessions import store
+from sessions import processes, store
 from sessions.db.engine import touch
 from sessions.db.schema import RUN_ACTIVE, SESSION_OPEN, inbox, runs, sessions
 from sessions.policy import due
+from sessions.processes import HAS_PROCESS
 from sessions.records import EndReason
 from sessions.runs import farewells
 from sessions.runs.queries import Opening
@@ -44,7 +45,7 @@ class ResetOutcome(StrEnum):
     ENDED = "ended"
     ENDED_OWING = "ended_owing"  # its farewell will be given later
     FAREWELL = "farewell"  # it has begun, or goes on
-    HELD = "held"  # by a run, or by a message that nobody has taken up
+    HELD = "held"  # by a run, a process of the agent, or a message that nobody has taken up
     CHANGED = "changed"  # somebody has written, or it has ended
 
 
@@ -82,7 +83,7 @@ def carry_out(conn: Connection, wanted: Sequence[DueSession], now: int) -> dict[
     """
     _serialize(conn, [each.session.session_key for each in wanted])
     by_id = {each.session.id: each for each in wanted}
-    columns = (*_COLUMNS, or_(_HAS_RUN, _HAS_UNREAD).label("held"), farewells.IS_UNSAVED.label("unsaved"))
+    columns = (*_COLUMNS, or_(_HAS_RUN, _HAS_UNREAD, HAS_PROCESS).label("held"), farewells.IS_UNSAVED.label("unsaved"))
     rows = conn.execute(select(*columns).where(SESSION_OPEN, sessions.c.id.in_(by_id))).all()
     going_on = farewells.under_way_in(conn, list(by_id))
     found = dict.fromkeys(by_id, ResetOutcome.CHANGED)
@@ -133,7 +134,7 @@ def before_message(conn: Connection, session_key: str, opening: Opening, came_at
         return 0
     # By the time when it came in: a message that a stopped daemon finds later is not late.
     reason = due(session.last_user_at, opening.reset, came_at)
-    if reason is None:
+    if reason is None or processes.running(conn, session_key):
         return 0
     # The farewell may come after the end: it reads the session, and nobody else writes there.
     store.end(conn, session.id, reason, now)

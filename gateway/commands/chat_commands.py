@@ -14,7 +14,7 @@ from gateway.agent.tools.schedule import line_of
 from gateway.commands.base import COMMANDS, ChatContext, Command, Parsed, command, label, last_message
 from gateway.texts import say
 from gateway.texts.times import format_duration
-from sessions import asks, jobs, memory, runs, store, workers
+from sessions import asks, jobs, memory, processes, runs, store, workers
 from sessions.clock import as_time
 from sessions.db.sql import lock
 from sessions.errors import Invalid, NotFound
@@ -49,14 +49,25 @@ def new(conn: Connection, chat: ChatContext, _: str) -> str:
 
 @command("stop", "end what I am doing", for_allowed=True)
 def stop(conn: Connection, chat: ChatContext, _: str) -> str:
+    """Ends the run at work and what it, or an earlier one, runs in the background."""
     active = runs.active(conn, chat.session_key)
-    if active is None or not runs.stop(conn, active.id, chat.now):
+    is_stopped = active is not None and runs.stop(conn, active.id, chat.now)
+    ended = [say("process.stopped", command=row.command) for row in processes.stop(conn, chat.session_key, chat.now)]
+    if not is_stopped and not ended:
         return say("run.nothing_to_stop")
-    return say("run.stopped")
+    return "\n".join([*([say("run.stopped")] if is_stopped else ()), *ended])
 
 
 @command("status", "what I am doing, and in which conversation")
 def status(conn: Connection, chat: ChatContext, _: str) -> str:
+    in_background = [
+        say("process.runs", id=row.id, command=row.command, for_=format_duration((chat.now - row.started_at) / 1000))
+        for row in processes.running(conn, chat.session_key)
+    ]
+    return "\n".join([_state(conn, chat), *in_background, *_alerts(conn, chat)])
+
+
+def _state(conn: Connection, chat: ChatContext) -> str:
     if (run := runs.active(conn, chat.session_key)) is not None:
         if run.status is RunStatus.WAITING:
             ask = asks.open_of(conn, run.id)
@@ -69,7 +80,7 @@ def status(conn: Connection, chat: ChatContext, _: str) -> str:
         return say("status.busy", for_=working, step=run.steps + 1, what=what)
     session = _current(conn, chat)
     if session is None:
-        return "\n".join([say("status.fresh"), *_alerts(conn, chat)])
+        return say("status.fresh")
     facts = {
         "title": label(conn, session),
         "since": chat.format_time(session.started_at),
@@ -78,11 +89,8 @@ def status(conn: Connection, chat: ChatContext, _: str) -> str:
     policy, last = chat.opening.reset, session.last_user_at
     moment = next_reset(last, policy, chat.now) if policy is not None and last is not None else None
     if moment is None:
-        ready = say("status.ready", **facts)
-    else:
-        reset = chat.format_time(moment) if moment > chat.now else say("status.with_next")
-        ready = say("status.idle", **facts, reset=reset)
-    return "\n".join([ready, *_alerts(conn, chat)])
+        return say("status.ready", **facts)
+    return say("status.idle", **facts, reset=chat.format_time(moment) if moment > chat.now else say("status.with_next"))
 
 
 def _alerts(conn: Connection, chat: ChatContext) -> Iterator[str]:

@@ -35,11 +35,10 @@ from sessions.policy import Override, ResetPolicy, ResetRules
 
 ResetMode = Literal["idle", "daily", "both", "none"]
 NO_CHAT = ("cli", "api", "thread", "job")
-PLANNED_TOOLS = ("memory", "session_search", "skill", "files", "schedule", "ask_human", "web_fetch", "process")
 if TYPE_CHECKING:
     ToolName = SourceName = str
 else:  # other packages bring names of their own
-    ToolName = Literal[(*PLANNED_TOOLS, *of_other_packages())]
+    ToolName = Literal[(*BUILT, *of_other_packages())]
     SourceName = Literal[(*OUR_OWN, *NO_CHAT, *of_others())]
 
 
@@ -71,7 +70,7 @@ class AgentSection(Section):
         "You are Hermes, a helpful assistant. Answer plainly and briefly. Say so when you do not know something."
     )
     """Who the agent is and how it speaks. It is sent with every request."""
-    tools: list[ToolName] = Field(default_factory=lambda: [name for name in PLANNED_TOOLS if name in BUILT])
+    tools: list[ToolName] = Field(default_factory=lambda: [name for name in BUILT if name != "process"])
     """What the agent can do by itself; in a small window the last ones are left out first. process runs commands on this machine, each after your approval; it is off unless listed."""
 
 

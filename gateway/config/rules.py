@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from adapters.registry import OUR_OWN, is_built, manifest, of_others
 from gateway.agent.tokens import Tokens
-from gateway.agent.tools import BUILT, of_other_packages
 from gateway.agent.window import Window
 from gateway.config.model import NO_CHAT, Config, ResetOverride
 from gateway.config.sections import KEY_LENGTH, is_loopback
@@ -150,10 +149,6 @@ def _not_built(config: Config) -> Iterator[Finding]:
     for name, section in config.platforms.by_name().items():
         if section.enabled and not is_built(name):
             yield Finding(f"platforms.{name}.enabled", f"{name} does not work yet", hint)
-    for agent, section in config.agents.items():
-        for at, tool in enumerate(section.tools):
-            if tool not in (*BUILT, *of_other_packages()):
-                yield Finding(f"agents.{agent}.tools[{at}]", f"the tool {tool} does not work yet", hint)
 
 
 def _unreachable(config: Config) -> Iterator[Finding]:

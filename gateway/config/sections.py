@@ -155,6 +155,15 @@ class LimitsSection(Section):
     not held by it."""
     jobs: Positive = 10_000
     """How many jobs there may be in all."""
+    process_seconds: Positive = 600
+    """How long a command of the tool process may run in the foreground, and how much time of a processor each of its processes may use. In the
+    background no clock ends it."""
+    process_memory_bytes: Annotated[int, Field(ge=16_777_216)] = 1_073_741_824
+    """How much memory a command may use, with all that it starts. More ends it."""
+    process_output_bytes: Annotated[int, Field(ge=1_024)] = 1_048_576
+    """How much of what a command prints is kept: the first half of it and the last."""
+    process_count: Positive = 64
+    """How many processes a command may be at once. More ends it."""
 
     @property
     def counts_days(self) -> bool:

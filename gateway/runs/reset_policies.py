@@ -2,28 +2,23 @@
 `gateway/scheduler/resets.py` ticks and `sessions/resets.py` carries out.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
 
 from sessions.keys import InvalidKey, SessionKey
 from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules, policy_for
 from sessions.runs import Opening
 
-ResetBlocker = Callable[[str], str | None]
-"""What of the machine a session key holds that a reset would cut off, in words; None: nothing."""
-
 NEVER = ResetPolicy(mode=ResetMode.NONE)
 
 
 class ResetPolicies:
-    """The reset rules in force. `says_farewell`: whether the agent has the tools to save something before a reset. Functions in
-    `blockers` may hold a reset off. `rule` returns the policy of a session key, and the override that it comes from.
+    """The reset rules in force. `says_farewell`: whether the agent has the tools to save something before a reset. `rule`
+    returns the policy of a session key, and the override that it comes from.
     """
 
     def __init__(self, rules: ResetRules, *, says_farewell: bool = True) -> None:
         self.rules = rules
         self.version = 0
-        self.blockers: list[ResetBlocker] = []
         self.says_farewell = says_farewell
         self.rule = lru_cache(maxsize=10_000)(self._find)
 
@@ -45,12 +40,7 @@ class ResetPolicies:
     def policy(self, session_key: str) -> ResetPolicy:
         return self.rule(session_key)[0]
 
-    def blocked_by(self, session_key: str) -> str | None:
-        """Returns why a session of this key must not be reset now; None: nothing but its own runs holds it off."""
-        return next((why for blocker in self.blockers if (why := blocker(session_key)) is not None), None)
-
     def opening(self, session_key: str) -> Opening:
         """Returns how a message of this key opens a session."""
         policy = self.policy(session_key)
-        is_off = policy.mode is ResetMode.NONE or self.blocked_by(session_key) is not None
-        return Opening(reset=None if is_off else policy, farewell=self.says_farewell)
+        return Opening(reset=None if policy.mode is ResetMode.NONE else policy, farewell=self.says_farewell)

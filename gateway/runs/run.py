@@ -341,7 +341,7 @@ class RunSteps:
             return Result(content=f"[there is no tool {call.tool_name}; you have {', '.join(toolbox.tools) or 'none'}]")
         if times_made(self._snapshot.history, self._claim.run.id, call, arguments) >= ENOUGH:
             return Result(content=_AGAIN)
-        asks_first = tool.needs_approval or (is_written(call.tool_call_id) and not tool.is_harmless(arguments))
+        asks_first = tool.asks_first(arguments, quoted=is_written(call.tool_call_id))
         if (
             asks_first
             and (refusal := await self._questions.approval(self._snapshot.run, call, arguments)) is not APPROVED
@@ -385,6 +385,7 @@ class RunSteps:
             timezone=self.app.timezone,
             job_limits=self.app.job_limits(),
             web=self.app.web,
+            processes=self.app.processes,
             web_section=self.app.config.web,
         )
 

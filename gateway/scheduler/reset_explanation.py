@@ -7,7 +7,7 @@ from heapq import nsmallest
 
 from sqlalchemy import Connection
 
-from sessions import inbox, resets, runs, store
+from sessions import inbox, processes, resets, runs, store
 from sessions.keys import InvalidKey, SessionKey
 from sessions.policy import ResetPolicy, ResetRules, due, due_before, next_reset, policy_for
 from sessions.records import EndReason, Role, RunStatus, Session
@@ -71,6 +71,8 @@ def _held_off(conn: Connection, session_key: str) -> Iterator[str]:
         yield "a person’s answer" if active.status is RunStatus.WAITING else "a run at work"
     elif inbox.count_unread(conn, session_key):
         yield "a message that is not read yet"
+    for process in processes.running(conn, session_key):
+        yield f"process {process.id}: {process.command}"
 
 
 def due_now(conn: Connection, rules: ResetRules, now: int) -> Counter[str]:

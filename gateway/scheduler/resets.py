@@ -88,12 +88,8 @@ class Resets:
         says_farewell = self.app.resets.says_farewell
         for session in sessions:
             reason = due(session.last_user_at, self.app.resets.policy(session.session_key), now)
-            if reason is None:
-                continue
-            if self.app.resets.blocked_by(session.session_key) is not None:
-                self._held_off[session.id] = session
-                continue
-            yield DueSession(session=session, reason=reason, says_farewell=says_farewell)
+            if reason is not None:
+                yield DueSession(session=session, reason=reason, says_farewell=says_farewell)
 
     async def _carry_out(self, wanted: Sequence[DueSession], now: int) -> None:
         outcomes = await self.app.database.write(resets.carry_out, wanted, now)

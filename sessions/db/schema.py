@@ -20,7 +20,7 @@ from sessions.db.sql import Prose
 OLDEST = "0011"
 """The migration that makes everything in an empty database. A database from before it is refused."""
 
-HEAD = "0014"
+HEAD = "0015"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -505,6 +505,24 @@ leases = Table(
     Column("owner", Text, nullable=False),
     Column("until", BigInteger, nullable=False),
     count("fence"),
+)
+
+PROCESS_RUNS = text("ended_at IS NULL")
+
+processes = Table(
+    "processes",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("session_id", Text, nullable=False),
+    Column("session_key", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("command", Prose, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("stop_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Column("outcome", Text),
+    partial_index("processes_running", "session_key", where=PROCESS_RUNS),
+    Index("processes_by_session", "session_id"),
 )
 
 workers = Table(

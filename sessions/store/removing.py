@@ -4,7 +4,7 @@ import json
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from sessions import inbox, transcripts
+from sessions import inbox, processes, transcripts
 from sessions.clock import now_ms
 from sessions.db.engine import touch
 from sessions.db.schema import asks, events, messages, outbox, runs, sessions
@@ -32,6 +32,7 @@ def delete_session(conn: Connection, session_id: str) -> None:
     inbox.keep_deleted_keys(conn, conn.scalars(keys).all(), now_ms())
     for table in (asks, events, inbox_table, outbox):
         conn.execute(delete(table).where(table.c.run_id.in_(run_ids)))
+    processes.forget_session(conn, session_id)
     conn.execute(delete(messages).where(messages.c.session_id == session_id))
     conn.execute(delete(runs).where(runs.c.session_id == session_id))
     memory.remove_session(conn, session)

@@ -3,7 +3,7 @@
 from functools import cache
 from importlib.metadata import entry_points
 
-BUILT = ("memory", "session_search", "skill", "files", "schedule", "ask_human", "web_fetch")
+BUILT = ("memory", "session_search", "skill", "files", "schedule", "ask_human", "web_fetch", "process")
 """The names that work in this version. Other names that the configuration knows give a warning."""
 ENTRY_POINTS = "hermes_gateway.tools"
 

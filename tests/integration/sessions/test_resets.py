@@ -1,6 +1,7 @@
 """Which sessions are reset when, what holds that off, and how often the agent is asked to say farewell."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,17 @@ from sqlalchemy import Connection, event, select
 from sqlalchemy.engine import Engine
 
 from gateway.runs.reset_policies import ResetPolicies
-from gateway.scheduler.reset_explanation import next_resets
+from gateway.scheduler.reset_explanation import explain, next_resets
 from gateway.scheduler.resets import Resets
-from sessions import inbox, resets, runs, store
+from sessions import inbox, processes, resets, runs, store
 from sessions.db import Database
 from sessions.db.schema import runs as runs_table
 from sessions.inbox import InboxMode, NewInbox
 from sessions.inbox_body import InboxMessage
 from sessions.keys import ChatKind, SessionKey
+from sessions.leases import this_owner
 from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules
+from sessions.processes import ProcessRow
 from sessions.records import EndReason, NewMessage, Role, RunKind, StopReason
 from sessions.runs import ModelAnswer, Opening, farewells
 from tests.app import make_app
@@ -194,13 +197,41 @@ async def test_a_queued_message_that_nobody_has_taken_up_holds_it_off_too(harnes
 
 
 async def test_what_else_goes_on_for_a_session_holds_it_off(harness: ResetHarness):
-    session, busy = harness.spoke(), ["npm run build"]
-    harness.policies.blockers.append(lambda key: busy[0] if busy and key == KEY else None)
+    session = harness.spoke()
+    harness.database.write_now(processes.add, build(session, harness.clock()))
     harness.clock.tick(2 * HOUR)
     assert await harness.tick(session) is None
-    assert harness.policies.opening(KEY).reset is None
-    busy.clear()
+    assert harness.database.read_now(explain, KEY, harness.policies.rules, harness.clock()).held_off == (
+        "process p1: npm run build",
+    )
+    harness.database.write_now(processes.ended, "p1", "exit code 0", harness.clock())
     assert await harness.tick(session) is EndReason.IDLE
+
+
+async def test_a_message_does_not_reset_what_a_process_holds_off(harness: ResetHarness):
+    session = harness.spoke()
+    harness.database.write_now(processes.add, build(session, harness.clock()))
+    harness.clock.tick(2 * HOUR)
+    harness.accept()
+    assert harness.ended(session) is None
+
+
+async def test_processes_of_a_dead_gateway_hold_nothing_off(harness: ResetHarness):
+    session = harness.spoke()
+    dead = f"{this_owner().partition(':')[0]}:999999999:1"
+    harness.database.write_now(processes.add, replace(build(session, harness.clock()), owner=dead))
+    harness.database.write_now(processes.close_orphans, harness.clock())
+    found = harness.database.read_now(processes.get, "p1")
+    assert found is not None
+    assert found.outcome == processes.UNKNOWN
+    harness.clock.tick(2 * HOUR)
+    assert await harness.tick(session) is EndReason.IDLE
+
+
+def build(session: str, now: int) -> ProcessRow:
+    return ProcessRow(
+        id="p1", session_id=session, session_key=KEY, owner=this_owner(), command="npm run build", started_at=now
+    )
 
 
 async def test_the_clock_of_a_message_counts_and_not_that_of_the_tick(harness: ResetHarness):

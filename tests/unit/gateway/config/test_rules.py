@@ -4,7 +4,6 @@ import pytest
 
 from gateway.agent.tools import BUILT
 from gateway.agent.tools.registry import Toolbox
-from gateway.config.model import PLANNED_TOOLS
 
 LONG = "k" * 32
 
@@ -206,23 +205,13 @@ def test_a_webhook_without_an_address_is_a_warning(loaded):
     assert loaded(yaml + "api: {public_url: 'https://x.example'}\n").warnings == ()
 
 
-def test_what_does_not_work_yet_is_a_warning(loaded):
-    found = loaded("""
-        platforms: {discord: {enabled: true, token: x}, slack: {enabled: false}}
-        agents: {main: {tools: [memory, process]}}
-    """)
-
-    assert [warning.path for warning in found.warnings] == ["agents.main.tools[1]"]
-    assert all("does not work yet" in warning.said for warning in found.warnings)
-
-
 def test_a_name_that_never_will_is_refused(refused):
     assert refused("agents: {main: {tools: [memory, proces]}}").problems[0].suggestion == "process"
     assert refused("platforms: {icq: {enabled: true}}").problems[0].said == "unknown key"
 
 
 def test_the_names_that_work_are_the_tools_that_there_are():
-    assert set(BUILT) == set(Toolbox.of(PLANNED_TOOLS).tools)
+    assert set(BUILT) == set(Toolbox.of(BUILT).tools)
 
 
 def test_embeddings_need_a_model(loaded, refused):

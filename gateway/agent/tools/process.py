@@ -1,0 +1,271 @@
+"""`process`: shell commands in the workspace, within limits, in the foreground for some seconds and then in the background."""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from gateway.agent.tools import process_keeper
+from gateway.agent.tools.registry import Arguments, FromOutside, Tool, ToolContext, ToolError
+from gateway.config.sections import LimitsSection
+from gateway.context import App
+from gateway.observe.logging import get_logger
+from sessions import processes
+from sessions.errors import StateError
+from sessions.leases import this_owner
+from sessions.processes import UNKNOWN, ProcessRow
+from sessions.records import Session
+from sessions.topics import Topic, Touch, ids_of
+
+log = get_logger(__name__)
+
+FOREGROUND_SECONDS = 10.0
+MOST_AT_ONCE = 8
+_END_SECONDS = 20.0
+_STORE_SECONDS = 5.0
+_FIRST, _LAST = 3_000, 12_000
+"""Characters of a long output that the model reads: how it began, and how it ended."""
+_LINE_BYTES = 64 * 1024 * 1024
+_PASSED_ON = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ")
+
+
+def clean_environment(home: Path) -> dict[str, str]:
+    """Returns what a foreign program gets to know: where programs are, the locale, and a home of its own. No secret of ours."""
+    return {**{name: os.environ[name] for name in _PASSED_ON if name in os.environ}, "HOME": str(home), "TERM": "dumb"}
+
+
+@dataclass(slots=True)
+class _Kept:
+    """One command and the keeper that runs it. `last`: what the keeper said when it had ended."""
+
+    row: ProcessRow
+    keeper: asyncio.subprocess.Process
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    last: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    answers: asyncio.Queue[str] = field(default_factory=asyncio.Queue[str])
+    timed_out: bool = False
+
+    def wish(self, what: str) -> None:
+        if self.keeper.stdin is not None and not self.keeper.stdin.is_closing():
+            self.keeper.stdin.write(f"{what}\n".encode())
+
+    def outcome(self, limits: LimitsSection) -> str:
+        reason, code = self.last.get("reason"), self.last.get("code")
+        if self.timed_out:
+            return f"ended after {limits.process_seconds} s, as long as a command may run in the foreground"
+        match reason:
+            case "memory":
+                return f"ended: it used more than {limits.process_memory_bytes:,} bytes of memory"
+            case "count":
+                return f"ended: it was more than {limits.process_count} processes at once"
+            case "ended":
+                return "ended on request"
+            case "":
+                return f"exit code {code}" if not isinstance(code, int) or code >= 0 else f"ended by signal {-code}"
+            case _:
+                return UNKNOWN
+
+
+class Processes:
+    """Starts commands and keeps what runs in the background until it ends, is stopped, or the gateway ends."""
+
+    def __init__(self, app: App, *, foreground_seconds: float = FOREGROUND_SECONDS) -> None:
+        self.app = app
+        self._foreground_seconds = foreground_seconds
+        self._kept: dict[str, _Kept] = {}
+        self._tasks = set[asyncio.Task[None]]()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._unlisten = app.database.listen(self._on_commit, Topic.PROCESS)
+
+    async def start(self, session: Session, workspace: Path, command: str) -> tuple[str, str, str]:
+        """Runs the command. Returns its id, how it stands after the time for the foreground, and what it has printed."""
+        app, limits = self.app, self.app.config.limits
+        self._loop = asyncio.get_running_loop()
+        there = await app.database.read(processes.running, session.session_key)
+        if len(there) >= MOST_AT_ONCE:
+            raise ToolError(
+                f"{len(there)} processes run here already: {', '.join(row.id for row in there)}; kill some first"
+            )
+        row = ProcessRow(
+            id=secrets.token_hex(4),
+            session_id=session.id,
+            session_key=session.session_key,
+            owner=this_owner(),
+            command=command,
+            started_at=app.clock(),
+        )
+        for folder in (workspace, app.tool_home):
+            await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
+        await app.database.write(processes.add, row)
+        kept = self._kept[row.id] = _Kept(row, await self._keeper(workspace, command, limits))
+        reading = asyncio.create_task(self._read(kept))
+        self._tasks.add(reading)
+        reading.add_done_callback(self._tasks.discard)
+        log.info("process.started", process_id=row.id, session_key=row.session_key)
+        try:
+            async with asyncio.timeout(min(self._foreground_seconds, limits.process_seconds)):
+                await kept.ended.wait()
+        except TimeoutError:
+            if limits.process_seconds <= self._foreground_seconds:
+                kept.timed_out = True
+                await self._end(kept)
+        return row.id, *await self.look(row.id)
+
+    async def look(self, process_id: str) -> tuple[str, str]:
+        """Returns how the process stands, and what it has printed so far. For one of which nothing is kept, only how it ended."""
+        kept = self._kept.get(process_id)
+        if kept is None:
+            row = await self.app.database.read(processes.get, process_id)
+            return row.outcome if row is not None and row.outcome else UNKNOWN, ""
+        if not kept.ended.is_set():
+            kept.wish("poll")
+            answer, ended = asyncio.create_task(kept.answers.get()), asyncio.create_task(kept.ended.wait())
+            await asyncio.wait({answer, ended}, return_when=asyncio.FIRST_COMPLETED)
+            ended.cancel()
+            if not kept.ended.is_set():
+                return "running", answer.result()
+            answer.cancel()
+        return kept.outcome(self.app.config.limits), str(kept.last.get("output", ""))
+
+    async def kill(self, process_id: str) -> tuple[str, str]:
+        """Ends the process, first by asking it. Returns what `look` does."""
+        if (kept := self._kept.get(process_id)) is not None:
+            await self._end(kept)
+        return await self.look(process_id)
+
+    async def aclose(self) -> None:
+        """Ends everything that runs."""
+        self._unlisten()
+        await asyncio.gather(*(self._end(kept) for kept in self._kept.values()))
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _keeper(self, workspace: Path, command: str, limits: LimitsSection) -> asyncio.subprocess.Process:
+        keeper = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            process_keeper.__file__,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={},
+            start_new_session=True,  # Ctrl-C at a terminal ends the gateway, and with it the keeper, in order
+            limit=_LINE_BYTES,
+        )
+        settings = {
+            "command": command,
+            "cwd": str(workspace),
+            "env": clean_environment(self.app.tool_home),
+            "cpu_seconds": limits.process_seconds,
+            "memory_bytes": limits.process_memory_bytes,
+            "output_bytes": limits.process_output_bytes,
+            "count": limits.process_count,
+        }
+        if keeper.stdin is not None:
+            keeper.stdin.write(json.dumps(settings).encode() + b"\n")
+        return keeper
+
+    async def _read(self, kept: _Kept) -> None:
+        """Reads what the keeper says until the command has ended, and stores how."""
+        try:
+            while kept.keeper.stdout is not None and (line := await kept.keeper.stdout.readline()):
+                said = json.loads(line)
+                if "code" in said:
+                    kept.last = said
+                    break
+                kept.answers.put_nowait(said["output"])
+        except ValueError:
+            log.warning("process.lost", process_id=kept.row.id)
+        with contextlib.suppress(ProcessLookupError):
+            kept.keeper.kill()
+        await kept.keeper.wait()
+        outcome = kept.outcome(self.app.config.limits)
+        log.info("process.ended", process_id=kept.row.id, session_key=kept.row.session_key, outcome=outcome)
+        try:
+            async with asyncio.timeout(_STORE_SECONDS):
+                await self.app.database.write(processes.ended, kept.row.id, outcome, self.app.clock())
+        except (StateError, TimeoutError) as error:  # the database is away or full: the next start closes the row
+            log.warning("process.end_not_stored", process_id=kept.row.id, error=str(error))
+        kept.ended.set()
+        # Whoever waits for its output now has the object; later it is only known how it ended.
+        asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._kept.pop, kept.row.id, None)
+
+    async def _end(self, kept: _Kept) -> None:
+        kept.wish("end")
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                await kept.ended.wait()
+        except TimeoutError:  # a keeper that hangs; without it its children have no input any more and end with it
+            with contextlib.suppress(ProcessLookupError):
+                kept.keeper.kill()
+
+    def _on_commit(self, touched: frozenset[Touch]) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stop, ids_of(Topic.PROCESS, touched))
+
+    def _stop(self, process_ids: list[str]) -> None:
+        for process_id in process_ids:
+            if (kept := self._kept.get(process_id)) is not None:
+                kept.wish("end")
+
+
+_KEPT_SECONDS = 3600.0
+"""How long the output of a process that has ended can still be read."""
+
+
+class ProcessArguments(Arguments):
+    action: Literal["start", "poll", "kill", "list"]
+    command: Annotated[str | None, Field(max_length=20_000, description="start: for the shell")] = None
+    id: Annotated[str | None, Field(max_length=64, description="poll, kill")] = None
+
+
+async def process(place: ToolContext, arguments: ProcessArguments) -> str | FromOutside:
+    """Run shell commands in your folder of files. What runs longer than ten seconds goes on in the background: poll it later."""
+    if place.processes is None:
+        raise ToolError("no command can be run here")
+    session = place.session
+    match arguments.action:
+        case "start":
+            if not arguments.command:
+                raise ToolError("start needs a command")
+            found, stands, output = await place.processes.start(session, place.workspace, arguments.command)
+        case "list":
+            rows = await place.database.read(processes.running, session.session_key)
+            return "\n".join(f"{row.id}  running  {row.command}" for row in rows) or "Nothing runs in the background."
+        case "poll" | "kill":
+            found = arguments.id or ""
+            row = await place.database.read(processes.get, found)
+            # A process of another chat is as unknown as one that does not exist.
+            if row is None or row.session_key != session.session_key:
+                raise ToolError(f"there is no process {found} here; the action list shows what runs")
+            stands, output = await (
+                place.processes.look(found) if arguments.action == "poll" else place.processes.kill(found)
+            )
+    if stands == UNKNOWN:
+        stands = "it ended with the gateway; how far it had come is not known, so look before you start it again"
+    head = f"id: {found}\n{stands}\n"
+    return (
+        FromOutside(f"output of process {found}", _middle_left_out(output), head=head) if output else f"{head}no output"
+    )
+
+
+def _middle_left_out(text: str) -> str:
+    if len(text) <= _FIRST + _LAST:
+        return text
+    return f"{text[:_FIRST]}\n[… {len(text) - _FIRST - _LAST} characters left out …]\n{text[-_LAST:]}"
+
+
+TOOL = Tool(
+    name="process",
+    arguments=ProcessArguments,
+    function=process,
+    needs_approval=True,
+    harmless=frozenset({"poll", "kill", "list"}),
+)
