@@ -43,7 +43,7 @@ def clean_environment(home: Path) -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptCommand:
     """One command and the keeper that runs it. `last`: what the keeper said when it had ended."""
 
     row: ProcessRow
@@ -80,7 +80,7 @@ class Processes:
     def __init__(self, app: App, *, foreground_seconds: float = FOREGROUND_SECONDS) -> None:
         self.app = app
         self._foreground_seconds = foreground_seconds
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _KeptCommand] = {}
         self._tasks = set[asyncio.Task[None]]()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unlisten = app.database.listen(self._on_commit, Topic.PROCESS)
@@ -105,7 +105,7 @@ class Processes:
         for folder in (workspace, app.tool_home):
             await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
         await app.database.write(processes.add, row)
-        kept = self._kept[row.id] = _Kept(row, await self._keeper(workspace, command, limits))
+        kept = self._kept[row.id] = _KeptCommand(row, await self._keeper(workspace, command, limits))
         reading = asyncio.create_task(self._read(kept))
         self._tasks.add(reading)
         reading.add_done_callback(self._tasks.discard)
@@ -172,7 +172,7 @@ class Processes:
             keeper.stdin.write(json.dumps(settings).encode() + b"\n")
         return keeper
 
-    async def _read(self, kept: _Kept) -> None:
+    async def _read(self, kept: _KeptCommand) -> None:
         """Reads what the keeper says until the command has ended, and stores how."""
         try:
             while kept.keeper.stdout is not None and (line := await kept.keeper.stdout.readline()):
@@ -197,7 +197,7 @@ class Processes:
         # Whoever waits for its output now has the object; later it is only known how it ended.
         asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._kept.pop, kept.row.id, None)
 
-    async def _end(self, kept: _Kept) -> None:
+    async def _end(self, kept: _KeptCommand) -> None:
         kept.wish("end")
         try:
             async with asyncio.timeout(_END_SECONDS):
