@@ -5,22 +5,20 @@ up.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from sqlalchemy import Connection
 
 from adapters.base import Adapter, DeliveryError, SendsOnce, TryLater, Unauthorized, Undeliverable
 from gateway.chats.approvals import CardEdit, edit_of
 from gateway.chats.chat_changes import notify_undelivered
+from gateway.chats.intake import Intake
 from gateway.chats.presence import Presence
 from gateway.chats.sending import RateLimiter, RowSender, SentRow, is_edit
+from gateway.context import App
 from gateway.observe.logging import get_logger
-from gateway.observe.standstill import Standstills
 from sessions import leases, outbox, runs
-from sessions.clock import Clock, now_ms
-from sessions.db import Database
 from sessions.errors import StateError
 from sessions.messages import Piece
 from sessions.outbox_body import OutboxBody
@@ -46,10 +44,6 @@ TRY_PAUSES = (2, 15, 60)
 """Seconds until a message is sent again that may have arrived, although the chat takes other calls."""
 BLIND_PAUSES = (30, 60, 300)
 """The same on a platform that has no harmless call."""
-
-
-async def _nobody() -> str | None:
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,44 +124,31 @@ class Probes:
 class Delivery:
     """Delivers for one platform. `run` can be cancelled; a row that was being sent then is examined at the next start."""
 
-    def __init__(
-        self,
-        database: Database,
-        adapter: Adapter,
-        pacer: RateLimiter,
-        previews: Presence,
-        *,
-        timezone: str = "UTC",
-        clock: Clock = now_ms,
-        sent: Callable[[OutRow], None] = lambda _: None,
-        owner_key: Callable[[], Awaitable[str | None]] = _nobody,
-        standstills: Standstills | None = None,
-        outgoing: Path | None = None,
-    ) -> None:
-        """`sent` is called with each message that has arrived. `owner_key` returns the session key of the owner's conversation, where
-        undeliverable messages are reported.
-        """
-        self._database = database
+    def __init__(self, app: App, adapter: Adapter, intake: Intake, pacer: RateLimiter, previews: Presence) -> None:
+        self.app = app
+        self._adapter = adapter
+        self._intake = intake
         self._platform = str(adapter.platform)
         self._pacer = pacer
         self._previews = previews
-        self._timezone = timezone
-        self._clock = clock
-        self._standstills = standstills or Standstills(clock)
-        self._sent = sent
         self._owner = leases.this_owner()
         self._claims = 0
         self._busy: dict[str, int] = {}  # chats, and how many claims there had been when each last asked for its next
-        self._adapter = adapter
         self._probes = Probes(adapter)
-        self._rows = RowSender(database, adapter, outgoing)
-        self._owner_key = owner_key
+        self._rows = RowSender(app, adapter)
         self._has_new_row = False  # this process put something in since the last claim
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.failure: str | None = None
         """Why nothing can be sent, in words for the operator."""
         self.failing_since = 0.0
+
+    async def _owner_key(self) -> str | None:
+        """Returns the key of the owner's own conversation with the bot, where undeliverable messages are reported; None while there is no
+        owner.
+        """
+        key = (await self._intake.access(self._platform)).owner_key(self._platform)
+        return None if key is None else str(key)
 
     def _on_commit(self, touched: frozenset[Touch]) -> None:
         if Touch(Topic.OUTBOX, self._platform) in touched:
@@ -180,19 +161,21 @@ class Delivery:
         self._wake.set()
 
     async def run(self) -> None:
-        unlisten = self._database.listen(self._on_commit, Topic.OUTBOX, Topic.STOPPED)
+        unlisten = self.app.database.listen(self._on_commit, Topic.OUTBOX, Topic.STOPPED)
         try:
             # Before anything is claimed: what a dead process was sending may have arrived, and must not be sent as if new.
-            await self._database.write(self._recover, await self._owner_key())
+            await self.app.database.write(self._recover, await self._owner_key())
             async with asyncio.TaskGroup() as group:
                 while True:
                     self._wake.clear()
                     # Rows that this process has just written need no query.
                     is_new, self._has_new_row = self._has_new_row, False
-                    due = 0 if is_new else await self._database.read(outbox.next_due, self._platform, self._clock())
-                    if due is not None and due <= self._clock():
+                    due = (
+                        0 if is_new else await self.app.database.read(outbox.next_due, self._platform, self.app.clock())
+                    )
+                    if due is not None and due <= self.app.clock():
                         await self._start_due_rows(group)
-                        due = self._clock() + 1_000
+                        due = self.app.clock() + 1_000
                     await self._wait_for_work(due)
         finally:
             unlisten()
@@ -204,7 +187,7 @@ class Delivery:
         if len(self._busy) > IN_HAND:
             await asyncio.sleep(POLL_SECONDS / 10)  # each claim is a transaction, and the platform takes no more anyway
         self._claims += 1
-        for row in await self._database.write(self._claim):
+        for row in await self.app.database.write(self._claim):
             self._busy[row.chat] = self._claims
             group.create_task(self._deliver_chat(row))
 
@@ -213,7 +196,7 @@ class Delivery:
         self._wake.set()
 
     async def _wait_for_work(self, due: int | None) -> None:
-        seconds = POLL_SECONDS * 30 if due is None else max((due - self._clock()) / 1000, POLL_SECONDS / 10)
+        seconds = POLL_SECONDS * 30 if due is None else max((due - self.app.clock()) / 1000, POLL_SECONDS / 10)
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
@@ -223,8 +206,8 @@ class Delivery:
     async def finish(self) -> None:
         """Returns when everything that is due was sent."""
         while True:
-            due = await self._database.read(outbox.next_due, self._platform, self._clock())
-            if not self._busy and (due is None or due > self._clock()):
+            due = await self.app.database.read(outbox.next_due, self._platform, self.app.clock())
+            if not self._busy and (due is None or due > self.app.clock()):
                 return
             await asyncio.sleep(POLL_SECONDS / 20)
 
@@ -234,13 +217,13 @@ class Delivery:
         # Also our own rows: when `run` begins again in this process, nobody sends what it had claimed before.
         dead = [owner for owner in outbox.owners(conn, self._platform) if owner == self._owner or leases.is_dead(owner)]
         outbox.release(conn, self._platform, dead)
-        now = self._clock()
+        now = self.app.clock()
         for row in outbox.interrupted(conn, self._platform, now):
             notify_undelivered(conn, row, row.last_error or "", now, owner_key=owner_key)
 
     def _claim(self, conn: Connection) -> list[OutRow]:
         return outbox.claim(
-            conn, self._platform, self._owner, self._clock(), lease_ms=LEASE_MS, busy_chats=list(self._busy)
+            conn, self._platform, self._owner, self.app.clock(), lease_ms=LEASE_MS, busy_chats=list(self._busy)
         )
 
     def _prepare(
@@ -250,7 +233,7 @@ class Delivery:
         content: Piece | CardEdit
         match row.body:
             case OutboxBody(closes=int(ask_id)):
-                content = edit_of(conn, row, ask_id, self._clock(), self._timezone)
+                content = edit_of(conn, row, ask_id, self.app.clock(), self.app.timezone)
             case OutboxBody():
                 row, content = outbox.split(conn, row, pieces)
             case piece:
@@ -260,7 +243,7 @@ class Delivery:
 
     def _mark_sent(self, conn: Connection, row: OutRow, sent: SentRow) -> OutRow | None:
         """Marks the row as sent and claims the next row of the chat."""
-        now = self._clock()
+        now = self.app.clock()
         outbox.mark_sent(conn, row.id, sent.message_id, now)
         if sent.was_preview and row.run_id:
             runs.keep_preview(conn, row.run_id, None)
@@ -269,7 +252,7 @@ class Delivery:
 
     def _mark_undeliverable(self, conn: Connection, row: OutRow, why: str, owner_key: str | None, gone: bool) -> None:
         outbox.give_up(conn, row.id, why)
-        notify_undelivered(conn, row, why, self._clock(), owner_key=owner_key, chat_is_gone=gone)
+        notify_undelivered(conn, row, why, self.app.clock(), owner_key=owner_key, chat_is_gone=gone)
 
     # --- one chat ---
 
@@ -288,7 +271,7 @@ class Delivery:
                 self._note_new_row()
 
     async def _send(self, row: OutRow) -> OutRow | None:
-        waited = self._standstills.elapsed(row.created_at, self._clock())
+        waited = self.app.standstills.elapsed(row.created_at, self.app.clock())
         if waited > TOO_OLD_MS:
             await self._give_up(row, "it waited for more than a day")
             return None
@@ -308,7 +291,7 @@ class Delivery:
                 await self._probes.probe(row)
             except TryLater as error:  # so the message itself is not risked
                 self._mark_failing(str(error))
-                await self._wait_until(row, retry_decision(row, error, self._clock()), row.last_error or str(error))
+                await self._wait_until(row, retry_decision(row, error, self.app.clock()), row.last_error or str(error))
                 return None
             self._mark_working()
             await self._pacer.wait_for_turn(row.address.address)
@@ -325,7 +308,9 @@ class Delivery:
         edits = draft is not None or is_edit(row)
         try:
             # From this commit on, a crash leaves the row "sending": the next start examines it.
-            row, content = await self._database.write(self._prepare, row, await self._rows.rendered(row), edits=edits)
+            row, content = await self.app.database.write(
+                self._prepare, row, await self._rows.rendered(row), edits=edits
+            )
             await self._pacer.wait_before_call()
             sent = await self._rows.send(row, content, draft)
         except TryLater as error:
@@ -364,10 +349,11 @@ class Delivery:
             self._previews.mark_final(row.run_id or "")
         self._probes.forget(row)
         self._busy[row.chat] = self._claims
-        more = await self._database.write(self._mark_sent, row, sent)
+        more = await self.app.database.write(self._mark_sent, row, sent)
         log.info("outbox.sent", platform=self._platform, row=row.id, run_id=row.run_id)
-        self._sent(row)
+        self.app.metrics.message(self._platform, "out")
         if row.run_id is not None:
+            self.app.metrics.replied(self._platform, max(0.0, (self.app.clock() - row.created_at) / 1000))
             await self._previews.clear(row.run_id)
         return more
 
@@ -377,7 +363,7 @@ class Delivery:
         else:
             self._mark_failing(str(error))
         self._probes.failed(row, error, edits=edits)
-        now = self._clock()
+        now = self.app.clock()
         decision = retry_decision(row, error, now, edits=edits, can_probe=self._adapter.can_probe)
         if decision.gives_up:
             await self._give_up(row, str(error))
@@ -392,11 +378,11 @@ class Delivery:
         )
 
     async def _wait_until(self, row: OutRow, decision: RetryDecision, error: str) -> None:
-        await self._database.write(outbox.put_off, row.id, decision.due_at, error, ambiguous=decision.doubtful)
+        await self.app.database.write(outbox.put_off, row.id, decision.due_at, error, ambiguous=decision.doubtful)
         self._wake.set()
 
     async def _give_up(self, row: OutRow, why: str, *, gone: bool = False) -> None:
-        await self._database.write(self._mark_undeliverable, row, why, await self._owner_key(), gone)
+        await self.app.database.write(self._mark_undeliverable, row, why, await self._owner_key(), gone)
         self._wake.set()
         self._probes.forget(row)
         log.warning("outbox.dead", platform=self._platform, row=row.id, error=why)

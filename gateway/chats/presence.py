@@ -20,9 +20,11 @@ from enum import Enum, auto
 
 from adapters.base import Activity, Adapter, DeliveryError, ShowsDrafts, ShowsStatus, TryLater
 from gateway.chats.sending import RateLimiter
+from gateway.context import App
 from gateway.observe.logging import get_logger
-from gateway.runs.live import NO_REPLY, LiveEvent, LiveEvents
+from gateway.runs.live import NO_REPLY, LiveEvent
 from gateway.texts import say
+from sessions import runs
 from sessions.errors import StateError
 from sessions.keys import Address, ChatKind, Sender
 from sessions.messages import Inbound
@@ -123,41 +125,26 @@ class ShownRun:
             self.stage = Stage.CLOSED
 
 
-Keep = Callable[[str, str | None, Sequence[str]], Awaitable[None]]
-
-
-async def _nowhere(_: str, __: str | None, ___: Sequence[str]) -> None: ...
-
-
-async def _never(_: str) -> bool:
-    return False
-
-
 class Presence:
-    """Shows the runs of one platform in their chats. `keep` stores the preview of a run and the messages marked as read. `is_waiting`
-    tells whether a run waits for a person.
-    """
+    """Shows the runs of one platform in their chats."""
 
     def __init__(
         self,
+        app: App,
         adapter: Adapter,
         pacer: RateLimiter,
-        live: LiveEvents,
         *,
-        keep: Keep = _nowhere,
-        is_waiting: Callable[[str], Awaitable[bool]] = _never,
-        clock: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        self.app = app
         self._adapter = adapter
         self._pacer = pacer
-        self._keep = keep
-        self._is_waiting = is_waiting
-        self._clock = clock
+        self._monotonic = monotonic
         self._sleep = sleep
         self._shown: dict[str, ShownRun] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._unlisten = live.listen("*", self._on_live_event)
+        self._unlisten = app.live.listen("*", self._on_live_event)
 
     def close(self) -> None:
         self._unlisten()
@@ -167,14 +154,14 @@ class Presence:
         for task in self._background:
             task.cancel()
 
-    def restore(self, runs: Sequence[Run], now: int) -> None:
+    def restore(self, shown_before: Sequence[Run], now: int) -> None:
         """Takes over what an earlier process has shown. Erases previews that no answer, sent or still to come, will replace."""
-        for run in runs:
+        for run in shown_before:
             if run.route is None or run.route.address.platform != self._adapter.platform:
                 continue
             address = run.route.address
             if (shown := self._shown.get(run.id)) is None:
-                began = self._clock() - (now - run.created_at) / 1000
+                began = self._monotonic() - (now - run.created_at) / 1000
                 shown = self._shown[run.id] = ShownRun(run_id=run.id, route=run.route, began=began, stage=Stage.CLOSED)
                 # Nothing but place and id is needed to take a reaction off.
                 shown.noted += [
@@ -230,7 +217,7 @@ class Presence:
             return
         if run.kind is RunKind.JOB:  # nobody waits for it, and it may have nothing to say
             return
-        shown = ShownRun(run_id=run.id, route=run.route, began=self._clock())
+        shown = ShownRun(run_id=run.id, route=run.route, began=self._monotonic())
         if (before := self._shown.get(run.id)) is not None:  # it goes on, and so does what is shown of it
             before.close()
             shown.preview = before.preview
@@ -254,7 +241,7 @@ class Presence:
                 return None
             preview = shown.preview = replace(shown.preview, taken=True)
             # After a long run nobody looks any more, and an edit rings no bell: only a new message is noticed.
-            is_quick = self._clock() - shown.began <= REUSED_FOR_SECONDS
+            is_quick = self._monotonic() - shown.began <= REUSED_FOR_SECONDS
             fits = preview.rang and preview.under in {None, reply_to}
             return preview.id if is_quick and fits else None
 
@@ -271,7 +258,7 @@ class Presence:
         shown.cleared.set()
         if shown.stage is not Stage.ENDED:  # that was the answer to a part of it
             shown.close()
-            rest = ShownRun(run_id=run_id, route=shown.route, began=self._clock(), status=shown.status)
+            rest = ShownRun(run_id=run_id, route=shown.route, began=self._monotonic(), status=shown.status)
             rest.noted, shown.noted = shown.noted, []
             rest.written = replace(shown.written)
             rest.preview = shown.preview if shown.preview and shown.preview.unsure else None
@@ -332,7 +319,7 @@ class Presence:
                 await self._store_shown(shown)
 
     async def _clear_status(self, adapter: ShowsStatus, address: Address, run_id: str) -> None:
-        waits = await self._is_waiting(run_id)
+        waits = await self.app.database.read(runs.is_waiting, run_id)
         for pause in (0.0, 1.0, 5.0, 15.0):
             await self._sleep(pause)
             if any(other.route.address == address and other.stage is Stage.WRITING for other in self._shown.values()):
@@ -355,7 +342,8 @@ class Presence:
 
     async def _store_shown(self, shown: ShownRun) -> None:
         try:
-            await self._keep(shown.run_id, shown.preview_id, [inbound.message_id for inbound in shown.noted])
+            noted = [inbound.message_id for inbound in shown.noted]
+            await self.app.database.write(runs.keep_shown, shown.run_id, shown.preview_id, noted)
         except StateError as error:
             log.warning("preview.not_noted", run_id=shown.run_id, error=str(error))
 
@@ -364,13 +352,13 @@ class Presence:
     async def _show(self, shown: ShownRun) -> None:
         await self._sleep(SOON_SECONDS)
         while shown.stage is Stage.WRITING:
-            if self._clock() >= shown.paused_until:
+            if self._monotonic() >= shown.paused_until:
                 try:
                     await self._show_working(shown)
                     await self._show_preview(shown)
                 except DeliveryError as error:
                     log.debug("preview.refused", error=str(error))
-                    shown.paused_until = self._clock() + REFUSED_SECONDS
+                    shown.paused_until = self._monotonic() + REFUSED_SECONDS
                     if isinstance(error, TryLater) and error.after:
                         self._pacer.hold(error.after, shown.route.address)
             await self._sleep(_TICK)
@@ -379,12 +367,12 @@ class Presence:
         """Shows typing, except beside a preview that grows, which says as much; and the status, where the platform has one."""
         adapter, address = self._adapter, shown.route.address
         grows = shown.preview is not None and bool(shown.preview.text)
-        is_due = adapter.typing_every is not None and self._clock() >= shown.type_at and not grows
+        is_due = adapter.typing_every is not None and self._monotonic() >= shown.type_at and not grows
         if is_due and self._pacer.try_turn(address):
-            shown.type_at = self._clock() + (adapter.typing_every or 0)
+            shown.type_at = self._monotonic() + (adapter.typing_every or 0)
             await adapter.typing(address)
         if isinstance(adapter, ShowsStatus):
-            now, text, before = self._clock(), shown.written.progress(), shown.status
+            now, text, before = self._monotonic(), shown.written.progress(), shown.status
             is_fresh = before is not None and text == before.text and now < before.sent_at + adapter.status_every
             if not is_fresh and self._pacer.try_turn(address):
                 shown.status = Status(text=text, sent_at=now)
@@ -399,11 +387,11 @@ class Presence:
         wanted = words
         if shown.written.may_be_silence:
             after = PROGRESS_AFTER_DM_SECONDS if in_dm else PROGRESS_AFTER_GROUP_SECONDS
-            if isinstance(adapter, ShowsStatus) or self._clock() - shown.began < after:  # a status says it, too
+            if isinstance(adapter, ShowsStatus) or self._monotonic() - shown.began < after:  # a status says it, too
                 return
             wanted = f"_{shown.written.progress()}_"
         if before is not None:
-            fades = before.text is not None and self._clock() > before.drawn_at + adapter.draft_renew_every
+            fades = before.text is not None and self._monotonic() > before.drawn_at + adapter.draft_renew_every
             if before.unsure or (before.text == wanted and not fades):
                 return
         if not self._pacer.try_turn(address, edit=True):
@@ -418,7 +406,7 @@ class Presence:
                 if error.ambiguous and known is None:
                     shown.preview = Preview(id=None, unsure=True)
                 raise
-            now = self._clock()
+            now = self._monotonic()
             if before is not None and name == known:
                 shown.preview = replace(before, text=wanted, drawn_at=now)
             else:

@@ -8,29 +8,36 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
+from sqlalchemy import Connection
+
 from adapters.base import (
     Adapter,
     CatchesUp,
     DeliveryError,
+    HomePage,
     ShowsHome,
     ShowsStatus,
     TryLater,
     Unauthorized,
 )
-from gateway.chats.catch_up import let_catch_up, store_positions
+from gateway.chats.access import ANYBODY, ChatAccess
 from gateway.chats.delivery import Delivery
-from gateway.chats.home_page import home_page
 from gateway.chats.intake import Intake, IntakeOutcome
 from gateway.chats.presence import Presence
 from gateway.chats.sending import RateLimiter
 from gateway.commands import MENU
+from gateway.commands.base import label
 from gateway.context import App
 from gateway.observe.logging import get_logger
-from sessions import runs
+from gateway.runs.replies import approval_card, question_card, question_text
+from gateway.texts import say
+from gateway.texts.times import format_short_time
+from sessions import asks, meta, outbox, runs, store
+from sessions.clock import now_ms
 from sessions.errors import StateError
-from sessions.keys import Sender
-from sessions.messages import Inbound, InboundKind
-from sessions.records import OutRow
+from sessions.keys import Address, ChatKind, Sender
+from sessions.messages import Button, Inbound, InboundKind
+from sessions.records import AskKind, RunStatus
 
 log = get_logger(__name__)
 
@@ -41,6 +48,16 @@ _UNAUTHORIZED = (30, 60, 120, 300)
 _STEADY_SECONDS = 60
 _COMMANDS_AGAIN_SECONDS = 3_600
 CHECK_SECONDS = 5
+
+
+_POSITION = "seen:{}"
+"""The key of a platform's position among the values about the database: epoch milliseconds."""
+NOTE_SECONDS = 1.0
+SKEW_MS = 10_000
+"""So much the clocks of the platform and of this machine may differ."""
+REMEMBERED_MS = 30 * 24 * 3_600_000
+"""Chats in which nothing was sent for so long are not looked at."""
+SHOWN_SESSIONS = 5
 
 
 class PlatformState(StrEnum):
@@ -93,37 +110,9 @@ class PlatformRunner:
         """Set once the platform has answered, or has failed to."""
         self._beside: set[asyncio.Task[None]] = set()
         pacer = RateLimiter(adapter.pace)
-        self.presence = Presence(
-            adapter,
-            pacer,
-            app.live,
-            keep=partial(app.database.write, runs.keep_shown),
-            is_waiting=partial(app.database.read, runs.is_waiting),
-        )
+        self.presence = Presence(app, adapter, pacer)
+        self.delivery = Delivery(app, adapter, intake, pacer, self.presence)
         adapter.on_success(self._connected)
-        self.delivery = Delivery(
-            app.database,
-            adapter,
-            pacer,
-            self.presence,
-            timezone=app.timezone,
-            sent=self._sent,
-            owner_key=self._owner_key,
-            standstills=app.standstills,
-            outgoing=app.outgoing,
-            clock=app.clock,
-        )
-
-    def _sent(self, row: OutRow) -> None:
-        self.app.metrics.message(self.name, "out")
-        if row.run_id is not None:
-            self.app.metrics.replied(self.name, max(0.0, (self.app.clock() - row.created_at) / 1000))
-
-    async def _owner_key(self) -> str | None:
-        """Returns the session key of the owner's own conversation with the bot; None while nobody is the owner."""
-        access = await self._intake.access(self.name)
-        key = access.owner_key(self.name)
-        return None if key is None else str(key)
 
     async def run(self) -> None:
         try:
@@ -137,11 +126,7 @@ class PlatformRunner:
                 group.create_task(self._supervise(self.delivery.run, "sending"))
                 group.create_task(self._supervise(self._offer_commands, "menu"))
                 if isinstance(self.adapter, CatchesUp):
-                    group.create_task(
-                        self._supervise(
-                            partial(store_positions, self.app.database, self.name, self.adapter), "position"
-                        )
-                    )
+                    group.create_task(self._supervise(partial(self._store_positions, self.adapter), "position"))
         finally:
             self.presence.close()
             for task in self._beside:
@@ -192,7 +177,10 @@ class PlatformRunner:
             if not self.adapter.reports_success:  # there will be no better sign than this
                 self._connected()
             if isinstance(self.adapter, CatchesUp):
-                await let_catch_up(self.app.database, self.name, self.adapter, await self._intake.access(self.name))
+                access = await self._intake.access(self.name)
+                since, chats = await self.app.database.write(_last_position, self.name)
+                users = sorted((access.rules.allowed_users | access.paired.users) - {ANYBODY})
+                self.adapter.catch_up(since, chats, [Sender(id=user) for user in users])
             await self.adapter.run(self.deliver)
         except Unauthorized as error:
             self._lost(PlatformState.UNAUTHORIZED, str(error))
@@ -203,6 +191,23 @@ class PlatformRunner:
         except Exception as error:  # its words may hold anything, and the state is shown to everybody
             self._lost(PlatformState.LOST, f"{type(error).__name__}, see the log")
             raise
+
+    async def _store_positions(self, adapter: CatchesUp) -> None:
+        """Stores, each second and at the end, how far everything was delivered, so that the next start fetches what was said since."""
+        stored = 0
+        try:
+            while True:
+                await asyncio.sleep(NOTE_SECONDS)
+                stored = await self._store_position(adapter, stored)
+        finally:  # cancelled at the end of the process: what came since the last second is noted, too
+            await self._store_position(adapter, stored)
+
+    async def _store_position(self, adapter: CatchesUp, stored: int) -> int:
+        seen = adapter.seen_until()
+        if seen is None or seen <= stored:
+            return stored
+        await self.app.database.write(meta.put, _POSITION.format(self.name), str(seen))
+        return seen
 
     def _connected(self) -> None:
         if self.health.become(PlatformState.CONNECTED):
@@ -276,3 +281,44 @@ class PlatformRunner:
             found = replace(found, state=PlatformState.NOT_SENDING, message=message, since=self.delivery.failing_since)
         self.app.metrics.platform_up(self.name, up=found.state is PlatformState.CONNECTED)
         return found
+
+
+def _last_position(conn: Connection, platform: str) -> tuple[int, list[Address]]:
+    """Returns the stored position; at the very first start the present one, so that nothing older is answered and nothing newer missed."""
+    now = now_ms()  # the real time, as it is compared with the platform's
+    stored = meta.get(conn, _POSITION.format(platform))
+    if stored is None:
+        stored = str(now - SKEW_MS)
+        meta.put(conn, _POSITION.format(platform), stored)
+    return int(stored), outbox.chats_since(conn, platform, now - REMEMBERED_MS)
+
+
+def home_page(conn: Connection, platform: str, user: Sender, access: ChatAccess, timezone: str, now: int) -> HomePage:
+    """Returns the bot's own page for this person: what the bot is, who may use it, their conversations, the questions that wait for them.
+    For somebody without access it says no more than that.
+    """
+    if not access.is_allowed(user):
+        return HomePage(about=say("home.about"), access=say("home.no_access"), may_talk=False)
+    users = access.rules.allowed_users | access.paired.users
+    who = say("home.allowed_one") if len(users) == 1 else say("home.allowed_other", count=len(users))
+    address = Address(platform=platform, kind=ChatKind.DM, chat_id=user.id)
+    key = str(access.key(address, user))
+    found = store.recent(conn, key=key, limit=SHOWN_SESSIONS + 1)
+    earlier = [session for session in found if session.ended_at is not None]
+    sessions = tuple(
+        (label(conn, session), format_short_time(session.started_at, now, timezone), f"/resume {session.id}")
+        for session in earlier[:SHOWN_SESSIONS]
+    )
+    questions: tuple[tuple[str, tuple[Button, ...]], ...] = ()
+    run = runs.active(conn, key)
+    ask = asks.open_of(conn, run.id) if run is not None and run.status is RunStatus.WAITING else None
+    if ask is not None:
+        is_approval = ask.kind is AskKind.APPROVAL
+        card = approval_card(ask.question) if is_approval else question_card(ask.question, ask.options)
+        questions = ((question_text(ask), card.for_ask(ask.id).buttons),)
+    return HomePage(
+        about=say("home.about"),
+        access=say("home.anybody") if ANYBODY in users else who,
+        sessions=sessions,
+        questions=questions,
+    )

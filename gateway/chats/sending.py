@@ -12,9 +12,9 @@ from pathlib import Path
 from adapters.base import Adapter, Pace, SendsOnce, ShowsDrafts, Undeliverable
 from adapters.text import off_the_loop
 from gateway.chats.approvals import CardEdit
+from gateway.context import App
 from gateway.observe.logging import get_logger
 from sessions import outbox
-from sessions.db import Database
 from sessions.keys import Address, ChatKind
 from sessions.messages import Outbound, Piece
 from sessions.outbox_body import OutboxBody
@@ -32,12 +32,11 @@ class SentRow:
 
 
 class RowSender:
-    """Renders and sends rows for one platform. Files are sent from `outgoing` alone; None: from nowhere."""
+    """Renders and sends rows for one platform."""
 
-    def __init__(self, database: Database, adapter: Adapter, outgoing: Path | None = None) -> None:
-        self._database = database
+    def __init__(self, app: App, adapter: Adapter) -> None:
+        self.app = app
         self._adapter = adapter
-        self._outgoing = outgoing
 
     async def rendered(self, row: OutRow) -> Sequence[Piece]:
         """Renders the row, before the transaction: rendering inside it would hold up every other writer."""
@@ -46,7 +45,7 @@ class RowSender:
             return ()
         # In groups it always quotes the message that it answers; in a DM only if something came in between.
         in_dm = row.address.address.kind is ChatKind.DM
-        quotes = not in_dm or await self._database.read(outbox.came_between, row)
+        quotes = not in_dm or await self.app.database.read(outbox.came_between, row)
         reply_to = row.address.reply_to if quotes else None
         wanted = body.outbound(row.address.address, reply_to=reply_to, respond_to=row.address.respond_to)
         return await off_the_loop(body.text, self._render, wanted)
@@ -83,7 +82,7 @@ class RowSender:
 
     def _require_outgoing(self, file: Path) -> None:
         """Raises Undeliverable for a file that no tool has put there: a restored database may hold rows of anybody."""
-        if self._outgoing is None or not file.resolve().is_relative_to(self._outgoing.resolve()):
+        if not file.resolve().is_relative_to(self.app.outgoing.resolve()):
             raise Undeliverable(f"The file {file.name} is not among those that the agent has sent.")
 
     async def _edit(self, card: CardEdit, address: Address) -> SentRow:
@@ -114,11 +113,11 @@ class RateLimiter:
         self,
         pace: Pace,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._pace = pace
-        self._clock = clock
+        self._monotonic = monotonic
         self._sleep = sleep
         self._free_at: dict[str, float] = {}
         self._edit_at: dict[str, float] = {}
@@ -130,17 +129,17 @@ class RateLimiter:
     async def wait_for_turn(self, address: Address) -> None:
         """Waits until a message may be sent to this chat."""
         # The turn is reserved before the wait, so that others who ask meanwhile come after it.
-        await self._wait_until(self._reserve(address, self._clock()))
+        await self._wait_until(self._reserve(address, self._monotonic()))
 
     async def wait_before_call(self) -> None:
         """Waits just before the call: turns are planned evenly, but a process that stood still makes all of them at once."""
         async with self._call_lock:
             await self._wait_until(self._called_at + MARGIN / self._pace.per_second)
-            self._called_at = self._clock()
+            self._called_at = self._monotonic()
 
     def try_turn(self, address: Address, *, edit: bool = False) -> bool:
         """Takes a turn and returns True if it is free now and nobody waits; for calls that may be left out."""
-        now = self._clock()
+        now = self._monotonic()
         if self._earliest(address, now) > now or (edit and self._edit_at.get(address.chat_id, 0) > now):
             return False
         if self._left_this_minute(address, now) <= KEPT_FREE:
@@ -152,7 +151,7 @@ class RateLimiter:
 
     def hold(self, seconds: float, address: Address | None = None) -> None:
         """Makes no call for so many seconds, to this chat or to the whole platform, because the platform asked for it."""
-        until = self._clock() + seconds
+        until = self._monotonic() + seconds
         if address is None:
             self._platform_free_at = max(self._platform_free_at, until)
         else:
@@ -188,5 +187,5 @@ class RateLimiter:
         self._minute = {chat: calls for chat, calls in self._minute.items() if calls[-1] > now - MINUTE}
 
     async def _wait_until(self, at: float) -> None:
-        if (wait := at - self._clock()) > 0:
+        if (wait := at - self._monotonic()) > 0:
             await self._sleep(wait)

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, event, text
 from adapters.base import Adapter, Deliver, Pace, TryLater, Undeliverable
 from gateway.chats import delivery
 from gateway.chats.delivery import IN_HAND, Delivery
+from gateway.chats.intake import Intake
 from gateway.chats.presence import Presence
 from gateway.chats.sending import RateLimiter
 from gateway.observe.standstill import Standstills
@@ -23,8 +24,9 @@ from sessions.keys import Address, ChatKind, Platform
 from sessions.messages import Attachment, AttachmentKind, Outbound, Piece, Receipt
 from sessions.outbox_body import OutboxBody
 from sessions.records import AskKind, Route
+from tests.app import make_app
 from tests.conftest import HandClock
-from tests.integration.gateway.intake_in_process import DM_KEY, IntakeHarness
+from tests.integration.gateway.intake_in_process import DM_KEY, OPEN, IntakeHarness
 
 
 class Chats(Adapter):
@@ -103,11 +105,26 @@ class NoPreviews(Presence):
         self.ended += run_ids
 
 
+def make_delivery(
+    database: Database,
+    chats: Chats,
+    previews: NoPreviews,
+    clock: Clock = now_ms,
+    *,
+    standstills: Standstills | None = None,
+    home: Path = Path("/nonexistent"),
+) -> Delivery:
+    app = make_app(home, database, clock=clock)
+    app.standstills = standstills or app.standstills
+    app.access["telegram"] = OPEN
+    return Delivery(app, chats, Intake(app), RateLimiter(chats.pace), previews)
+
+
 @asynccontextmanager
 async def delivering(
     database: Database, chats: Chats, previews: NoPreviews | None = None, clock: Clock = now_ms, **more: Any
 ) -> AsyncGenerator[Delivery]:
-    under_test = Delivery(database, chats, RateLimiter(chats.pace), previews or NoPreviews(), clock=clock, **more)
+    under_test = make_delivery(database, chats, previews or NoPreviews(), clock, **more)
     task = asyncio.create_task(under_test.run())
     try:
         yield under_test
@@ -170,7 +187,7 @@ async def test_a_crowd_is_not_looked_at_again_for_every_message(sqlite: Database
 
 async def test_a_message_that_another_process_put_in_is_found(sqlite: Database) -> None:
     chats, previews = Chats(per_second=100_000), NoPreviews()
-    under_test = Delivery(sqlite, chats, RateLimiter(chats.pace), previews)
+    under_test = make_delivery(sqlite, chats, previews)
     task = asyncio.create_task(under_test.run())
     await asyncio.sleep(0.05)
 
@@ -286,14 +303,11 @@ async def test_a_process_that_stood_still_and_a_clock_that_was_set_make_no_messa
 async def test_where_other_calls_get_through_it_is_tried_three_times_more_and_then_people_hear_of_it(
     database: Database,
 ):
-    chats, owner = TypingChats(per_second=100_000), "agent:main:telegram:dm"
+    chats = TypingChats(per_second=100_000)
     await IntakeHarness(database, HandClock()).comes("hello")  # the owner has a chat of their own
 
-    async def owner_key() -> str | None:
-        return owner
-
     chats.never_heard = {"hello"}
-    async with delivering(database, chats, owner_key=owner_key):
+    async with delivering(database, chats):
         await database.write(put, "1", "hello")
         await until_states(database, "dead", "sent", "sent")
     not_delivered = say("limits.not_delivered", chat="1", why="no answer")
@@ -306,11 +320,8 @@ async def test_the_owner_hears_once_an_hour_of_a_chat_that_is_gone_and_the_chat_
     chats = TypingChats(per_second=100_000)
     await IntakeHarness(sqlite, HandClock()).comes("hello")
 
-    async def owner_key() -> str | None:
-        return "agent:main:telegram:dm"
-
     chats.gone = {"1"}
-    async with delivering(sqlite, chats, owner_key=owner_key):
+    async with delivering(sqlite, chats):
         for said in ("one", "two"):
             await sqlite.write(put, "1", said)
         async with asyncio.timeout(30):
@@ -371,7 +382,7 @@ async def test_a_file_is_sent_only_from_where_tools_put_it(sqlite: Database, tmp
     (tmp_path / "outgoing").mkdir()
     (tmp_path / "outgoing" / "link").symlink_to(tmp_path / "id_rsa")
     chats = FileChats(per_second=100_000)
-    async with delivering(sqlite, chats, outgoing=tmp_path / "outgoing"):
+    async with delivering(sqlite, chats, home=tmp_path):
         for path in ("id_rsa", "outgoing/link", "outgoing/../id_ed25519", "outgoing/report.pdf"):
             await sqlite.write(put_file, tmp_path / path)
         await until(lambda: len(sqlite.read_now(outbox.dead_letters)) == 3)

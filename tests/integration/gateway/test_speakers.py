@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.chats.message_text import QUOTED
+from gateway.chats.intake import QUOTED
 from sessions.keys import Sender
 from sessions.messages import Attachment, AttachmentKind, Quote
 from tests.integration.gateway.intake_in_process import GROUP, IntakeHarness

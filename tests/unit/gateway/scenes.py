@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from adapters.base import Deliver, Pace, ShowsDrafts
 from gateway.chats.presence import Presence
 from gateway.chats.sending import RateLimiter
+from gateway.context import App
 from gateway.runs.live import LiveEvent, LiveEvents
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Inbound, Outbound, Piece, Receipt
@@ -113,13 +115,20 @@ def asked(address: Address) -> str | None:
     return None if route is None else route.reply_to
 
 
+class NoDatabase:
+    """Nothing is stored here."""
+
+    async def write(self, *_: Any) -> None: ...
+
+
 class RunScene:
     def __init__(self, address: Address) -> None:
         self.time = Time()
         self.chat = Chat(self.time)
-        self.pacer = RateLimiter(self.chat.pace, clock=self.time, sleep=self.time.sleep)
+        self.pacer = RateLimiter(self.chat.pace, monotonic=self.time, sleep=self.time.sleep)
         self.live = LiveEvents()
-        self.presence = Presence(self.chat, self.pacer, self.live, clock=self.time, sleep=self.time.sleep)
+        app = cast(App, SimpleNamespace(live=self.live, database=NoDatabase()))
+        self.presence = Presence(app, self.chat, self.pacer, monotonic=self.time, sleep=self.time.sleep)
         self.address = address
 
     def begins(self) -> None:

@@ -36,7 +36,7 @@ def time() -> PacedTime:
 
 @pytest.fixture
 def pacer(time: PacedTime) -> RateLimiter:
-    return RateLimiter(PACE, clock=time, sleep=time.sleep)
+    return RateLimiter(PACE, monotonic=time, sleep=time.sleep)
 
 
 async def test_the_first_is_free_and_the_next_waits(pacer: RateLimiter, time: PacedTime) -> None:
@@ -97,7 +97,7 @@ async def test_calls_leave_evenly_even_after_everything_stood_still(time: PacedT
         while time.now < ends:
             await asyncio.sleep(0)
 
-    pacer, left = RateLimiter(PACE, clock=time, sleep=sleep), list[float]()
+    pacer, left = RateLimiter(PACE, monotonic=time, sleep=sleep), list[float]()
 
     async def call() -> None:
         await pacer.wait_before_call()
