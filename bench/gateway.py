@@ -26,10 +26,8 @@ from gateway.context import App
 from gateway.observe import heap, logging
 from sessions import runs, store
 from sessions.clock import now_ms
-from sessions.inbox import NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform, SessionKey
-from sessions.records import EndReason, NewMessage, Role, Route, RunStatus, Source
+from sessions.records import EndReason, InboxRow, Message, Role, Route, RunStatus, Source
 from sessions.search import message_index
 from sessions.topics import Topic, Touch, ids_of
 
@@ -91,10 +89,10 @@ class MeasuredApp:
     async def say(self, chat: str, text: str = QUESTION) -> float:
         self._number += 1
         route = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id=chat))
-        new = NewInbox(
+        new = InboxRow(
             dedup_key=f"bench:{self._number}",
             session_key=f"agent:main:telegram:dm:{chat}",
-            messages=[InboxMessage(content=text, sender="Ann")],
+            messages=[Message(content=text, sender="Ann")],
             route=route,
         )
         began = time.perf_counter()
@@ -204,7 +202,7 @@ def add_old_conversations(conn: Connection, first: int) -> None:
     for number in range(first, first + 10):
         key = SessionKey.parse(f"agent:main:telegram:dm:old{number}")
         session = store.start(conn, key, number, source=Source.TELEGRAM)
-        store.append(conn, session.id, [NewMessage(role=Role.USER, content=text)] * 100, number)
+        store.append(conn, session.id, [Message(role=Role.USER, content=text)] * 100, number)
         store.end(conn, session.id, EndReason.IDLE, number)
 
 

@@ -32,7 +32,7 @@ from sessions.db import Database, open_database
 from sessions.keys import SessionKey
 from sessions.memory import FoldMaterial, NewObservation, vectors
 from sessions.memory.vectors import QueryVector
-from sessions.records import EndReason, Message, NewMessage, Role, Session
+from sessions.records import EndReason, Message, Role, Session
 from sessions.search import message_index
 from sessions.search.query import SearchScope, any_of_its_words
 
@@ -85,7 +85,7 @@ def put(
     def write(conn: Connection, some: Sequence[tuple[str, str | None, Role, str, int]], *, last: bool) -> str:
         session = store.start(conn, SessionKey.parse(key), some[0][4], source="telegram")
         for name, sender, role, text, at in some:
-            [place.ids[name]] = store.append(conn, session.id, [NewMessage(role=role, content=text, sender=sender)], at)
+            [place.ids[name]] = store.append(conn, session.id, [Message(role=role, content=text, sender=sender)], at)
         if not last:
             store.end(conn, session.id, EndReason.IDLE, some[-1][4])
         return session.id

@@ -16,7 +16,7 @@ from bench.table import ResultTable
 from sessions import store
 from sessions.db import Database, open_database
 from sessions.keys import SessionKey
-from sessions.records import NewMessage, Role, Source
+from sessions.records import Message, Role, Source
 from sessions.search import message_index
 
 WRITERS = 64
@@ -94,7 +94,7 @@ class StoreRun:
         now = time.time_ns() // 1_000_000
         session = await self.database.write(store.start, key, now, source=Source.TELEGRAM)
         for i, text in enumerate(share):
-            message = NewMessage(
+            message = Message(
                 role=Role.ASSISTANT if i % 2 else Role.USER, content=text, sender=None if i % 2 else "Ann"
             )
             began = time.perf_counter()
@@ -135,7 +135,7 @@ async def trailing(database: Database, corpus: list[str], rate: float) -> float:
 
     task = asyncio.create_task(index())
     for text in corpus:
-        await database.write(store.append, session.id, [NewMessage(role=Role.USER, content=text)], now)
+        await database.write(store.append, session.id, [Message(role=Role.USER, content=text)], now)
         await asyncio.sleep(1 / rate)
     stop.set()
     await task

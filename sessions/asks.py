@@ -1,6 +1,5 @@
 """Questions to people, and their answers, as rows. They wait as long as it takes. Whether an answer in words means yes is decided here."""
 
-import json
 from collections.abc import Sequence
 
 from sqlalchemy import Connection, insert, select, update
@@ -30,7 +29,7 @@ def put(
         "tool_call_id": tool_call_id,
         "kind": kind,
         "question": question,
-        "options": json.dumps(list(options), ensure_ascii=False),
+        "options": list(options),
         "args_hash": args_hash,
         "created_at": now,
     }

@@ -1,7 +1,6 @@
 """The events that API clients follow. Written in the transaction that they tell of; readers see no gap in their
 numbers."""
 
-import json
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select
@@ -24,7 +23,7 @@ def emit(conn: Connection, run: Run, kind: str, data: dict[str, Any], now: int) 
         "run_id": run.id,
         "thread_id": run.thread_id,
         "kind": kind,
-        "data": json.dumps({"run_id": run.id, **data}, ensure_ascii=False),
+        "data": {"run_id": run.id, **data},
         "created_at": now,
     }
     conn.execute(insert(events), values)

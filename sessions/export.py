@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection, insert, select, update
 
-from sessions import memory, store
+from sessions import codec, memory, store
 from sessions.clock import now_ms
 from sessions.db.engine import touch
 from sessions.db.schema import messages, sessions
@@ -17,8 +17,8 @@ from sessions.errors import Invalid
 from sessions.ids import is_session_id
 from sessions.jobs.records import find as find_job
 from sessions.keys import InvalidKey, SessionKey
+from sessions.messages import Attachment
 from sessions.records import EndReason, MessageState, Role, Session, Source, estimated_tokens
-from sessions.stored_files import StoredFile
 from sessions.topics import Topic
 
 _SESSION_FIELDS = (
@@ -71,8 +71,7 @@ def export_session(conn: Connection, session_id: str) -> dict[str, Any]:
 
 def _message(row: Any) -> dict[str, Any]:
     line = {name: row[name] for name in _MESSAGE_FIELDS}
-    for name in ("tool_calls", "attachments"):
-        line[name] = None if line[name] is None else json.loads(line[name])
+    line["attachments"] = codec.plain(tuple[Attachment, ...], row["attachments"]) if row["attachments"] else None
     return line
 
 
@@ -106,7 +105,7 @@ class ImportedMessage(_Line):
     token_count: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     created_at: Milliseconds
     sender: str | None = None
-    attachments: list[StoredFile] | None = None
+    attachments: list[Attachment] | None = None
     state: MessageState = MessageState.DONE
 
 
@@ -195,8 +194,8 @@ def _row(session_id: str, message: ImportedMessage) -> dict[str, Any]:
     values = message.model_dump(exclude={"attachments"})
     values |= {
         "token_count": message.token_count or estimated_tokens(message.content),
-        "tool_calls": store.dump(message.tool_calls),
-        "attachments": store.dump([file.to_stored() for file in message.attachments]) if message.attachments else None,
+        "tool_calls": message.tool_calls,
+        "attachments": tuple(message.attachments or ()) or None,
     }
     if values["state"] in {MessageState.PENDING, MessageState.STARTED}:  # the run that would have gone on stayed behind
         values["state"] = MessageState.UNKNOWN

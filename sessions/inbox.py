@@ -4,99 +4,21 @@ its commit comes before the platform's acknowledgement."""
 import hashlib
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Self
+from dataclasses import replace
 
-from sqlalchemy import Connection, RowMapping, delete, func, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
 from sessions.db.schema import deleted_keys, inbox, meta
 from sessions.db.sql import insert_once, insert_or_ignore, lock, param
-from sessions.inbox_body import InboxBody, InboxMessage
-from sessions.records import CallOptions, Route
-
-
-class InboxKind(StrEnum):
-    MESSAGE = "message"
-    ANSWER = "answer"
-    COMMAND = "command"
-    JOB = "job"
-
-
-class InboxMode(StrEnum):
-    TAKE_IN = "fold"  # the active run takes it in; "fold" is the stored word
-    QUEUE = "queue"  # a run of its own, in order
-
-
-class InboxOutcome(StrEnum):
-    """What became of a row. It is set exactly once."""
-
-    TAKEN_IN = "folded"  # a run took it in; "folded" is the stored word
-    ANSWERED = "answered"
-    EXECUTED = "executed"
-    WITHDRAWN = "withdrawn"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewInbox:
-    """`messages` is what goes into the journal; `options` is for the run that a queued row starts. `changed`: what a noted request has made.
-    `answers`: it may be the answer that a run waits for; otherwise it is kept until that is there."""
-
-    dedup_key: str
-    session_key: str
-    messages: Sequence[InboxMessage] = ()
-    kind: InboxKind = InboxKind.MESSAGE
-    mode: InboxMode = InboxMode.TAKE_IN
-    route: Route | None = None
-    options: CallOptions = field(default_factory=CallOptions)
-    changed: str | None = None
-    fingerprint: str | None = None
-    answers: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxRow:
-    id: int
-    dedup_key: str
-    session_key: str
-    kind: InboxKind
-    mode: InboxMode
-    body: InboxBody
-    route: Route | None
-    run_id: str | None
-    fingerprint: str | None
-    created_at: int
-    outcome: InboxOutcome | None
-    left_at: int | None
-
-    @classmethod
-    def from_row(cls, row: RowMapping) -> Self:
-        return cls(
-            id=row["id"],
-            dedup_key=row["dedup_key"],
-            session_key=row["session_key"],
-            kind=InboxKind(row["kind"]),
-            mode=InboxMode(row["mode"]),
-            body=InboxBody.from_json(row["body"]),
-            route=Route.from_json(row["route"]) if row["route"] else None,
-            run_id=row["run_id"],
-            fingerprint=row["fingerprint"],
-            created_at=row["created_at"],
-            outcome=InboxOutcome(row["outcome"]) if row["outcome"] else None,
-            left_at=row["left_at"],
-        )
-
-
-_NOTHING = InboxBody()
+from sessions.records import InboxKind, InboxOutcome, InboxRow, Message
 
 
 def put(
-    conn: Connection, new: NewInbox, now: int, *, outcome: InboxOutcome | None = None, run_id: str | None = None
+    conn: Connection, new: InboxRow, now: int, *, outcome: InboxOutcome | None = None, run_id: str | None = None
 ) -> int | None:
     """Inserts a row and returns its id; None when a row of this dedup key is there already, or was there in a session that was deleted."""
     if new.route is not None and is_deleted(conn, new.dedup_key):  # only platforms repeat an event so late
         return None
-    body = InboxBody(messages=tuple(new.messages), options=new.options, changed=new.changed)
     return insert_once(
         conn,
         inbox,
@@ -105,8 +27,8 @@ def put(
             "session_key": new.session_key,
             "kind": new.kind,
             "mode": new.mode,
-            "body": "" if body == _NOTHING else body.to_json(),
-            "route": new.route.to_json() if new.route else None,
+            "body": new.body(),
+            "route": new.route,
             "fingerprint": new.fingerprint,
             "created_at": now,
             "outcome": outcome,
@@ -165,14 +87,14 @@ def close(conn: Connection, row_id: int, outcome: InboxOutcome, run_id: str | No
     """Stores the outcome of a row and removes its text, which is in the journal now. The key stays, to recognise doubles; `ask`: the
     question that it answered.
     """
-    left = "" if ask is None else InboxBody(ask=ask).to_json()
-    conn.execute(_CLOSE, {"row": row_id, "is": outcome, "run": run_id, "left": left})
+    left = InboxRow(dedup_key="", session_key="", ask=ask)
+    conn.execute(_CLOSE, {"row": row_id, "is": outcome, "run": run_id, "left": left.body()})
 
 
-def keep_for(conn: Connection, row_id: int, run_id: str, ask: int, messages: Sequence[InboxMessage]) -> None:
+def keep_for(conn: Connection, row_id: int, run_id: str, ask: int, messages: Sequence[Message]) -> None:
     """Notes that the row has answered this ask, and that the run has still to take in these messages of it."""
-    body = InboxBody(messages=tuple(messages), ask=ask)
-    conn.execute(update(inbox).where(inbox.c.id == row_id).values(run_id=run_id, body=body.to_json()))
+    left = InboxRow(dedup_key="", session_key="", messages=tuple(messages), ask=ask)
+    conn.execute(update(inbox).where(inbox.c.id == row_id).values(run_id=run_id, body=left.body()))
 
 
 _ASSIGN = update(inbox).where(inbox.c.id == param("row")).values(run_id=param("run"))
@@ -190,10 +112,10 @@ def amend(conn: Connection, session_key: str, message_id: str, content: str) -> 
     """Changes an unread message after its sender has edited it. Returns False when it was taken in already."""
     # `reply_to` of an incoming message's route is that message itself: the answer replies to it.
     for row in unread(conn, session_key):
-        if row.route is not None and row.route.reply_to == message_id and row.body.messages:
-            *earlier, last = row.body.messages
-            body = replace(row.body, messages=(*earlier, replace(last, content=content)))
-            conn.execute(update(inbox).where(inbox.c.id == row.id).values(body=body.to_json()))
+        if row.route is not None and row.route.reply_to == message_id and row.messages:
+            *earlier, last = row.messages
+            edited = replace(row, messages=(*earlier, replace(last, content=content)))
+            conn.execute(update(inbox).where(inbox.c.id == row.id).values(body=edited.body()))
             return True
     return False
 
@@ -210,7 +132,7 @@ def withdraw(conn: Connection, session_key: str, message_id: str) -> bool:
 
 def record_once(conn: Connection, dedup_key: str, session_key: str, now: int) -> bool:
     """Notes that a command is executed in this transaction. Returns False when it was executed before."""
-    new = NewInbox(dedup_key=dedup_key, session_key=session_key, kind=InboxKind.COMMAND)
+    new = InboxRow(dedup_key=dedup_key, session_key=session_key, kind=InboxKind.COMMAND)
     # With an outcome from the start, so that no run takes it in.
     return put(conn, new, now, outcome=InboxOutcome.EXECUTED) is not None
 

@@ -1,9 +1,9 @@
 """The messages that adapters and the gateway exchange: incoming, outgoing, and the platform's receipt."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from sessions.keys import Address, Sender
 
@@ -15,10 +15,20 @@ class AttachmentKind(StrEnum):
     VIDEO = "video"
     FILE = "file"
 
+    @classmethod
+    def _missing_(cls, value: object) -> "AttachmentKind":  # noqa: ARG003  # a kind of a later version
+        return cls.FILE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A file that came with a message. `ref` is what the adapter needs to fetch it; `path` is set once it is saved."""
+    """A file of a message, from the adapter to the journal and out again. Adapters give the first five fields: `ref` is what they need
+    to fetch it.
+
+    Where it is, before the run fetches it: `platform` with `ref`, or `address` (fetched by us, and forgotten then). Afterwards `path`, or
+    `gone`. `url`: an address that the model's endpoint follows itself. `part`: the kind of content part that the model has to get it as,
+    with its `detail`. `of`: whose file it is when it belongs to a quoted message.
+    """
 
     kind: AttachmentKind
     name: str
@@ -26,6 +36,18 @@ class Attachment:
     size: int | None = None
     ref: str = ""
     path: str = ""
+    platform: str = ""
+    address: str = ""
+    url: str = ""
+    part: str | None = None
+    detail: str | None = None
+    of: str = ""
+    gone: bool = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while it still has to be fetched."""
+        return not (self.path or self.url or self.gone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +119,32 @@ class Button:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outbound:
-    """One message for a chat: Markdown text, buttons below it, files beside it. `silent`: no notification. `respond_to`: the command
-    that it answers, to whoever gave it alone."""
+class Content:
+    """What a message for a chat says: Markdown text, buttons below it, files beside it. `silent`: no notification."""
 
-    address: Address
-    text: str
-    reply_to: str | None = None
+    text: str = ""
     buttons: tuple[Button, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     silent: bool = False
+
+    def for_ask(self, number: int) -> Self:
+        """Returns the card with the number of its ask in the data of its buttons, in place of `{ask}`."""
+        return replace(
+            self, buttons=tuple(replace(each, data=each.data.replace("{ask}", str(number))) for each in self.buttons)
+        )
+
+    def outbound(self, address: Address, *, reply_to: str | None, respond_to: str = "") -> "Outbound":
+        """Returns the message for the adapter."""
+        own = {each.name: getattr(self, each.name) for each in fields(Content)}
+        return Outbound(address=address, reply_to=reply_to, respond_to=respond_to, **own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outbound(Content):
+    """One message for a chat. `respond_to`: the command that it answers, to whoever gave it alone."""
+
+    address: Address
+    reply_to: str | None = None
     respond_to: str = ""
 
 

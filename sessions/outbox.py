@@ -3,19 +3,18 @@
 When a message is sent again, `retry_decision` in `gateway/chats/delivery.py` decides.
 """
 
-import json
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, case, delete, exists, func, insert, or_, select, update
 
+from sessions import codec
 from sessions.db.engine import touch
 from sessions.db.schema import OUT_OPEN, RUN_ACTIVE, outbox, runs
 from sessions.db.sql import insert_once, param
 from sessions.keys import Address
-from sessions.messages import Piece
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Content, Piece
 from sessions.records import OutRow, OutState, Route
 from sessions.topics import Topic
 
@@ -35,7 +34,7 @@ FILE = "file:"
 def put(
     conn: Connection,
     route: Route,
-    body: OutboxBody,
+    content: Content,
     now: int,
     *,
     dedup_key: str,
@@ -43,14 +42,28 @@ def put(
     run_id: str | None = None,
 ) -> bool:
     """Inserts a row. Returns False when a row of this dedup key is there already."""
+    body = codec.plain(Content, content)
+    return _insert(conn, route, body, now, dedup_key=dedup_key, session_key=session_key, run_id=run_id)
+
+
+def _insert(
+    conn: Connection,
+    route: Route,
+    body: dict[str, Any],
+    now: int,
+    *,
+    dedup_key: str,
+    session_key: str,
+    run_id: str | None = None,
+) -> bool:
     values = {
         "dedup_key": dedup_key,
         "platform": route.address.platform,
         "chat": route.address.chat_id,
-        "address": route.to_json(),
+        "address": route,
         "session_key": session_key,
         "run_id": run_id,
-        "body": body.to_json(),
+        "body": codec.dump(body),
         "state": OutState.PENDING,
         "due_at": now,
         "created_at": now,
@@ -60,12 +73,15 @@ def put(
     return added is not None
 
 
-def follow(conn: Connection, dedup_key: str, body: OutboxBody, now: int) -> None:
-    """Inserts this row behind the message of that key, once, into the same chat; nothing where there was no such message."""
+def follow(conn: Connection, dedup_key: str, then: Content | int, now: int) -> None:
+    """Inserts a row behind the message of that key, once, into the same chat; nothing where there was no such message. `then`: what it says;
+    or, where that message is a card, the number of its ask: the card loses its buttons.
+    """
     query = select(outbox.c.address, outbox.c.session_key).where(outbox.c.dedup_key == dedup_key)
     if (found := conn.execute(query).first()) is not None:
-        route = Route.from_json(found.address)
-        put(conn, route, body, now, dedup_key=f"{dedup_key}:then", session_key=found.session_key)
+        key = f"{dedup_key}:then"
+        body = {"closes": then} if isinstance(then, int) else codec.plain(Content, then)
+        _insert(conn, found.address, body, now, dedup_key=key, session_key=found.session_key)
 
 
 def previous_message_ids(conn: Connection, row: OutRow) -> list[str]:
@@ -74,7 +90,7 @@ def previous_message_ids(conn: Connection, row: OutRow) -> list[str]:
     pieces = select(outbox.c.platform_ids).where(or_(outbox.c.id == first, outbox.c.root == first))
     ids = conn.scalars(pieces.order_by(outbox.c.part)).all()
     # A piece without an id has not arrived, so the message as a whole cannot be edited yet.
-    return [json.loads(id_)[0] for id_ in ids] if all(ids) else []
+    return [names[0] for names in ids] if all(ids) else []
 
 
 def claim(
@@ -150,15 +166,16 @@ def split(conn: Connection, row: OutRow, pieces: Sequence[Piece]) -> tuple[OutRo
     """Replaces a message by its pieces, in its place. Returns the first row and its piece. A message that is split already stays as it is:
     some of its pieces may have been sent.
     """
-    bodies = [json.dumps(piece, ensure_ascii=False) for piece in pieces]
+    bodies = [codec.dump(piece) for piece in pieces]
     first = conn.execute(_RENDERED, {"row": row.id, "piece": bodies[0]}).mappings().first()
     if first is None:
         first = conn.execute(select(outbox).where(outbox.c.id == row.id)).mappings().one()
-        return OutRow.from_row(first), json.loads(first["body"])
+        row = OutRow.from_row(first)
+        return row, row.piece or {}
     shared = {
         "platform": row.platform,
         "chat": row.chat,
-        "address": row.address.to_json(),
+        "address": row.route,
         "session_key": row.session_key,
         "run_id": row.run_id,
         "rendered": True,
@@ -225,7 +242,7 @@ _SENT = (
 
 def mark_sent(conn: Connection, row_id: int, message_id: str, now: int) -> None:
     """Marks the row as sent, under the platform's id."""
-    conn.execute(_SENT, {"row": row_id, "now": now, "names": json.dumps([message_id])})
+    conn.execute(_SENT, {"row": row_id, "now": now, "names": [message_id]})
     touch(conn, Topic.SENT, str(row_id))
 
 
@@ -262,7 +279,7 @@ def failed_later(conn: Connection, platform: str, message_id: str, error: str) -
             outbox.c.id > newest - _NEWEST,
             outbox.c.platform == platform,
             # There is no index on these ids, since this is rare: only the newest rows are looked at.
-            outbox.c.platform_ids == json.dumps([message_id]),
+            outbox.c.platform_ids == [message_id],
             outbox.c.state == OutState.SENT,
         )
         .values(state=OutState.DEAD, last_error=error)
@@ -275,7 +292,7 @@ def failed_later(conn: Connection, platform: str, message_id: str, error: str) -
 def chats_since(conn: Connection, platform: str, since: int) -> list[Address]:
     """Returns the chats to which messages went since then."""
     query = select(outbox.c.address).where(outbox.c.platform == platform, outbox.c.created_at >= since).distinct()
-    return list(dict.fromkeys(Route.from_json(address).address for address in conn.scalars(query)))
+    return list(dict.fromkeys(route.address for route in conn.scalars(query)))
 
 
 def give_up_chat(conn: Connection, platform: str, chat: str, error: str) -> int:

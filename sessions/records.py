@@ -1,19 +1,17 @@
 """Rows of the tables as frozen dataclasses. A change goes through the database."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from sys import intern
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from sessions import codec
 from sessions.keys import Address, ChatKind
-from sessions.messages import Piece
-from sessions.outbox_body import OutboxBody
-from sessions.stored_files import StoredFile
+from sessions.messages import Attachment, Content, Piece
 
 JSON = dict[str, Any]
-_LISTS = frozenset({"layered", "tools"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +46,25 @@ class CallOptions:
     def to_stored(self) -> JSON:
         return {each.name: value for each in fields(self) if (value := getattr(self, each.name))}
 
-    @classmethod
-    def from_stored(cls, stored: Mapping[str, Any]) -> Self:
-        """Ignores keys that it does not know."""
-        known: JSON = {each.name: stored[each.name] for each in fields(cls) if stored.get(each.name)}
-        for name in _LISTS & known.keys():
-            known[name] = tuple(known[name])
-        return cls(**known)
-
 
 if TYPE_CHECKING:  # the words of the tables are used by commands that open no database
     from sqlalchemy import RowMapping
+
+
+@lru_cache
+def _columns(shape: type[Any]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(shape) if each.init and "no_column" not in each.metadata)
+
+
+class Record:
+    """A row of a table as a dataclass, whose fields are named as the columns."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_row(cls, row: "RowMapping", **instead: Any) -> Self:
+        """`instead`: fields that are no columns, or not as the column is."""
+        return cls(**{name: row[name] for name in _columns(cls) if name not in instead}, **instead)
 
 
 class Source(StrEnum):
@@ -118,7 +124,7 @@ class StopReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(Record):
     id: str
     session_key: str
     source: str
@@ -139,12 +145,6 @@ class Session:
     output_tokens: int
     ns: str
 
-    @classmethod
-    def from_row(cls, row: "RowMapping") -> Self:
-        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
-        values["end_reason"] = EndReason(row["end_reason"]) if row["end_reason"] else None
-        return cls(**values)
-
     @property
     def chosen_model(self) -> str | None:
         """The model that was chosen for this session; None: the configured one."""
@@ -160,65 +160,26 @@ class Derived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """One row of the journal. `tool_calls` is as the model sent it; `content` of a user in a group begins with `[name] `."""
+class Message(Record):
+    """A message of the journal, from the inbox on. `tool_calls` is as the model sent it; `content` of a user in a group begins with
+    `[name] `. `id`, `session_id` and `created_at` are known once it stands in the journal.
+    """
 
-    id: int
-    session_id: str
-    run_id: str | None
-    role: Role
-    content: str | None
-    tool_calls: list[dict[str, Any]] | None
-    tool_call_id: str | None
-    tool_name: str | None
-    token_count: int | None
-    created_at: int
-    sender: str | None
-    attachments: tuple[StoredFile, ...]
-    state: MessageState
-    idem_key: str | None
-    derived: Derived = field(init=False, compare=False, repr=False, default_factory=Derived)
-
-    @classmethod
-    def from_row(cls, row: "RowMapping") -> Self:
-        return cls(
-            id=row["id"],
-            session_id=intern(row["session_id"]),  # hundreds of messages that are kept share these two
-            run_id=intern(row["run_id"]) if row["run_id"] else None,
-            role=ROLES[row["role"]],
-            content=row["content"],
-            tool_calls=_json(row["tool_calls"]),
-            tool_call_id=row["tool_call_id"],
-            tool_name=row["tool_name"],
-            token_count=row["token_count"],
-            created_at=row["created_at"],
-            sender=row["sender"],
-            attachments=tuple(map(StoredFile.from_stored, _json(row["attachments"]) or ())),
-            state=_STATES[row["state"]],
-            idem_key=row["idem_key"],
-        )
-
-
-ROLES = {role.value: role for role in Role}
-_STATES = {state.value: state for state in MessageState}
-"""Read from these, because calling an enum takes as long as the rest of a row."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewMessage:
-    """A row to append."""
-
-    role: Role
-    content: str | None = None
+    id: int = 0
+    session_id: str = ""
     run_id: str | None = None
+    role: Role = Role.USER
+    content: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
     tool_name: str | None = None
     token_count: int | None = None
+    created_at: int = 0
     sender: str | None = None
-    attachments: tuple[StoredFile, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
     state: MessageState = MessageState.DONE
     idem_key: str | None = None
+    derived: Derived = field(init=False, compare=False, repr=False, default_factory=Derived)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +203,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Record):
     id: str
     session_id: str
     session_key: str
@@ -270,24 +231,79 @@ class Run:
     preview: str | None
     noted: tuple[str, ...]
     away_since: int | None = None
-    away_ms: int = 0  # how long nobody had worked on it when it was claimed; stands in no row
+    # how long nobody had worked on it when it was claimed
+    away_ms: int = field(default=0, metadata={"no_column": True})
 
     @classmethod
-    def from_row(cls, row: "RowMapping") -> Self:
-        values: dict[str, Any] = {name: row[name] for name in cls.__slots__ if name not in _NO_COLUMNS}
-        values["kind"] = RunKind(row["kind"])
-        values["status"] = RunStatus(row["status"])
-        values["stop_reason"] = StopReason(row["stop_reason"]) if row["stop_reason"] else None
-        values["route"] = Route.from_json(row["route"]) if row["route"] else None
-        stored: dict[str, Any] = _json(row["options"]) or {}
-        values["options"] = CallOptions.from_stored(stored)
-        values["error_code"], values["withheld"] = stored.get("error_code"), bool(stored.get("withheld"))
-        values["noted"] = tuple(json.loads(row["noted"])) if row["noted"] else ()
-        return cls(**values)
+    def from_row(cls, row: "RowMapping", **instead: Any) -> Self:
+        # How it ended is rarely of interest, and stands among its options.
+        stored: dict[str, Any] = row["options"] or {}
+        ended = {"error_code": stored.get("error_code"), "withheld": bool(stored.get("withheld"))}
+        options = codec.shaped(CallOptions, stored) if stored else CallOptions()
+        return super(Run, cls).from_row(row, options=options, **ended, **instead)
 
 
-_NO_COLUMNS = frozenset({"away_ms", "error_code", "withheld"})
-"""Fields of a run without a column of their own: how it ended is rarely of interest, and stands among its options."""
+class InboxKind(StrEnum):
+    MESSAGE = "message"
+    ANSWER = "answer"
+    COMMAND = "command"
+    JOB = "job"
+
+
+class InboxMode(StrEnum):
+    TAKE_IN = "fold"  # the active run takes it in; "fold" is the stored word
+    QUEUE = "queue"  # a run of its own, in order
+
+
+class InboxOutcome(StrEnum):
+    """What became of a row. It is set exactly once."""
+
+    TAKEN_IN = "folded"  # a run took it in; "folded" is the stored word
+    ANSWERED = "answered"
+    EXECUTED = "executed"
+    WITHDRAWN = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxRow(Record):
+    """What came in. `messages` is what goes into the journal; `options` is for the run that a queued row starts. `changed`: the id of what
+    a request has made. `ask`: the question that the row has answered.
+    """
+
+    dedup_key: str
+    session_key: str
+    messages: Sequence[Message] = ()
+    options: CallOptions = field(default_factory=CallOptions)
+    ask: int | None = None
+    changed: str | None = None
+    kind: InboxKind = InboxKind.MESSAGE
+    mode: InboxMode = InboxMode.TAKE_IN
+    route: Route | None = None
+    fingerprint: str | None = None
+    run_id: str | None = None
+    outcome: InboxOutcome | None = None
+    left_at: int | None = None
+    id: int = 0
+    created_at: int = 0
+
+    @classmethod
+    def from_row(cls, row: "RowMapping", **instead: Any) -> Self:
+        # `ask` and `changed` stand among the options. An empty body means that everything was taken out.
+        body: dict[str, Any] = row["body"] or {}
+        stored: dict[str, Any] = body.get("options") or {}
+        known = {"ask": stored.get("ask"), "changed": stored.get("changed")}
+        said = body.get("messages")
+        messages = codec.shaped(tuple[Message, ...], said) if said else ()
+        options = codec.shaped(CallOptions, stored) if stored else CallOptions()
+        return super(InboxRow, cls).from_row(row, messages=messages, options=options, **known, **instead)
+
+    def body(self) -> dict[str, Any]:
+        """Returns what is stored of `messages`, `options`, `ask` and `changed`."""
+        more = {"ask": self.ask, "changed": self.changed}
+        options = self.options.to_stored() | {name: value for name, value in more.items() if value is not None}
+        if not self.messages and not options:
+            return {}
+        return {"messages": codec.plain(tuple[Message, ...], tuple(self.messages)), "options": options}
 
 
 class AskKind(StrEnum):
@@ -296,7 +312,7 @@ class AskKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(Record):
     id: int
     run_id: str
     tool_call_id: str
@@ -310,13 +326,6 @@ class Ask:
     answered_by: str | None
     approved: bool | None  # what was decided, whatever the words were; None for a question, and before
 
-    @classmethod
-    def from_row(cls, row: "RowMapping") -> Self:
-        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
-        values["kind"] = AskKind(row["kind"])
-        values["options"] = tuple(_json(row["options"]) or ())
-        return cls(**values)
-
     @property
     def text(self) -> str:
         """The question as a caller reads it, with its options numbered."""
@@ -324,7 +333,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Record):
     """One sentence of memory. `src`: the ids of the messages that it is from; `asked_as`: questions that it answers, for the index."""
 
     id: int
@@ -342,13 +351,6 @@ class Observation:
     weight: int
     asked_as: tuple[str, ...]
 
-    @classmethod
-    def from_row(cls, row: "RowMapping") -> Self:
-        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
-        values["src"] = tuple(json.loads(row["src"] or "[]"))
-        values["asked_as"] = tuple(json.loads(row["asked_as"] or "[]"))
-        return cls(**values)
-
     @property
     def said(self) -> tuple[str, str]:
         """What it is found by, beside the questions."""
@@ -364,18 +366,21 @@ class OutState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutRow:
-    """`body` is a Piece once it is rendered."""
+class OutRow(Record):
+    """What is to be sent: `content`, until it is rendered; then a `piece`. Or `closes`: the number of an ask whose card in the chat has to
+    lose its buttons.
+    """
 
     id: int
     dedup_key: str
     platform: str
     chat: str
-    address: Route
+    route: Route
     session_key: str
     run_id: str | None
-    body: OutboxBody | Piece
-    rendered: bool
+    content: Content | None
+    piece: Piece | None
+    closes: int | None
     state: OutState
     part: int
     attempts: int
@@ -385,27 +390,23 @@ class OutRow:
     last_error: str | None
 
     @classmethod
-    def from_row(cls, row: "RowMapping") -> Self:
-        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
-        values["address"] = Route.from_json(row["address"])
-        values["rendered"] = bool(row["rendered"])
-        values["body"] = json.loads(row["body"]) if row["rendered"] else OutboxBody.from_json(row["body"])
-        values["state"] = OutState(row["state"])
-        return cls(**values)
+    def from_row(cls, row: "RowMapping", **instead: Any) -> Self:
+        body: dict[str, Any] = json.loads(row["body"])
+        piece = body if row["rendered"] else None
+        closes = None if piece is not None else body.get("closes")
+        content = codec.shaped(Content, body) if piece is None and closes is None else None
+        body_is = {"content": content, "piece": piece, "closes": closes}
+        return super(OutRow, cls).from_row(row, route=row["address"], **body_is, **instead)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Record):
     id: int
     deployment: str
     run_id: str | None
     thread_id: str | None
     kind: str
     data: dict[str, Any] = field(default_factory=dict[str, Any])
-
-    @classmethod
-    def from_row(cls, row: "RowMapping") -> Self:
-        return cls(**{**{name: row[name] for name in cls.__slots__}, "data": json.loads(row["data"])})
 
 
 def settings_of(stored: str | None) -> dict[str, Any]:
@@ -415,10 +416,6 @@ def settings_of(stored: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return cast(dict[str, Any], found) if isinstance(found, dict) else {}
-
-
-def _json(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
 
 
 BYTES_PER_TOKEN = 4

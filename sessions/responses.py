@@ -4,7 +4,6 @@ A first answer is in no session: what was asked stands beside it. Once it is con
 continuation of the same answer starts another session with a copy of what led to it.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -17,10 +16,9 @@ from sessions.db.schema import messages, responses, sessions
 from sessions.db.sql import lock, param
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
-from sessions.messages import AttachmentKind
-from sessions.records import MessageState, NewMessage, Role
+from sessions.messages import Attachment, AttachmentKind
+from sessions.records import Message, MessageState, Role
 from sessions.runs import Opening, open_session
-from sessions.stored_files import StoredFile
 
 JSON = dict[str, Any]
 
@@ -48,8 +46,8 @@ class Kept:
 
     @classmethod
     def from_row(cls, row: RowMapping) -> Self:
-        values: JSON = {**row, "kind": KeptKind(row["kind"]), "answer": json.loads(row["answer"] or "{}")}
-        values["input"] = json.loads(row["input"] or "[]")
+        values: JSON = {**row, "kind": KeptKind(row["kind"]), "answer": row["answer"] or {}}
+        values["input"] = row["input"] or ()
         return cls(**values)
 
     @property
@@ -61,12 +59,8 @@ def keep(conn: Connection, new: Kept) -> None:
     """Inserts the answer; does nothing when it is there already."""
     if find(conn, new.id) is None:
         values = {name: getattr(new, name) for name in Kept.__slots__}
-        values |= {"input": _dump(new.input) if new.input else None, "answer": _dump(new.answer)}
+        values |= {"input": list(new.input) or None}
         conn.execute(insert(responses), values)
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 _BY_ID = select(responses).where(responses.c.id == param("which"))
@@ -87,7 +81,7 @@ def get(conn: Connection, response_id: str, key_name: str, kind: KeptKind = Kept
 
 def finish(conn: Connection, response_id: str, answer: Mapping[str, Any], run_id: str | None = None) -> None:
     """Stores the whole answer. `run_id`: the run that gave it, if it is in a session."""
-    values: JSON = {"answer": _dump(answer)}
+    values: JSON = {"answer": dict(answer)}
     if run_id is not None:
         values["ends_at"] = conn.scalar(select(func.max(messages.c.id)).where(messages.c.run_id == run_id))
     conn.execute(update(responses).where(responses.c.id == response_id).values(values))
@@ -131,13 +125,13 @@ def _newest(conn: Connection, key: str) -> str | None:
     return conn.scalar(of_key.order_by(responses.c.created_at.desc(), responses.c.id).limit(1))
 
 
-def _import(conn: Connection, key: str, owner: str, history: Sequence[NewMessage], now: int) -> None:
+def _import(conn: Connection, key: str, owner: str, history: Sequence[Message], now: int) -> None:
     """Starts a new session with these messages."""
     session = open_session(conn, SessionKey.parse(key), Opening(), now)
     store.append(conn, session.id, [replace(message, run_id=owner) for message in history], now)
 
 
-def history(conn: Connection, kept: Kept) -> list[NewMessage]:
+def history(conn: Connection, kept: Kept) -> list[Message]:
     """Returns what was said up to and with this answer. Calls that it left to the caller are open again."""
     if kept.kind is KeptKind.CONVERSATION or kept.ends_at is None:
         return [*(_as_new(message) for message in kept.input), *_answer_messages(kept)]
@@ -145,16 +139,14 @@ def history(conn: Connection, kept: Kept) -> list[NewMessage]:
     rows = select(messages).where(messages.c.session_id.in_(session_ids), messages.c.id <= kept.ends_at)
     left = {item["call_id"] for item in _calls(kept)}
     copied = [
-        NewMessage(
+        Message(
             role=Role(row["role"]),
             content=row["content"],
-            tool_calls=json.loads(row["tool_calls"]) if row["tool_calls"] else None,
+            tool_calls=row["tool_calls"],
             tool_call_id=row["tool_call_id"],
             tool_name=row["tool_name"],
             sender=row["sender"],
-            attachments=tuple(
-                map(StoredFile.from_stored, json.loads(row["attachments"]) if row["attachments"] else ())
-            ),
+            attachments=row["attachments"],
         )
         for row in conn.execute(rows.order_by(messages.c.id)).mappings()
         # The calls that this answer left open: whatever results the other branch got, they are open again here.
@@ -163,7 +155,7 @@ def history(conn: Connection, kept: Kept) -> list[NewMessage]:
     return [*copied, *_open_calls(kept)]
 
 
-def _answer_messages(kept: Kept) -> list[NewMessage]:
+def _answer_messages(kept: Kept) -> list[Message]:
     said: list[JSON] = [item for item in kept.answer.get("output", ()) if item["type"] == "message"]
     text = "".join(part.get("text", "") for item in said for part in item["content"])
     calls = [
@@ -172,16 +164,16 @@ def _answer_messages(kept: Kept) -> list[NewMessage]:
     ]
     if not text and not calls:
         return []
-    return [NewMessage(role=Role.ASSISTANT, content=text or None, tool_calls=calls or None), *_open_calls(kept)]
+    return [Message(role=Role.ASSISTANT, content=text or None, tool_calls=calls or None), *_open_calls(kept)]
 
 
 def _calls(kept: Kept) -> list[JSON]:
     return [item for item in kept.answer.get("output", ()) if item["type"] == "function_call"]
 
 
-def _open_calls(kept: Kept) -> list[NewMessage]:
+def _open_calls(kept: Kept) -> list[Message]:
     return [
-        NewMessage(
+        Message(
             role=Role.TOOL,
             content=item["arguments"],
             tool_call_id=item["call_id"],
@@ -192,19 +184,19 @@ def _open_calls(kept: Kept) -> list[NewMessage]:
     ]
 
 
-def _as_new(message: JSON) -> NewMessage:
+def _as_new(message: JSON) -> Message:
     """A message of Chat Completions as the journal has it."""
     content: Any = message.get("content")
     parts: list[JSON] = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     pictures = [str(part["image_url"]["url"]) for part in parts if part["type"] == "image_url"]
     linked = tuple(
-        StoredFile(kind=AttachmentKind.IMAGE, name="picture", mime="image/*", url=url)
+        Attachment(kind=AttachmentKind.IMAGE, name="picture", mime="image/*", url=url)
         for url in pictures
         if "://" in url[:8]
     )
     texts = [part["text"] for part in parts if part["type"] == "text"]
     texts += ["[a file that was sent earlier]" for _ in range(len(parts) - len(texts) - len(linked))]
-    return NewMessage(
+    return Message(
         role=Role(message["role"]),
         content="\n".join(texts) or None,
         tool_calls=message.get("tool_calls"),

@@ -11,12 +11,13 @@ from typing import Any, BinaryIO
 
 from sqlalchemy import BigInteger, Connection, RowMapping, cast, delete, func, select
 
-from sessions import files
+from sessions import codec, files
 from sessions.clock import now_ms
 from sessions.db.engine import Database
 from sessions.db.schema import MESSAGE_OPEN, messages, meta, sessions
 from sessions.db.sql import insert_or_ignore, param
 from sessions.ids import is_session_id
+from sessions.messages import Attachment
 from sessions.records import Message, Source
 from sessions.topics import Topic, Touch
 
@@ -46,7 +47,7 @@ def as_line(message: Message) -> dict[str, Any]:
         "tool_calls": message.tool_calls,
         "tool_call_id": message.tool_call_id,
         "tool_name": message.tool_name,
-        "attachments": [file.to_stored() for file in message.attachments] or None,
+        "attachments": codec.plain(tuple[Attachment, ...], message.attachments) if message.attachments else None,
         "run_id": message.run_id,
         "created_at": message.created_at,
     }

@@ -15,8 +15,7 @@ from gateway.attachments.safe_fetch import Fetch, Fetcher, NotFetched
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.quoting import as_quoted, escape_speaker_marks
-from sessions.messages import AttachmentKind
-from sessions.stored_files import StoredFile
+from sessions.messages import Attachment, AttachmentKind
 
 log = get_logger(__name__)
 
@@ -58,7 +57,7 @@ class AttachmentDownloader:
         self._sleep = sleep
         self._failing_since: dict[str, float] = {}  # since when a platform has given nothing
 
-    async def settle(self, file: StoredFile, inbox: Path) -> tuple[StoredFile, str]:
+    async def settle(self, file: Attachment, inbox: Path) -> tuple[Attachment, str]:
         """Returns the file with its path, or marked as gone, and a line for the model. Never raises."""
         name, limit = safe_name(file.name or "file"), self._limit()
         if file.size is not None and file.size > limit:
@@ -78,18 +77,18 @@ class AttachmentDownloader:
         settled = replace(file, address="", mime=mime, path=str(path), size=len(data))  # the address may hold a secret
         return settled, await self._line(settled, path, data)
 
-    async def _fetch(self, file: StoredFile, limit: int) -> tuple[bytes, str]:
+    async def _fetch(self, file: Attachment, limit: int) -> tuple[bytes, str]:
         """Returns the bytes and their media type."""
         if file.address:
             found = await self._fetch_address(file.address, limit)
             return found.data, found.mime
         return await self._fetch_from_platform(file, limit), file.mime
 
-    async def _fetch_from_platform(self, file: StoredFile, limit: int) -> bytes:
+    async def _fetch_from_platform(self, file: Attachment, limit: int) -> bytes:
         adapter = self._adapters.get(file.platform)
         if adapter is None:
             raise DeliveryError("the platform is not connected")
-        return await self._with_retries(str(adapter.platform), partial(adapter.fetch, file.as_attachment(), limit))
+        return await self._with_retries(str(adapter.platform), partial(adapter.fetch, file, limit))
 
     async def _with_retries(self, platform: str, fetch: Callable[[], Awaitable[bytes]]) -> bytes:
         """Repeats the download for a minute in all. In an outage the files of one message share that minute."""
@@ -113,7 +112,7 @@ class AttachmentDownloader:
         self._failing_since[platform] = since if now - since < 2 * RETRY_SECONDS else now
         return now - self._failing_since[platform]
 
-    async def _line(self, file: StoredFile, path: Path, data: bytes) -> str:
+    async def _line(self, file: Attachment, path: Path, data: bytes) -> str:
         transcriber = self._transcriber() if file.kind is AttachmentKind.VOICE else None
         if transcriber is not None:
             try:

@@ -10,8 +10,7 @@ from sqlalchemy import Connection
 
 from sessions import outbox, runs
 from sessions.errors import NotFound
-from sessions.messages import Attachment, AttachmentKind
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Attachment, AttachmentKind, Content
 
 MAX_BYTES = 50_000_000
 MAX_CAPTION = 1_000
@@ -21,7 +20,7 @@ class NotSendable(Exception):
     """This file cannot be sent. `str()` says why."""
 
 
-def enclosed(file: Path, caption: str, outgoing: Path, call_key: str) -> OutboxBody:
+def enclosed(file: Path, caption: str, outgoing: Path, call_key: str) -> Content:
     """Copies the file, because the agent may change it before it is sent, and returns the outbox body that names the copy. A repeated call
     (`call_key`) finds the first copy. Raises NotSendable and OSError. Blocks.
     """
@@ -40,14 +39,14 @@ def enclosed(file: Path, caption: str, outgoing: Path, call_key: str) -> OutboxB
     mime = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     kind = AttachmentKind.IMAGE if mime.startswith("image/") else AttachmentKind.FILE
     attachment = Attachment(kind=kind, name=file.name, mime=mime, size=copy.stat().st_size, path=str(copy))
-    return OutboxBody(text=caption[:MAX_CAPTION], attachments=(attachment,))
+    return Content(text=caption[:MAX_CAPTION], attachments=(attachment,))
 
 
 def _folder(dedup_key: str) -> str:
     return hashlib.sha256(dedup_key.encode()).hexdigest()[:24]
 
 
-def send(conn: Connection, run_id: str, call_key: str, body: OutboxBody, now: int) -> bool:
+def send(conn: Connection, run_id: str, call_key: str, body: Content, now: int) -> bool:
     """Puts the file into the outbox, once, however often the call is repeated. Returns False when the session is in no chat."""
     try:
         run = runs.get(conn, run_id)

@@ -18,8 +18,7 @@ from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.errors import StateError
 from sessions.keys import ChatKind, SessionKey
-from sessions.messages import Inbound
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Content, Inbound
 from sessions.records import Ask, AskKind, OutRow, Run, RunStatus
 
 log = get_logger(__name__)
@@ -61,10 +60,10 @@ def notify_held_up(conn: Connection, inbound: Inbound, chat: ChatContext, waitin
     """Tells the sender that the message is kept until the question is answered. Repeats the question where it was asked."""
     run, ask = waiting.run, waiting.ask
     if people.same_place(conn, run.route, chat.route) and _replies_to_another(conn, inbound, run, ask):
-        body = OutboxBody(text=say("ask.waiting", question=question_text(ask)))
+        body = Content(text=say("ask.waiting", question=question_text(ask)))
         runs.remind(conn, run, ask, body, chat.now, route=chat.route, why=inbound.dedup_key)
     elif chat.route is not None:
-        key, body = f"held_up:{inbound.dedup_key}", OutboxBody(text=say("ask.held_up"))
+        key, body = f"held_up:{inbound.dedup_key}", Content(text=say("ask.held_up"))
         outbox.put(conn, chat.route, body, chat.now, dedup_key=key, session_key=chat.session_key)
 
 
@@ -153,4 +152,4 @@ async def send_reminders(
 def _remind(conn: Connection, run: Run, ask: Ask, timezone: str, now: int) -> None:
     since = format_short_time(ask.created_at, now, timezone)
     text = say("ask.waiting_reminder", when=since, question=question_text(ask))
-    runs.remind(conn, run, ask, OutboxBody(text=text), now)
+    runs.remind(conn, run, ask, Content(text=text), now)

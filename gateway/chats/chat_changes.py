@@ -13,8 +13,7 @@ from sessions import inbox, outbox, overheard, people, runs, store
 from sessions.clock import Clock
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, KeyRules, Sender, SessionKey
-from sessions.messages import Inbound, InboundKind
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Content, Inbound, InboundKind
 from sessions.records import OutRow
 
 log = get_logger(__name__)
@@ -120,15 +119,15 @@ def notify_undelivered(
     if (
         row.dedup_key.startswith(NOTICE)
         or row.dedup_key.endswith(":then")
-        or (isinstance(row.body, OutboxBody) and row.body.silent)
+        or (row.content is not None and row.content.silent)
     ):
         return
     if row.dedup_key.startswith(outbox.FILE):  # the agent believes, and says, that it was sent
-        outbox.follow(conn, row.dedup_key, OutboxBody(text=say("limits.file_not_sent")), now)
+        outbox.follow(conn, row.dedup_key, Content(text=say("limits.file_not_sent")), now)
     elif not chat_is_gone:
         key = f"{NOTICE}{row.run_id or row.id}"  # one for all pieces of an answer
         text = say("limits.answer_not_sent")
-        outbox.put(conn, row.address, OutboxBody(text=text), now, dedup_key=key, session_key=row.session_key)
+        outbox.put(conn, row.route, Content(text=text), now, dedup_key=key, session_key=row.session_key)
     _notify_owner(conn, row, why, now, owner_key)
 
 
@@ -139,4 +138,4 @@ def _notify_owner(conn: Connection, row: OutRow, why: str, now: int, owner_key: 
         return
     key = f"{NOTICE}{row.platform}:{row.chat}:{now // HOUR_MS}"
     text = say("limits.not_delivered", chat=row.chat, why=why)
-    outbox.put(conn, route, OutboxBody(text=text), now, dedup_key=key, session_key=owner_key)
+    outbox.put(conn, route, Content(text=text), now, dedup_key=key, session_key=owner_key)

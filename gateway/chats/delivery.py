@@ -21,7 +21,6 @@ from gateway.observe.logging import get_logger
 from sessions import leases, outbox, runs
 from sessions.errors import StateError
 from sessions.messages import Piece
-from sessions.outbox_body import OutboxBody
 from sessions.records import OutRow, OutState
 from sessions.topics import Topic, Touch, ids_of
 
@@ -93,7 +92,7 @@ class Probes:
         """Returns when the chat takes calls. Raises TryLater, with the pause until the next probe."""
         failed = self._unanswered[row.id]
         try:
-            await self._adapter.probe(row.address.address)
+            await self._adapter.probe(row.route.address)
         except TryLater as error:
             self._unanswered[row.id] += 1
             pause = PROBE_PAUSES[min(failed, len(PROBE_PAUSES) - 1)]
@@ -231,13 +230,12 @@ class Delivery:
     ) -> tuple[OutRow, Piece | CardEdit]:
         """Marks the row as being sent. `pieces`: what it was rendered to; empty if it was rendered before, or closes a card."""
         content: Piece | CardEdit
-        match row.body:
-            case OutboxBody(closes=int(ask_id)):
-                content = edit_of(conn, row, ask_id, self.app.clock(), self.app.timezone)
-            case OutboxBody():
-                row, content = outbox.split(conn, row, pieces)
-            case piece:
-                content = piece
+        if row.closes is not None:
+            content = edit_of(conn, row, row.closes, self.app.clock(), self.app.timezone)
+        elif row.piece is not None:
+            content = row.piece
+        else:
+            row, content = outbox.split(conn, row, pieces)
         (outbox.mark_editing if edits else outbox.mark_sending)(conn, row.id)
         return row, content
 
@@ -281,10 +279,10 @@ class Delivery:
         # The preview is closed before the turn is taken, so that no edit of it is planned behind its own answer.
         draft = None
         if row.run_id and not row.part:
-            draft = await self._previews.take_preview(row.run_id, row.address.reply_to)
+            draft = await self._previews.take_preview(row.run_id, row.route.reply_to)
         if self._probes.edits_keep_failing(row):
             draft = None
-        await self._pacer.wait_for_turn(row.address.address)
+        await self._pacer.wait_for_turn(row.route.address)
         if self._probes.needs_probe(row, waited):  # it may have arrived
             try:
                 await self._pacer.wait_before_call()
@@ -294,7 +292,7 @@ class Delivery:
                 await self._wait_until(row, retry_decision(row, error, self.app.clock()), row.last_error or str(error))
                 return None
             self._mark_working()
-            await self._pacer.wait_for_turn(row.address.address)
+            await self._pacer.wait_for_turn(row.route.address)
         # To its end, for some seconds at most, even when this is cancelled: otherwise nobody would know whether the message arrived.
         attempt = asyncio.ensure_future(self._attempt(row, draft))
         try:
@@ -359,7 +357,7 @@ class Delivery:
 
     async def _put_off(self, row: OutRow, error: TryLater, *, edits: bool = False) -> None:
         if error.after:  # the platform answers, it only wants fewer calls
-            self._pacer.hold(error.after, row.address.address)
+            self._pacer.hold(error.after, row.route.address)
         else:
             self._mark_failing(str(error))
         self._probes.failed(row, error, edits=edits)

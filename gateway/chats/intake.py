@@ -27,14 +27,10 @@ from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.quoting import BLANK_LETTERS, as_quoted, escape_speaker_marks
 from sessions import inbox, outbox, overheard, people, runs
-from sessions.inbox import NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, DmScope, SessionKey
-from sessions.messages import Inbound, InboundKind, Quote
-from sessions.outbox_body import OutboxBody
-from sessions.records import Ask, AskKind, Route, RunStatus
+from sessions.messages import Content, Inbound, InboundKind, Quote
+from sessions.records import Ask, AskKind, InboxRow, Message, Route, RunStatus
 from sessions.runs import Accepted
-from sessions.stored_files import StoredFile
 from sessions.topics import Topic
 
 _Message = tuple[str, str, str]
@@ -187,7 +183,7 @@ class Intake:
             lines.append(say("people.group_threads"))
         if inbound.in_thread and access.rules.pair_strangers:
             lines.append(say("people.group_code"))
-        hello = OutboxBody(text="\n".join(lines))
+        hello = Content(text="\n".join(lines))
         route = Route(address=inbound.address)
         outbox.put(conn, route, hello, self.app.clock(), dedup_key=_hello_key(first.address), session_key=key)
 
@@ -266,7 +262,7 @@ class Intake:
         """Replies with a refusal, at most once a minute for each conversation: a flood of messages must not become a flood of replies."""
         if not inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now):
             return IntakeOutcome.IGNORED
-        self._put(conn, chat, OutboxBody(text=refusal), f"refused:{chat.session_key}:{chat.now // _MINUTE_MS}")
+        self._put(conn, chat, Content(text=refusal), f"refused:{chat.session_key}:{chat.now // _MINUTE_MS}")
         return IntakeOutcome.REFUSED
 
     def _command(self, conn: Connection, inbound: Inbound, chat: ChatContext, parsed: Parsed, *, allowed: bool) -> None:
@@ -278,7 +274,7 @@ class Intake:
             self._reply(conn, inbound, chat, welcome)
         elif parsed.name == START:
             first = people.first_address(conn, inbound.address)
-            self._put(conn, chat, OutboxBody(text=say("people.group_hello")), _hello_key(first))
+            self._put(conn, chat, Content(text=say("people.group_hello")), _hello_key(first))
         elif command is not None and not allowed and command.is_for_allowed(parsed.argument, at_work=at_work):
             self._reply(conn, inbound, chat, say("people.not_allowed"))
         else:
@@ -290,9 +286,9 @@ class Intake:
     def _reply(self, conn: Connection, inbound: Inbound, chat: ChatContext, answer: str) -> None:
         if answer:
             route = replace(chat.route, respond_to=inbound.respond_to) if chat.route is not None else None
-            self._put(conn, replace(chat, route=route), OutboxBody(text=answer), f"reply:{inbound.dedup_key}")
+            self._put(conn, replace(chat, route=route), Content(text=answer), f"reply:{inbound.dedup_key}")
 
-    def _put(self, conn: Connection, chat: ChatContext, out: OutboxBody, key: str) -> None:
+    def _put(self, conn: Connection, chat: ChatContext, out: Content, key: str) -> None:
         if chat.route is not None:
             outbox.put(conn, chat.route, out, chat.now, dedup_key=key, session_key=chat.session_key)
 
@@ -305,7 +301,7 @@ class Intake:
         if (refusal := self._refusal(conn, inbound, chat.session_key)) is not None:
             return self._refuse(conn, inbound, chat, refusal)
         message = inbox_message(inbound)
-        if inbox.amend(conn, chat.session_key, inbound.message_id, message.content):
+        if inbox.amend(conn, chat.session_key, inbound.message_id, message.content or ""):
             inbox.record_once(conn, inbound.dedup_key, chat.session_key, chat.now)
             return IntakeOutcome.TAKEN
         if runs.active(conn, chat.session_key) is None:
@@ -327,7 +323,7 @@ class Intake:
             outbox.put(
                 conn,
                 Route(address=inbound.address, respond_to=inbound.private_reply or inbound.respond_to),
-                OutboxBody(text=answer),
+                Content(text=answer),
                 self.app.clock(),
                 dedup_key=key,
                 session_key="",
@@ -366,7 +362,7 @@ def _answered_in_thread(conn: Connection, inbound: Inbound, access: ChatAccess) 
     return runs.answered_in(conn, str(access.key(first.address, first.sender)), inbound.address)
 
 
-def _messages(conn: Connection, inbound: Inbound, chat: ChatContext, answered: Ask | None) -> list[InboxMessage]:
+def _messages(conn: Connection, inbound: Inbound, chat: ChatContext, answered: Ask | None) -> list[Message]:
     """Returns what a message adds to the journal. The answer to an approval is the bare text, so that "yes" stays "yes" when it is a reply."""
     if answered is not None and answered.kind is AskKind.APPROVAL and not inbound.forwarded_from:
         return [replace(inbox_message(replace(inbound, quote=None)), content=inbound.text)]
@@ -375,15 +371,15 @@ def _messages(conn: Connection, inbound: Inbound, chat: ChatContext, answered: A
     # What was overheard since the last message comes before it; not for a repeated event, which would consume it.
     is_first = inbound.address.kind is not ChatKind.DM and inbox.by_dedup_key(conn, inbound.dedup_key) is None
     before = overheard.take(conn, chat.session_key) if is_first else ()
-    return [*(InboxMessage(content=f"[{name}] {text}", sender=name) for name, text in before), inbox_message(inbound)]
+    return [*(Message(content=f"[{name}] {text}", sender=name) for name, text in before), inbox_message(inbound)]
 
 
 def _accept(
-    conn: Connection, chat: ChatContext, dedup_key: str, messages: list[InboxMessage], *, answers: bool = True
+    conn: Connection, chat: ChatContext, dedup_key: str, messages: list[Message], *, answers: bool = True
 ) -> Accepted:
     key, route = chat.session_key, chat.route
-    new = NewInbox(dedup_key=dedup_key, session_key=key, messages=messages, route=route, answers=answers)
-    return runs.accept(conn, new, chat.opening, chat.now)
+    new = InboxRow(dedup_key=dedup_key, session_key=key, messages=messages, route=route)
+    return runs.accept(conn, new, chat.opening, chat.now, answers=answers)
 
 
 # --- the text of a message, as the journal keeps it ---
@@ -431,17 +427,17 @@ def message_text(inbound: Inbound) -> str:
     return f"(forwarded from {inbound.forwarded_from})\n{text}".rstrip()
 
 
-def inbox_message(inbound: Inbound) -> InboxMessage:
+def inbox_message(inbound: Inbound) -> Message:
     """Returns the message for the journal, with the files of the message that it replies to."""
     text = _with_quote(message_text(inbound), inbound.quote)
     in_dm = inbound.address.kind is ChatKind.DM
     name = inbound.sender.name or inbound.sender.id
     content = text if in_dm else f"[{name}] {escape_speaker_marks(text)}"
     platform, quote = str(inbound.address.platform), inbound.quote
-    files = [StoredFile.from_attachment(file, platform) for file in inbound.attachments]
+    files = [replace(file, platform=platform) for file in inbound.attachments]
     if quote is not None:
-        files += [StoredFile.from_attachment(file, platform, of=_whose(quote)) for file in quote.attachments]
-    return InboxMessage(content=content, sender=name, attachments=tuple(files))
+        files += [replace(file, platform=platform, of=_whose(quote)) for file in quote.attachments]
+    return Message(content=content, sender=name, attachments=tuple(files))
 
 
 def _with_quote(text: str, quote: Quote | None) -> str:

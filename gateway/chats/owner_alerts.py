@@ -13,7 +13,7 @@ from sessions import gauges, outbox, spending
 from sessions.clock import iso
 from sessions.errors import StateError
 from sessions.jobs.delivery import owner_route
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Content
 from sessions.records import OutState
 
 log = get_logger(__name__)
@@ -85,7 +85,7 @@ def _send_alerts(conn: Connection, found: Sequence[Alert], platforms: Collection
         return
     for alert in found:
         key = f"alert:{_name(alert)}:{now // _DAY_MS}"  # the outbox has each key once, so it is sent once a day, also after a restart
-        outbox.put(conn, route, OutboxBody(text=alert_text(alert)), now, dedup_key=key, session_key="")
+        outbox.put(conn, route, Content(text=alert_text(alert)), now, dedup_key=key, session_key="")
 
 
 def _usual_tokens(conn: Connection, now: int) -> float | None:

@@ -17,7 +17,6 @@ from gateway.observe.logging import get_logger
 from sessions import outbox
 from sessions.keys import Address, ChatKind
 from sessions.messages import Outbound, Piece
-from sessions.outbox_body import OutboxBody
 from sessions.records import OutRow
 
 log = get_logger(__name__)
@@ -40,15 +39,15 @@ class RowSender:
 
     async def rendered(self, row: OutRow) -> Sequence[Piece]:
         """Renders the row, before the transaction: rendering inside it would hold up every other writer."""
-        body = row.body
-        if not isinstance(body, OutboxBody) or body.closes is not None:
+        content = row.content
+        if content is None:
             return ()
         # In groups it always quotes the message that it answers; in a DM only if something came in between.
-        in_dm = row.address.address.kind is ChatKind.DM
+        in_dm = row.route.address.kind is ChatKind.DM
         quotes = not in_dm or await self.app.database.read(outbox.came_between, row)
-        reply_to = row.address.reply_to if quotes else None
-        wanted = body.outbound(row.address.address, reply_to=reply_to, respond_to=row.address.respond_to)
-        return await off_the_loop(body.text, self._render, wanted)
+        reply_to = row.route.reply_to if quotes else None
+        wanted = content.outbound(row.route.address, reply_to=reply_to, respond_to=row.route.respond_to)
+        return await off_the_loop(content.text, self._render, wanted)
 
     def _render(self, wanted: Outbound) -> Sequence[Piece]:
         """Returns the pieces of a message. Markdown that shows nothing, such as a link definition, is sent as it stands. Raises
@@ -63,7 +62,7 @@ class RowSender:
 
     async def send(self, row: OutRow, content: Piece | CardEdit, draft: str | None) -> SentRow | None:
         """Sends the row, or finishes its preview. Returns None when the preview cannot become this message, which must be sent then."""
-        address = row.address.address
+        address = row.route.address
         if isinstance(content, CardEdit):
             return await self._edit(content, address)
         if "path" in content and "filename" in content:  # a file, see `adapters.base.read_file`
@@ -97,7 +96,7 @@ class RowSender:
 
 
 def is_edit(row: OutRow) -> bool:
-    return isinstance(row.body, OutboxBody) and row.body.closes is not None
+    return row.closes is not None
 
 
 MINUTE = 60.0

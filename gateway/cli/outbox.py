@@ -10,8 +10,7 @@ from gateway.cli.formatting import counted
 from gateway.texts.times import format_short_time
 from sessions import outbox as box
 from sessions.clock import iso, now_ms
-from sessions.messages import Piece
-from sessions.outbox_body import OutboxBody
+from sessions.records import OutRow
 
 
 @click.group()
@@ -46,7 +45,7 @@ def list_(cli: Cli, as_json: bool) -> None:
         click.echo(f"{counted(number, 'message')} to {platform} still to be sent.")
     for row in rows:
         where = formatting.one_line(f"{row.platform} {row.chat}")
-        said, error = formatting.one_line(_text(row.body), 60), formatting.one_line(row.last_error or "")
+        said, error = formatting.one_line(_text(row), 60), formatting.one_line(row.last_error or "")
         click.echo(f"{row.id}  {where}  {format_short_time(row.created_at, now_ms(), 'UTC')}  {error}\n    {said}")
 
 
@@ -61,5 +60,5 @@ def send(cli: Cli, number: int) -> None:
     click.echo("The running gateway sends it again.")
 
 
-def _text(body: OutboxBody | Piece) -> str:
-    return body.text if isinstance(body, OutboxBody) else str(body.get("text", ""))
+def _text(row: OutRow) -> str:
+    return row.content.text if row.content is not None else str((row.piece or {}).get("text", ""))

@@ -10,7 +10,7 @@ from gateway.texts import say
 from gateway.texts.times import format_duration
 from sessions import outbox, people
 from sessions.clock import now_ms
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Content
 from sessions.people import Person
 
 
@@ -69,7 +69,7 @@ def approve(cli: Cli, code: str) -> None:
         def let_in(conn: Connection) -> Person:
             person, route = people.approve(conn, code, now)
             key = f"paired:{person.platform}:{person.user_id}:{now}"
-            outbox.put(conn, route, OutboxBody(text=say("people.paired")), now, dedup_key=key, session_key="")
+            outbox.put(conn, route, Content(text=say("people.paired")), now, dedup_key=key, session_key="")
             return person
 
         person = database.write_now(let_in)

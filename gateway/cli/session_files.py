@@ -23,7 +23,7 @@ from sessions.errors import Invalid, NotFound
 from sessions.export import ImportedSession, export_session, import_session, parse_lines
 from sessions.files import written_whole
 from sessions.keys import SessionKey
-from sessions.stored_files import StoredFile
+from sessions.messages import Attachment
 
 _IN_MEMORY = 64 * 2**20
 
@@ -149,7 +149,7 @@ def _leave_out_files(session: ImportedSession, home: Path) -> None:
         message.attachments = [_own_file(file, own) for file in message.attachments or ()] or None
 
 
-def _own_file(file: StoredFile, workspace: Path) -> StoredFile:
+def _own_file(file: Attachment, workspace: Path) -> Attachment:
     is_here = bool(file.path) and Path(file.path).resolve().is_relative_to(workspace)
     return replace(file, platform="", ref="", address="", url="", path=file.path if is_here else "", gone=not is_here)
 

@@ -13,8 +13,7 @@ from gateway.texts import say
 from gateway.texts.times import format_duration
 from sessions import store
 from sessions.keys import ChatKind
-from sessions.messages import Button
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Button, Content
 from sessions.policy import ResetPolicy
 from sessions.records import Ask, AskKind, EndReason, Route, Session
 
@@ -25,7 +24,7 @@ UNNOTICED_MS = 60_000
 _SHOWN = 200
 
 
-def reply_body(text: str, route: Route, *, asked: bool = True) -> OutboxBody | None:
+def reply_body(text: str, route: Route, *, asked: bool = True) -> Content | None:
     """Returns the outbox body of an answer; None: nothing is sent. In groups, and where nobody has asked, silence is an answer; in a DM
     an empty answer is reported as a fault.
     """
@@ -33,8 +32,8 @@ def reply_body(text: str, route: Route, *, asked: bool = True) -> OutboxBody | N
     if text.strip() == NO_REPLY and not in_dm:
         return None
     if not text.strip():
-        return OutboxBody(text=say("run.failed")) if in_dm else None
-    return OutboxBody(text=text)
+        return Content(text=say("run.failed")) if in_dm else None
+    return Content(text=text)
 
 
 def interruption_notice(away_ms: int, unsure: Sequence[str]) -> str | None:
@@ -47,19 +46,19 @@ def interruption_notice(away_ms: int, unsure: Sequence[str]) -> str | None:
     return say("run.continued") if away_ms > UNNOTICED_MS else None
 
 
-def question_card(question: str, options: Sequence[str]) -> OutboxBody:
+def question_card(question: str, options: Sequence[str]) -> Content:
     """Returns the card of a question. Options that do not fit on a button stand in the text."""
     buttons = tuple(Button(label=_label(option), data=f"a:{{ask}}:{number}") for number, option in enumerate(options))
     listed = "\n".join(f"- {option}" for option in options) if any(len(option) > _LABEL for option in options) else ""
     invitation = say("ask.or_reply") if options else ""
-    return OutboxBody(text="\n\n".join(filter(None, (question, listed, invitation))), buttons=buttons)
+    return Content(text="\n\n".join(filter(None, (question, listed, invitation))), buttons=buttons)
 
 
 def _label(option: str) -> str:
     return option if len(option) <= _LABEL else f"{option[: _LABEL - 1]}…"
 
 
-def approval_card(exact: str) -> OutboxBody:
+def approval_card(exact: str) -> Content:
     """Returns the card of an approval: the exact call in a code block, short enough to fit always, and two buttons."""
     shown = "\n".join(exact[:_CARD_CHARACTERS].splitlines()[:_CARD_LINES])
     # A fence inside of the call would end the block, and what follows could pass for our own words.
@@ -68,7 +67,7 @@ def approval_card(exact: str) -> OutboxBody:
         Button(label=say("ask.approve"), data="a:{ask}:y"),
         Button(label=say("ask.deny"), data="a:{ask}:n"),
     )
-    return OutboxBody(text=f"{say('ask.approval', what=block)}\n\n{say('ask.approval_note')}", buttons=buttons)
+    return Content(text=f"{say('ask.approval', what=block)}\n\n{say('ask.approval_note')}", buttons=buttons)
 
 
 def closed_card(ask: Ask, moment: str) -> str:
@@ -136,11 +135,11 @@ class Announcement:
         if self.text != before:
             self.app.live.publish(LiveEvent(self._run_id, "heading", self.text))
 
-    def prepended_to(self, body: OutboxBody | None) -> OutboxBody | None:
+    def prepended_to(self, body: Content | None) -> Content | None:
         return body if body is None or not self.text else replace(body, text=self.text + body.text)
 
     def marking_announced(
-        self, work: Callable[Concatenate[Connection, P], T], body: OutboxBody | None
+        self, work: Callable[Concatenate[Connection, P], T], body: Content | None
     ) -> Callable[Concatenate[Connection, P], T]:
         """Returns the transition `work`, which sends this body, so changed that it also marks the reset as announced. One transaction for
         both: a crash between them would announce it twice or never.

@@ -29,11 +29,10 @@ from gateway.texts import say
 from sessions import memory, runs, spending, store
 from sessions.keys import ChatKind
 from sessions.memory.vectors import QueryVector
-from sessions.messages import AttachmentKind
+from sessions.messages import Attachment, AttachmentKind
 from sessions.records import Message, Role, Run, RunKind, Session, Source
 from sessions.runs import farewells
 from sessions.search.message_index import FoundMessage
-from sessions.stored_files import StoredFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +118,7 @@ async def _parts_of(message: Message, root: Path, *, whole: bool = False) -> Seq
     return [part for part in parts if part is not None]
 
 
-async def _part(file: StoredFile, root: Path, limit: int | None) -> JSON | None:
+async def _part(file: Attachment, root: Path, limit: int | None) -> JSON | None:
     sent_as = file.part or ("image_url" if file.kind is AttachmentKind.IMAGE else None)
     match sent_as:
         case "image_url" if file.url:
@@ -138,7 +137,7 @@ async def _part(file: StoredFile, root: Path, limit: int | None) -> JSON | None:
             return None
 
 
-def _picture(url: str, file: StoredFile) -> JSON:
+def _picture(url: str, file: Attachment) -> JSON:
     detail = {"detail": file.detail} if file.detail else {}
     return {"type": "image_url", "image_url": {"url": url, **detail}}
 

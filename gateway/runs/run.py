@@ -27,10 +27,9 @@ from gateway.texts import say
 from sessions import outbox, runs, spending, store
 from sessions.db.engine import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Attachment, Content
 from sessions.records import Message, MessageState, Role, Run, RunKind, StopReason
 from sessions.runs import ModelAnswer
-from sessions.stored_files import StoredFile
 
 
 def arguments_of(call: Message, history: Sequence[Message]) -> str:
@@ -123,7 +122,7 @@ class RunSteps:
         line, run = interruption_notice(self._claim.run.away_ms, unsure), seen.run
         if line is not None and run.route is not None:
             # The fence in the key: one notice for each interruption, also when this write is repeated.
-            body, key = OutboxBody(text=line, silent=True), f"{run.id}:restarted:{run.fence}"
+            body, key = Content(text=line, silent=True), f"{run.id}:restarted:{run.fence}"
             now = self.app.clock()
             await self._database.write(outbox.put, run.route, body, now, dedup_key=key, session_key=run.session_key)
 
@@ -203,7 +202,7 @@ class RunSteps:
             return
         inbox = self.app.workspace(seen.session.ns) / INBOX
         for message in waiting:
-            settled: list[tuple[StoredFile, str]] = []
+            settled: list[tuple[Attachment, str]] = []
             for file in message.attachments:
                 if not file.is_waiting:
                     settled.append((file, ""))
@@ -289,12 +288,12 @@ class RunSteps:
             output_tokens=tokens.text(text),
             day=self.app.today(),
         )
-        reply = OutboxBody(text=f"{text}\n\n{say('run.stopped_here')}") if text and route else None
+        reply = Content(text=f"{text}\n\n{say('run.stopped_here')}") if text and route else None
         await self._database.write(runs.keep_stopped, self._claim.now(), said, self.app.clock(), reply=reply)
 
     async def end_over_budget(self, limit: str) -> None:
         text = say("budget.run", limit=limit)
-        reply = self._announcement.prepended_to(OutboxBody(text=text)) if self._snapshot.run.route else None
+        reply = self._announcement.prepended_to(Content(text=text)) if self._snapshot.run.route else None
         await self._database.write(
             self._announcement.marking_announced(runs.finish, reply),
             self._claim.now(),
@@ -310,7 +309,7 @@ class RunSteps:
 
     async def fail(self, error: str, notice: str | None, code: str | None = None) -> None:
         """Ends the run in error; never raises for a run that is over."""
-        body = self._announcement.prepended_to(OutboxBody(text=notice)) if notice else None
+        body = self._announcement.prepended_to(Content(text=notice)) if notice else None
         await self._database.write(
             self._announcement.marking_announced(runs.fail, body),
             self._claim.now(),

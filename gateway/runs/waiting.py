@@ -16,7 +16,7 @@ from gateway.runs.replies import Announcement, approval_card, question_card
 from gateway.texts import say
 from sessions import asks, outbox, runs
 from sessions.db.engine import ReadsAndWrites
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Content
 from sessions.records import AskKind, Message, Run, RunKind
 
 SHORTEST_PAUSE_MS = 10_000
@@ -142,7 +142,7 @@ class Questions:
         *,
         options: Sequence[str],
         kind: AskKind,
-        card: OutboxBody,
+        card: Content,
         args_hash: str | None = None,
     ) -> None:
         """Parks the run, unless something came in meanwhile: that may be the answer, so it is taken in and the model decides again."""
@@ -177,7 +177,7 @@ def _parked(conn: Connection, run: Run, call: Message, question: str, now: int, 
         if row.route is not None:
             key = f"held_up:{row.dedup_key}"
             outbox.put(
-                conn, row.route, OutboxBody(text=say("ask.held_up")), now, dedup_key=key, session_key=row.session_key
+                conn, row.route, Content(text=say("ask.held_up")), now, dedup_key=key, session_key=row.session_key
             )
     return True
 
@@ -221,7 +221,7 @@ class ModelWait:
             return None
         notice = None
         if run.kind is RunKind.CHAT and run.route is not None:
-            notice = OutboxBody(text=say("model.unreachable", minutes=GIVE_UP_MINUTES))
+            notice = Content(text=say("model.unreachable", minutes=GIVE_UP_MINUTES))
         wake_at = self.app.outages.next_try(model, now)
         await self._database.write(runs.sleep, self._claim.now(), now, wake_at=wake_at, model=model, notice=notice)
         return wake_at

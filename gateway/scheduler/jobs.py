@@ -18,7 +18,7 @@ from sessions.errors import NotFound
 from sessions.jobs import Job, SlotOutcome
 from sessions.jobs.delivery import owner_route, target_of
 from sessions.jobs.firing import Fired
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Content
 from sessions.records import CallOptions, Route
 
 log = get_logger(__name__)
@@ -137,4 +137,4 @@ def _notify_owner(conn: Connection, job: Job, platforms: Collection[str], now: i
 
 def _put(conn: Connection, job: Job, route: Route, text: str, now: int, what: str) -> None:
     key = f"job:{job.id}:{what}"
-    outbox.put(conn, route, OutboxBody(text=text), now, dedup_key=key, session_key=job.session_key)
+    outbox.put(conn, route, Content(text=text), now, dedup_key=key, session_key=job.session_key)

@@ -1,10 +1,15 @@
 """SQL that SQLAlchemy lacks: typed parameters, inserts that ignore doubles, text that every database can store."""
 
+import json
+from enum import StrEnum
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from sys import intern
+from typing import Any, get_origin
 
 from sqlalchemy import BindParameter, Connection, Dialect, Table, Text, TypeDecorator, bindparam, text
+
+from sessions import codec
 
 
 def param(name: str) -> BindParameter[Any]:
@@ -54,13 +59,74 @@ def _inserting_once(dialect: str, table: Table) -> Any:
     return _insert(dialect)(table).on_conflict_do_nothing(index_elements=["dedup_key"]).returning(table.c.id)
 
 
+def storable(text: str) -> str:
+    """NUL and halves of surrogate pairs, which not every database can hold, become U+FFFD."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 class Prose(TypeDecorator[str]):
-    """Text from people, models and tools. NUL and halves of surrogate pairs, which not every database can hold, become U+FFFD."""
+    """Text from people, models and tools."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002  # SQLAlchemy's signature
-        if value is None or (value.isascii() and "\0" not in value):
-            return value
-        return value.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return None if value is None else storable(value)
+
+
+class Word(TypeDecorator[Any]):
+    """A member of a closed set. It is stored as its word."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, members: type[StrEnum]) -> None:
+        super().__init__()
+        self.members = members
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002  # SQLAlchemy's signature
+        # A lookup in a dict, because calling an enum takes as long as the rest of a row.
+        return {None: None, **{member.value: member for member in self.members}}.__getitem__
+
+
+class Repeated(TypeDecorator[str]):
+    """Text that many rows share, such as the id of their session. It is in memory once."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002  # SQLAlchemy's signature
+        return None if value is None else intern(value)
+
+
+class Json(TypeDecorator[Any]):
+    """JSON as text. `shape`: what it is in Python (see `codec`), or a class with `to_json` and `from_json`; None: dicts and lists as they
+    are. NULL is None, and an empty tuple where the shape is one.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, shape: Any = None) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002  # SQLAlchemy's signature
+        if value is None:
+            return None
+        if hasattr(self.shape, "to_json"):
+            return storable(value.to_json())
+        is_plain = self.shape in {None, tuple}
+        return storable(codec.dump(value if is_plain else codec.plain(self.shape, value)))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:  # noqa: ARG002  # SQLAlchemy's signature
+        if not value:
+            return () if self.shape is tuple or get_origin(self.shape) is tuple else None
+        if hasattr(self.shape, "from_json"):
+            return self.shape.from_json(value)
+        stored = json.loads(value)
+        if self.shape is None:
+            return stored
+        return tuple(stored) if self.shape is tuple else codec.shaped(self.shape, stored)

@@ -10,10 +10,8 @@ from sessions.db.engine import touch
 from sessions.db.schema import inbox as inbox_table
 from sessions.db.schema import job_slots, jobs, runs
 from sessions.db.sql import insert_once, param
-from sessions.inbox import InboxKind, InboxMode, NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.jobs.records import LONGEST_REST_MS, OPEN, Job, JobState, SlotOutcome, SlotStatus, find
-from sessions.records import CallOptions, Route, Run, RunStatus, StopReason
+from sessions.records import CallOptions, InboxKind, InboxMode, InboxRow, Message, Route, Run, RunStatus, StopReason
 from sessions.topics import Topic
 
 BACKOFF_MS = (60_000, 5 * 60_000, 15 * 60_000, LONGEST_REST_MS)
@@ -92,10 +90,10 @@ def _take(conn: Connection, job: Job, following: int | None, *, by_hand: bool, r
 
 
 def _queue(conn: Connection, job: Job, slot: int, now: int, *, route: Route | None, options: CallOptions) -> None:
-    row = NewInbox(
+    row = InboxRow(
         dedup_key=job.dedup_key(slot),
         session_key=job.session_key,
-        messages=[InboxMessage(content=job.prompt)],
+        messages=(Message(content=job.prompt),),
         kind=InboxKind.JOB,
         mode=InboxMode.QUEUE,
         route=route,

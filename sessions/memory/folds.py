@@ -4,7 +4,6 @@ It is committed only if nothing that it was made from has changed since. After a
 committed, and nothing is repeated when it was.
 """
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -279,13 +278,13 @@ def _take_in(conn: Connection, folded: FoldMaterial, each: NewObservation, said_
         "cause": each.cause,
         "happened": each.happened,
         "said_at": said_at,
-        "src": json.dumps(list(each.src)),
+        "src": list(each.src),
         "session_id": folded.session.id,
         # The tool, or an earlier note of this fold, may have closed the replaced one meanwhile.
         "supersedes": each.replaces if _is_open(conn, ns, each.replaces) else None,
         "fold": folded.rev + 1,
         "weight": 1,
-        "asked_as": json.dumps(list(each.asked_as), ensure_ascii=False) if each.asked_as else None,
+        "asked_as": list(each.asked_as) or None,
     }
     add(conn, ns, values, said_at)
     return True

@@ -4,7 +4,6 @@ A mark is a keyed hash of one stem of the note, and so short that many words sha
 """
 
 import hashlib
-import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,7 +70,7 @@ def of_namespace(conn: Connection, ns: str) -> Forgotten:
     rows = conn.execute(select(*columns).where(forgotten.c.ns == ns)).all()
     if not rows:
         return Forgotten(key=b"")  # without marks nothing is hashed, so no key has to be made yet
-    marks = [(row[0], frozenset(json.loads(row[1])), frozenset(json.loads(row[2]))) for row in rows]
+    marks = [(row[0], frozenset(row[1]), frozenset(row[2])) for row in rows]
     return Forgotten(key=_key(conn), marks=tuple(marks))
 
 
@@ -80,8 +79,8 @@ def add(conn: Connection, gone: Observation) -> None:
     values = {
         "ns": gone.ns,
         "up_to": conn.scalar(select(func.max(messages.c.id))) or 0,
-        "src": json.dumps(list(gone.src)),
-        "marks": json.dumps(sorted(_marks(_key(conn), gone.text))),
+        "src": list(gone.src),
+        "marks": sorted(_marks(_key(conn), gone.text)),
     }
     conn.execute(insert(forgotten), values)
     newest = select(forgotten.c.id).where(forgotten.c.ns == gone.ns).order_by(forgotten.c.id.desc()).limit(_KEPT)
@@ -95,7 +94,7 @@ def lift(conn: Connection, ns: str, text: str) -> bool:
         return False
     wanted = _marks(known.key, text)
     rows = conn.execute(select(forgotten.c.id, forgotten.c.marks).where(forgotten.c.ns == ns)).all()
-    again = [row[0] for row in rows if _share(wanted, frozenset(json.loads(row[1]))) >= _ALIKE]
+    again = [row[0] for row in rows if _share(wanted, frozenset(row[1])) >= _ALIKE]
     conn.execute(delete(forgotten).where(forgotten.c.id.in_(again)))
     return bool(again)
 
@@ -105,7 +104,7 @@ _SOURCES = select(forgotten.c.src).where(forgotten.c.ns == param("of"))
 
 def forgotten_sources(conn: Connection, ns: str) -> frozenset[int]:
     """Returns the ids of the messages that removed notes were from. Recall does not show these messages."""
-    return frozenset(number for text in conn.scalars(_SOURCES, {"of": ns}) for number in json.loads(text))
+    return frozenset(number for numbers in conn.scalars(_SOURCES, {"of": ns}) for number in numbers)
 
 
 def _key(conn: Connection) -> bytes:

@@ -1,6 +1,5 @@
 """Observations, which people and the model know as notes: what is known in a namespace, each one sentence. A note is never edited; a newer one closes it, or it is removed."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection, delete, insert, select, update
@@ -56,7 +55,7 @@ def note(
         "cause": cause,
         "happened": happened,
         "said_at": now,
-        "src": json.dumps(list(src)),
+        "src": list(src),
         "session_id": session_id,
         "supersedes": replaces,
         "fold": now,  # a part of the unique key: the same text can be saved again after it was closed

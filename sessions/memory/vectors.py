@@ -4,7 +4,6 @@ Vectors have length one, so their dot product is their similarity.
 """
 
 import heapq
-import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
@@ -79,7 +78,7 @@ def nearest(conn: Connection, ns: str, asked: QueryVector | None) -> list[int]:
     sources = conn.execute(
         select(observations.c.id, observations.c.src).where(observations.c.id.in_(best), observations.c.ns == ns)
     ).all()
-    said_in = {row[0]: json.loads(row[1])[:FOR_EACH] for row in sources}
+    said_in = {row[0]: row[1][:FOR_EACH] for row in sources}
     return list(dict.fromkeys(message for number in best for message in said_in.get(number, ())))
 
 

@@ -8,9 +8,20 @@ from sessions import ids, inbox, jobs, resets, store
 from sessions.db.engine import record_touch, touch
 from sessions.db.schema import runs
 from sessions.db.sql import lock
-from sessions.inbox import InboxKind, InboxMode, NewInbox
 from sessions.keys import SessionKey
-from sessions.records import CallOptions, EndReason, Route, Run, RunKind, RunStatus, Session, Source
+from sessions.records import (
+    CallOptions,
+    EndReason,
+    InboxKind,
+    InboxMode,
+    InboxRow,
+    Route,
+    Run,
+    RunKind,
+    RunStatus,
+    Session,
+    Source,
+)
 from sessions.runs.journal import emit_status
 from sessions.runs.queries import Accepted, Opening, active, get
 from sessions.runs.waiting import answer_with_row, may_answer
@@ -52,7 +63,7 @@ def _id_in(conn: Connection, key: SessionKey) -> str | None:
     return own_id if own_id is not None and not store.exists(conn, own_id) else None
 
 
-def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accepted:
+def accept(conn: Connection, new: InboxRow, opening: Opening, now: int, *, answers: bool = True) -> Accepted:
     """Stores a message, which is safe once this has committed. It starts a run, joins the active one, or answers the question that this
     waits with.
     """
@@ -67,7 +78,7 @@ def accept(conn: Connection, new: NewInbox, opening: Opening, now: int) -> Accep
     if row_id is None:
         return _repeated(conn, new.dedup_key)
     touch(conn, Topic.INBOX, new.session_key)
-    if current is not None and new.kind is InboxKind.MESSAGE and new.answers and may_answer(conn, current, new.route):
+    if current is not None and new.kind is InboxKind.MESSAGE and answers and may_answer(conn, current, new.route):
         answer_with_row(conn, current, row_id, new.messages, new.dedup_key, now)
         return Accepted(fresh=True, run_id=current.id, status=RunStatus.RUNNING)
     # Its turn comes when the worker claims this key: a queued call joins nobody.
@@ -115,8 +126,8 @@ def start(
         "kind": opening.kind,
         "status": RunStatus.RUNNING,
         "wake_at": now + opening.wait_ms if opening.wait_ms else None,
-        "route": route.to_json() if route else None,
-        "options": store.dump(stored) if (stored := options.to_stored()) else None,
+        "route": route,
+        "options": options.to_stored() or None,
         "deployment": opening.deployment,
         "thread_id": opening.thread_id,
         "created_at": now,
@@ -143,7 +154,7 @@ def start_for_oldest(conn: Connection, session_key: str, opening: Opening, now: 
         opening = replace(opening, ns=job.ns, deployment=job.deployment, thread_id=job.thread_id)
     session = open_session(conn, key, opening, now)
     opening = replace(opening, kind=kind, wait_ms=wait)
-    run = start(conn, session, opening, first.route, opening.options.over(first.body.options), now)
+    run = start(conn, session, opening, first.route, opening.options.over(first.options), now)
     inbox.assign(conn, first.id, run.id)
     if kind is RunKind.JOB:
         jobs.mark_started(conn, first.dedup_key, run.id, now)

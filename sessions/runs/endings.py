@@ -6,8 +6,8 @@ from sessions import asks, events, inbox, jobs, outbox, store
 from sessions.db.engine import touch
 from sessions.db.schema import messages, runs
 from sessions.db.sql import lock, param
-from sessions.outbox_body import OutboxBody
-from sessions.records import MessageState, NewMessage, Role, Run, RunKind, RunStatus, StopReason
+from sessions.messages import Content
+from sessions.records import Message, MessageState, Role, Run, RunKind, RunStatus, StopReason
 from sessions.runs import farewells
 from sessions.runs.journal import (
     check_fence,
@@ -34,7 +34,7 @@ def finish(
     now: int,
     *,
     step: int,
-    reply: OutboxBody | None = None,
+    reply: Content | None = None,
     reason: StopReason = StopReason.DONE,
 ) -> bool:
     """Commit the final message and, in the same transaction, what has to be sent. `reply` None: nothing is sent.
@@ -46,7 +46,7 @@ def finish(
     if current is None:
         # Committed before; whether the run went on is seen from what became of it.
         return get(conn, run.id).status is not RunStatus.RUNNING
-    final = NewMessage(role=Role.ASSISTANT, content=said.text, run_id=run.id, token_count=said.output_tokens)
+    final = Message(role=Role.ASSISTANT, content=said.text, run_id=run.id, token_count=said.output_tokens)
     # A farewell ends without words: only its tools leave something.
     is_silent = run.kind is RunKind.FAREWELL and not said.text
     note_answer(conn, run, said, [] if is_silent else [final], now)
@@ -67,11 +67,10 @@ def finish(
 def _note(conn: Connection, run: Run, *, error_code: str | None = None, withheld: bool = False) -> None:
     """Stores how the run went, for callers: `Run.from_row` finds it beside the options."""
     noted = {name: value for name, value in {"error_code": error_code, "withheld": withheld}.items() if value}
-    options = store.dump(run.options.to_stored() | noted)
-    conn.execute(update(runs).where(runs.c.id == run.id).values(options=options))
+    conn.execute(update(runs).where(runs.c.id == run.id).values(options=run.options.to_stored() | noted))
 
 
-def _reply(conn: Connection, run: Run, reply: OutboxBody, now: int, *, dedup_key: str) -> None:
+def _reply(conn: Connection, run: Run, reply: Content, now: int, *, dedup_key: str) -> None:
     if run.route is not None:
         outbox.put(conn, run.route, reply, now, dedup_key=dedup_key, session_key=run.session_key, run_id=run.id)
 
@@ -88,7 +87,7 @@ def fail(
     error: str,
     now: int,
     *,
-    notice: OutboxBody | None = None,
+    notice: Content | None = None,
     code: str | None = None,
 ) -> None:
     """Ends the run in error, with a line in the chat. What was said stays; the transcript stays valid. `code`: for callers."""
@@ -119,7 +118,7 @@ def stop(conn: Connection, run_id: str, now: int) -> bool:
     if (ask := asks.open_of(conn, run.id)) is not None:
         asks.close_open(conn, run.id, now)
         close_card(conn, run, ask, now)
-    stopped = NewMessage(role=Role.ASSISTANT, content=STOPPED, run_id=run.id)
+    stopped = Message(role=Role.ASSISTANT, content=STOPPED, run_id=run.id)
     store.append(conn, run.session_id, [stopped], now)
     # Whoever works on it learns of the stop by its next write, which fails.
     conn.execute(update(runs).where(runs.c.id == run.id).values(fence=runs.c.fence + 1))
@@ -128,7 +127,7 @@ def stop(conn: Connection, run_id: str, now: int) -> bool:
     return True
 
 
-def keep_stopped(conn: Connection, run: Run, said: ModelAnswer, now: int, *, reply: OutboxBody | None = None) -> bool:
+def keep_stopped(conn: Connection, run: Run, said: ModelAnswer, now: int, *, reply: Content | None = None) -> bool:
     """What was said of an answer until the run was stopped stays, marked as stopped, and is counted. False: it was taken back, or is
     here already."""
     lock(conn, run.session_key)

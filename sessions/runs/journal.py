@@ -1,7 +1,7 @@
 """Helpers of the run transitions: the fence, unread messages, rows of tool calls, counters. Not for other packages."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, select, update
@@ -10,10 +10,20 @@ from sessions import events, inbox, people, spending, store
 from sessions.db.schema import MESSAGE_OPEN, asks, messages, runs
 from sessions.db.sql import param
 from sessions.errors import LeaseLost
-from sessions.inbox import InboxMode, InboxOutcome, InboxRow
-from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
-from sessions.records import Ask, Message, MessageState, NewMessage, Role, Run, RunKind, RunStatus, estimated_tokens
+from sessions.records import (
+    Ask,
+    InboxMode,
+    InboxOutcome,
+    InboxRow,
+    Message,
+    MessageState,
+    Role,
+    Run,
+    RunKind,
+    RunStatus,
+    estimated_tokens,
+)
 from sessions.runs.queries import ModelAnswer, get
 
 GONE_ON = "[no result: the caller went on without it]"
@@ -51,12 +61,12 @@ def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> l
     """Appends the messages of these inbox rows to the journal of the run and closes the rows. Returns the new ids."""
     if not rows:
         return []
-    messages = close_handed_over(conn, run, [message for row in rows for message in row.body.messages], now)
-    new = [message.for_journal(run.id) for message in messages]
+    messages = close_handed_over(conn, run, [message for row in rows for message in row.messages], now)
+    new = [replace(message, run_id=run.id) for message in messages]
     is_time = run.kind is RunKind.JOB and SessionKey.parse(run.session_key).scope != "job"  # nobody has said that
     added = store.append(conn, run.session_id, new, now, by_person=not is_time)
     for row in rows:
-        ask = row.body.ask
+        ask = row.ask
         inbox.close(conn, row.id, InboxOutcome.TAKEN_IN if ask is None else InboxOutcome.ANSWERED, run.id, ask=ask)
     for message in new:
         if message.role is Role.USER:
@@ -64,7 +74,7 @@ def take_in(conn: Connection, run: Run, rows: Sequence[InboxRow], now: int) -> l
     # The answer goes to where the person spoke last.
     last = rows[-1].route
     if last is not None and last != run.route:
-        conn.execute(update(runs).where(runs.c.id == run.id).values(route=last.to_json()))
+        conn.execute(update(runs).where(runs.c.id == run.id).values(route=last))
     return added
 
 
@@ -102,11 +112,11 @@ def handed_over(conn: Connection, session_id: str, *, run_id: str = "") -> list[
     return [Message.from_row(row) for row in rows]
 
 
-def close_handed_over(conn: Connection, run: Run, sent: list[InboxMessage], now: int) -> list[InboxMessage]:
+def close_handed_over(conn: Connection, run: Run, sent: list[Message], now: int) -> list[Message]:
     """Stores the caller's results for the calls that wait for them, and a note for calls without one. Returns what else the caller sent."""
     if run.kind is RunKind.FAREWELL:
         return sent
-    results = {message.tool_call_id: message.content for message in sent if message.role is Role.TOOL}
+    results = {message.tool_call_id: message.content or "" for message in sent if message.role is Role.TOOL}
     for call in handed_over(conn, run.session_id, run_id=run.id):
         close_call(conn, run, call.id, results.get(call.tool_call_id, GONE_ON), now)
         conn.execute(update(messages).where(messages.c.id == call.id).values(run_id=run.id))  # it is news to this run
@@ -175,7 +185,7 @@ def count_stopped(conn: Connection, run: Run, said: ModelAnswer) -> None:
         spending.add(conn, said.day, said.input_tokens, said.output_tokens)
 
 
-def note_answer(conn: Connection, run: Run, said: ModelAnswer, new: Sequence[NewMessage], now: int) -> None:
+def note_answer(conn: Connection, run: Run, said: ModelAnswer, new: Sequence[Message], now: int) -> None:
     """Appends the model's answer to the journal, and adds its tokens to the session's usage."""
     if not new:
         store.count_used(conn, run.session_id, said.input_tokens, said.output_tokens)
@@ -237,7 +247,7 @@ def call_state(conn: Connection, run_id: str, *, after_ask: int = 0) -> CallStat
 def of_call(conn: Connection, dedup_key: str) -> tuple[str | None, int]:
     """Returns the run that a queued message has started or answered, if its turn has come, and the ask that it answered."""
     row = inbox.by_dedup_key(conn, dedup_key)
-    return (None, 0) if row is None else (row.run_id, row.body.ask or 0)
+    return (None, 0) if row is None else (row.run_id, row.ask or 0)
 
 
 def last_call(conn: Connection, session_key: str) -> InboxRow | None:

@@ -98,7 +98,7 @@ _LAST_ROUTE = (
 def last_route(conn: Connection, session_key: str) -> Route | None:
     """Returns the route of the newest run of this key."""
     found = conn.scalar(_LAST_ROUTE, {"key": session_key})
-    return None if found is None else replace(Route.from_json(found), reply_to=None)
+    return None if found is None else replace(found, reply_to=None)
 
 
 _IN_PLACE = select(runs.c.id).where(

@@ -1,6 +1,5 @@
 """The steps of a run that goes on. Each is one transaction, checks the fence, and may be repeated after an ambiguous commit."""
 
-import json
 from collections.abc import Sequence
 
 from sqlalchemy import Connection, exists, select, update
@@ -9,7 +8,7 @@ from sessions import events
 from sessions.db.engine import touch
 from sessions.db.schema import RUN_SHOWN, messages, outbox, runs
 from sessions.db.sql import lock, param
-from sessions.records import Message, MessageState, NewMessage, OutState, Role, Run
+from sessions.records import Message, MessageState, OutState, Role, Run
 from sessions.runs.journal import check_fence, close_call, new_messages, note_answer, open_calls, take_in, take_step
 from sessions.runs.queries import ModelAnswer
 from sessions.topics import Topic
@@ -30,7 +29,7 @@ def answered(conn: Connection, run: Run, said: ModelAnswer, now: int, *, step: i
     # This step is committed already: the commit came through, and only its confirmation was lost.
     if take_step(conn, run, step, said, now) is None:
         return open_calls(conn, run)
-    assistant = NewMessage(
+    assistant = Message(
         role=Role.ASSISTANT,
         content=said.text,
         run_id=run.id,
@@ -38,7 +37,7 @@ def answered(conn: Connection, run: Run, said: ModelAnswer, now: int, *, step: i
         token_count=said.output_tokens,
     )
     calls = [
-        NewMessage(
+        Message(
             role=Role.TOOL,
             run_id=run.id,
             tool_call_id=str(call["id"]),
@@ -86,7 +85,7 @@ def keep_preview(conn: Connection, run_id: str, name: str | None) -> None:
 
 def keep_shown(conn: Connection, run_id: str, preview: str | None, noted: Sequence[str]) -> None:
     """Stores the preview, and the ids of the messages that were marked as read (`noted`)."""
-    conn.execute(_KEEP_ALL, {"run": run_id, "name": preview, "read": json.dumps(list(noted)) if noted else None})
+    conn.execute(_KEEP_ALL, {"run": run_id, "name": preview, "read": list(noted) or None})
 
 
 def still_shown(conn: Connection) -> list[Run]:

@@ -1,7 +1,6 @@
 """Parks runs that wait for a human and takes their answers, and puts runs to sleep while their model is away: both are rows, without a task
 and without a lease."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,10 +13,20 @@ from sessions.db.schema import asks as asks_table
 from sessions.db.schema import outbox as outbox_table
 from sessions.db.sql import lock, param
 from sessions.errors import NotFound
-from sessions.inbox import InboxKind, InboxMode, InboxOutcome, InboxRow
-from sessions.inbox_body import InboxMessage
-from sessions.outbox_body import OutboxBody
-from sessions.records import Ask, AskKind, Message, Route, Run, RunKind, RunStatus
+from sessions.messages import Content
+from sessions.records import (
+    Ask,
+    AskKind,
+    InboxKind,
+    InboxMode,
+    InboxOutcome,
+    InboxRow,
+    Message,
+    Route,
+    Run,
+    RunKind,
+    RunStatus,
+)
 from sessions.runs import farewells
 from sessions.runs.journal import check_fence, close_call, emit_status, new_messages
 from sessions.runs.queries import LONGEST_SLEEP_MS, get, is_time
@@ -38,7 +47,7 @@ def park(
     options: Sequence[str] = (),
     kind: AskKind = AskKind.QUESTION,
     args_hash: str | None = None,
-    card: OutboxBody | None = None,
+    card: Content | None = None,
 ) -> bool:
     """Sleep as a row until a human answers: no task, no lease. False while something is unread, which may be the answer already.
 
@@ -99,11 +108,9 @@ def answer(
     return True
 
 
-def answer_with_row(
-    conn: Connection, run: Run, row_id: int, sent: Sequence[InboxMessage], dedup_key: str, now: int
-) -> None:
+def answer_with_row(conn: Connection, run: Run, row_id: int, sent: Sequence[Message], dedup_key: str, now: int) -> None:
     """Takes a message that came in as the answer. Its files follow as a message of their own."""
-    text = "\n".join(message.content for message in sent)
+    text = "\n".join(message.content or "" for message in sent)
     ask_id = answer_waiting(conn, run, text or FILES, (sent[-1].sender or "") if sent else "", now)
     files = [replace(message, content=FILES) for message in sent if message.attachments]
     if files:
@@ -118,7 +125,7 @@ def _answer_with_queued(conn: Connection, run: Run, now: int) -> None:
     waiting = inbox.unread(conn, run.session_key)
     row = next((row for row in waiting if row.kind is InboxKind.MESSAGE and row.run_id is None), None)
     if row is not None and row.mode is InboxMode.QUEUE and people.same_place(conn, run.route, row.route):
-        answer_with_row(conn, get(conn, run.id), row.id, row.body.messages, row.dedup_key, now)
+        answer_with_row(conn, get(conn, run.id), row.id, row.messages, row.dedup_key, now)
 
 
 def may_answer(conn: Connection, run: Run, route: Route | None) -> bool:
@@ -142,7 +149,7 @@ def card_names(conn: Connection, run: Run, ask: Ask) -> list[str]:
     # The pieces of a card and its reminders; a range, since “;” follows “:”, uses the index where LIKE may not.
     under = or_(dedup == key, and_(dedup >= f"{key}:", dedup < f"{key};"))
     found = conn.scalars(select(outbox_table.c.platform_ids).where(under, outbox_table.c.platform_ids.is_not(None)))
-    return [json.loads(names)[0] for names in found]
+    return [names[0] for names in found]
 
 
 def answer_waiting(conn: Connection, run: Run, answer: str, by: str, now: int, *, approved: bool | None = None) -> int:
@@ -186,7 +193,7 @@ def _is_option(ask: Ask, answer: str) -> bool:
 def close_card(conn: Connection, run: Run, ask: Ask, now: int) -> None:
     """Puts the edit into the outbox that removes the card's buttons."""
     if ask.options:
-        outbox.follow(conn, _card_key(run, ask), OutboxBody(closes=ask.id), now)
+        outbox.follow(conn, _card_key(run, ask), ask.id, now)
 
 
 def unanswered(conn: Connection, before: int) -> list[tuple[Run, Ask]]:
@@ -206,7 +213,7 @@ def remind(
     conn: Connection,
     run: Run,
     ask: Ask,
-    body: OutboxBody,
+    body: Content,
     now: int,
     *,
     route: Route | None = None,
@@ -238,7 +245,7 @@ def sleep(
     *,
     wake_at: int,
     model: str | None,
-    notice: OutboxBody | None = None,
+    notice: Content | None = None,
     attempts: int = 0,
 ) -> None:
     """Puts the run to sleep until this model (None: the configured one) can be reached. The chat gets `notice` the first time only, until

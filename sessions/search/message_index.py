@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select, u
 from sessions.db.schema import messages, sessions
 from sessions.db.sql import param
 from sessions.errors import Invalid
-from sessions.records import ROLES, Message, Role, Session
+from sessions.records import Message, Role, Session
 from sessions.search import postgres, sqlite
 from sessions.search.query import Entry, Query, SearchScope, content_words, namespace_token, parse, spaced
 from sessions.search.ranking import merged
@@ -23,6 +23,7 @@ from sessions.search.ranking import merged
 _NEIGHBOUR = 60  # content words of a neighbour
 _CLIP = 100_000
 _LONG = 500  # characters that cost as much as a message
+_ROLES = {role.value: role for role in Role}
 _NOBODY: dict[str, None] = {}
 
 
@@ -244,7 +245,7 @@ def found_messages(
         page, found = found[:size], found[size:]
         rows = _index(conn).read(conn, page) if page else ()
         chosen += [
-            FoundMessage(number, ROLES[role], sender, created_at, content)
+            FoundMessage(number, _ROLES[role], sender, created_at, content)
             for number, role, sender, created_at, content, *where in rows
             if scope.takes(*where)
         ]

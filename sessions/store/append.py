@@ -13,9 +13,9 @@ from sessions.db.schema import MESSAGE_OPEN, messages, sessions
 from sessions.db.sql import param
 from sessions.errors import NotFound
 from sessions.keys import SessionKey
-from sessions.records import NewMessage, Role, Session, estimated_tokens, settings_of
+from sessions.messages import Attachment
+from sessions.records import Message, Role, Session, estimated_tokens, settings_of
 from sessions.store.queries import get
-from sessions.stored_files import StoredFile
 from sessions.topics import Topic
 
 CHAIN_LENGTH = 2_000
@@ -96,7 +96,7 @@ def start(
 def append(
     conn: Connection,
     session_id: str,
-    new: Sequence[NewMessage],
+    new: Sequence[Message],
     now: int,
     *,
     used: AnswerCost = _NOTHING,
@@ -130,14 +130,14 @@ def append(
     return added
 
 
-def set_attachments(conn: Connection, message_id: int, content: str, attachments: Sequence[StoredFile]) -> None:
+def set_attachments(conn: Connection, message_id: int, content: str, attachments: Sequence[Attachment]) -> None:
     """Stores the files of a message that were fetched after it came in, and its text that names them."""
     from sessions.search import message_index
 
     changed = {
         "content": content,
         "token_count": estimated_tokens(content),
-        "attachments": dump_files(attachments),
+        "attachments": tuple(attachments) or None,
     }
     session_id = conn.scalar(select(messages.c.session_id).where(messages.c.id == message_id))
     if session_id is not None:
@@ -180,8 +180,7 @@ def mark_settled(conn: Connection, session_id: str) -> None:
     touch(conn, Topic.SESSION, session_id)
 
 
-def _insert(conn: Connection, session_id: str, message: NewMessage, now: int) -> int:
-    tool_calls = dump(message.tool_calls)
+def _insert(conn: Connection, session_id: str, message: Message, now: int) -> int:
     return conn.execute(
         _INSERT,
         {
@@ -189,14 +188,14 @@ def _insert(conn: Connection, session_id: str, message: NewMessage, now: int) ->
             "run_id": message.run_id,
             "role": message.role,
             "content": message.content,
-            "tool_calls": tool_calls,
+            "tool_calls": message.tool_calls,
             "tool_call_id": message.tool_call_id,
             "tool_name": message.tool_name,
             # Estimated where no endpoint has counted.
-            "token_count": message.token_count or estimated_tokens(message.content, tool_calls),
+            "token_count": message.token_count or estimated_tokens(message.content, dump(message.tool_calls)),
             "created_at": now,
             "sender": message.sender,
-            "attachments": dump_files(message.attachments),
+            "attachments": message.attachments or None,
             "state": message.state,
             "idem_key": message.idem_key,
         },
@@ -205,10 +204,6 @@ def _insert(conn: Connection, session_id: str, message: NewMessage, now: int) ->
 
 def dump(value: Any) -> str | None:
     return None if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def dump_files(files: Sequence[StoredFile]) -> str | None:
-    return dump([file.to_stored() for file in files]) if files else None
 
 
 def rename(conn: Connection, session_id: str, title: str) -> str:

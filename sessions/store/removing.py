@@ -1,7 +1,5 @@
 """Deletes rows of a whole session, or of its last messages."""
 
-import json
-
 from sqlalchemy import Connection, delete, func, select, update
 
 from sessions import inbox, processes, transcripts
@@ -100,7 +98,7 @@ def recount(conn: Connection, session_id: str) -> None:
         .where(sessions.c.id == session_id)
         .values(
             message_count=count,
-            tool_call_count=sum(len(json.loads(text)) for text in calls),
+            tool_call_count=sum(map(len, calls)),
         )
     )
     mark_settled(conn, session_id)

@@ -16,11 +16,9 @@ from click.testing import CliRunner, Result
 from gateway.cli.main import hermes as command
 from sessions import outbox, runs, store
 from sessions.db import open_database
-from sessions.inbox import NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform
-from sessions.outbox_body import OutboxBody
-from sessions.records import Route
+from sessions.messages import Content
+from sessions.records import InboxRow, Message, Route
 from tests.e2e.telegram.daemon import save
 from tests.e2e.test_http_daemon import HttpDaemon
 from tests.machine import free_port
@@ -192,16 +190,16 @@ def test_a_restored_home_repeats_nothing_that_the_original_may_have_done(tmp_pat
     database = open_database(home)
     route = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7"))
     key = "agent:main:telegram:dm"
-    new = NewInbox(dedup_key="tg:1:1", session_key=key, messages=[InboxMessage(content="hello")], route=route)
+    new = InboxRow(dedup_key="tg:1:1", session_key=key, messages=[Message(content="hello")], route=route)
     database.write_now(runs.accept, new, runs.Opening(), 1)
-    database.write_now(outbox.put, route, OutboxBody(text="on its way"), 1, dedup_key="x", session_key=key)
+    database.write_now(outbox.put, route, Content(text="on its way"), 1, dedup_key="x", session_key=key)
     database.close()
     assert hermes(home, "backup", str(file)).exit_code == 0
     restored = hermes(there, "restore", str(file))
     assert "1 message that still had to be sent then" in restored.stdout
     database = open_database(there)
     assert database.read_now(runs.in_flight) == []
-    assert [row.body.text for row in database.read_now(outbox.dead_letters)] == ["on its way"]  # type: ignore[union-attr]
+    assert [row.content.text for row in database.read_now(outbox.dead_letters)] == ["on its way"]  # type: ignore[union-attr]
     session = database.read_now(store.active, key)
     assert session is not None
     assert [message.content for message in database.read_now(store.read_messages, session.id)] == ["hello"]

@@ -11,7 +11,7 @@ from sessions import runs, store
 from sessions.clock import now_ms
 from sessions.db import open_database
 from sessions.keys import SessionKey
-from sessions.records import NewMessage, Role
+from sessions.records import Message, Role
 from sessions.runs import Opening
 
 HOUR = 3_600_000
@@ -33,7 +33,7 @@ def talked(home: Path) -> Path:
     for key, ago in ((KEY, 18 * HOUR), ("agent:main:telegram:dm", 5 * HOUR), ("agent:main:telegram:dm:8", 2 * HOUR)):
         now = now_ms() - ago
         session = database.write_now(runs.open_session, SessionKey.parse(key), Opening(), now)
-        said = NewMessage(role=Role.USER, content="deploys, as always", sender="Dana")
+        said = Message(role=Role.USER, content="deploys, as always", sender="Dana")
         database.write_now(store.append, session.id, [said], now)
     database.close()
     return home

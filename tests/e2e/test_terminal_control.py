@@ -10,8 +10,8 @@ from gateway.cli.main import hermes
 from sessions import jobs, memory, outbox, people, store
 from sessions.db import open_database
 from sessions.keys import Address, ChatKind, SessionKey
-from sessions.outbox_body import OutboxBody
-from sessions.records import NewMessage, Role, Route, Source
+from sessions.messages import Content
+from sessions.records import Message, Role, Route, Source
 
 NOW = 1_750_000_000_000
 EVIL = "tea\x1b]52;c;cm0gLXJm\x07\x1b[2J\x9b2J\u202e"
@@ -21,12 +21,12 @@ ID = "20250305_091523_a1b2c3d4"
 
 def _fill(conn: Connection) -> None:
     session = store.start(conn, SessionKey.cli(ID), NOW, source=Source.CLI, session_id=ID, title=EVIL)
-    messages = [NewMessage(role=Role.USER, content=EVIL), NewMessage(role=Role.ASSISTANT, content=EVIL)]
+    messages = [Message(role=Role.USER, content=EVIL), Message(role=Role.ASSISTANT, content=EVIL)]
     store.append(conn, session.id, messages, NOW)
     jobs.create(conn, jobs.new_job(name=EVIL, schedule="@daily", prompt=EVIL, timezone="UTC", deliver="local", now=NOW))
     memory.note(conn, "agent:main", EVIL, NOW, cause=EVIL)
     people.ask_in(conn, "telegram", "7", EVIL, CHAT, NOW)
-    outbox.put(conn, Route(address=CHAT), OutboxBody(text=EVIL), NOW, dedup_key="1", session_key="")
+    outbox.put(conn, Route(address=CHAT), Content(text=EVIL), NOW, dedup_key="1", session_key="")
     outbox.give_up(conn, 1, EVIL)
 
 

@@ -18,11 +18,9 @@ from sessions import runs, store
 from sessions.db import open_database
 from sessions.db.schema import inbox, outbox
 from sessions.errors import LeaseLost
-from sessions.inbox import InboxMode, NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform
-from sessions.outbox_body import OutboxBody
-from sessions.records import Message, MessageState, Role, Route, Run, RunKind, RunStatus
+from sessions.messages import Content
+from sessions.records import InboxMode, InboxRow, Message, MessageState, Role, Route, Run, RunKind, RunStatus
 from sessions.runs import ModelAnswer, Opening
 from tests.conftest import HandClock
 from tests.fakes.model_rules import Speaks, refuse
@@ -82,7 +80,7 @@ class Arrivals(RuleBasedStateMachine):
 
     def accept(self, text: str, mode: InboxMode) -> runs.Accepted:
         route = DM if mode is InboxMode.TAKE_IN else None
-        new = NewInbox(dedup_key=text, session_key=KEY, messages=[InboxMessage(content=text)], mode=mode, route=route)
+        new = InboxRow(dedup_key=text, session_key=KEY, messages=[Message(content=text)], mode=mode, route=route)
         return self.write(runs.accept, new, Opening(), self.clock.tick())
 
     @rule(mode=st.sampled_from([InboxMode.TAKE_IN, InboxMode.TAKE_IN, InboxMode.QUEUE]), times=st.integers(1, 2))
@@ -157,7 +155,7 @@ class Arrivals(RuleBasedStateMachine):
                 ModelAnswer(text="late"),
                 self.clock.tick(),
                 step=current.steps,
-                reply=OutboxBody(text="late"),
+                reply=Content(text="late"),
             )
 
     @precondition(may_answer)
@@ -187,7 +185,7 @@ class Arrivals(RuleBasedStateMachine):
     @rule(which=st.integers(0, 2))
     def asks_a_human(self, which: int) -> None:
         call = self.calls()[which % len(self.calls())]
-        if self.write(runs.park, self.held(), call, "which?", self.clock.tick(), card=OutboxBody(text="which?")):
+        if self.write(runs.park, self.held(), call, "which?", self.clock.tick(), card=Content(text="which?")):
             self.let_go()
         else:  # something is unread, which may be the answer already
             self.write(runs.tool_done, self.held(), call.id, "[not asked]", self.clock.tick())
@@ -203,7 +201,7 @@ class Arrivals(RuleBasedStateMachine):
         run, step = self.held(), self.database.read_now(runs.get, self.held().id).steps
         ended = [
             self.write(
-                runs.finish, run, ModelAnswer(text="end"), self.clock.tick(), step=step, reply=OutboxBody(text="end")
+                runs.finish, run, ModelAnswer(text="end"), self.clock.tick(), step=step, reply=Content(text="end")
             )
             for _ in range(1 + twice)
         ]
@@ -214,7 +212,7 @@ class Arrivals(RuleBasedStateMachine):
     @precondition(has_worker)
     @rule()
     def fails(self) -> None:
-        self.write(runs.fail, self.held(), "broken", self.clock.tick(), notice=OutboxBody(text="failed"))
+        self.write(runs.fail, self.held(), "broken", self.clock.tick(), notice=Content(text="failed"))
         self.let_go()
 
     @precondition(has_worker)

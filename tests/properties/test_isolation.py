@@ -23,12 +23,10 @@ from sessions import memory, runs, store
 from sessions.db import Database
 from sessions.db.schema import messages
 from sessions.export import conversations, export_session
-from sessions.inbox import NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
 from sessions.memory import NewObservation, vectors
 from sessions.memory.vectors import QueryVector
-from sessions.records import EndReason, Session
+from sessions.records import EndReason, InboxRow, Message, Session
 from sessions.runs import ModelAnswer, Opening
 from sessions.search import message_index
 from tests.app import give_tools, make_app
@@ -86,9 +84,7 @@ class IsolationHarness:
 
     async def tell(self, key: SessionKey, text: str) -> str:
         """Through the inbox and a run. Returns the request that the model would get."""
-        new = NewInbox(
-            dedup_key=f"isolation:{next(_NUMBERS)}", session_key=str(key), messages=[InboxMessage(content=text)]
-        )
+        new = InboxRow(dedup_key=f"isolation:{next(_NUMBERS)}", session_key=str(key), messages=[Message(content=text)])
         await self.database.write(runs.accept, new, Opening(), self.app.clock())
         run = await self.database.write(runs.claim, str(key), "me", Opening(), self.app.clock(), lease_ms=60_000)
         assert run is not None

@@ -9,11 +9,9 @@ from sqlalchemy import Connection, select
 from sessions import runs
 from sessions.db import Database
 from sessions.db.schema import inbox, messages, sessions
-from sessions.inbox import InboxKind, InboxMode, NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform
 from sessions.policy import ResetMode, ResetPolicy
-from sessions.records import Role, Route, Run
+from sessions.records import InboxKind, InboxMode, InboxRow, Message, Role, Route, Run
 from sessions.runs import ModelAnswer, Opening
 from tests.conftest import HandClock
 
@@ -41,10 +39,10 @@ class ChatWithTopics:
         said = self.said.setdefault(thread, [])
         text = f"{self.id}/{thread}/{len(said)}"
         said.append(text)
-        new = NewInbox(
+        new = InboxRow(
             dedup_key=text,
             session_key=self.key,
-            messages=[InboxMessage(content=text)],
+            messages=[Message(content=text)],
             kind=InboxKind.JOB if thread == "job" else InboxKind.MESSAGE,
             mode=InboxMode.QUEUE if thread in {"job", "call"} else InboxMode.TAKE_IN,
             route=None if thread in {"job", "call"} else self.route(thread),

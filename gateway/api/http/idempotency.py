@@ -14,8 +14,7 @@ from gateway.api.http.endpoint import ApiCall
 from gateway.api.http.errors import ApiError, invalid
 from sessions import inbox, runs
 from sessions.db.sql import lock
-from sessions.inbox import InboxKind, InboxOutcome, InboxRow, NewInbox
-from sessions.records import Run
+from sessions.records import InboxKind, InboxOutcome, InboxRow, Run
 
 IDEMPOTENCY = "Idempotency-Key"
 IDEMPOTENCY_HEADERS = {
@@ -98,11 +97,11 @@ def _run_once(
 ) -> str:
     before = marked.before(conn)
     if before is not None:
-        return before.body.changed or ""
+        return before.changed or ""
     changed = change(conn, now)
     if marked.fingerprint is None:
         return changed
-    note = NewInbox(
+    note = InboxRow(
         dedup_key=marked.key,
         session_key=of.session_key if of else inbox.NOTES,
         kind=InboxKind.COMMAND,

@@ -23,8 +23,7 @@ from gateway.api.http.server_state import ServerState
 from gateway.attachments.inbox_files import INBOX, describe_file, detect_type, save_file
 from gateway.attachments.safe_fetch import NotFetched
 from sessions.errors import NotFound
-from sessions.messages import AttachmentKind
-from sessions.stored_files import StoredFile
+from sessions.messages import Attachment, AttachmentKind
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _SLICE = 65_536
@@ -49,7 +48,7 @@ class Upload:
 class StoredUploads:
     """The files as the journal has them, and a line about each file that the model does not get otherwise."""
 
-    files: Sequence[StoredFile] = ()
+    files: Sequence[Attachment] = ()
     lines: Sequence[str] = ()
 
 
@@ -74,7 +73,7 @@ class UploadedFiles:
         lines = [line for _, line in found if line]
         return StoredUploads(files=[file for file, _ in found], lines=lines)
 
-    async def _take(self, upload: Upload) -> tuple[StoredFile, str]:
+    async def _take(self, upload: Upload) -> tuple[Attachment, str]:
         if "://" in upload.source[:8]:
             return self._by_address(upload), ""
         promised, encoded = split(upload.source) if is_data(upload.source) else (None, upload.source)
@@ -85,7 +84,7 @@ class UploadedFiles:
         path = await asyncio.to_thread(save_file, self._inbox, name, pieces)
         self._written.append(path)
         kind = AttachmentKind.IMAGE if mime in _PICTURES else AttachmentKind.FILE
-        file = StoredFile(
+        file = Attachment(
             kind=kind,
             name=path.name,
             mime=mime,
@@ -108,7 +107,7 @@ class UploadedFiles:
         data = [binascii.a2b_base64(letters) for letters in slices]  # as a whole it would hold the GIL
         return b"".join(data[:1])[:256], size, data
 
-    def _by_address(self, upload: Upload) -> StoredFile:
+    def _by_address(self, upload: Upload) -> Attachment:
         """Returns the file as it is stored. The address of a picture goes to the model; other files are fetched when a run takes the
         message in. Raises ApiError when the address is not public.
         """
@@ -118,10 +117,11 @@ class UploadedFiles:
         except NotFetched as error:
             raise invalid(str(error), code="bad_url", param=place_of(upload.source, self._sent.model_dump())) from None
         if upload.mime.startswith("image/"):
-            file = StoredFile(kind=AttachmentKind.IMAGE, mime=upload.mime, url=upload.source)
+            file = Attachment(kind=AttachmentKind.IMAGE, name=name, mime=upload.mime, url=upload.source)
         else:
-            file = StoredFile(mime=upload.mime or mimetypes.guess_type(name)[0] or _UNKNOWN, address=upload.source)
-        return replace(file, name=name, part=upload.part, detail=upload.detail)
+            mime = upload.mime or mimetypes.guess_type(name)[0] or _UNKNOWN
+            file = Attachment(kind=AttachmentKind.FILE, name=name, mime=mime, address=upload.source)
+        return replace(file, part=upload.part, detail=upload.detail)
 
     def remove(self) -> None:
         for path in self._written:

@@ -35,10 +35,8 @@ from gateway.runs.stateless import StatelessSteps
 from sessions import inbox, runs, store
 from sessions.db.sql import lock
 from sessions.errors import NotFound
-from sessions.inbox import InboxMode, NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
-from sessions.records import Role, RunStatus, StopReason
+from sessions.records import InboxMode, InboxRow, Message, Role, RunStatus, StopReason
 from sessions.runs import Opening
 from sessions.runs.journal import CallState, call_state, of_call, texts_of_steps
 from sessions.topics import RunStarted, Topic, Touch
@@ -223,7 +221,7 @@ async def call_on_session(
     try:
         async with uploaded_files(call, place.key.namespace) as inbox_files:
             retry = Retry.of(call, place.name)
-            new = NewInbox(
+            new = InboxRow(
                 dedup_key=marked.key,
                 session_key=str(place.key),
                 messages=[await _message(server, message, inbox_files) for message in _new_messages(question.messages)],
@@ -247,7 +245,7 @@ async def call_on_session(
         await exchange.note_whether_left()
 
 
-def _accept(conn: Connection, new: NewInbox, marked: RequestMark, retry: Retry, now: int, most: int) -> _Accepted:
+def _accept(conn: Connection, new: InboxRow, marked: RequestMark, retry: Retry, now: int, most: int) -> _Accepted:
     lock(conn, new.session_key)
     before = marked.before(conn) or inbox.by_dedup_key(conn, new.dedup_key)
     if before is None and marked.fingerprint is None:
@@ -265,7 +263,7 @@ def _accept(conn: Connection, new: NewInbox, marked: RequestMark, retry: Retry, 
     return _Accepted(dedup_key=new.dedup_key, came_at=now, fresh=True)
 
 
-def _require_open_call(conn: Connection, key: str, messages: Sequence[InboxMessage]) -> None:
+def _require_open_call(conn: Connection, key: str, messages: Sequence[Message]) -> None:
     """Raises ApiError when the messages are tool results alone and no call waits for them."""
     if runs.active(conn, key) is not None or inbox.count_unread(conn, key):
         return
@@ -286,7 +284,7 @@ def _new_messages(messages: Sequence[JSON]) -> Sequence[JSON]:
     return new
 
 
-async def _message(server: ServerState, message: JSON, inbox_files: UploadedFiles) -> InboxMessage:
+async def _message(server: ServerState, message: JSON, inbox_files: UploadedFiles) -> Message:
     """Returns the message as it is stored, with its files saved. Raises ApiError when it is too large."""
     content = message.get("content") or ""
     parts: list[JSON] = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -296,7 +294,7 @@ async def _message(server: ServerState, message: JSON, inbox_files: UploadedFile
             413, f"A message may have {server.app.config.limits.message_bytes:,} bytes of text.", code="too_large"
         )
     taken = await inbox_files.take([upload for part in parts if (upload := upload_in(part))])
-    return InboxMessage(
+    return Message(
         role=Role(message["role"]),
         content="\n".join(filter(None, [text, *taken.lines])),
         attachments=tuple(taken.files),

@@ -23,10 +23,8 @@ from sessions import deployments, inbox, runs
 from sessions.db.sql import lock
 from sessions.deployments import Deployment
 from sessions.errors import NotFound
-from sessions.inbox import NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
-from sessions.records import CallOptions, Run
+from sessions.records import CallOptions, InboxRow, Message, Run
 from sessions.runs import Accepted, Opening
 from sessions.topics import Topic, Touch
 
@@ -39,7 +37,7 @@ LAST_EVENT = "Last-Event-ID"
 class _ThreadMessage:
     deployment: Deployment
     thread_id: str | None
-    message: InboxMessage
+    message: Message
     mark: RequestMark
     most: int
     reset: Callable[[str], Opening]
@@ -84,11 +82,11 @@ def _time_reply(server: ServerState, run_id: str) -> None:
     stop = server.changes.on(Topic.RUN, run_id, replied)
 
 
-async def _message(sent: PostedMessage, inbox_files: UploadedFiles) -> InboxMessage:
+async def _message(sent: PostedMessage, inbox_files: UploadedFiles) -> Message:
     uploads = [Upload(source=one.url or one.data or "", name=one.name, mime=one.type) for one in sent.attachments or ()]
     taken = await inbox_files.take(uploads)
     content = "\n".join(filter(None, [sent.content, *taken.lines]))
-    return InboxMessage(content=content, attachments=tuple(taken.files))
+    return Message(content=content, attachments=tuple(taken.files))
 
 
 def _accept(conn: Connection, new: _ThreadMessage, now: int) -> tuple[Accepted, str]:
@@ -101,7 +99,7 @@ def _accept(conn: Connection, new: _ThreadMessage, now: int) -> tuple[Accepted, 
         raise ApiError(429, message, code="queue_full", headers={"Retry-After": "5"})
     options = CallOptions(system_prompt=new.deployment.system_prompt, model=new.deployment.model)
     opening = replace(new.reset(key), deployment=new.deployment.id, thread_id=thread_id)
-    message = NewInbox(
+    message = InboxRow(
         dedup_key=new.mark.key,
         session_key=key,
         messages=[new.message],

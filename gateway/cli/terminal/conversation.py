@@ -20,10 +20,8 @@ from gateway.texts import say
 from sessions import asks, inbox, jobs, runs, store
 from sessions.clock import now_ms
 from sessions.db.sql import lock
-from sessions.inbox import InboxMode, NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
-from sessions.records import Ask, EndReason, Run, RunKind, RunStatus, Session, Source
+from sessions.records import Ask, EndReason, InboxMode, InboxRow, Message, Run, RunKind, RunStatus, Session, Source
 from sessions.runs.journal import call_state, of_call
 from sessions.topics import Topic, Touch
 
@@ -252,9 +250,9 @@ def _say(
     """`session`: the one that was talked in last. Another terminal may have ended it on leaving; here it goes on."""
     if session is not None and store.active(conn, key) is None and store.exists(conn, session):
         store.reopen(conn, store.get(conn, session), now_ms())
-    messages = [InboxMessage(content=_chosen(conn, key, text))]
+    messages = [Message(content=_chosen(conn, key, text))]
     return runs.accept(
-        conn, NewInbox(dedup_key=dedup_key, session_key=key, messages=messages, mode=mode), opening, now_ms()
+        conn, InboxRow(dedup_key=dedup_key, session_key=key, messages=messages, mode=mode), opening, now_ms()
     )
 
 

@@ -12,7 +12,7 @@ from click.testing import Result
 
 from sessions import store
 from sessions.keys import SessionKey
-from sessions.records import EndReason, NewMessage, Role, Source
+from sessions.records import EndReason, Message, Role, Source
 
 Hermes = Callable[..., Result]
 
@@ -49,8 +49,8 @@ ID                             Source       Model                          Messa
 """
 
 
-def new_message(role: Role, content: str, **more: object) -> NewMessage:
-    return NewMessage(role=role, content=content, **more)
+def new_message(role: Role, content: str, **more: object) -> Message:
+    return Message(role=role, content=content, **more)
 
 
 def fill(conn) -> None:

@@ -204,11 +204,10 @@ def test_prune_ends_what_is_inactive_where_nothing_resets(stocked, run):
 
 def test_prune_ends_nothing_that_works_or_waits(database, run):
     from sessions import runs
-    from sessions.inbox import NewInbox
-    from sessions.inbox_body import InboxMessage
+    from sessions.records import InboxRow, Message
     from sessions.runs import Opening
 
     key = database.read_now(store.get, CLI_ID).session_key
-    asked = NewInbox(dedup_key="x", session_key=key, messages=[InboxMessage(content="still at work")])
+    asked = InboxRow(dedup_key="x", session_key=key, messages=[Message(content="still at work")])
     database.write_now(runs.accept, asked, Opening(), BEGIN + DAY)
     assert run("prune", "--inactive", "1", "--yes").stdout.startswith("0 sessions ")

@@ -21,11 +21,11 @@ import sys
 from pathlib import Path
 from sessions import store
 from sessions.db import open_database
-from sessions.records import NewMessage, Role
+from sessions.records import Message, Role
 
 database = open_database(Path(sys.argv[1]))
 for number in range(1_000_000):
-    database.write_now(store.append, sys.argv[2], [NewMessage(role=Role.USER, content=f"busy {number}")], number)
+    database.write_now(store.append, sys.argv[2], [Message(role=Role.USER, content=f"busy {number}")], number)
     if number == 20:
         print("writing", flush=True)
 """

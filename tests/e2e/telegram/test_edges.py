@@ -9,8 +9,7 @@ from gateway.config.reading import load
 from sessions import outbox
 from sessions.clock import now_ms
 from sessions.keys import Address, ChatKind, Platform, Sender
-from sessions.messages import Inbound
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Content, Inbound
 from sessions.records import Route
 from tests.e2e.telegram.daemon import Scene, daemon, scene, settled, write_config
 from tests.fakes.telegram_server import TelegramServer
@@ -20,7 +19,7 @@ ADDRESS = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id="7")
 
 async def sends(s: Scene, said: str) -> None:
     await s.app.database.write(
-        outbox.put, Route(address=ADDRESS), OutboxBody(text=said), now_ms(), dedup_key=f"test:{said}", session_key=""
+        outbox.put, Route(address=ADDRESS), Content(text=said), now_ms(), dedup_key=f"test:{said}", session_key=""
     )
 
 

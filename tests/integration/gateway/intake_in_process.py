@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, select, text
 
 from gateway.chats.access import AccessRules
 from gateway.chats.intake import Intake, IntakeOutcome, IntakeResult
 from sessions import asks, outbox, people, runs
 from sessions.db import Database
+from sessions.db.schema import outbox as outbox_table
 from sessions.keys import Address, ChatKind, Platform, Sender
-from sessions.messages import Inbound, InboundKind
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Content, Inbound, InboundKind
 from sessions.records import AskKind, OutRow, RunStatus
 from sessions.runs import ModelAnswer, Opening
 from tests.app import make_app
@@ -85,7 +85,10 @@ class IntakeHarness:
 
     def _outgoing(self) -> list[OutRow]:
         def read(conn: Connection) -> list[OutRow]:
-            return [OutRow.from_row(row) for row in conn.execute(text("SELECT * FROM outbox ORDER BY id")).mappings()]
+            return [
+                OutRow.from_row(row)
+                for row in conn.execute(select(outbox_table).order_by(outbox_table.c.id)).mappings()
+            ]
 
         return self.database.read_now(read)
 
@@ -110,7 +113,7 @@ class IntakeHarness:
             assert run is not None
             runs.take_in_new_messages(conn, run, now)
             (call,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[CALL]), now, step=0)
-            options, body = ["red", "blue"], OutboxBody(text=card)
+            options, body = ["red", "blue"], Content(text=card)
             assert runs.park(conn, run, call, "rm -rf *", now, options=options, kind=kind, args_hash="h", card=body)
             ask = asks.open_of(conn, run.id)
             assert ask is not None
@@ -147,8 +150,8 @@ async def tap(intake: IntakeHarness, data: str, kind: ChatKind = DM, user: str =
 
 
 def _text(row: OutRow) -> str:
-    return row.body.text if isinstance(row.body, OutboxBody) else str(row.body["text"])
+    return row.content.text if row.content else str((row.piece or {})["text"])
 
 
 def _closes(row: OutRow) -> int | None:
-    return row.body.closes if isinstance(row.body, OutboxBody) else None
+    return row.closes

@@ -6,8 +6,7 @@ from gateway.chats.access import AccessRules
 from gateway.texts import say
 from sessions import outbox
 from sessions.keys import Address, ChatKind, Platform
-from sessions.messages import InboundKind
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Content, InboundKind
 from sessions.records import Route
 from tests.integration.gateway.intake_in_process import DM, GROUP, GROUP_KEY, IntakeHarness
 
@@ -42,7 +41,7 @@ async def test_a_group_of_strangers_hears_nothing_and_costs_nothing(sqlite_intak
 async def test_nothing_waits_for_a_chat_that_is_gone(intake: IntakeHarness):
     def put(conn: Connection, kind: ChatKind, chat: str) -> None:
         route = Route(address=Address(platform=Platform.TELEGRAM, kind=kind, chat_id=chat))
-        outbox.put(conn, route, OutboxBody(text=chat), intake.clock(), dedup_key=chat, session_key=GROUP_KEY)
+        outbox.put(conn, route, Content(text=chat), intake.clock(), dedup_key=chat, session_key=GROUP_KEY)
 
     for kind, chat in ((GROUP, "-100"), (GROUP, "-200"), (DM, "7")):
         await intake.database.write(put, kind, chat)

@@ -21,8 +21,7 @@ from sessions import outbox
 from sessions.clock import Clock, now_ms
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform
-from sessions.messages import Attachment, AttachmentKind, Outbound, Piece, Receipt
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Attachment, AttachmentKind, Content, Outbound, Piece, Receipt
 from sessions.records import AskKind, Route
 from tests.app import make_app
 from tests.conftest import HandClock
@@ -138,7 +137,7 @@ def put(conn: Connection, chat: str, said: str, **more: Any) -> None:
     outbox.put(
         conn,
         Route(address=address),
-        OutboxBody(text=said),
+        Content(text=said),
         now_ms(),
         dedup_key=f"{chat}:{said}",
         session_key="",
@@ -375,7 +374,7 @@ async def test_a_file_is_sent_only_from_where_tools_put_it(sqlite: Database, tmp
             return [{"text": file.name, "filename": file.name, "path": file.path} for file in outbound.attachments]
 
     def put_file(conn: Connection, path: Path) -> None:
-        body = OutboxBody(attachments=(Attachment(kind=AttachmentKind.FILE, name=path.name, path=str(path)),))
+        body = Content(attachments=(Attachment(kind=AttachmentKind.FILE, name=path.name, path=str(path)),))
         address = Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id=path.name)
         outbox.put(conn, Route(address=address), body, now_ms(), dedup_key=str(path), session_key="")
 

@@ -12,11 +12,9 @@ from sessions.clock import now_ms
 from sessions.db import Database
 from sessions.db.schema import outbox as outbox_table
 from sessions.erase import erase
-from sessions.inbox import NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform, SessionKey
-from sessions.outbox_body import OutboxBody
-from sessions.records import EndReason, NewMessage, OutState, Role, Route, Source
+from sessions.messages import Content
+from sessions.records import EndReason, InboxRow, Message, OutState, Role, Route, Source
 from sessions.runs import Opening
 from tests.app import make_app
 from tests.conftest import HandClock
@@ -28,14 +26,14 @@ ROUTE = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat
 
 def conversation(conn: Connection, name: str, ended: int | None) -> str:
     session = store.start(conn, SessionKey.cli(name), 1, source=Source.CLI)
-    store.append(conn, session.id, [NewMessage(role=Role.USER, content=f"said in {name}")], 2)
+    store.append(conn, session.id, [Message(role=Role.USER, content=f"said in {name}")], 2)
     if ended is not None:
         store.end(conn, session.id, EndReason.USER, ended)
     return session.id
 
 
 def sent(conn: Connection, key: str, at: int, state: OutState, session_key: str = "agent:main:telegram:dm") -> None:
-    outbox.put(conn, ROUTE, OutboxBody(text=key), at, dedup_key=key, session_key=session_key)
+    outbox.put(conn, ROUTE, Content(text=key), at, dedup_key=key, session_key=session_key)
     conn.execute(outbox_table.update().where(outbox_table.c.dedup_key == key).values(state=state))
 
 
@@ -50,7 +48,7 @@ async def test_what_is_too_old_goes(home: Path, database: Database):
     )
     ago = NOW - 31 * DAY_MS
     busy = "agent:main:telegram:group:-1"
-    new = NewInbox(dedup_key="d", session_key=busy, messages=[InboxMessage(content="x")], route=ROUTE)
+    new = InboxRow(dedup_key="d", session_key=busy, messages=[Message(content="x")], route=ROUTE)
     database.write_now(runs.accept, new, Opening(), NOW)
     for key, at, state, where in (
         ("sent", ago, OutState.SENT, "k"),

@@ -20,7 +20,7 @@ from sessions import memory, store
 from sessions.db import Database
 from sessions.db.schema import observations
 from sessions.keys import SessionKey
-from sessions.records import NewMessage, Observation, Role, Session
+from sessions.records import Message, Observation, Role, Session
 from sessions.runs import source_of
 from tests.app import make_app
 from tests.conftest import HandClock
@@ -88,7 +88,7 @@ class Folding:
             session = store.active(conn, key) or store.start(conn, parsed, self.clock(), source=source_of(parsed))
             for number, text in enumerate(texts):
                 role = Role.ASSISTANT if number % 2 else Role.USER
-                new = NewMessage(role=role, content=text, sender=None if number % 2 else sender)
+                new = Message(role=role, content=text, sender=None if number % 2 else sender)
                 store.append(conn, session.id, [new], self.clock.tick(60_000))
             return session
 

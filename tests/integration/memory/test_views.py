@@ -7,7 +7,7 @@ from gateway.runs.history import JournalTails, MemoryViews
 from sessions import export, memory, runs, store
 from sessions.db import Database
 from sessions.keys import SessionKey
-from sessions.records import EndReason, Message, NewMessage, Role, Run, Source
+from sessions.records import EndReason, Message, Role, Run, Source
 from sessions.runs import Opening
 from tests.integration.sessions.writing import conversation
 
@@ -71,18 +71,18 @@ def test_the_steps_of_a_long_run_begin_at_the_same_message_and_read_only_new_one
 
     def begin(conn: Connection) -> Run:
         former = store.start(conn, SessionKey.parse(KEY), 1, source=Source.TELEGRAM)
-        said = [NewMessage(role=(Role.USER, Role.ASSISTANT)[number % 2], content="said") for number in range(300)]
+        said = [Message(role=(Role.USER, Role.ASSISTANT)[number % 2], content="said") for number in range(300)]
         store.append(conn, former.id, said, 2)
         store.end(conn, former.id, EndReason.COMPRESSED, 3)
         session = store.start(conn, SessionKey.parse(KEY), 4, source=Source.TELEGRAM, parent=former.id)
         run = runs.start_again(conn, session, Opening(), None, 5)
-        store.append(conn, session.id, [NewMessage(role=Role.USER, content="go on", run_id=run.id)], 5)
+        store.append(conn, session.id, [Message(role=Role.USER, content="go on", run_id=run.id)], 5)
         return run
 
     def step(conn: Connection) -> None:
         call = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
-        asked = NewMessage(role=Role.ASSISTANT, content="", run_id=run.id, tool_calls=[call])
-        done = NewMessage(role=Role.TOOL, content="ok", run_id=run.id, tool_call_id="c", tool_name="f")
+        asked = Message(role=Role.ASSISTANT, content="", run_id=run.id, tool_calls=[call])
+        done = Message(role=Role.TOOL, content="ok", run_id=run.id, tool_call_id="c", tool_name="f")
         store.append(conn, run.session_id, [asked, done], 6)
 
     monkeypatch.setattr(store, "last_messages", counted)

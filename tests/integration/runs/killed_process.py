@@ -19,10 +19,8 @@ from gateway.runs.worker import Worker
 from sessions import runs
 from sessions.clock import now_ms
 from sessions.db import open_database
-from sessions.inbox import NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform
-from sessions.records import Route
+from sessions.records import InboxRow, Message, Route
 from sessions.runs import Opening
 from tests.app import give_tools, make_app
 
@@ -99,10 +97,10 @@ async def _live(home: Path, model_url: str, pipe: Pipe) -> None:
     pipe.send("ready")
     while (said := await inputs.get()) is not None:
         dedup_key, session_key, text = said
-        new = NewInbox(
+        new = InboxRow(
             dedup_key=dedup_key,
             session_key=session_key,
-            messages=[InboxMessage(content=text)],
+            messages=[Message(content=text)],
             route=route_of(session_key),
         )
         await database.write(runs.accept, new, Opening(), now_ms())

@@ -10,9 +10,7 @@ from gateway.runs.farewell import OWED_MS
 from sessions import runs, store
 from sessions.db import Database
 from sessions.db.schema import runs as runs_table
-from sessions.inbox import NewInbox
-from sessions.inbox_body import InboxMessage
-from sessions.records import EndReason, Run, RunStatus, StopReason
+from sessions.records import EndReason, InboxRow, Message, Run, RunStatus, StopReason
 from sessions.runs import MAX_TAKEOVERS, ModelAnswer, Opening, farewells
 from tests.conftest import HandClock
 from tests.fakes.model_replies import Failure
@@ -24,7 +22,7 @@ LEASE_MS = 1_000
 
 def ended_session(conn: Connection, key: str, now: int) -> str:
     """A conversation that was reset, with its farewell under way. Returns the id of that."""
-    new = NewInbox(dedup_key=key, session_key=key, messages=[InboxMessage(content="hello")])
+    new = InboxRow(dedup_key=key, session_key=key, messages=[Message(content="hello")])
     assert runs.accept(conn, new, Opening(), now).fresh
     run = runs.claim(conn, key, "elsewhere:0:1", Opening(), now, lease_ms=LEASE_MS)
     assert run is not None

@@ -14,10 +14,8 @@ from gateway.texts import say
 from sessions import runs
 from sessions.clock import now_ms
 from sessions.db.schema import runs as runs_table
-from sessions.inbox import InboxMode
-from sessions.messages import AttachmentKind
-from sessions.records import RunStatus
-from sessions.stored_files import StoredFile
+from sessions.messages import Attachment, AttachmentKind
+from sessions.records import InboxMode, RunStatus
 from tests.fakes.model_replies import Reply, call, calls
 from tests.integration.runs.worker_in_process import DM, KEY, WorkerHarness, at_work, crashing, tool, worker_in_process
 
@@ -148,7 +146,7 @@ async def test_one_of_the_options_is_an_answer(home: Path):
 @pytest.mark.parametrize("mode", InboxMode)
 async def test_files_that_come_with_an_answer_reach_the_model(home: Path, mode: InboxMode):
     script = [calls(call("ask_human", {"question": "Which colour?"})), "That blue."]
-    picture = StoredFile(kind=AttachmentKind.IMAGE, url="http://pictures.example/blue.png")
+    picture = Attachment(kind=AttachmentKind.IMAGE, name="blue.png", url="http://pictures.example/blue.png")
     async with worker_in_process(home, script) as it:
         run = await it.say("paint it")
         answered = await it.accept("this one", message={"attachments": (picture,)}, mode=mode)

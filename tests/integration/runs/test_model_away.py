@@ -14,10 +14,8 @@ from gateway.runs.waiting import GIVE_UP_MS, LONGEST_PAUSE_MS, ModelOutages
 from gateway.texts import say
 from sessions import runs
 from sessions.db.schema import runs as runs_table
-from sessions.inbox import InboxMode, NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform
-from sessions.records import Route, Run, RunStatus, StopReason
+from sessions.records import InboxMode, InboxRow, Message, Route, Run, RunStatus, StopReason
 from sessions.runs import Opening
 from tests.conftest import HandClock
 from tests.fakes.model_replies import Failure, Reply
@@ -219,7 +217,7 @@ async def test_runs_of_threads_sleep_too_and_calls_are_answered(home: Path, cloc
     endpoint = AwayEndpoint()
     async with worker_in_process(home, endpoint, clock=clock) as it:
         key = "agent:dep_x:thread:thread_1"
-        new = NewInbox(dedup_key="t", session_key=key, messages=[InboxMessage(content="hello")])
+        new = InboxRow(dedup_key="t", session_key=key, messages=[Message(content="hello")])
         opening = Opening(deployment="dep_x", thread_id="thread_1")
         accepted = await it.database.write(runs.accept, new, opening, it.now())
         await asleep(it, 1)

@@ -23,10 +23,8 @@ from sessions import asks, runs, store
 from sessions.clock import Clock, now_ms
 from sessions.db import Database, open_database
 from sessions.db.schema import inbox, outbox
-from sessions.inbox import InboxMode, NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform, SessionKey
-from sessions.records import Ask, Message, OutState, Role, Route, Run, RunStatus
+from sessions.records import Ask, InboxMode, InboxRow, Message, OutState, Role, Route, Run, RunStatus
 from sessions.runs import Accepted, Opening
 from sessions.topics import Touch
 from tests.app import give_tools, make_app
@@ -61,8 +59,8 @@ class WorkerHarness:
         await self.app.dispatch.poll()
 
     async def accept(self, text: str, *, key: str = KEY, route: Route | None = DM, **more: Any) -> Accepted:
-        message = InboxMessage(content=text, **more.pop("message", {}))
-        new = NewInbox(dedup_key=f"d{next(_numbers)}", session_key=key, messages=[message], route=route, **more)
+        message = Message(content=text, **more.pop("message", {}))
+        new = InboxRow(dedup_key=f"d{next(_numbers)}", session_key=key, messages=[message], route=route, **more)
         return await self.database.write(runs.accept, new, Opening(), self.now())
 
     async def say(self, text: str, **more: Any) -> Run:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from sessions import store
 from sessions.db import open_database
 from sessions.keys import SessionKey
-from sessions.records import NewMessage, Role, Source
+from sessions.records import Message, Role, Source
 from sessions.search import message_index
 from sessions.transcripts import Transcripts
 
@@ -27,7 +27,7 @@ def write_for_ever(home: Path) -> None:
         key = SessionKey.parse(f"agent:main:telegram:group:{number}")
         session = database.write_now(_open, key)
         for i in range(1_000_000):
-            message = NewMessage(role=Role.USER, content=f"word{number} saying{i} " + "more words " * (i % 40))
+            message = Message(role=Role.USER, content=f"word{number} saying{i} " + "more words " * (i % 40))
             (row,) = database.write_now(store.append, session, [message], NOW + i)
             with output:
                 sys.stdout.write(f"{row}\n")
@@ -52,7 +52,7 @@ def write_and_search(home: Path, number: int, count: int) -> None:
     key = SessionKey.parse(f"agent:main:slack:channel:{number}")
     session = database.write_now(store.start, key, NOW, source=Source.SLACK)
     for i in range(count):
-        new = NewMessage(role=Role.USER, content=f"process{number} message{i}")
+        new = Message(role=Role.USER, content=f"process{number} message{i}")
         database.write_now(store.append, session.id, [new], NOW + i)
         if i % 25 == 0:
             while database.write_now(message_index.index_some):

@@ -5,9 +5,7 @@ from sqlalchemy import Connection
 
 from sessions import runs
 from sessions.db import Database
-from sessions.inbox import NewInbox
-from sessions.inbox_body import InboxMessage
-from sessions.records import Run, RunStatus
+from sessions.records import InboxRow, Message, Run, RunStatus
 from sessions.runs import MAX_TAKEOVERS, ModelAnswer, Opening
 
 NOW = 1_750_000_000_000
@@ -16,7 +14,7 @@ KEYS = [f"agent:main:telegram:dm:{number}" for number in range(6)]
 
 
 def accept(conn: Connection, key: str) -> str:
-    new = NewInbox(dedup_key=key, session_key=key, messages=[InboxMessage(content="go")])
+    new = InboxRow(dedup_key=key, session_key=key, messages=[Message(content="go")])
     return runs.accept(conn, new, Opening(), NOW).run_id or ""
 
 

@@ -8,9 +8,7 @@ from sqlalchemy import Connection
 
 from sessions import events, inbox, runs
 from sessions.db import Database
-from sessions.inbox import NewInbox
-from sessions.inbox_body import InboxMessage
-from sessions.records import Event
+from sessions.records import Event, InboxRow, Message
 from sessions.runs import ModelAnswer, Opening
 
 KEY = "agent:dep_1:thread:thr_1"
@@ -20,7 +18,7 @@ ASK: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "ask
 
 def a_talk(conn: Connection) -> str:
     """A question to a human and its answer. Returns the run's id."""
-    runs.accept(conn, NewInbox(dedup_key="1", session_key=KEY, messages=[InboxMessage(content="go")]), FOLLOWED, 1)
+    runs.accept(conn, InboxRow(dedup_key="1", session_key=KEY, messages=[Message(content="go")]), FOLLOWED, 1)
     run = runs.claim(conn, KEY, "me", FOLLOWED, 2, lease_ms=9)
     assert run is not None
     runs.take_in_new_messages(conn, run, 3)
@@ -70,7 +68,7 @@ def test_they_can_be_followed_from_any_point(database: Database, stored: list[Ev
 async def test_a_follower_skips_none_of_writers_that_overlap(database: Database) -> None:
     async def one(number: int) -> None:
         key = f"agent:dep_1:thread:{number}"
-        message = NewInbox(dedup_key=f"e{number}", session_key=key, messages=[InboxMessage(content="x")])
+        message = InboxRow(dedup_key=f"e{number}", session_key=key, messages=[Message(content="x")])
         await database.write(runs.accept, message, FOLLOWED, 1)
         run = await database.write(runs.claim, key, "me", FOLLOWED, 2, lease_ms=9)
         assert run is not None
@@ -93,7 +91,7 @@ async def test_a_follower_skips_none_of_writers_that_overlap(database: Database)
 
 
 async def test_doubles_that_come_at_once_are_one_row(database: Database) -> None:
-    message = NewInbox(dedup_key="same", session_key=KEY, messages=[InboxMessage(content="hello")])
+    message = InboxRow(dedup_key="same", session_key=KEY, messages=[Message(content="hello")])
     results = await asyncio.gather(*(database.write(runs.accept, message, FOLLOWED, 1) for _ in range(20)))
     assert sum(result.fresh for result in results) == 1
     assert len({result.run_id for result in results}) == 1
@@ -101,7 +99,7 @@ async def test_doubles_that_come_at_once_are_one_row(database: Database) -> None
 
 
 async def test_messages_that_come_at_once_start_one_run_that_folds_them_all(database: Database) -> None:
-    new = [NewInbox(dedup_key=f"m{i}", session_key=KEY, messages=[InboxMessage(content=str(i))]) for i in range(20)]
+    new = [InboxRow(dedup_key=f"m{i}", session_key=KEY, messages=[Message(content=str(i))]) for i in range(20)]
     results = await asyncio.gather(*(database.write(runs.accept, message, FOLLOWED, 1) for message in new))
     assert len({result.run_id for result in results}) == 1
     run = await database.write(runs.claim, KEY, "me", FOLLOWED, 2, lease_ms=9)

@@ -12,9 +12,8 @@ from sessions import export, store
 from sessions.db import Database
 from sessions.errors import Invalid
 from sessions.jobs.making import create, new_job
-from sessions.messages import AttachmentKind
-from sessions.records import EndReason, MessageState, NewMessage, Role, Source
-from sessions.stored_files import StoredFile
+from sessions.messages import Attachment, AttachmentKind
+from sessions.records import EndReason, Message, MessageState, Role, Source
 from tests.integration.sessions.writing import conversation, found, index_all, open_session
 
 KEY = "agent:main:telegram:group:-1"
@@ -23,10 +22,10 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | TEXT, lambda inner: st.lists(inner, max_size=3), max_leaves=5
 )
 FILES = st.builds(
-    StoredFile, kind=st.sampled_from(AttachmentKind), name=TEXT, size=st.none() | st.integers(0, 9), ref=TEXT
+    Attachment, kind=st.sampled_from(AttachmentKind), name=TEXT, size=st.none() | st.integers(0, 9), ref=TEXT
 )
 MESSAGES = st.builds(
-    NewMessage,
+    Message,
     role=st.sampled_from(Role),
     content=st.none() | TEXT,
     run_id=st.none() | st.just("run_1"),
@@ -57,12 +56,12 @@ def out_and_in(conn: Connection, session_id: str) -> tuple[dict[str, Any], dict[
 @given(new=st.lists(MESSAGES, max_size=6), title=st.none() | TEXT, ended=st.booleans())
 @settings(max_examples=50)
 def test_out_and_in_again_is_the_same(
-    database: Database, new: list[NewMessage], title: str | None, *, ended: bool
+    database: Database, new: list[Message], title: str | None, *, ended: bool
 ) -> None:
     def write(conn: Connection) -> str:
         session = open_session(conn, KEY)
         used = store.AnswerCost(input_tokens=3, output_tokens=4)
-        store.append(conn, session.id, [*new, NewMessage(role=Role.ASSISTANT, content="fine")], 5, used=used)
+        store.append(conn, session.id, [*new, Message(role=Role.ASSISTANT, content="fine")], 5, used=used)
         store.rename(conn, session.id, title or "")
         if ended:
             store.end(conn, session.id, EndReason.IDLE, 9)
@@ -109,7 +108,7 @@ def test_an_imported_session_is_ended_when_its_key_is_taken(database: Database) 
 def test_an_interrupted_call_survives(database: Database) -> None:
     def write(conn: Connection) -> str:
         session = open_session(conn, KEY)
-        store.append(conn, session.id, [NewMessage(role=Role.TOOL, tool_call_id="c", state=MessageState.STARTED)], 1)
+        store.append(conn, session.id, [Message(role=Role.TOOL, tool_call_id="c", state=MessageState.STARTED)], 1)
         return session.id
 
     _, after = database.write_now(out_and_in, database.write_now(write))

@@ -19,7 +19,7 @@ from sessions.db.schema import HEAD, OLDEST, meta, metadata
 from sessions.erase import erase
 from sessions.errors import NewerSchema, OlderSchema
 from sessions.keys import SessionKey
-from sessions.records import NewMessage, Role, Source
+from sessions.records import Message, Role, Source
 from tests.integration.sessions.writing import found, index_all
 
 ROOT = Path(__file__).parents[3]
@@ -91,7 +91,7 @@ def test_keys_and_partial_indexes_are_those_of_the_code_too(fresh: tuple[Path, s
 def with_data(home: Path, url: str) -> Database:
     database = open_database(home, url)
     session = database.write_now(store.start, SessionKey.cli("x"), 1, source=Source.CLI)
-    database.write_now(store.append, session.id, [NewMessage(role=Role.USER, content="kept")], 2)
+    database.write_now(store.append, session.id, [Message(role=Role.USER, content="kept")], 2)
     return database
 
 

@@ -5,7 +5,7 @@ from sqlalchemy import Connection
 from sessions import outbox
 from sessions.db import Database
 from sessions.keys import Address, ChatKind, Platform
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Content
 from sessions.records import OutRow, OutState, Route
 
 NOW = 1_750_000_000_000
@@ -14,7 +14,7 @@ HOUR = 3_600_000
 
 def put(database: Database, key: str, chat: str = "1", now: int = NOW) -> None:
     route = Route(address=Address(platform=Platform.TELEGRAM, kind=ChatKind.DM, chat_id=chat))
-    database.write_now(outbox.put, route, OutboxBody(text=key), now, dedup_key=key, session_key="k")
+    database.write_now(outbox.put, route, Content(text=key), now, dedup_key=key, session_key="k")
 
 
 def claim(database: Database, now: int = NOW, owner: str = "me") -> list[OutRow]:
@@ -26,7 +26,7 @@ def texts(rows: list[OutRow]) -> list[str]:
 
 
 def text_of(row: OutRow) -> str:
-    return row.body.text if isinstance(row.body, OutboxBody) else str(row.body["text"])
+    return row.content.text if row.content else str((row.piece or {})["text"])
 
 
 def send(database: Database, row: OutRow, now: int = NOW) -> None:

@@ -11,11 +11,9 @@ from sqlalchemy.engine import Engine
 
 from sessions import asks, events, inbox, outbox, runs, store
 from sessions.db import open_database
-from sessions.inbox import InboxMode, NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import Address, ChatKind, Platform, SessionKey
-from sessions.outbox_body import OutboxBody
-from sessions.records import NewMessage, Role, Route, RunKind, Source
+from sessions.messages import Content
+from sessions.records import InboxMode, InboxRow, Message, Role, Route, RunKind, Source
 from sessions.runs import ModelAnswer, Opening
 from sessions.search import message_index, sqlite
 from sessions.transcripts import Transcripts
@@ -27,8 +25,8 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "ask_human", "argum
 
 
 def accept(conn: Connection, number: int, mode: InboxMode = InboxMode.TAKE_IN) -> None:
-    new = NewInbox(
-        dedup_key=f"k{number}", session_key=KEY, messages=[InboxMessage(content="deploy now")], route=ROUTE, mode=mode
+    new = InboxRow(
+        dedup_key=f"k{number}", session_key=KEY, messages=[Message(content="deploy now")], route=ROUTE, mode=mode
     )
     runs.accept(conn, new, OPENING, number)
 
@@ -42,17 +40,17 @@ def a_day(conn: Connection) -> None:
     runs.take_in_new_messages(conn, run, 2)
     (call,) = runs.answered(conn, run, ModelAnswer(text="", tool_calls=[CALL], day="2025-01-01"), 3, step=0)
     runs.tool_started(conn, run, call.id, 3)
-    assert runs.park(conn, run, call, "sure?", 4, card=OutboxBody(text="sure?"))
+    assert runs.park(conn, run, call, "sure?", 4, card=Content(text="sure?"))
     assert asks.open_of(conn, run.id)
     accept(conn, 2)
     run = runs.claim(conn, KEY, "me", OPENING, 5, lease_ms=1_000)
     assert run is not None
-    assert runs.finish(conn, run, ModelAnswer(text="done"), 6, step=1, reply=OutboxBody(text="done"))
+    assert runs.finish(conn, run, ModelAnswer(text="done"), 6, step=1, reply=Content(text="done"))
     accept(conn, 3, InboxMode.QUEUE)
     run = runs.claim(conn, KEY, "me", Opening(kind=RunKind.CALL), 7, lease_ms=1_000)
     assert run is not None
     runs.take_in_new_messages(conn, run, 7)
-    runs.fail(conn, run, "broken", 8, notice=OutboxBody(text="sorry"))
+    runs.fail(conn, run, "broken", 8, notice=Content(text="sorry"))
     accept(conn, 4)
     runs.stop(conn, runs.active(conn, KEY).id, 9)  # type: ignore[union-attr]
     accept(conn, 4)
@@ -81,7 +79,7 @@ def send_all(conn: Connection) -> None:
     outbox.interrupted(conn, "telegram", 10)
     while rows := outbox.claim(conn, "telegram", "me", 10, lease_ms=1_000):
         row = rows[0]
-        if not row.rendered:
+        if row.piece is None:
             row, _ = outbox.split(conn, row, [{"text": "a"}, {"text": "b"}])
         outbox.mark_sending(conn, row.id)
         outbox.mark_sent(conn, row.id, "77", 10)
@@ -126,7 +124,7 @@ def scans(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         transcripts.close()
         key = SessionKey.parse("agent:main:slack:dm")
         session = database.write_now(store.start, key, 20, source=Source.SLACK)
-        database.write_now(store.append, session.id, [NewMessage(role=Role.USER, content="x")], 21)
+        database.write_now(store.append, session.id, [Message(role=Role.USER, content="x")], 21)
     finally:
         event.remove(Engine, "before_cursor_execute", explain)
         database.close()

@@ -17,13 +17,11 @@ from gateway.scheduler.resets import Resets
 from sessions import inbox, processes, resets, runs, store
 from sessions.db import Database
 from sessions.db.schema import runs as runs_table
-from sessions.inbox import InboxMode, NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import ChatKind, SessionKey
 from sessions.leases import this_owner
 from sessions.policy import Override, ResetMode, ResetPolicy, ResetRules
 from sessions.processes import ProcessRow
-from sessions.records import EndReason, NewMessage, Role, RunKind, StopReason
+from sessions.records import EndReason, InboxKind, InboxMode, InboxRow, Message, Role, RunKind, StopReason
 from sessions.runs import ModelAnswer, Opening, farewells
 from tests.app import make_app
 from tests.conftest import HandClock
@@ -51,8 +49,8 @@ class ResetHarness:
 
         def write(conn: Connection) -> str:
             session = store.active(conn, key) or runs.open_session(conn, SessionKey.parse(key), Opening(), now)
-            store.append(conn, session.id, [NewMessage(role=Role.USER, content="hello")], now)
-            store.append(conn, session.id, [NewMessage(role=Role.ASSISTANT, content="yes")], now)
+            store.append(conn, session.id, [Message(role=Role.USER, content="hello")], now)
+            store.append(conn, session.id, [Message(role=Role.ASSISTANT, content="yes")], now)
             return session.id
 
         return self.database.write_now(write)
@@ -83,7 +81,7 @@ class ResetHarness:
         return self.database.read_now(lambda conn: list(conn.scalars(query.order_by(runs_table.c.created_at))))
 
     def accept(self, key: str = KEY, **more: Any) -> runs.Accepted:
-        new = NewInbox(dedup_key=f"d{self.clock.tick()}", session_key=key, messages=[InboxMessage(content="x")], **more)
+        new = InboxRow(dedup_key=f"d{self.clock.tick()}", session_key=key, messages=[Message(content="x")], **more)
         return self.database.write_now(runs.accept, new, self.policies.opening(key), self.clock())
 
 
@@ -184,12 +182,12 @@ async def test_a_run_that_works_or_waits_and_an_unread_message_hold_it_off(harne
 async def test_a_queued_message_that_nobody_has_taken_up_holds_it_off_too(harness: ResetHarness):
     key = "agent:main:telegram:group:-1"
     session = harness.spoke(key)
-    new = NewInbox(
+    new = InboxRow(
         dedup_key="job",
         session_key=key,
-        messages=[InboxMessage(content="x")],
+        messages=[Message(content="x")],
         mode=InboxMode.QUEUE,
-        kind=inbox.InboxKind.JOB,
+        kind=InboxKind.JOB,
     )
     harness.database.write_now(inbox.put, new, harness.clock())
     harness.clock.tick(2 * HOUR)

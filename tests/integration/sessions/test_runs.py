@@ -9,15 +9,15 @@ from sessions import asks, inbox, outbox, runs, store
 from sessions.db import Database
 from sessions.db.schema import inbox as inbox_table
 from sessions.errors import Busy, LeaseLost
-from sessions.inbox import InboxKind, InboxMode, NewInbox
-from sessions.inbox_body import InboxBody, InboxMessage
 from sessions.keys import Address, ChatKind, Platform, SessionKey
-from sessions.messages import Button
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Button, Content
 from sessions.records import (
     AskKind,
     CallOptions,
     EndReason,
+    InboxKind,
+    InboxMode,
+    InboxRow,
     Message,
     MessageState,
     Role,
@@ -38,11 +38,11 @@ def route(thread: str | None = None, message: str = "1") -> Route:
     return Route(address=address, reply_to=message)
 
 
-def message(number: int, *, mode: InboxMode = InboxMode.TAKE_IN, thread: str | None = None) -> NewInbox:
-    return NewInbox(
+def message(number: int, *, mode: InboxMode = InboxMode.TAKE_IN, thread: str | None = None) -> InboxRow:
+    return InboxRow(
         dedup_key=f"tg:1:{number}",
         session_key=KEY,
-        messages=[InboxMessage(content=f"[Ann] message {number}", sender="Ann")],
+        messages=[Message(content=f"[Ann] message {number}", sender="Ann")],
         mode=mode,
         route=route(thread, str(number)),
     )
@@ -83,7 +83,7 @@ class RunHarness:
 
     def finish(self, run: Run, text: str, *, step: int = 0) -> bool:
         return self.database.write_now(
-            runs.finish, run, ModelAnswer(text=text), NOW, step=step, reply=OutboxBody(text=text)
+            runs.finish, run, ModelAnswer(text=text), NOW, step=step, reply=Content(text=text)
         )
 
     def calls(self, run: Run, *, step: int = 0) -> list[Message]:
@@ -91,7 +91,7 @@ class RunHarness:
 
     def to_send(self) -> list[str]:
         rows = self.database.write_now(outbox.claim, "telegram", "sender", NOW + 10**6, lease_ms=1)
-        return [row.body.text for row in rows if isinstance(row.body, OutboxBody)]
+        return [row.content.text for row in rows if row.content]
 
     def status(self, run: Run) -> RunStatus:
         return self.database.read_now(runs.get, run.id).status
@@ -221,7 +221,7 @@ def test_a_run_that_is_given_back_counts_no_takeover(harness: RunHarness) -> Non
 
 def park(harness: RunHarness, run: Run, **more: object) -> bool:
     call = harness.calls(run)[0]
-    card = OutboxBody(text="blue?", buttons=(Button(label="yes", data="a:{ask}:0"),))
+    card = Content(text="blue?", buttons=(Button(label="yes", data="a:{ask}:0"),))
     return harness.database.write_now(runs.park, run, call, "blue?", NOW, options=["yes"], card=card, **more)  # pyright: ignore
 
 
@@ -293,7 +293,7 @@ def test_a_failure_says_so_in_the_chat_and_keeps_the_message(harness: RunHarness
     harness.accept(1)
     run = harness.claimed()
     harness.calls(run)
-    harness.database.write_now(runs.fail, run, "no network", NOW, notice=OutboxBody(text="sorry"))
+    harness.database.write_now(runs.fail, run, "no network", NOW, notice=Content(text="sorry"))
     ended = harness.database.read_now(runs.get, run.id)
     assert (ended.status, ended.error) == (RunStatus.ERROR, "no network")
     assert harness.to_send() == ["sorry"]
@@ -325,7 +325,7 @@ def test_the_inbox_row_keeps_no_text_once_it_is_in_the_journal(harness: RunHarne
     harness.claimed()
     row = harness.database.read_now(inbox.by_dedup_key, "tg:1:1")
     assert row is not None
-    assert row.body == InboxBody()
+    assert not row.body()
 
 
 def test_roles_of_a_whole_run(harness: RunHarness) -> None:
@@ -352,8 +352,8 @@ def test_a_key_of_the_terminal_opens_a_second_session_after_the_first_has_ended(
 
 def test_a_message_that_waited_for_a_job_in_its_thread_keeps_its_deployment(database: Database) -> None:
     key, options = "agent:dep_1:thread:t1", CallOptions(model="its/model")
-    job = NewInbox(dedup_key="job:1", session_key=key, kind=InboxKind.JOB, mode=InboxMode.QUEUE)
-    sent = NewInbox(dedup_key="http:1", session_key=key, messages=[InboxMessage(content="hello")], options=options)
+    job = InboxRow(dedup_key="job:1", session_key=key, kind=InboxKind.JOB, mode=InboxMode.QUEUE)
+    sent = InboxRow(dedup_key="http:1", session_key=key, messages=[Message(content="hello")], options=options)
 
     def claim(conn: Connection) -> Run:
         run = runs.claim(conn, key, "worker", Opening(), NOW, lease_ms=1_000)

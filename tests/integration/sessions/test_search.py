@@ -15,7 +15,7 @@ from sessions import store
 from sessions.db import Database, open_database
 from sessions.db.schema import messages
 from sessions.errors import Invalid
-from sessions.records import EndReason, NewMessage, Role, Source
+from sessions.records import EndReason, Message, Role, Source
 from sessions.search import message_index
 from sessions.search.query import Mark, parse, start_of
 from tests.integration.sessions.writing import conversation, found, index_all
@@ -251,9 +251,9 @@ def test_only_what_somebody_said_is_searched(database: Database) -> None:
     """Results of tools would bring back earlier searches; a person's answer to a question stands in one all the same."""
     session = conversation(database, KEY)
     rows = [
-        NewMessage(role=Role.SYSTEM, content="swordfish system"),
-        NewMessage(role=Role.TOOL, content="swordfish tool", tool_call_id="c"),
-        NewMessage(role=Role.TOOL, content="swordfish answer", tool_call_id="d", sender="Ann"),
+        Message(role=Role.SYSTEM, content="swordfish system"),
+        Message(role=Role.TOOL, content="swordfish tool", tool_call_id="c"),
+        Message(role=Role.TOOL, content="swordfish answer", tool_call_id="d", sender="Ann"),
     ]
     database.write_now(store.append, session.id, rows, 1)
     index_all(database)

@@ -10,15 +10,13 @@ from sessions import ids, runs, store, transcripts
 from sessions.db import Database
 from sessions.db.schema import metadata
 from sessions.errors import Ambiguous, Busy, NotFound
-from sessions.inbox import NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
-from sessions.records import EndReason, MessageState, NewMessage, Role, Source
+from sessions.records import EndReason, InboxRow, Message, MessageState, Role, Source
 from sessions.runs import Opening
 from tests.integration.sessions.writing import conversation, open_session, say
 
 KEY = "agent:main:telegram:group:-1"
-ANSWER = NewMessage(role=Role.ASSISTANT, content="fine")
+ANSWER = Message(role=Role.ASSISTANT, content="fine")
 
 
 def test_an_id_tells_when_it_began() -> None:
@@ -44,7 +42,7 @@ def test_a_key_has_one_active_session(database: Database) -> None:
 def test_appending_counts_and_keeps_order(database: Database) -> None:
     session = conversation(database, KEY, "one", "two", "three")
     calls = [{"id": "a"}, {"id": "b"}]
-    database.write_now(store.append, session.id, [NewMessage(role=Role.ASSISTANT, tool_calls=calls)], 9)
+    database.write_now(store.append, session.id, [Message(role=Role.ASSISTANT, tool_calls=calls)], 9)
     now = database.read_now(store.get, session.id)
     assert (now.message_count, now.tool_call_count, now.last_user_at) == (4, 2, 1_750_000_000_000)
     read = database.read_now(store.read_messages, session.id)
@@ -61,7 +59,7 @@ def test_appending_counts_and_keeps_order(database: Database) -> None:
 @pytest.mark.parametrize("text", ["a\0b", "half \ud83d pair", "\0", "whole 🎉 pair", "é\0"])
 def test_any_text_that_a_model_or_tool_may_give_can_be_kept(database: Database, text: str) -> None:
     session = conversation(database, KEY)
-    message = NewMessage(role=Role.TOOL, content=text, sender=text, tool_calls=[{"arguments": text}], tool_name=text)
+    message = Message(role=Role.TOOL, content=text, sender=text, tool_calls=[{"arguments": text}], tool_name=text)
     database.write_now(store.append, session.id, [message], 1)
     (kept,) = database.read_now(store.read_messages, session.id)
     assert kept.content == text.replace("\0", "\ufffd").replace("\ud83d", "\ufffd")
@@ -69,7 +67,7 @@ def test_any_text_that_a_model_or_tool_may_give_can_be_kept(database: Database, 
 
 def test_appending_to_a_session_that_is_gone_says_so(database: Database) -> None:
     with pytest.raises(NotFound, match="gone"):
-        database.write_now(store.append, "20250305_091523_a1b2c3d4", [NewMessage(role=Role.USER, content="x")], 1)
+        database.write_now(store.append, "20250305_091523_a1b2c3d4", [Message(role=Role.USER, content="x")], 1)
 
 
 # --- finding ------------------------------------------------------------------------------------------------------------------
@@ -209,7 +207,7 @@ def test_taking_back_removes_the_last_exchange(database: Database) -> None:
 
 
 def test_deleting_leaves_no_row(database: Database) -> None:
-    message = NewInbox(dedup_key="k", session_key=KEY, messages=[InboxMessage(content="secret")])
+    message = InboxRow(dedup_key="k", session_key=KEY, messages=[Message(content="secret")])
     run_id = database.write_now(runs.accept, message, Opening(deployment="d"), 1).run_id
     assert run_id is not None
     with pytest.raises(Busy, match="worked on"):
@@ -262,7 +260,7 @@ def test_the_journal_is_settled_up_to_the_first_open_tool_call(database: Databas
 
     session = conversation(database, KEY)
     (first,) = database.write_now(say, session, "go")
-    call = NewMessage(role=Role.TOOL, tool_call_id="c", state=MessageState.PENDING)
+    call = Message(role=Role.TOOL, tool_call_id="c", state=MessageState.PENDING)
     (open_row,) = database.write_now(store.append, session.id, [call], 2)
     assert database.read_now(settled_to, session.id) == first
     (later,) = database.write_now(say, session, "meanwhile")

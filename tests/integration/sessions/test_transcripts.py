@@ -12,9 +12,7 @@ import pytest
 
 from sessions import export, files, runs, store
 from sessions.db import Database, open_database
-from sessions.inbox import NewInbox
-from sessions.inbox_body import InboxMessage
-from sessions.records import EndReason, Session
+from sessions.records import EndReason, InboxRow, Message, Session
 from sessions.runs import ModelAnswer, Opening
 from sessions.transcripts import Transcripts, as_line, transcript_path
 from tests.integration.sessions.writing import conversation
@@ -63,7 +61,7 @@ def test_a_tool_call_is_mirrored_once_its_result_is_there(
     call = {"id": "c1", "type": "function", "function": {"name": "files", "arguments": "{}"}}
     opening = Opening()
     database.write_now(
-        runs.accept, NewInbox(dedup_key="k", session_key=KEY, messages=[InboxMessage(content="go")]), opening, 1
+        runs.accept, InboxRow(dedup_key="k", session_key=KEY, messages=[Message(content="go")]), opening, 1
     )
     run = database.write_now(runs.claim, KEY, "me", opening, 2, lease_ms=9)
     assert run is not None
@@ -236,12 +234,12 @@ from pathlib import Path
 from sessions import store
 from sessions.db import open_database
 from sessions.transcripts import Transcripts
-from sessions.records import NewMessage, Role
+from sessions.records import Message, Role
 home, session_id, name = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 database = open_database(home)
 transcripts = Transcripts(home, database)
 for number in range(60):
-    database.write_now(store.append, session_id, [NewMessage(role=Role.USER, content=f"{name} {number}")], number)
+    database.write_now(store.append, session_id, [Message(role=Role.USER, content=f"{name} {number}")], number)
     if number % 20 == 7:
         database.write_now(store.take_back, session_id)
     transcripts.flush()

@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 from sessions import store
 from sessions.db import Database
 from sessions.keys import SessionKey
-from sessions.records import NewMessage, Role, Session
+from sessions.records import Message, Role, Session
 from sessions.runs import source_of
 from sessions.search import message_index
 
@@ -22,7 +22,7 @@ def say(
 ) -> list[int]:
     """Messages of the user and the agent in turn."""
     new = [
-        NewMessage(role=Role.ASSISTANT if i % 2 else Role.USER, content=text, sender=None if i % 2 else sender)
+        Message(role=Role.ASSISTANT if i % 2 else Role.USER, content=text, sender=None if i % 2 else sender)
         for i, text in enumerate(texts)
     ]
     return store.append(conn, session.id, new, now)

@@ -11,8 +11,7 @@ from gateway.attachments.download import AttachmentDownloader, NotTranscribed
 from gateway.attachments.safe_fetch import Fetched, NotFetched
 from gateway.texts import say
 from sessions.keys import Platform
-from sessions.messages import AttachmentKind
-from sessions.stored_files import StoredFile
+from sessions.messages import Attachment, AttachmentKind
 
 
 class MediaAdapter:
@@ -55,9 +54,9 @@ class DownloadTime:
         self.now += seconds
 
 
-def a_file(name: str = "report.txt", **more: Any) -> StoredFile:
-    told = {"platform": "telegram", "name": name, "mime": "text/plain", "ref": "r"}
-    return StoredFile(**{**told, **more})
+def a_file(name: str = "report.txt", **more: Any) -> Attachment:
+    told = {"kind": AttachmentKind.FILE, "platform": "telegram", "name": name, "mime": "text/plain", "ref": "r"}
+    return Attachment(**{**told, **more})
 
 
 def media(*answers: bytes | Exception, limit: int = 100, ear: Any = None) -> AttachmentDownloader:
@@ -176,7 +175,7 @@ def by_address(answer: bytes | NotFetched, mime: str = "text/html") -> tuple[Att
     return AttachmentDownloader({}, limit=lambda: 100, fetch=fetch), asked
 
 
-SENT = StoredFile(
+SENT = Attachment(
     kind=AttachmentKind.FILE,
     name="report.pdf",
     mime="application/pdf",

@@ -8,10 +8,8 @@ from gateway.commands import COMMANDS, MENU, ChatContext, execute, hint, parse
 from gateway.texts import say
 from sessions import jobs, memory, runs, store, workers
 from sessions.db import Database
-from sessions.inbox import NewInbox
-from sessions.inbox_body import InboxMessage
 from sessions.keys import SessionKey
-from sessions.records import EndReason, NewMessage, Role, RunStatus
+from sessions.records import EndReason, InboxRow, Message, Role, RunStatus
 from sessions.runs import ModelAnswer, Opening
 from sessions.workers import WorkerRow, WorkerState
 from tests.fakes.model_replies import call
@@ -44,7 +42,7 @@ class CommandHarness:
         """Begin a run with it, or join the one that is active."""
         self.count += 1
         self.clock.tick(1_000)
-        new = NewInbox(dedup_key=f"d{self.count}", session_key=KEY, messages=[InboxMessage(content=text)])
+        new = InboxRow(dedup_key=f"d{self.count}", session_key=KEY, messages=[Message(content=text)])
         return self.database.write_now(runs.accept, new, Opening(), self.clock()).run_id or ""
 
     def answered(self, text: str, answer: str = "yes") -> None:
@@ -312,7 +310,7 @@ def test_usage(harness: CommandHarness):
     assert ", 2 messages." in harness.send("/status")
     assert harness.send("/usage").startswith("This conversation: 2 messages, 0 tool calls, 1,200 tokens read")
     harness.database.write_now(
-        store.append, harness.session.id, [NewMessage(role=Role.ASSISTANT, tool_calls=[call("files")])], 0
+        store.append, harness.session.id, [Message(role=Role.ASSISTANT, tool_calls=[call("files")])], 0
     )
     assert harness.send("/usage").startswith("This conversation: 3 messages, 1 tool call, ")
 
@@ -348,7 +346,7 @@ def test_memory_shows_since_when_and_from_which_words(harness: CommandHarness):
         more = {"cause": "stale prices", "happened": "2025-06-15", "replaces": first.id}
         memory.note(conn, here.ns, "Removed Redis", harness.clock(), **known, **more)
         other = store.start(conn, SessionKey.parse("agent:main:cli:20250305_091523_a1b2c3d4"), 1, source="cli")
-        [there] = store.append(conn, other.id, [NewMessage(role=Role.USER, content="I like tea.")], 1_700_000_000_000)
+        [there] = store.append(conn, other.id, [Message(role=Role.USER, content="I like tea.")], 1_700_000_000_000)
         memory.note(conn, here.ns, "I like tea", 1, session_id=other.id, src=[there])
         phone = store.start(conn, SessionKey.parse("agent:main:whatsapp:dm:491"), 1, source="whatsapp")
         memory.note(conn, here.ns, "I gave up meat", 1_700_000_000_000, session_id=phone.id)

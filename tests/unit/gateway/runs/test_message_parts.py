@@ -4,13 +4,12 @@ import os
 from pathlib import Path
 
 from gateway.runs.request import parts_to_show
-from sessions.messages import AttachmentKind
+from sessions.messages import Attachment, AttachmentKind
 from sessions.records import Message, MessageState, Role
-from sessions.stored_files import StoredFile
 
 
 async def shown(workspaces: Path, **of_file: str) -> int:
-    file = StoredFile(kind=AttachmentKind.IMAGE, mime="image/png", **of_file)
+    file = Attachment(kind=AttachmentKind.IMAGE, name="file", mime="image/png", **of_file)
     message = Message(
         id=1,
         session_id="s",

@@ -9,7 +9,7 @@ from gateway.runs.replies import approval_card, closed_card, question_card, repl
 from gateway.texts import say
 from sessions.asks import says_yes
 from sessions.keys import Address, ChatKind, Platform
-from sessions.outbox_body import OutboxBody
+from sessions.messages import Content
 from sessions.records import Ask, AskKind, Route
 
 
@@ -21,12 +21,12 @@ def in_a(kind: ChatKind) -> Route:
 def test_silence_is_an_answer_in_groups(kind: ChatKind):
     assert reply_body(" NO_REPLY\n", in_a(kind)) is None
     assert reply_body("  ", in_a(kind)) is None
-    assert reply_body("NO_REPLY is a word", in_a(kind)) == OutboxBody(text="NO_REPLY is a word")
+    assert reply_body("NO_REPLY is a word", in_a(kind)) == Content(text="NO_REPLY is a word")
 
 
 def test_in_a_dm_something_is_always_said():
-    assert reply_body("NO_REPLY", in_a(ChatKind.DM)) == OutboxBody(text="NO_REPLY")
-    assert reply_body("", in_a(ChatKind.DM)) == OutboxBody(text=say("run.failed"))
+    assert reply_body("NO_REPLY", in_a(ChatKind.DM)) == Content(text="NO_REPLY")
+    assert reply_body("", in_a(ChatKind.DM)) == Content(text=say("run.failed"))
 
 
 @given(exact=st.text(max_size=5_000))
@@ -52,7 +52,7 @@ def test_a_question_with_options_has_a_button_for_each():
     ]
     assert [button.label for button in card.buttons] == ["a" * 39 + "…", "b"]
     assert card.text.startswith(f"Which?\n\n- {'a' * 90}\n- b\n\n")
-    assert question_card("Which?", []) == OutboxBody(text="Which?")
+    assert question_card("Which?", []) == Content(text="Which?")
 
 
 def closed(kind: AskKind, question: str, answer: str | None, by: str | None = "Ann") -> str:

@@ -14,7 +14,7 @@ from gateway.agent.tools import files, skill
 from gateway.agent.tools.registry import Arguments, HumanQuestion, Tool, Toolbox, ToolContext
 from gateway.attachments import outgoing_files
 from sessions import store
-from sessions.records import CallOptions, NewMessage, Role
+from sessions.records import CallOptions, Message, Role
 from tests.unit.gateway.agent.tools.conftest import started
 
 ALL = Toolbox.of(["memory", "session_search", "skill", "files", "ask_human"])
@@ -171,7 +171,7 @@ async def test_an_empty_file_can_be_written(place: ToolContext):
 
 async def test_search_finds_the_passage_and_only_here(place: ToolContext, elsewhere: ToolContext):
     said = ["The boiler broke", "Call the plumber", "His number is 5551234"]
-    new = [NewMessage(role=Role.USER, content=text) for text in said]
+    new = [Message(role=Role.USER, content=text) for text in said]
     place.database.write_now(store.append, place.session.id, new, 5)
     found = await use(place, "session_search", query="plumber")
     assert all(text in found for text in said)
@@ -187,7 +187,7 @@ async def test_a_search_that_makes_no_sense_is_explained_or_finds_nothing(place:
 
 async def test_a_message_is_read_page_by_page_and_only_here(place: ToolContext, elsewhere: ToolContext):
     text = "".join(f"line {number}\n" for number in range(3_000))
-    said = [NewMessage(role=Role.USER, content=text)]
+    said = [Message(role=Role.USER, content=text)]
     place.database.write_now(store.append, place.session.id, said, 1)
     first = await use(place, "session_search", message=1)
     assert f"user: {text[:12_000]}\n[{len(text) - 12_000} more characters: offset=12000]" in first
