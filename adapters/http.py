@@ -8,6 +8,7 @@ from typing import Any, cast
 import aiohttp
 
 from adapters.base import TryLater, Undeliverable
+from sessions.messages import AttachmentKind
 
 Json = Mapping[str, Any]
 
@@ -46,6 +47,17 @@ def text(parent: Any, key: str) -> str:
     """Returns the text or number at this key as text; empty where there is none."""
     found = as_object(parent).get(key)
     return str(found) if isinstance(found, str | int) and not isinstance(found, bool) else ""
+
+
+_PICTURES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
+
+
+def attachment_kind(mime: str) -> AttachmentKind:
+    """Returns the kind of a file by its media type. A picture that models cannot read is a mere file."""
+    if mime in _PICTURES:
+        return AttachmentKind.IMAGE
+    kinds = {"audio": AttachmentKind.AUDIO, "video": AttachmentKind.VIDEO}
+    return kinds.get(mime.partition("/")[0], AttachmentKind.FILE)
 
 
 async def read_at_most(answer: aiohttp.ClientResponse, limit: int) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import discord
 
-from adapters.http import Json, part, parts, text
+from adapters.http import Json, attachment_kind, part, parts, text
 from sessions.keys import Address, ChatKind, Platform, Sender
 from sessions.messages import Attachment, AttachmentKind, Inbound, InboundKind, Quote
 
@@ -29,7 +29,9 @@ def message(said: discord.Message, me: DiscordBot, kind: InboundKind = InboundKi
     if author.bot or said.webhook_id is not None or author.id == me.id or said.type not in _SAID:
         return None
     direct = said.guild is None
-    named = re.search(rf"<@!?{me.id}>", said.content) is not None or _names_our_role(said)
+    role = said.guild.self_role if said.guild is not None else None
+    our_role = role is not None and role in said.role_mentions
+    named = our_role or re.search(rf"<@!?{me.id}>", said.content) is not None
     quote = _quote(said, me)
     replied = quote is not None and quote.from_us
     mentioned = direct or named or replied
@@ -117,11 +119,6 @@ def _owner_code(text: str) -> str:
     return f"/start {found[1]}" if found else text
 
 
-def _names_our_role(said: discord.Message) -> bool:
-    role = said.guild.self_role if said.guild is not None else None
-    return role is not None and role in said.role_mentions
-
-
 def _text(said: discord.Message, me: DiscordBot) -> str:
     """Returns the text as people read it, without our own mention."""
     text = re.sub(rf"\s*<@!?{me.id}>", "", said.content)
@@ -153,21 +150,16 @@ def _quote(said: discord.Message, me: DiscordBot) -> Quote | None:
     words = "\n".join(filter(None, (_with_names(resolved.content, resolved), describe_contents(resolved, quoted=True))))
     return Quote(
         message_id=str(resolved.id),
-        text=words or _named(resolved),
+        text=words or next((f"[{file.kind}]" for file in attachments(resolved)), ""),
         sender_name=resolved.author.display_name,
         from_us=from_us,
         attachments=() if from_us else tuple(attachments(resolved)),
     )
 
 
-def _named(said: discord.Message) -> str:
-    return next((f"[{file.kind}]" for file in attachments(said)), "")
-
-
 # --- contents ---
 
 _DEEPEST = 8
-_PICTURES = {"image/jpeg", "image/png", "image/gif", "image/webp"}
 
 
 def attachments(said: discord.Message) -> Iterator[Attachment]:
@@ -178,20 +170,12 @@ def attachments(said: discord.Message) -> Iterator[Attachment]:
     for file in found:
         mime = (file.content_type or "application/octet-stream").partition(";")[0]
         yield Attachment(
-            kind=AttachmentKind.VOICE if file.is_voice_message() else _kind(mime),
+            kind=AttachmentKind.VOICE if file.is_voice_message() else attachment_kind(mime),
             name=file.filename,
             mime=mime,
             size=file.size,
             ref=f"{said.channel.id}/{said.id}/{file.id}|{file.url}",
         )
-
-
-def _kind(mime: str) -> AttachmentKind:
-    if mime in _PICTURES:
-        return AttachmentKind.IMAGE
-    return {"audio": AttachmentKind.AUDIO, "video": AttachmentKind.VIDEO}.get(
-        mime.partition("/")[0], AttachmentKind.FILE
-    )
 
 
 def describe_contents(said: discord.Message, *, quoted: bool = False) -> str:

@@ -9,7 +9,7 @@ from adapters.text.blocks import Style
 from adapters.text.lines import LineLayout, Notation, escape_markdown
 from adapters.text.markdown import parse
 from adapters.text.split import Size, split, split_or_file
-from sessions.messages import Attachment, Button, Outbound, Piece
+from sessions.messages import Button, Outbound, Piece
 
 MESSAGE = Size(2_000)
 LABEL = 80
@@ -42,7 +42,10 @@ def render(outbound: Outbound) -> list[Piece]:
         calls.append({"filename": "answer.md", "text": outbound.text})
     if outbound.buttons and calls:
         calls[-1]["components"] = _rows(outbound.buttons)
-    calls = _with_files(calls, outbound.attachments)
+    files = [{"filename": attachment.name, "path": attachment.path} for attachment in outbound.attachments]
+    if files and len(calls) == 1 and "filename" not in calls[0]:
+        calls, files = [{**calls[0], **files[0]}], files[1:]
+    calls += files
     for number, call in enumerate(calls):
         call["flags"] = NO_EMBEDS | (_NO_NOTIFICATION if number or outbound.silent else 0)
         if outbound.respond_to:
@@ -64,13 +67,6 @@ def render_draft(markdown: str, *, silent: bool) -> dict[str, Any]:
     *_, last = split(parse(end_of_draft(markdown)), MESSAGE, layout.measure) if markdown.strip() else [()]
     words = layout.compose(last)
     return {"content": f"-# {words.strip('*')}" if silent else words, "flags": NO_EMBEDS}
-
-
-def _with_files(calls: list[dict[str, Any]], attachments: Sequence[Attachment]) -> list[dict[str, Any]]:
-    files = [{"filename": attachment.name, "path": attachment.path} for attachment in attachments]
-    if files and len(calls) == 1 and "filename" not in calls[0]:
-        return [{**calls[0], **files[0]}, *files[1:]]
-    return [*calls, *files]
 
 
 def _rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
-from adapters.http import Json, as_object, part, parts, text
+from adapters.http import Json, as_object, attachment_kind, part, parts, text
 from sessions.messages import Attachment, AttachmentKind, Quote
 
 _DEEPEST = 8
@@ -43,13 +43,9 @@ def _all_words(block: Json, depth: int) -> Iterator[str]:
     rows = block.get("rows")
     for row in cast(list[Any], rows) if isinstance(rows, list) else ():
         if isinstance(row, list):
-            yield " | ".join(_cells(cast(list[Any], row), depth))
+            cells = (block_words(as_object(cell), depth + 1) for cell in cast(list[Any], row))
+            yield " | ".join(cell.replace("\n", " ") for cell in cells)
     yield block_words(part(block, "accessory"), depth + 1)
-
-
-def _cells(row: Sequence[Any], depth: int) -> Iterator[str]:
-    for cell in row:
-        yield block_words(as_object(cell), depth + 1).replace("\n", " ")
 
 
 def _items(block: Json, inside: Sequence[str]) -> Iterator[str]:
@@ -186,19 +182,9 @@ def attachments(message: Json) -> Iterator[Attachment]:
         mime = text(file, "mimetype") or "application/octet-stream"
         size = file.get("size")
         yield Attachment(
-            kind=_kind(file, mime),
+            kind=AttachmentKind.VOICE if file.get("subtype") == "slack_audio" else attachment_kind(mime),
             name=text(file, "name") or text(file, "title") or f"file-{text(file, 'id')}",
             mime=mime,
             size=size if isinstance(size, int) else None,
             ref=f"{text(file, 'id')}|{address}",
         )
-
-
-def _kind(file: Json, mime: str) -> AttachmentKind:
-    if file.get("subtype") == "slack_audio":
-        return AttachmentKind.VOICE
-    if mime in {"image/jpeg", "image/png", "image/gif", "image/webp"}:
-        return AttachmentKind.IMAGE
-    return {"audio": AttachmentKind.AUDIO, "video": AttachmentKind.VIDEO}.get(
-        mime.partition("/")[0], AttachmentKind.FILE
-    )

@@ -163,7 +163,9 @@ class Telegram(ShowsDrafts, ReceivesWebhooks):
             try:
                 await self._out.draft_in_dm(address, {"text": "", "entities": []})
             except TelegramRefusal as refusal:  # which may be about this chat alone
-                self._shows_thinking = not _is_about_thinking(refusal)
+                self._shows_thinking = not (
+                    refusal.reason.startswith("not found") or any(words in refusal.reason for words in _NO_EMPTY_DRAFT)
+                )
             except TryLater as error:
                 if error.after:
                     raise
@@ -295,7 +297,3 @@ class Telegram(ShowsDrafts, ReceivesWebhooks):
 
 def _scope(user_id: str) -> BotCommandScope:
     return BotCommandScopeAllPrivateChats() if user_id == "*" else BotCommandScopeChat(int(user_id))
-
-
-def _is_about_thinking(refusal: TelegramRefusal) -> bool:
-    return refusal.reason.startswith("not found") or any(words in refusal.reason for words in _NO_EMPTY_DRAFT)

@@ -51,10 +51,12 @@ def attachments(message: Message | ExternalReplyInfo) -> Iterator[Attachment]:
         )
     for kind, file, name, mime in _files(message):
         if file is not None:
+            # What was sent without compression is a document to Telegram, pictures too.
+            told = getattr(file, "mime_type", None)
             yield Attachment(
-                kind=_picture(kind, getattr(file, "mime_type", None)),
+                kind=AttachmentKind.IMAGE if kind is AttachmentKind.FILE and told in _PICTURES else kind,
                 name=getattr(file, "file_name", None) or f"{name[0]}-{number}{name[1]}",
-                mime=getattr(file, "mime_type", None) or mime,
+                mime=told or mime,
                 size=file.file_size,
                 ref=file.file_id,
             )
@@ -68,11 +70,6 @@ def _files(message: Message | ExternalReplyInfo) -> Iterator[tuple[AttachmentKin
     yield AttachmentKind.VOICE, message.voice, ("voice", ".ogg"), "audio/ogg"
     document = None if message.animation else message.document  # an animation is a document too, for old clients
     yield AttachmentKind.FILE, document, ("file", ""), "application/octet-stream"
-
-
-def _picture(kind: AttachmentKind, mime: str | None) -> AttachmentKind:
-    """Returns the picture; one that was sent without compression is a document to Telegram."""
-    return AttachmentKind.IMAGE if kind is AttachmentKind.FILE and mime in _PICTURES else kind
 
 
 def describe_contents(message: Message | ExternalReplyInfo) -> str:
@@ -347,7 +344,8 @@ def _write_items(block: Json, out: _Written, depth: int) -> None:
         out.add(f"{label} {box}")
         inner = _Written()
         _write_blocks(item, inner, depth + 1)
-        _append(inner, out)
+        out.entities += [{**entity, "offset": entity["offset"] + out.length} for entity in inner.entities]
+        out.add("".join(inner.pieces))
 
 
 def _write_rows(block: Json, out: _Written, depth: int) -> None:
@@ -361,11 +359,6 @@ def _write_rows(block: Json, out: _Written, depth: int) -> None:
 
 def _list(found: Any) -> list[Any]:
     return cast(list[Any], found) if isinstance(found, list) else []
-
-
-def _append(inner: _Written, out: _Written) -> None:
-    out.entities += [{**entity, "offset": entity["offset"] + out.length} for entity in inner.entities]
-    out.add("".join(inner.pieces))
 
 
 def _write_text(rich: Any, out: _Written, depth: int) -> None:

@@ -63,7 +63,11 @@ class Poll:
                     raise
                 except TryLater as error:
                     failures, seconds = failures + 1, 0
-                    await self._recover(error, failures)
+                    if failures > MOST_FAILURES:
+                        raise
+                    log.warning("telegram.poll_failed", reason=str(error), failures=failures)
+                    await self._connection.shutdown()  # a connection that hangs stays broken
+                    await self._sleep(error.after or min(2.0 ** (failures - 1), _LONGEST_PAUSE))
         finally:
             await self._connection.shutdown()
 
@@ -73,14 +77,6 @@ class Poll:
             # Ten seconds more than Telegram holds the call open; after that the connection is dead.
             answer = await self._connection.post(f"{self._url}?{query}", read_timeout=seconds + 10)
         return answer if isinstance(answer, list) else []
-
-    async def _recover(self, error: TryLater, failures: int) -> None:
-        """Waits and opens a fresh connection: one that hangs stays broken."""
-        if failures > MOST_FAILURES:
-            raise error
-        log.warning("telegram.poll_failed", reason=str(error), failures=failures)
-        await self._connection.shutdown()
-        await self._sleep(error.after or min(2.0 ** (failures - 1), _LONGEST_PAUSE))
 
 
 def _behind(items: list[Any], offset: int) -> int:

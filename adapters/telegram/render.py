@@ -189,7 +189,8 @@ def _body(block: Block) -> Marked:
         case Fence(code=code, language=language):
             return code, [("pre", 0, len(code), language)]
         case Table():
-            return _table(block)
+            grid = as_grid(block)
+            return (as_records(block), []) if grid is None else (grid, [("pre", 0, len(grid), "")])
         case Rule():
             return "———", []
         case _:
@@ -236,8 +237,3 @@ def _around(span: Span, codes: Iterable[Span]) -> Iterator[Mark]:
         start = code.end
     if start < span.end:
         yield kind, start, span.end, ""
-
-
-def _table(table: Table) -> Marked:
-    grid = as_grid(table)
-    return (as_records(table), []) if grid is None else (grid, [("pre", 0, len(grid), "")])

@@ -159,7 +159,8 @@ class Translation:
         said = error.message.partition(". Parsing the server response ")[0].replace(self.token, "<token>")
         match error:
             case RetryAfter():
-                seconds = _seconds(error.retry_after)
+                period = error.retry_after
+                seconds = period.total_seconds() if isinstance(period, timedelta) else float(period)
                 return TryLater(f"Telegram asks to wait {seconds:.0f} seconds.", after=seconds)
             case ChatMigrated():
                 return Moved(error.new_chat_id)
@@ -188,7 +189,3 @@ class Translation:
         what = "did not answer in time" if isinstance(error, TimedOut) else "cannot be reached"
         ambiguous = not isinstance(error, NeverSent)
         return TryLater(f"Telegram {what} ({type(error.__cause__).__name__}).", ambiguous=ambiguous)
-
-
-def _seconds(period: float | timedelta) -> float:
-    return period.total_seconds() if isinstance(period, timedelta) else float(period)

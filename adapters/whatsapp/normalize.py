@@ -90,18 +90,20 @@ def _message(event: Json, place: _Place) -> Inbound:
     mention = f"@{place.own_number}"
     mentioned = not group or kind is InboundKind.TAP or mention in text or (quote is not None and quote.from_us)
     file = attachment(edited)
+    words = text.replace(mention, "").strip() or text if group else text
+    passed_on = part(edited, "context")
     return Inbound(
         dedup_key=f"wa:{event['id']}",
         address=place.address,
         sender=place.sender,
         message_id=message_id,
-        text=_meant(text.replace(mention, "").strip() or text if group else text),
+        text="/stop" if _STOP.fullmatch(words) else words,  # nobody types a slash on a phone
         kind=kind,
         mentioned=mentioned,
         mentions_other=group and not mentioned and re.search(r"@\d{5,}", text) is not None,
         by_reply=group and mentioned and mention not in text and kind is not InboundKind.TAP,
         quote=quote,
-        forwarded_from=_forwarded(edited),
+        forwarded_from="somebody" if passed_on.get("forwarded") or passed_on.get("frequently_forwarded") else "",
         attachments=() if file is None else (file,),
         sent_at=_milliseconds(event),
         same_as=place.same_as,
@@ -120,11 +122,6 @@ def _changed(event: Json) -> tuple[InboundKind, Json, str]:
             return InboundKind.MESSAGE, event, str(event["id"])
 
 
-def _meant(text: str) -> str:
-    """Reads `stop` and the like as commands: nobody types a slash on a phone."""
-    return "/stop" if _STOP.fullmatch(text) else text
-
-
 def _tapped(event: Json) -> str:
     """Returns the data of the button under one of our messages."""
     data = str(part(part(event, "interactive"), "button_reply").get("id") or "")
@@ -138,11 +135,6 @@ def _quote(event: Json, place: _Place) -> Quote | None:
         return Quote(message_id="", text=sent_from, sender_name="an ad or a post") if sent_from else None
     author = whatsapp_id(str(context.get("from") or ""))
     return Quote(message_id=str(context["id"]), text=sent_from, from_us=author == place.own_number)
-
-
-def _forwarded(event: Json) -> str:
-    context = part(event, "context")
-    return "somebody" if context.get("forwarded") or context.get("frequently_forwarded") else ""
 
 
 def _status(event: Json) -> Iterator[Inbound]:
@@ -247,11 +239,8 @@ def origin(message: Json) -> str:
     if ad:
         told = (text(ad, key) for key in ("source_type", "headline", "body", "source_url"))
         return "\n".join(filter(None, told))
-    return _product(product) if product else ""
-
-
-def _product(product: Json) -> str:
-    return f"[product {text(product, 'product_retailer_id')} of catalog {text(product, 'catalog_id')}]"
+    ids = text(product, "product_retailer_id"), text(product, "catalog_id")
+    return "[product {} of catalog {}]".format(*ids) if product else ""
 
 
 def _order(order: Json) -> Iterator[str]:

@@ -43,7 +43,7 @@ def render(outbound: Outbound) -> list[Piece]:
     blocks = parse(text) if text.strip() else ()
     if len(outbound.attachments) == 1 and not buttons and blocks:
         whole = list(split(blocks, CARD, layout.measure))
-        if len(whole) == 1 and _takes_caption(outbound.attachments[0]):
+        if len(whole) == 1 and _file(outbound.attachments[0])["type"] != "audio":
             return [_reply({**_file(outbound.attachments[0]), "caption": layout.compose(whole[0])}, outbound)]
     pieces, as_file = split_or_file(blocks, CARD if buttons else MESSAGE, layout.measure)
     texts = [words for piece in pieces if (words := layout.compose(piece)).strip()]
@@ -93,10 +93,6 @@ def _file(attachment: Attachment) -> dict[str, Any]:
         case _:
             kind = "document"
     return {"type": kind, "filename": attachment.name, "path": attachment.path, "mime": mime}
-
-
-def _takes_caption(attachment: Attachment) -> bool:
-    return _file(attachment)["type"] != "audio"
 
 
 def _reply(call: dict[str, Any], outbound: Outbound) -> dict[str, Any]:

@@ -46,14 +46,14 @@ class AttachmentDownloader:
         limit: Callable[[], int],
         transcriber: Callable[[], Transcribes | None] = lambda: None,
         fetch: Fetch | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._adapters = adapters
         self._limit = limit
         self._transcriber = transcriber
         self._fetch_address = fetch or Fetcher().fetch
-        self._clock = clock
+        self._monotonic = monotonic
         self._sleep = sleep
         self._failing_since: dict[str, float] = {}  # since when a platform has given nothing
 
@@ -82,13 +82,11 @@ class AttachmentDownloader:
         if file.address:
             found = await self._fetch_address(file.address, limit)
             return found.data, found.mime
-        return await self._fetch_from_platform(file, limit), file.mime
-
-    async def _fetch_from_platform(self, file: Attachment, limit: int) -> bytes:
         adapter = self._adapters.get(file.platform)
         if adapter is None:
             raise DeliveryError("the platform is not connected")
-        return await self._with_retries(str(adapter.platform), partial(adapter.fetch, file, limit))
+        fetch = partial(adapter.fetch, file, limit)
+        return await self._with_retries(str(adapter.platform), fetch), file.mime
 
     async def _with_retries(self, platform: str, fetch: Callable[[], Awaitable[bytes]]) -> bytes:
         """Repeats the download for a minute in all. In an outage the files of one message share that minute."""
@@ -107,7 +105,7 @@ class AttachmentDownloader:
 
     def _failing_for(self, platform: str) -> float:
         """Returns for how many seconds this platform has failed. An old failure that did not come back does not count."""
-        now = self._clock()
+        now = self._monotonic()
         since = self._failing_since.get(platform, now)
         self._failing_since[platform] = since if now - since < 2 * RETRY_SECONDS else now
         return now - self._failing_since[platform]

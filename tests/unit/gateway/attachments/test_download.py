@@ -62,7 +62,9 @@ def a_file(name: str = "report.txt", **more: Any) -> Attachment:
 def media(*answers: bytes | Exception, limit: int = 100, ear: Any = None) -> AttachmentDownloader:
     adapters: Any = {"telegram": MediaAdapter(*answers)}
     time = DownloadTime()
-    return AttachmentDownloader(adapters, limit=lambda: limit, transcriber=lambda: ear, clock=time, sleep=time.sleep)
+    return AttachmentDownloader(
+        adapters, limit=lambda: limit, transcriber=lambda: ear, monotonic=time, sleep=time.sleep
+    )
 
 
 async def test_it_is_saved_for_the_owner_only_and_named(tmp_path: Path):
@@ -121,7 +123,7 @@ async def test_what_is_gone_is_said_and_what_is_away_is_said_otherwise(
 async def test_an_outage_is_waited_for_as_long_as_asked(tmp_path: Path, troubles: tuple[Exception, ...], waited: float):
     time = DownloadTime()
     adapters: Any = {"telegram": MediaAdapter(*troubles, b"figures")}
-    shelf = AttachmentDownloader(adapters, limit=lambda: 100, clock=time, sleep=time.sleep)
+    shelf = AttachmentDownloader(adapters, limit=lambda: 100, monotonic=time, sleep=time.sleep)
     settled, _ = await shelf.settle(a_file(), tmp_path)
     assert Path(settled.path).read_bytes() == b"figures"
     assert time.now == 1_000 + waited
@@ -132,7 +134,7 @@ async def test_nobody_waits_for_longer_than_a_minute_however_many_files_there_ar
     adapters: Any = {
         "telegram": MediaAdapter(*(TryLater("slowly", after=25) for _ in range(20)), TryLater("x", after=90), b"x")
     }
-    shelf = AttachmentDownloader(adapters, limit=lambda: 100, clock=time, sleep=time.sleep)
+    shelf = AttachmentDownloader(adapters, limit=lambda: 100, monotonic=time, sleep=time.sleep)
     assert all([(await shelf.settle(a_file(), tmp_path))[0].gone for _ in range(10)])
     assert time.now <= 1_060
     time.now += 1_000
