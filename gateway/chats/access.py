@@ -92,12 +92,9 @@ class ChatAccess:
         if not allowed and not open_chat:
             asks = inbound.mentioned and inbound.private_reply != ""
             return AccessDecision.STRANGER if asks else AccessDecision.IGNORED
-        if not self._is_meant(inbound):
+        if not inbound.mentioned and (self.rules.require_mention or inbound.mentions_other):
             return AccessDecision.OVERHEARD
         return AccessDecision.ALLOWED if allowed else AccessDecision.PRESENT
-
-    def _is_meant(self, inbound: Inbound) -> bool:
-        return inbound.mentioned or (not self.rules.require_mention and not inbound.mentions_other)
 
     def is_allowed(self, sender: Sender) -> bool:
         return self._among(sender.id, self.rules.allowed_users) or sender.id in self.paired.users

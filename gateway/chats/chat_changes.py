@@ -33,9 +33,12 @@ class ChatChanges:
     async def take(self, inbound: Inbound, access: ChatAccess, *, has_access: bool) -> None:
         match inbound.kind:
             case InboundKind.MOVED:
-                await self._database.write(_move, inbound)
-            case InboundKind.LEFT:
-                await self._left(inbound)
+                address = inbound.address
+                await self._database.write(people.join_ids, address.platform, inbound.text, address.chat_id)
+            case InboundKind.LEFT:  # what waits to be sent there is given up
+                address, why = inbound.address, "we were removed from this chat, or blocked"
+                dead = await self._database.write(outbox.give_up_chat, address.platform, address.chat_id, why)
+                log.info("chat.left", platform=address.platform, chat=address.chat_id, undelivered=dead)
             case InboundKind.FAILED:
                 await self._database.write(self._failed, inbound, access)
             case InboundKind.DELETED if has_access:
@@ -52,13 +55,6 @@ class ChatChanges:
         self._joined[pair] = None  # after the write: what failed is tried again with the next message
         if len(self._joined) > _PAIRS:
             del self._joined[next(iter(self._joined))]
-
-    async def _left(self, inbound: Inbound) -> None:
-        """Gives up what waits to be sent to a chat that the bot has left."""
-        address = inbound.address
-        why = "we were removed from this chat, or blocked"
-        dead = await self._database.write(outbox.give_up_chat, address.platform, address.chat_id, why)
-        log.info("chat.left", platform=address.platform, chat=address.chat_id, undelivered=dead)
 
     def _failed(self, conn: Connection, inbound: Inbound, access: ChatAccess) -> None:
         """Marks a message as undelivered that the platform had accepted and could not deliver, and tells the owner."""
@@ -78,10 +74,6 @@ def first_known(conn: Connection, inbound: Inbound) -> Inbound:
     else:
         known = people.first_id(conn, inbound.address.platform, inbound.sender.id)
     return replace(inbound, address=address, sender=replace(inbound.sender, id=known))
-
-
-def _move(conn: Connection, inbound: Inbound) -> None:
-    people.join_ids(conn, inbound.address.platform, inbound.text, inbound.address.chat_id)
 
 
 def _join_ids(conn: Connection, platform: str, one: str, other: str) -> None:

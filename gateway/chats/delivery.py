@@ -3,6 +3,7 @@ up.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -160,6 +161,7 @@ class Delivery:
         self._wake.set()
 
     async def run(self) -> None:
+        """Claims one row of every free chat and starts sending. With more than `IN_HAND` chats at work it waits a little, to claim many at once."""
         unlisten = self.app.database.listen(self._on_commit, Topic.OUTBOX, Topic.STOPPED)
         try:
             # Before anything is claimed: what a dead process was sending may have arrived, and must not be sent as if new.
@@ -169,38 +171,30 @@ class Delivery:
                     self._wake.clear()
                     # Rows that this process has just written need no query.
                     is_new, self._has_new_row = self._has_new_row, False
-                    due = (
-                        0 if is_new else await self.app.database.read(outbox.next_due, self._platform, self.app.clock())
-                    )
+                    now = self.app.clock()
+                    due = 0 if is_new else await self.app.database.read(outbox.next_due, self._platform, now)
                     if due is not None and due <= self.app.clock():
-                        await self._start_due_rows(group)
+                        if (
+                            len(self._busy) > IN_HAND
+                        ):  # each claim is a transaction, and the platform takes no more anyway
+                            await asyncio.sleep(POLL_SECONDS / 10)
+                        self._claims += 1
+                        for row in await self.app.database.write(self._claim):
+                            self._busy[row.chat] = self._claims
+                            group.create_task(self._deliver_chat(row))
                         due = self.app.clock() + 1_000
-                    await self._wait_for_work(due)
+                    seconds = POLL_SECONDS * 30
+                    if due is not None:
+                        seconds = max((due - self.app.clock()) / 1000, POLL_SECONDS / 10)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(seconds):
+                            await self._wake.wait()
         finally:
             unlisten()
-
-    async def _start_due_rows(self, group: asyncio.TaskGroup) -> None:
-        """Claims one row of every free chat and starts sending. With more than `IN_HAND` chats at work it waits a little, to claim many
-        at once.
-        """
-        if len(self._busy) > IN_HAND:
-            await asyncio.sleep(POLL_SECONDS / 10)  # each claim is a transaction, and the platform takes no more anyway
-        self._claims += 1
-        for row in await self.app.database.write(self._claim):
-            self._busy[row.chat] = self._claims
-            group.create_task(self._deliver_chat(row))
 
     def wake(self) -> None:
         """Look for due rows now: another process may have added some."""
         self._wake.set()
-
-    async def _wait_for_work(self, due: int | None) -> None:
-        seconds = POLL_SECONDS * 30 if due is None else max((due - self.app.clock()) / 1000, POLL_SECONDS / 10)
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
     async def finish(self) -> None:
         """Returns when everything that is due was sent."""

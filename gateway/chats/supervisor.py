@@ -1,7 +1,7 @@
 """Starts, stops and restarts the platforms as the configuration wants them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from adapters.base import Adapter, DeliveryError, ReceivesWebhooks, WebhookReply
@@ -130,14 +130,14 @@ class PlatformSupervisor:
             _, late = await asyncio.wait(meeting, timeout=MEET_SECONDS)
             for task in late:
                 task.cancel()
+        lines: list[str] = []
+        for name, platform in shown.items():
+            lines.append(f"{name:<9} {_describe(platform)}")
+            if code := self._owner_codes.get(name):
+                bot, greeting = platform.health.who.partition(" ")[0] or "the bot", f"{manifest(name).start} {code}"
+                lines.append(f"{'':<9} Send {bot}: {greeting} and you are its owner. The code is valid for a day.")
         missing = [f"{name:<9} {why}" for name, why in self._missing.items() if names is None or name in names]
-        return [*(line for name, platform in shown.items() for line in self._lines(name, platform)), *missing]
-
-    def _lines(self, name: str, platform: PlatformRunner) -> Iterator[str]:
-        yield f"{name:<9} {_describe(platform)}"
-        if code := self._owner_codes.get(name):
-            bot = platform.health.who.partition(" ")[0] or "the bot"
-            yield f"{'':<9} Send {bot}: {manifest(name).start} {code} and you are its owner. The code is valid for a day."
+        return [*lines, *missing]
 
     def silent_since(self) -> dict[str, int]:
         """Returns each platform that is not connected, with the time since when in epoch milliseconds."""
