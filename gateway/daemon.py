@@ -100,7 +100,7 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
             chats.adapters, limit=lambda: app.config.limits.attachment_bytes, transcriber=lambda: transcriber
         )
         stack.push_async_callback(chats.close)
-        reminders = send_reminders(app.database, app.timezone, clock=app.clock)
+        reminders = send_reminders(app)
         for work in (chats.poll_other_processes(), app.metrics.watch_loop(), reminders, app.watch.run()):
             _run_until_closed(stack, work)
         url, hint = await stack.enter_async_context(_http(app))  # where its port is taken, nothing begins

@@ -89,7 +89,10 @@ class Discord(ShowsDrafts, SendsOnce, CatchesUp):
         async def on_connect() -> None:
             # In the queue before all messages of this session: they wait here until the missed ones were delivered.
             await listener.ready.wait()
-            await self._catch_up(listener.client, deliver)
+            # After every new session, also one that the library began because the old one was invalid.
+            since, now = max(self._since, self._seen or 0), round(self._clock() * 1000)
+            async for said in missed(listener.client, since, now, self._chats, self._users):
+                await self._take(said, deliver, InboundKind.MESSAGE)
 
         async def on_message(what: discord.Message) -> None:
             await self._take(what, deliver, InboundKind.MESSAGE)
@@ -116,35 +119,20 @@ class Discord(ShowsDrafts, SendsOnce, CatchesUp):
         listener.on("interaction", on_interaction)
         await listener.run()
 
-    async def _catch_up(self, client: discord.Client, deliver: Deliver) -> None:
-        """Fetches missed messages after every new session, also one that the library began because the old one was invalid."""
-        since, now = max(self._since, self._seen or 0), round(self._clock() * 1000)
-        async for said in missed(client, since, now, self._chats, self._users):
-            await self._take(said, deliver, InboundKind.MESSAGE)
-
     async def _take(self, said: discord.Message, deliver: Deliver, kind: InboundKind) -> None:
-        inbound = self._read(said, kind)
+        inbound = None
+        try:
+            inbound = message(said, self._me, kind) if self._me is not None else None
+        except MALFORMED as error:
+            log.warning("discord.event_skipped", message_id=said.id, reason=type(error).__name__)
         if inbound is not None:
-            self._remember(said.id, inbound)
+            self._recent[said.id] = inbound  # for its author, whom Discord does not name when it is deleted
+            if len(self._recent) > _KEPT:
+                self._recent.popitem(last=False)
             await deliver(inbound)
         # After the delivery: `seen_until` promises that everything before it is stored.
         if kind is InboundKind.MESSAGE:
             self._seen = max(self._seen or 0, round(said.created_at.timestamp() * 1000))
-
-    def _read(self, said: discord.Message, kind: InboundKind) -> Inbound | None:
-        if self._me is None:
-            return None
-        try:
-            return message(said, self._me, kind)
-        except MALFORMED as error:
-            log.warning("discord.event_skipped", message_id=said.id, reason=type(error).__name__)
-            return None
-
-    def _remember(self, message_id: int, inbound: Inbound) -> None:
-        """Remembers the author of a message, which Discord does not name when it is deleted."""
-        self._recent[message_id] = inbound
-        if len(self._recent) > _KEPT:
-            self._recent.popitem(last=False)
 
     async def _report_deleted(self, event: discord.RawMessageDeleteEvent, deliver: Deliver) -> None:
         before = self._recent.pop(event.message_id, None)

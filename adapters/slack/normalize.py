@@ -84,7 +84,7 @@ def _inbound(message: Json, event: Json, team: str, me: SlackBot) -> Inbound | N
     user, ts, channel = text(message, "user"), text(message, "ts"), text(event, "channel")
     if not user or not ts or not channel or message.get("bot_id") or user == me.user or message.get("hidden"):
         return None
-    kind = _chat_kind(event)
+    kind = _address(event.get("channel_type"), channel, None).kind
     raw = raw_mentions(message)
     named = set(_MENTION.findall(raw))
     direct = kind is ChatKind.DM
@@ -162,7 +162,9 @@ def _taps(body: Json, me: SlackBot) -> Iterator[Inbound]:
         data = text(action, "value")
         if not sender.id or not data.startswith(("a:", "/", SAYS)):
             continue
-        kind = ChatKind.DM if channel.startswith("D") or not channel else _kind_of(part(body, "channel"))
+        is_group = text(part(body, "channel"), "name").startswith("mpdm-")
+        named_kind = ChatKind.GROUP if is_group else ChatKind.CHANNEL
+        kind = ChatKind.DM if channel.startswith("D") or not channel else named_kind
         yield Inbound(
             dedup_key=f"sl:{team}:{channel or sender.id}:{ts}:{text(action, 'action_ts')}",
             address=Address(
@@ -251,14 +253,6 @@ def _address(channel_type: object, channel: str, thread: str | None) -> Address:
     if channel.startswith("D"):
         kind = ChatKind.DM
     return Address(platform=Platform.SLACK, kind=kind, chat_id=channel, thread_id=thread)
-
-
-def _chat_kind(event: Json) -> ChatKind:
-    return _address(event.get("channel_type"), text(event, "channel"), None).kind
-
-
-def _kind_of(channel: Json) -> ChatKind:
-    return ChatKind.GROUP if text(channel, "name").startswith("mpdm-") else ChatKind.CHANNEL
 
 
 def _thread(kind: ChatKind, thread: str, ts: str) -> str | None:

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from gateway.commands import ChatContext
+from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.runs.replies import closed_card, question_text
 from gateway.texts import say
 from gateway.texts.times import format_short_time
 from sessions import asks, inbox, outbox, people, runs
-from sessions.clock import Clock, now_ms
-from sessions.db import Database
 from sessions.errors import StateError
 from sessions.keys import ChatKind, SessionKey
 from sessions.messages import Content, Inbound
@@ -130,26 +129,17 @@ AFTER_MS = 24 * 3_600_000
 POLL_SECONDS = 60.0
 
 
-async def send_reminders(
-    database: Database,
-    timezone: str,
-    *,
-    clock: Clock = now_ms,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> None:
+async def send_reminders(app: App, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
     """Repeats unanswered questions, until cancelled."""
     while True:
         try:
-            for run, ask in await database.read(runs.unanswered, clock() - AFTER_MS):
+            for run, ask in await app.database.read(runs.unanswered, app.clock() - AFTER_MS):
                 # Not in groups: there the question stands among other people's messages, and would be repeated to all of them.
                 if run.route is not None and run.route.address.kind is ChatKind.DM:
-                    await database.write(_remind, run, ask, timezone, clock())
+                    now = app.clock()
+                    since = format_short_time(ask.created_at, now, app.timezone)
+                    text = say("ask.waiting_reminder", when=since, question=question_text(ask))
+                    await app.database.write(runs.remind, run, ask, Content(text=text), now)
         except StateError as error:
             log.warning("ask.not_looked_at", error=str(error))
         await sleep(POLL_SECONDS)
-
-
-def _remind(conn: Connection, run: Run, ask: Ask, timezone: str, now: int) -> None:
-    since = format_short_time(ask.created_at, now, timezone)
-    text = say("ask.waiting_reminder", when=since, question=question_text(ask))
-    runs.remind(conn, run, ask, Content(text=text), now)

@@ -18,7 +18,7 @@ async def run_once(intake: IntakeHarness) -> None:
         looked.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(send_reminders(intake.database, "UTC", clock=intake.clock, sleep=sleep))
+    task = asyncio.create_task(send_reminders(intake.app, sleep=sleep))
     await asyncio.wait_for(looked.wait(), 30)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
