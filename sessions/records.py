@@ -1,10 +1,11 @@
 """Rows of the tables as frozen dataclasses. A change goes through the database."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from sessions import codec
@@ -52,8 +53,11 @@ if TYPE_CHECKING:  # the words of the tables are used by commands that open no d
 
 
 @lru_cache
-def _columns(shape: type[Any]) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(shape) if each.init and "no_column" not in each.metadata)
+def _columns(shape: type[Any], but: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """Returns the names of the columns that this class has as fields, and what takes their values from a row."""
+    unread = {each.name for each in fields(shape) if not each.init or "no_column" in each.metadata}.union(but)
+    names = tuple(each.name for each in fields(shape) if each.name not in unread)
+    return names, cast(Callable[[Any], tuple[Any, ...]], itemgetter(*names))
 
 
 class Record:
@@ -64,7 +68,8 @@ class Record:
     @classmethod
     def from_row(cls, row: "RowMapping", **instead: Any) -> Self:
         """`instead`: fields that are no columns, or not as the column is."""
-        return cls(**{name: row[name] for name in _columns(cls) if name not in instead}, **instead)
+        names, values = _columns(cls, tuple(instead))
+        return cls(**dict(zip(names, values(row), strict=True)), **instead)
 
 
 class Source(StrEnum):

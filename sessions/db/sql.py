@@ -97,8 +97,11 @@ class Repeated(TypeDecorator[str]):
     impl = Text
     cache_ok = True
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002  # SQLAlchemy's signature
-        return None if value is None else intern(value)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002  # SQLAlchemy's signature
+        def read(text: str | None) -> str | None:
+            return None if text is None else intern(text)
+
+        return read
 
 
 class Json(TypeDecorator[Any]):
@@ -121,12 +124,18 @@ class Json(TypeDecorator[Any]):
         is_plain = self.shape in {None, tuple}
         return storable(codec.dump(value if is_plain else codec.plain(self.shape, value)))
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:  # noqa: ARG002  # SQLAlchemy's signature
-        if not value:
-            return () if self.shape is tuple or get_origin(self.shape) is tuple else None
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002  # SQLAlchemy's signature
+        nothing = () if tuple in {self.shape, get_origin(self.shape)} else None
+
+        def read(text: str | None) -> Any:
+            return self._read(text) if text else nothing
+
+        return read
+
+    def _read(self, text: str) -> Any:
         if hasattr(self.shape, "from_json"):
-            return self.shape.from_json(value)
-        stored = json.loads(value)
+            return self.shape.from_json(text)
+        stored = json.loads(text)
         if self.shape is None:
             return stored
         return tuple(stored) if self.shape is tuple else codec.shaped(self.shape, stored)

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from sqlalchemy.engine.default import DefaultDialect
 
 from sessions import codec
 from sessions.db.schema import messages
@@ -94,8 +95,8 @@ def test_the_number_of_the_ask_goes_into_the_buttons_and_leaves_the_text_alone()
 
 
 def test_a_file_of_another_program_is_kept_as_far_as_it_is_understood():
-    read_files = messages.c.attachments.type.process_result_value  # type: ignore[union-attr]
-    assert read_files('[{"kind": "hologram", "name": "x", "colour": "red"}]', None) == (  # type: ignore[arg-type]
+    read_files = messages.c.attachments.type.result_processor(DefaultDialect(), None)
+    assert read_files('[{"kind": "hologram", "name": "x", "colour": "red"}]') == (
         Attachment(kind=AttachmentKind.FILE, name="x"),
     )
 
