@@ -13,14 +13,13 @@ class AgentProfile:
 
     system_prompt: str
     toolbox: Toolbox = field(default_factory=Toolbox)
-    model: str | None = None
     remembers: bool = True
     """False: nothing is known beyond the current session."""
 
 
-def profile_of(app: App, run: Run, session: Session) -> AgentProfile:
-    """Returns the profile that this run's next step has, as the configuration in force wants it."""
-    agents, name = app.agents, session.agent if session.agent in app.config.agents else "main"
+def agent_named(app: App, name: str) -> AgentProfile:
+    """Returns the profile of this agent as the configuration in force wants it; of the main one where there is none of this name."""
+    agents, name = app.agents, name if name in app.config.agents else "main"
     profile = agents.get(name)
     if profile is None:
         agent, remembers = app.config.agents[name], app.config.memory.enabled
@@ -29,6 +28,12 @@ def profile_of(app: App, run: Run, session: Session) -> AgentProfile:
         profile = AgentProfile(system_prompt=agent.system_prompt, toolbox=toolbox, remembers=remembers)
         # In the dictionary that was there before the configuration was read: a reload puts another one in its place.
         agents[name] = profile
+    return profile
+
+
+def profile_of(app: App, run: Run, session: Session) -> AgentProfile:
+    """Returns the profile that this run's next step has."""
+    profile = agent_named(app, session.agent)
     if run.kind is RunKind.JOB and run.deployment is None and (run.route is None or session.source == Source.JOB):
         # Nobody would see the question, or could answer it there.
         others = profile.toolbox.tools.keys() - {"ask_human"}

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 
 from gateway.agent.prompts import load_prompt
-from sessions.records import Session, Source
+from sessions.records import Source
 
 Cost = Callable[[str], int]
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
@@ -31,12 +31,12 @@ _PLACES: dict[str, tuple[str, str]] = {
 }
 
 
-def gateway_blocks(session: Session, person: str, tools: Collection[str]) -> tuple[str, ...]:
-    """Returns the blocks for this session, safety last. `person`: the name of the person in the chat; empty: unknown, or several people.
+def gateway_blocks(source: str, session_key: str, *, person: str, tools: Collection[str]) -> tuple[str, ...]:
+    """Returns the blocks for a session, safety last. `person`: the name of the person in the chat; empty: unknown, or several people.
     `tools`: names of the agent's tools; a line about any other tool is left out.
     """
-    place, formatting = _PLACES.get(session.source, (f"a chat on {session.source.title()}", _MARKDOWN))
-    is_group = ":group:" in session.session_key or ":channel:" in session.session_key
+    place, formatting = _PLACES.get(source, (f"a chat on {source.title()}", _MARKDOWN))
+    is_group = ":group:" in session_key or ":channel:" in session_key
     # People choose their names themselves: on one line, a name cannot add lines of its own to the system prompt.
     who = " ".join(person.split())[:80] or ("several people" if is_group else "one person")
     values = {"{who}": who, "{place}": f"{place}, in a group" if is_group else place, "{formatting}": formatting}

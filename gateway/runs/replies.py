@@ -1,17 +1,10 @@
 """What a run sends to its chat: its answer, its questions, their closed cards, the notice of an interruption, the line about a reset."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Sequence
 
-from sqlalchemy import Connection
-
-from gateway.context import App
-from gateway.runs.live import NO_REPLY, LiveEvent
-from gateway.runs.request import Snapshot
+from gateway.runs.live import NO_REPLY
 from gateway.texts import say
 from gateway.texts.times import format_duration
-from sessions import store
 from sessions.keys import ChatKind
 from sessions.messages import Button, Content
 from sessions.policy import ResetPolicy
@@ -101,10 +94,6 @@ def _left_out(exact: str, shown: str) -> str:
     return f"\n… {f'{lines} more lines' if lines > 0 else f'{characters} more characters'}: /status shows all"
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
 def reset_line(former: Session, opened_at: int, *, notes: int, policy: ResetPolicy) -> str:
     """Returns the line that says why the conversation is a new one, how many notes the agent made of the former one, and how to go back."""
     if former.end_reason is EndReason.DAILY:
@@ -114,41 +103,3 @@ def reset_line(former: Session, opened_at: int, *, notes: int, policy: ResetPoli
         why = say("session.reset_idle", idle=silent)
     kept = (say("session.kept_one") if notes == 1 else say("session.kept_other", count=notes)) if notes else ""
     return " ".join(filter(None, (why, kept, say("session.reset_back"))))
-
-
-class Announcement:
-    """The line of one run. It stands above what the chat is sent first: an answer, a question, or an error."""
-
-    def __init__(self, app: App, run_id: str) -> None:
-        self.app = app
-        self._run_id = run_id
-        self._session_id = ""
-        self.text = ""
-
-    def note(self, seen: Snapshot) -> None:
-        """Reads whether there is a line to add, so that previews have it from the beginning."""
-        policy = self.app.resets.policy(seen.session.session_key)
-        before, self.text, self._session_id = self.text, "", seen.session.id
-        if seen.former is not None and policy.notify:
-            line = reset_line(seen.former, seen.session.started_at, notes=seen.former_notes, policy=policy)
-            self.text = f"_{line}_\n\n"
-        if self.text != before:
-            self.app.live.publish(LiveEvent(self._run_id, "heading", self.text))
-
-    def prepended_to(self, body: Content | None) -> Content | None:
-        return body if body is None or not self.text else replace(body, text=self.text + body.text)
-
-    def marking_announced(
-        self, work: Callable[Concatenate[Connection, P], T], body: Content | None
-    ) -> Callable[Concatenate[Connection, P], T]:
-        """Returns the transition `work`, which sends this body, so changed that it also marks the reset as announced. One transaction for
-        both: a crash between them would announce it twice or never.
-        """
-        if body is None or not self.text:
-            return work
-
-        def announcing(conn: Connection, *args: P.args, **kwargs: P.kwargs) -> T:
-            store.mark_announced(conn, self._session_id)
-            return work(conn, *args, **kwargs)
-
-        return announcing

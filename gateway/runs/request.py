@@ -183,14 +183,16 @@ class Requests:
     async def build(self, seen: Snapshot, profile: AgentProfile, toolbox: Toolbox) -> ModelRequest:
         """Returns the next request. Raises InputTooLong when what is new does not fit, or nothing smaller is left after a refusal."""
         options = seen.run.options
-        wanted = wanted_model(seen, profile)
+        wanted = wanted_model(seen)
         await self.app.model.learn_window(wanted)  # before anything is measured against it
         exact = seen.session.source in _EXACT
         remembered = seen.remembered if profile.remembers else Remembered()
         shown = await parts_to_show(seen.history, self._run_id, every=exact, workspaces=self.app.workspaces)
         material = Material(
             system_prompt=profile.system_prompt,
-            gateway_blocks=lambda tools: gateway_blocks(seen.session, _person(seen), tools),
+            gateway_blocks=lambda tools: gateway_blocks(
+                seen.session.source, seen.session.session_key, person=_person(seen), tools=tools
+            ),
             notes=remembered.notes,
             digest=remembered.digest,
             derived=remembered.derived,
@@ -254,7 +256,7 @@ class Requests:
             return False
         if seen.has_past and profile.remembers:
             return True
-        window = window_of(self.app, wanted_model(seen, profile))
+        window = window_of(self.app, wanted_model(seen))
         return seen.session.message_count > SHOWN_ANYWAY and not _is_all_above(seen, window)
 
     def _embeddings(self, profile: AgentProfile) -> Embeddings | None:
@@ -299,8 +301,9 @@ def _searched_message(seen: Snapshot) -> int:
     return next((message.id for message in reversed(seen.history) if message.role is Role.USER), 0)
 
 
-def wanted_model(seen: Snapshot, profile: AgentProfile) -> str | None:
-    return seen.run.options.model or seen.session.chosen_model or profile.model
+def wanted_model(seen: Snapshot) -> str | None:
+    """Returns the model that is asked for; None: the configured one."""
+    return seen.run.options.model or seen.session.chosen_model
 
 
 def _search_past(

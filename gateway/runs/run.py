@@ -1,5 +1,6 @@
 """One run as the agent loop sees it: its journal in the store, its model, its tools, its budget."""
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,9 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from gateway.agent.loop import Result, Situation
 from gateway.agent.memory.recall import middle_of, summary_request
-from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow, ModelUnreachable
+from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow, ModelUnreachable, Shown
 from gateway.agent.models.stream_reader import is_written, new_call_id
 from gateway.agent.profile import AgentProfile, profile_of
 from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, same_arguments
@@ -18,17 +18,18 @@ from gateway.agent.window import window_of
 from gateway.attachments.inbox_files import INBOX
 from gateway.context import App
 from gateway.observe.logging import get_logger
-from gateway.runs.farewell import as_farewell, limits_of
-from gateway.runs.live import NO_REPLY, LiveEvent
-from gateway.runs.replies import Announcement, interruption_notice, reply_body
+from gateway.runs.farewell import as_farewell, limits_of, next_try
+from gateway.runs.live import NO_REPLY, Kind, LiveEvent
+from gateway.runs.loop import Result, Situation
+from gateway.runs.replies import approval_card, interruption_notice, question_card, reply_body, reset_line
 from gateway.runs.request import Requests, Snapshot, take_snapshot, wanted_model
-from gateway.runs.waiting import APPROVED, ClaimedRun, ModelWait, Questions
+from gateway.runs.waiting import GIVE_UP_MINUTES, GIVE_UP_MS, park
 from gateway.texts import say
-from sessions import outbox, runs, spending, store
+from sessions import asks, outbox, runs, spending, store
 from sessions.db.engine import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
 from sessions.messages import Attachment, Content
-from sessions.records import Message, MessageState, Role, Run, RunKind, StopReason
+from sessions.records import AskKind, Message, MessageState, Role, Run, RunKind, StopReason
 from sessions.runs import ModelAnswer
 
 
@@ -52,17 +53,22 @@ def times_made(history: Sequence[Message], run_id: str, call: Message, arguments
 
 log = get_logger(__name__)
 
+APPROVED = Result(content="approved")
+_NOBODY = Result(content="[not done: it needs the approval of a person, and nobody can be asked here]")
 ENOUGH = 2
 _AGAIN = "[not done: you have made this very call twice already, and its results are above; use them, or answer now]"
-_CUT_OFF = "[not executed: the answer was cut off by the output limit; write less, or in several steps]"
+CUT_OFF = "[not executed: the answer was cut off by the output limit; write less, or in several steps]"
 
 
-class RunSteps:
-    """Implements `gateway.agent.loop.Steps` on the store, one object per claim of a run."""
+class ActiveRun:
+    """One claim of a run. What it does is committed when a method returns; a method that changes something raises LeaseLost when the run was
+    stopped or taken over. `claimed`: the run as it was when it was claimed.
+    """
 
     def __init__(self, app: App, run: Run, *, draining: Callable[[], bool] = lambda: False) -> None:
         self.app = app
-        self._claim = ClaimedRun(run, app)
+        self.claimed = run
+        self._since = app.clock()
         self._database = WaitingDatabase(app.database, partial(_log_wait, run.id))
         self._draining = draining
         self._seen: Snapshot | None = None
@@ -70,18 +76,31 @@ class RunSteps:
         self._toolbox: Toolbox
         self._route = run.route
         self._requests = Requests(app, run.id)
-        self._model_wait = ModelWait(app, self._database, self._claim)
-        self._announcement = Announcement(app, run.id)
-        self._questions = Questions(app, self._database, self._announcement, self._claim)
+        self._heading = (
+            ""  # the line about a reset, above what the chat is sent first: an answer, a question, or an error
+        )
         self._partial = ""  # the text of the answer that is being written
         self._model_works = False
         self._interruption_handled = run.fence == 1  # the first claim of a run continues nothing
         self._last_answer: Answer | None = None
         self.cut_off = False
+        self.is_parked = False
+
+    @property
+    def draining(self) -> bool:
+        return self._draining()
+
+    def _now(self) -> Run:
+        """Returns the run as it was claimed, with the time that it was worked on until now. Its fence is checked by each write."""
+        worked = self.app.standstills.elapsed(self._since, self.app.clock())
+        return replace(self.claimed, worked_ms=self.claimed.worked_ms + worked)
+
+    def _publish(self, kind: Kind, text: str = "", run: Run | None = None) -> None:
+        self.app.live.publish(LiveEvent(self.claimed.id, kind, text, run))
 
     def log_fields(self) -> dict[str, Any]:
         """Returns the fields of the log line about the run's end: chat, model, seconds since it was asked, tokens of all its steps."""
-        run, answer = self._seen.run if self._seen else self._claim.now(), self._last_answer
+        run, answer = self._seen.run if self._seen else self._now(), self._last_answer
         usage = (answer.usage.input_tokens, answer.usage.output_tokens) if answer else (0, 0)
         address = run.route.address if run.route else None
         return {
@@ -94,99 +113,140 @@ class RunSteps:
 
     # --- looking ---
 
-    async def situation(self) -> Situation:
+    async def refresh(self) -> None:
+        """Reads where the run stands, and tells the chat what it has to know of that: another message, a reset, an interruption."""
         day = self.app.today() if self.app.config.limits.counts_days else ""
         seen, self._profile = await self._database.read(self._read, day)
-        self._seen, self._toolbox = seen, self._profile.toolbox.beside(self._claim.run.options)
+        self._seen, self._toolbox = seen, self._profile.toolbox.beside(self.claimed.options)
         if seen.run.route != self._route:
             self._route = seen.run.route
-            self.app.live.publish(LiveEvent(self._claim.run.id, "turned", run=seen.run))
-        if seen.run.fence != self._claim.run.fence:  # stopped at its very start: the model is not asked in vain
-            raise LeaseLost(f"Run {self._claim.run.id} was stopped or taken over.")
-        self._announcement.note(seen)
+            self._publish("turned", run=seen.run)
+        if seen.run.fence != self.claimed.fence:  # stopped at its very start: the model is not asked in vain
+            raise LeaseLost(f"Run {self.claimed.id} was stopped or taken over.")
+        heading, policy = "", self.app.resets.policy(seen.session.session_key)
+        if seen.former is not None and policy.notify:
+            line = reset_line(seen.former, seen.session.started_at, notes=seen.former_notes, policy=policy)
+            heading = f"_{line}_\n\n"
+        if heading != self._heading:  # told now, so that previews have it from the beginning
+            self._heading = heading
+            self._publish("heading", heading)
         if not self._interruption_handled:
             self._interruption_handled = True
             await self._send_interruption_notice(seen)
-        return Situation(calls=seen.calls, unread=seen.unread, limit=self._limit_reached(seen))
 
     def _read(self, conn: Connection, day: str) -> tuple[Snapshot, AgentProfile]:
-        seen = take_snapshot(conn, self._claim.run.id, day, self.app.tails, self.app.views)
-        profile = profile_of(self.app, self._claim.run, seen.session)
-        profile = as_farewell(profile) if self._claim.run.kind is RunKind.FAREWELL else profile
+        seen = take_snapshot(conn, self.claimed.id, day, self.app.tails, self.app.views)
+        profile = profile_of(self.app, self.claimed, seen.session)
+        profile = as_farewell(profile) if self.claimed.kind is RunKind.FAREWELL else profile
         self._requests.search_past(conn, seen, profile)
         return seen, profile
 
     async def _send_interruption_notice(self, seen: Snapshot) -> None:
         doubtful = [call for call in seen.calls if call.state is MessageState.STARTED and not self.may_repeat(call)]
-        unsure = [f"{call.tool_name} {arguments_of(call, self._snapshot.history)}" for call in doubtful]
-        line, run = interruption_notice(self._claim.run.away_ms, unsure), seen.run
+        unsure = [f"{call.tool_name} {arguments_of(call, seen.history)}" for call in doubtful]
+        line, run = interruption_notice(self.claimed.away_ms, unsure), seen.run
         if line is not None and run.route is not None:
             # The fence in the key: one notice for each interruption, also when this write is repeated.
             body, key = Content(text=line, silent=True), f"{run.id}:restarted:{run.fence}"
             now = self.app.clock()
             await self._database.write(outbox.put, run.route, body, now, dedup_key=key, session_key=run.session_key)
 
+    def situation(self) -> Situation:
+        """Returns where the run stood when `refresh` read it."""
+        seen, limits = self._snapshot, self.app.config.limits
+        run = seen.run
+        limit = (limits_of(limits) if run.kind is RunKind.FAREWELL else limits).reached(
+            steps=run.steps,
+            tokens=run.input_tokens + run.output_tokens,
+            seconds=self._now().worked_ms / 1000,
+            today=seen.spent,
+        )
+        return Situation(calls=seen.calls, unread=seen.unread, limit=limit)
+
+    def _headed(self, body: Content | None) -> tuple[Content | None, str | None]:
+        """Returns the body with the line about a reset above it, and the session of which it tells that; None: of none."""
+        if body is None or not self._heading:
+            return body, None
+        return replace(body, text=self._heading + body.text), self._snapshot.session.id
+
     @property
     def _snapshot(self) -> Snapshot:
         if self._seen is None:
-            raise RuntimeError("situation() comes first")
+            raise RuntimeError("refresh() comes first")
         return self._seen
-
-    def _limit_reached(self, seen: Snapshot) -> str | None:
-        run = seen.run
-        tokens = run.input_tokens + run.output_tokens
-        limits = self.app.config.limits
-        return (limits_of(limits) if run.kind is RunKind.FAREWELL else limits).reached(
-            steps=run.steps, tokens=tokens, seconds=self._claim.now().worked_ms / 1000, today=seen.spent
-        )
 
     # --- the model ---
 
     async def ask_model(self) -> Answer:
+        """Asks the model once. Raises ContextOverflow when the request was too long and the next one will be smaller, InputTooLong when
+        none could be.
+        """
         await self._settle_files()
-        seen = self._snapshot
-        wanted = self._wanted
-        if (why := self._model_wait.known_away(wanted, seen.run)) is not None:
+        app, seen, wanted = self.app, self._snapshot, self._wanted
+        # A run that /retry has woken asks all the same, and so does one that cannot wait.
+        woken = self.claimed.fence > 1 and seen.run.away_since is None
+        if self.may_sleep and not woken and (why := app.outages.known(wanted, app.clock())) is not None:
             raise ModelUnreachable(why)
         request = await self._requests.build(seen, self._profile, self._toolbox)
         began = time.monotonic()
         self._partial, self._model_works = "", True
         try:
-            answer = self._last_answer = await self.app.model.ask(request, self._on_token)
+            answer = self._last_answer = await app.model.ask(request, self._on_token)
         except ContextOverflow as error:
             self._requests.refused(error)
             raise
         except ModelUnreachable as error:
-            self.app.outages.mark_away(wanted, str(error), self.app.clock())
+            app.outages.mark_away(wanted, str(error), app.clock())
             raise
         self._model_works = False
-        await self._model_wait.mark_back(wanted, seen.run)
-        self.app.live.publish(LiveEvent(self._claim.run.id, "said"))
-        took = round(time.monotonic() - began, 3)
+        slept = seen.run.away_since is not None and seen.run.wake_at is not None
+        # Wakes those that sleep because the model was away, also where another process found it away.
+        if app.outages.mark_back(wanted) or slept:
+            if slept:  # all that slept come at once now; a model that was just started would be away again
+                app.model.start_slowly(wanted)
+            count = await self._database.write(runs.wake_all, wanted)
+            log.info("model.reached", model=wanted, woken=count)
+        self._publish("said")
         log.debug(
             "model.called",
-            run_id=self._claim.run.id,
+            run_id=self.claimed.id,
             model=answer.model,
-            seconds=took,
+            seconds=round(time.monotonic() - began, 3),
             tokens=answer.usage.input_tokens,
         )
         return answer
 
     @property
-    def may_sleep(self) -> bool:
-        return self._model_wait.may_sleep
-
-    async def sleep(self) -> int | None:
-        """See `ModelWait.sleep`."""
-        return await self._model_wait.sleep(self._snapshot.run, self._wanted)
-
-    async def put_off(self, *, attempts: int) -> None:
-        """See `ModelWait.put_off`."""
-        await self._model_wait.put_off(self._wanted if self._seen is not None else None, attempts=attempts)
+    def _wanted(self) -> str | None:
+        return wanted_model(self._snapshot)
 
     @property
-    def _wanted(self) -> str | None:
-        return wanted_model(self._snapshot, self._profile)
+    def may_sleep(self) -> bool:
+        """Returns whether the run may wait for a model that is away. A call of a program and the terminal get an error instead: somebody
+        waits at the other end.
+        """
+        run = self.claimed
+        return run.kind is not RunKind.CALL and (
+            run.route is not None or run.deployment is not None or run.kind is not RunKind.CHAT
+        )
+
+    async def sleep(self) -> int | None:
+        """Puts the run to sleep until the next try of the model. Returns when that is; None: it has waited long enough."""
+        run, now = self._snapshot.run, self.app.clock()
+        if run.away_since is not None and self.app.standstills.elapsed(run.away_since, now) >= GIVE_UP_MS:
+            return None
+        notice = None
+        if run.kind is RunKind.CHAT and run.route is not None:
+            notice = Content(text=say("model.unreachable", minutes=GIVE_UP_MINUTES))
+        wake_at = self.app.outages.next_try(self._wanted, now)
+        await self._database.write(runs.sleep, self._now(), now, wake_at=wake_at, model=self._wanted, notice=notice)
+        return wake_at
+
+    async def put_off(self, *, attempts: int) -> None:
+        """Puts off a farewell that cannot be given now."""
+        now, wanted = self.app.clock(), self._wanted if self._seen is not None else None
+        wake_at = next_try(self.claimed, now)
+        await self._database.write(runs.sleep, self._now(), now, wake_at=wake_at, model=wanted, attempts=attempts)
 
     async def _settle_files(self) -> None:
         """Fetches the files of new messages now, so that admitting a message never waits for them."""
@@ -195,7 +255,7 @@ class RunSteps:
             message
             for message in seen.history
             if message.attachments
-            and message.run_id == self._claim.run.id
+            and message.run_id == self.claimed.id
             and any(file.is_waiting for file in message.attachments)
         ]
         if not waiting:
@@ -214,26 +274,29 @@ class RunSteps:
                 part for part in [message.content or "", *(line for _, line in settled)] if part.strip()
             )
             await self._database.write(store.set_attachments, message.id, content, [file for file, _ in settled])
-        await self.situation()  # the request is built from the snapshot, which has to show the new texts
+        await self.refresh()  # the request is built from the snapshot, which has to show the new texts
 
-    def _on_token(self, text: str) -> None:
-        kind = "afresh" if text == AFRESH else "token"
-        self._partial = "" if text == AFRESH else self._partial + text
-        self.app.live.publish(LiveEvent(self._claim.run.id, kind, text))
+    def _on_token(self, shown: Shown) -> None:
+        if shown is AFRESH:
+            self._partial = ""
+            self._publish("afresh")
+        else:
+            self._partial += shown
+            self._publish("token", shown)
 
     # --- the journal ---
 
     async def take_in_new_messages(self) -> None:
-        await self._database.write(runs.take_in_new_messages, self._claim.now(), self.app.clock())
+        await self._database.write(runs.take_in_new_messages, self._now(), self.app.clock())
 
     async def commit_answer(self, answer: Answer) -> None:
         await self._database.write(self._commit_answer, self._model_answer(answer), answer.finish_reason == "length")
 
     def _commit_answer(self, conn: Connection, said: ModelAnswer, cut_off: bool) -> None:
         now = self.app.clock()
-        calls = runs.answered(conn, self._claim.now(), said, now, step=self._snapshot.run.steps)
+        calls = runs.answered(conn, self._now(), said, now, step=self._snapshot.run.steps)
         for call in calls if cut_off else ():
-            runs.tool_done(conn, self._claim.now(), call.id, _CUT_OFF, now)
+            runs.tool_done(conn, self._now(), call.id, CUT_OFF, now)
 
     def _model_answer(self, answer: Answer) -> ModelAnswer:
         # Some models count their ids anew with every answer, and an approval counts for one call only: each gets an id of its own.
@@ -243,9 +306,9 @@ class RunSteps:
             call.as_sent(new_call_id(written=is_written(call.id)) if call.id in taken else None)
             for call in answer.tool_calls
         ]
-        is_first = self._snapshot.session.system_prompt is None and self._claim.run.kind is not RunKind.FAREWELL
+        is_first = self._snapshot.session.system_prompt is None and self.claimed.kind is not RunKind.FAREWELL
         return ModelAnswer(
-            text="" if self._claim.run.kind is RunKind.FAREWELL else answer.text,  # nobody reads it, now or later
+            text="" if self.claimed.kind is RunKind.FAREWELL else answer.text,  # nobody reads it, now or later
             tool_calls=calls,
             input_tokens=answer.usage.input_tokens,
             output_tokens=answer.usage.output_tokens,
@@ -262,25 +325,26 @@ class RunSteps:
         if note := self._requests.left_out(answer):
             self._on_token(note)  # a stream and a preview must end with the text that is stored
             answer = replace(answer, text=answer.text.rstrip() + note)
-        route, asked = self._snapshot.run.route, self._claim.run.kind is not RunKind.JOB
-        reply = None if route is None else self._announcement.prepended_to(reply_body(answer.text, route, asked=asked))
+        route, asked = self._snapshot.run.route, self.claimed.kind is not RunKind.JOB
+        reply, announces = self._headed(None if route is None else reply_body(answer.text, route, asked=asked))
         is_over = await self._database.write(
-            self._announcement.marking_announced(runs.finish, reply),
-            self._claim.now(),
+            runs.finish,
+            self._now(),
             self._model_answer(answer),
             self.app.clock(),
             step=self._snapshot.run.steps,
             reply=reply,
+            announces=announces,
         )
         if not is_over and reply is not None:
-            self.app.live.publish(LiveEvent(self._claim.run.id, "answered"))
+            self._publish("answered")
         return is_over
 
     async def keep_stopped(self) -> None:
         """Stores the part of an answer that was written when the run was stopped."""
         if not self._model_works:  # stopped during a tool: every answer so far is in the journal
             return
-        text, tokens, route = self._partial.strip(), self.app.tokens, self._claim.run.route
+        text, tokens, route = self._partial.strip(), self.app.tokens, self.claimed.route
         text = "" if NO_REPLY.startswith(text[: len(NO_REPLY)]) else text
         said = ModelAnswer(
             text=text,
@@ -289,40 +353,36 @@ class RunSteps:
             day=self.app.today(),
         )
         reply = Content(text=f"{text}\n\n{say('run.stopped_here')}") if text and route else None
-        await self._database.write(runs.keep_stopped, self._claim.now(), said, self.app.clock(), reply=reply)
+        await self._database.write(runs.keep_stopped, self._now(), said, self.app.clock(), reply=reply)
 
     async def end_over_budget(self, limit: str) -> None:
         text = say("budget.run", limit=limit)
-        reply = self._announcement.prepended_to(Content(text=text)) if self._snapshot.run.route else None
+        reply, announces = self._headed(Content(text=text) if self._snapshot.run.route else None)
         await self._database.write(
-            self._announcement.marking_announced(runs.finish, reply),
-            self._claim.now(),
+            runs.finish,
+            self._now(),
             ModelAnswer(text=text),
             self.app.clock(),
             step=self._snapshot.run.steps,
             reply=reply,
+            announces=announces,
             reason=StopReason.BUDGET,
         )
 
     async def hand_over_calls(self) -> None:
-        await self._database.write(runs.hand_over, self._claim.now(), self.app.clock())
+        await self._database.write(runs.hand_over, self._now(), self.app.clock())
 
     async def fail(self, error: str, notice: str | None, code: str | None = None) -> None:
         """Ends the run in error; never raises for a run that is over."""
-        body = self._announcement.prepended_to(Content(text=notice)) if notice else None
+        body, announces = self._headed(Content(text=notice) if notice else None)
         await self._database.write(
-            self._announcement.marking_announced(runs.fail, body),
-            self._claim.now(),
-            error,
-            self.app.clock(),
-            notice=body,
-            code=code,
+            runs.fail, self._now(), error, self.app.clock(), notice=body, announces=announces, code=code
         )
 
     # --- the tools ---
 
     def is_callers(self, call: Message) -> bool:
-        return call.tool_name in self._claim.run.options.tool_names
+        return call.tool_name in self.claimed.options.tool_names
 
     def may_run_beside_others(self, call: Message) -> bool:
         tool = self._toolbox.tools.get(call.tool_name or "")
@@ -338,35 +398,85 @@ class RunSteps:
         arguments = arguments_of(call, self._snapshot.history)
         if tool is None:
             return Result(content=f"[there is no tool {call.tool_name}; you have {', '.join(toolbox.tools) or 'none'}]")
-        if times_made(self._snapshot.history, self._claim.run.id, call, arguments) >= ENOUGH:
+        if times_made(self._snapshot.history, self.claimed.id, call, arguments) >= ENOUGH:
             return Result(content=_AGAIN)
         asks_first = tool.asks_first(arguments, quoted=is_written(call.tool_call_id))
-        if (
-            asks_first
-            and (refusal := await self._questions.approval(self._snapshot.run, call, arguments)) is not APPROVED
-        ):
+        if asks_first and (refusal := await self._approval(call, arguments)) is not APPROVED:
             return refusal
         # Before the deed: after a crash this row says that nobody knows whether it was done. Reading again does no harm.
         if not tool.reads_only:
-            await self._database.write(runs.tool_started, self._claim.now(), call.id, self.app.clock())
-        self.app.live.publish(LiveEvent(self._claim.run.id, "tool", tool.name))
-        log.debug("tool.started", run_id=self._claim.run.id, tool=tool.name)
+            await self._database.write(runs.tool_started, self._now(), call.id, self.app.clock())
+        self._publish("tool", tool.name)
+        log.debug("tool.started", run_id=self.claimed.id, tool=tool.name)
         began = time.monotonic()
         outcome = await tool.run(self._tool_context(call), arguments)
         seconds = time.monotonic() - began
         self.app.metrics.tool_ran(tool.name, "asked" if isinstance(outcome, HumanQuestion) else "done", seconds)
-        log.debug("tool.finished", run_id=self._claim.run.id, tool=tool.name, seconds=round(seconds, 3))
-        self.app.live.publish(LiveEvent(self._claim.run.id, "tool_done", tool.name))
+        log.debug("tool.finished", run_id=self.claimed.id, tool=tool.name, seconds=round(seconds, 3))
+        self._publish("tool_done", tool.name)
         if isinstance(outcome, HumanQuestion):
-            await self._questions.ask(self._snapshot.run, call, outcome)
+            card = question_card(outcome.question, outcome.options)
+            await self._park(call, outcome.question, options=outcome.options, kind=AskKind.QUESTION, card=card)
             return None
         return Result(content=outcome)
 
+    async def _approval(self, call: Message, arguments: str) -> Result | None:
+        """Returns `APPROVED` when this very call was approved, None when it is being asked now, else what the model is told."""
+        run = self._snapshot.run
+        is_quiet_job = run.kind is RunKind.JOB and run.route is None and run.deployment is None
+        if is_quiet_job or run.kind is RunKind.FAREWELL:
+            return _NOBODY
+        # The approval is for these very arguments: a call that the model has changed since is asked about anew.
+        digest = hashlib.sha256(f"{call.tool_name}\0{arguments}".encode()).hexdigest()
+        ask = await self._database.read(asks.of_call, run.id, call.tool_call_id or "")
+        if ask is None or ask.answered_at is None or ask.args_hash != digest:
+            exact, options = f"{call.tool_name} {arguments}", ("approve", "deny")
+            card = approval_card(exact)
+            await self._park(call, exact, options=options, kind=AskKind.APPROVAL, card=card, args_hash=digest)
+            return None
+        if ask.approved:
+            return APPROVED
+        return Result(content=f"[denied by {ask.answered_by or 'the user'}: {ask.answer or 'no reason given'}]")
+
+    async def _park(
+        self,
+        call: Message,
+        question: str,
+        *,
+        options: Sequence[str],
+        kind: AskKind,
+        card: Content,
+        args_hash: str | None = None,
+    ) -> None:
+        """Parks the run, unless something came in meanwhile: that may be the answer, so it is taken in and the model decides again."""
+        shown, announces = self._headed(card if self._snapshot.run.route else None)
+        self.is_parked = await self._database.write(
+            park,
+            self._now(),
+            call,
+            question,
+            self.app.clock(),
+            options=options,
+            kind=kind,
+            args_hash=args_hash,
+            card=shown,
+            announces=announces,
+        )
+        if self.is_parked:
+            log.debug("ask.asked", run_id=self.claimed.id, kind=kind.value)
+        else:  # `park` refuses while something is unread, in the transaction that would park
+            await self._database.write(self._withdraw, call)
+
+    def _withdraw(self, conn: Connection, call: Message) -> None:
+        now, run = self.app.clock(), self._now()
+        runs.tool_done(conn, run, call.id, "[not asked: a new message arrived first; it follows]", now)
+        runs.take_in_new_messages(conn, run, now)
+
     async def done(self, call: Message, result: Result) -> None:
         now = self.app.clock()
-        await self._database.write(runs.tool_done, self._claim.now(), call.id, result.content, now, state=result.state)
+        await self._database.write(runs.tool_done, self._now(), call.id, result.content, now, state=result.state)
         if result.state is MessageState.UNKNOWN:
-            log.warning("tool.unknown_outcome", run_id=self._claim.run.id, tool=call.tool_name)
+            log.warning("tool.unknown_outcome", run_id=self.claimed.id, tool=call.tool_name)
 
     def _tool_context(self, call: Message) -> ToolContext:
         session = self._snapshot.session
@@ -378,7 +488,7 @@ class RunSteps:
             outgoing=self.app.outgoing,
             clock=self.app.clock,
             idem_key=call.idem_key or "",
-            run_id=self._claim.run.id,
+            run_id=self.claimed.id,
             summarise=self._summarise,
             embed=self.app.embeddings.of_query,
             timezone=self.app.timezone,
@@ -395,19 +505,9 @@ class RunSteps:
         most = max(2_000, (window_of(app, fast).room - 1_000) * 3)
         kept = middle_of(lines, most)
         answer = await app.model.ask(summary_request(query, kept, model=fast))
-        used, session_id, day = answer.usage, self._claim.run.session_id, app.today()
+        used, session_id, day = answer.usage, self.claimed.session_id, app.today()
         await self._database.write(spending.add_for_session, session_id, day, used.input_tokens, used.output_tokens)
         return answer.text
-
-    # --- where it stands ---
-
-    @property
-    def is_parked(self) -> bool:
-        return self._questions.parked
-
-    @property
-    def draining(self) -> bool:
-        return self._draining()
 
 
 def _log_wait(run_id: str, error: DatabaseUnavailable, pause: float) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from gateway.agent.loop import LoopEnd, advance
 from gateway.agent.models.interface import (
     REFUSED,
     TOO_LONG,
@@ -17,7 +16,8 @@ from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.runs.farewell import OWED_MS, SECONDS
 from gateway.runs.live import LiveEvent
-from gateway.runs.run import RunSteps
+from gateway.runs.loop import LoopEnd, advance
+from gateway.runs.run import ActiveRun
 from gateway.runs.waiting import GIVE_UP_MINUTES
 from gateway.texts import say
 from sessions import jobs, runs
@@ -97,7 +97,7 @@ class Worker:
                 await asyncio.wait(late)
 
     async def _drive(self, run: Run) -> None:
-        work = RunSteps(self.app, run, draining=lambda: self._draining)
+        work = ActiveRun(self.app, run, draining=lambda: self._draining)
         unfinished = False
         self.app.live.publish(LiveEvent(run.id, "begun", run=run))
         log.debug("run.started" if run.fence == 1 else "run.resumed", run_id=run.id, session_key=run.session_key)
@@ -133,7 +133,7 @@ class Worker:
             return False
         return current.fence != run.fence
 
-    async def _advance(self, run: Run, work: RunSteps) -> LoopEnd:
+    async def _advance(self, run: Run, work: ActiveRun) -> LoopEnd:
         """Advances the run as far as it goes now. Ends it with a line in its chat where an error does not allow to go on."""
         if run.kind is RunKind.FAREWELL:
             return await self._say_farewell(run, work)
@@ -168,7 +168,7 @@ class Worker:
             log.debug("run.parked", run_id=run.id, session_key=run.session_key)
         return ended
 
-    async def _say_farewell(self, run: Run, work: RunSteps) -> LoopEnd:
+    async def _say_farewell(self, run: Run, work: ActiveRun) -> LoopEnd:
         """Gives the farewell, or puts it off: it is owed, for a day where something else than the model's absence is in the way."""
         attempts, is_away = 0, False
         try:
@@ -196,7 +196,7 @@ class Worker:
         log.info("session.farewell_put_off", run_id=run.id, session_key=run.session_key, error=why)
         return LoopEnd.ASLEEP
 
-    async def _wait_for_model(self, run: Run, work: RunSteps, error: str) -> LoopEnd:
+    async def _wait_for_model(self, run: Run, work: ActiveRun, error: str) -> LoopEnd:
         """Puts the run to sleep as a row. Ends it in error where somebody waits for the call's answer, or after half an hour."""
         if not work.may_sleep:
             return await self._fail(run, work, error, say("model.unreachable_now"))
@@ -207,7 +207,7 @@ class Worker:
         return LoopEnd.ASLEEP
 
     async def _fail(
-        self, run: Run, work: RunSteps, error: str, notice: str, code: str | None = None, *, is_given_up: bool = False
+        self, run: Run, work: ActiveRun, error: str, notice: str, code: str | None = None, *, is_given_up: bool = False
     ) -> LoopEnd:
         event = "job.failed" if run.kind is RunKind.JOB else "run.failed"
         log.warning(event, run_id=run.id, session_key=run.session_key, error=error)

@@ -35,13 +35,17 @@ def finish(
     *,
     step: int,
     reply: Content | None = None,
+    announces: str | None = None,
     reason: StopReason = StopReason.DONE,
 ) -> bool:
-    """Commit the final message and, in the same transaction, what has to be sent. `reply` None: nothing is sent.
+    """Commit the final message and, in the same transaction, what has to be sent. `reply` None: nothing is sent. `announces`: the session
+    of whose reset the reply tells.
 
     True when the run is over. False when something came in meanwhile: that is taken in, and the run goes on.
     """
     lock(conn, run.session_key)
+    if announces is not None:
+        store.mark_announced(conn, announces)
     current = take_step(conn, run, step, said, now)
     if current is None:
         # Committed before; whether the run went on is seen from what became of it.
@@ -88,11 +92,16 @@ def fail(
     now: int,
     *,
     notice: Content | None = None,
+    announces: str | None = None,
     code: str | None = None,
 ) -> None:
-    """Ends the run in error, with a line in the chat. What was said stays; the transcript stays valid. `code`: for callers."""
+    """Ends the run in error, with a line in the chat. What was said stays; the transcript stays valid. `announces`: as in `finish`. `code`:
+    for callers.
+    """
     lock(conn, run.session_key)
     check_fence(conn, run, now)
+    if announces is not None:
+        store.mark_announced(conn, announces)
     # What was said to this run would start the next one, which fails as this one did.
     take_in(conn, run, new_messages(conn, run), now)
     _close_all(conn, run, "[not done: the run ended with an error]", now)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, Text, and_, cast, exists, or_, select, update
 
-from sessions import asks, events, inbox, outbox, people
+from sessions import asks, events, inbox, outbox, people, store
 from sessions.db.engine import record_touch, touch
 from sessions.db.schema import MESSAGE_OPEN, RUN_ACTIVE, RUN_RUNNING, messages, runs, sessions
 from sessions.db.schema import asks as asks_table
@@ -48,16 +48,19 @@ def park(
     kind: AskKind = AskKind.QUESTION,
     args_hash: str | None = None,
     card: Content | None = None,
+    announces: str | None = None,
 ) -> bool:
     """Sleep as a row until a human answers: no task, no lease. False while something is unread, which may be the answer already.
 
-    `card` is what is sent to the chat; `{ask}` in the data of its buttons becomes the number of the ask.
+    `card` is what is sent to the chat; `{ask}` in the data of its buttons becomes the number of the ask. `announces`: as in `finish`.
     """
     lock(conn, run.session_key)
     check_fence(conn, run, now)
     # Parked now, the run would take the answer for something that came before the question.
     if new_messages(conn, run):
         return False
+    if announces is not None:
+        store.mark_announced(conn, announces)
     ask = asks.put(
         conn, run.id, call.tool_call_id or "", question, now, options=options, kind=kind, args_hash=args_hash
     )

@@ -3,16 +3,24 @@
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from enum import Enum
+from typing import Any, Literal, Protocol
 
 JSON = dict[str, Any]
-OnToken = Callable[[str], None]
 
 TOO_LONG, REFUSED = "context_length_exceeded", "refused_by_model"
 """What programs read when a call failed because of what it sent."""
 
-AFRESH = ""
-"""What `on_token` hears when the answer begins again: everything that it was told before is void."""
+
+class Afresh(Enum):
+    """What `on_token` hears when the endpoint begins its answer again: what was shown of it is void."""
+
+    AFRESH = "afresh"
+
+
+AFRESH = Afresh.AFRESH
+Shown = str | Literal[Afresh.AFRESH]
+OnToken = Callable[[Shown], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

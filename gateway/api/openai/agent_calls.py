@@ -12,11 +12,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from gateway.agent.loop import advance
 from gateway.agent.models.interface import (
     JSON,
     REFUSED,
     TOO_LONG,
+    Answer,
     ContextOverflow,
     InputTooLong,
     ModelRefused,
@@ -31,7 +31,7 @@ from gateway.api.http.uploads import UploadedFiles, embedded, upload_in, uploade
 from gateway.api.openai.exchange import AgentCall, ExchangeOutcome, FinishReason, TextFeed, finish_reason
 from gateway.observe.logging import get_logger
 from gateway.runs.live import LiveEvent
-from gateway.runs.stateless import StatelessSteps
+from gateway.runs.stateless import answer_once
 from sessions import inbox, runs, store
 from sessions.db.sql import lock
 from sessions.errors import NotFound
@@ -311,17 +311,18 @@ class StatelessExchange:
         self.came_at = server.app.clock()
         self._server = server
         self._group = group
-        self._work = StatelessSteps(server.app, question.messages, question.options, self.feed.on_event)
-        self.task = asyncio.create_task(self._advance())
+        self._question = question
+        self.task = asyncio.create_task(self._answer())
 
-    async def _advance(self) -> None:
-        async with self._server.app.places.acquire(self._group):
-            await advance(self._work)
+    async def _answer(self) -> Answer:
+        app, question = self._server.app, self._question
+        async with app.places.acquire(self._group):
+            return await answer_once(app, question.messages, question.options, self.feed.on_event)
 
     async def outcome(self) -> ExchangeOutcome:
         try:
             # Shielded, so that below a wait that is cancelled differs from work that is cancelled because the caller has left.
-            await asyncio.shield(self.task)
+            given = await asyncio.shield(self.task)
         except (ModelRefused, ModelUnreachable, ContextOverflow, InputTooLong) as error:
             raise _refused(error) from error
         except asyncio.CancelledError:
@@ -331,7 +332,6 @@ class StatelessExchange:
         except Exception as error:  # one bad call must stay its caller's problem
             log.exception("call.failed")
             raise unavailable("The call failed. The gateway's log says why.", code="run_failed") from error
-        given = self._work.given
         return ExchangeOutcome(
             text=given.text,
             tool_calls=[call.as_sent() for call in given.tool_calls],

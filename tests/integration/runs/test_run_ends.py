@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, text, update
 
 from gateway.runs.live import LiveEvent
-from gateway.runs.run import RunSteps
+from gateway.runs.run import ActiveRun
 from gateway.scheduler.jobs import Jobs
 from gateway.texts import say
 from sessions import jobs, runs
@@ -166,7 +166,7 @@ async def test_what_a_run_held_is_freed_with_it(home: Path):
         try:
             for _ in range(5):
                 await it.say("again")
-            left = [each for each in gc.get_objects() if isinstance(each, RunSteps)]
+            left = [each for each in gc.get_objects() if isinstance(each, ActiveRun)]
         finally:
             gc.enable()
     assert len(left) <= 1, "the worker's loop may still hold the last one"

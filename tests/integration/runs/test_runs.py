@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.agent.loop import UNKNOWN
 from gateway.observe.standstill import Standstills
+from gateway.runs.loop import UNKNOWN
 from gateway.texts import say
 from sessions import runs, store
 from sessions.clock import now_ms

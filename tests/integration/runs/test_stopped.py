@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from gateway.runs.run import RunSteps
+from gateway.runs.run import ActiveRun
 from sessions import runs, store
 from sessions.clock import now_ms
 from sessions.errors import LeaseLost
@@ -27,7 +27,7 @@ async def test_the_model_is_not_asked_for_it(home: Path) -> None:
         assert taken is not None
         assert (await gw.ask("POST", f"{path}/runs/{taken.id}/cancel"))[0] == 202
         with pytest.raises(LeaseLost):
-            await RunSteps(gw.app, taken).situation()
+            await ActiveRun(gw.app, taken).refresh()
 
 
 async def test_a_run_that_is_stopped_and_deleted_at_once_ends_no_other(home: Path) -> None:

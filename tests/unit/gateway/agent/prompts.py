@@ -98,4 +98,4 @@ def shifted(rows: list[Message], by: int, step: int) -> list[Message]:
 
 
 def blocks_for(tools: Collection[str]) -> tuple[str, ...]:
-    return gateway_blocks(SESSION, "Ann", tools)
+    return gateway_blocks(SESSION.source, SESSION.session_key, person="Ann", tools=tools)

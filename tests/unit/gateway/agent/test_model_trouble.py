@@ -194,7 +194,7 @@ async def test_an_answer_that_breaks_off_begins_afresh():
     async with model_in_process([broken, "one two three four"]) as talk:
         assert (await talk.ask()).text == "one two three four"
         assert talk.shown[:2] == ["one ", "two "]
-        assert "".join(talk.shown[talk.shown.index(AFRESH) :]) == "one two three four"
+        assert "".join(talk.shown[talk.shown.index(AFRESH) + 1 :]) == "one two three four"
 
 
 async def test_nothing_begins_afresh_when_nothing_was_shown():

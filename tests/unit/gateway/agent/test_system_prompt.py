@@ -16,7 +16,9 @@ def session(sqlite: Database) -> Session:
 
 
 def test_it_names_the_platform_the_person_and_only_the_tools_that_there_are(session: Session) -> None:
-    first, _, tools, safety = gateway_blocks(session, "Ann", {"memory", "ask_human"})
+    first, _, tools, safety = gateway_blocks(
+        session.source, session.session_key, person="Ann", tools={"memory", "ask_human"}
+    )
     assert first.startswith("You talk with Ann in a chat on Telegram. ")
     assert "Markdown" in first
     assert "- memory: " in tools
@@ -26,8 +28,8 @@ def test_it_names_the_platform_the_person_and_only_the_tools_that_there_are(sess
 
 
 def test_without_tools_there_is_no_word_of_them(session: Session) -> None:
-    assert len(gateway_blocks(session, "", ())) == 3
+    assert len(gateway_blocks(session.source, session.session_key, person="", tools=())) == 3
 
 
 def test_nothing_in_it_can_be_copied_as_a_call(session: Session) -> None:
-    assert "{" not in "".join(gateway_blocks(session, "Ann", {"memory"}))
+    assert "{" not in "".join(gateway_blocks(session.source, session.session_key, person="Ann", tools={"memory"}))

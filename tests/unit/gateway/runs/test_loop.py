@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gateway.agent.loop import UNKNOWN, LoopEnd, Result, Situation, advance
 from gateway.agent.models.interface import Answer, ContextOverflow, InputTooLong, ToolCall
+from gateway.runs.loop import UNKNOWN, LoopEnd, Result, Situation, advance
 from sessions.errors import LeaseLost
 from sessions.records import Message, MessageState, Role
 
@@ -49,7 +49,10 @@ class Journal:
         self.told.append(what)
         self.draining = self.draining or what == self.drain_after
 
-    async def situation(self) -> Situation:
+    async def refresh(self) -> None:
+        pass
+
+    def situation(self) -> Situation:
         return Situation(calls=list(self.calls), unread=bool(self.unread), limit=self.limit)
 
     async def take_in_new_messages(self) -> None:

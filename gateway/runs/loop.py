@@ -1,4 +1,4 @@
-"""The agent loop. It knows no platform and no store: every effect is handed in as `Steps`.
+"""The agent loop: decides what a run does next. `ActiveRun` does it, and has committed it when it returns.
 
 Each round looks at the journal and does the next thing, so a run that was cut off anywhere goes on by being started again.
 """
@@ -7,10 +7,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from gateway.agent.models.interface import Answer, ContextOverflow
 from sessions.records import Message, MessageState
+
+if TYPE_CHECKING:
+    from gateway.runs.run import ActiveRun
 
 UNKNOWN = "[outcome unknown: the gateway was interrupted while this ran; check before you repeat it]"
 _SHRINKS = 6
@@ -42,52 +45,11 @@ class Result:
     state: MessageState = MessageState.DONE
 
 
-class Steps(Protocol):
-    """One run and everything that may be done to it. A method that changes something has committed when it returns, or raises LeaseLost."""
-
-    async def situation(self) -> Situation: ...
-
-    async def take_in_new_messages(self) -> None: ...
-
-    async def ask_model(self) -> Answer:
-        """Asks the model once. Raises ContextOverflow when the request was too long and the next one will be smaller, InputTooLong when
-        none could be.
-        """
-        ...
-
-    async def commit_answer(self, answer: Answer) -> None: ...
-
-    async def run_tool(self, call: Message) -> Result | None:
-        """Runs the tool. Returns None when a human is asked, and the run may be parked."""
-        ...
-
-    async def done(self, call: Message, result: Result) -> None: ...
-
-    async def finish(self, answer: Answer) -> bool:
-        """Ends the run with this answer. Returns False when something came in meanwhile and the run goes on."""
-        ...
-
-    async def end_over_budget(self, limit: str) -> None: ...
-
-    async def hand_over_calls(self) -> None: ...
-
-    def is_callers(self, call: Message) -> bool: ...
-
-    def may_run_beside_others(self, call: Message) -> bool: ...
-
-    def may_repeat(self, call: Message) -> bool: ...
-
-    @property
-    def is_parked(self) -> bool: ...
-
-    @property
-    def draining(self) -> bool: ...
-
-
-async def advance(work: Steps) -> LoopEnd:
+async def advance(work: "ActiveRun") -> LoopEnd:
     """Drives a run until it ends, waits for a human, or the process stops. Every return is at a step's end."""
     while not work.draining:
-        situation = await work.situation()
+        await work.refresh()
+        situation = work.situation()
         # Calls come first: endpoints refuse a transcript in which a call has no result. A new message comes before the limit: what a
         # person has sent is in the journal even when the budget lets nothing answer it.
         if situation.calls:
@@ -111,7 +73,7 @@ async def advance(work: Steps) -> LoopEnd:
     return LoopEnd.DRAINED
 
 
-async def _ask(work: Steps) -> Answer:
+async def _ask(work: "ActiveRun") -> Answer:
     """Asks the model, and makes a request that is too long again with less, down to what the endpoint takes."""
     for _ in range(_SHRINKS):
         try:
@@ -121,7 +83,7 @@ async def _ask(work: Steps) -> Answer:
     return await work.ask_model()
 
 
-async def _run_calls(calls: Sequence[Message], work: Steps) -> None:
+async def _run_calls(calls: Sequence[Message], work: "ActiveRun") -> None:
     """Runs calls that only read side by side, and the others one after the other, in the model's order."""
     beside: list[Message] = []
     for call in calls:
@@ -136,7 +98,7 @@ async def _run_calls(calls: Sequence[Message], work: Steps) -> None:
     await _run_together(beside, work)
 
 
-async def _run_together(calls: Sequence[Message], work: Steps) -> None:
+async def _run_together(calls: Sequence[Message], work: "ActiveRun") -> None:
     try:
         async with asyncio.TaskGroup() as group:
             for call in calls:
@@ -145,7 +107,7 @@ async def _run_together(calls: Sequence[Message], work: Steps) -> None:
         raise errors.exceptions[0] from None
 
 
-async def _run_call(call: Message, work: Steps) -> None:
+async def _run_call(call: Message, work: "ActiveRun") -> None:
     # It was started before a crash or a takeover, and nobody knows whether it did its work.
     if call.state is MessageState.STARTED and not work.may_repeat(call):
         await work.done(call, Result(content=UNKNOWN, state=MessageState.UNKNOWN))
