@@ -212,12 +212,12 @@ def best(
     limit: int,
     source: str | None = None,
     cut_off: int | None = None,
-    least: int = 2,
+    recall: bool = False,
     also: Sequence[int] = (),
 ) -> list[Hit]:
-    """The best hits of a parsed query in this scope. `least`: how many of its words count, however common they are. `also`: what was found
+    """The best hits of a parsed query in this scope. `recall`: see `found_messages`. `also`: what was found
     in another way, best first; both count by their ranks."""
-    shown = found_messages(conn, query, scope, limit=limit, source=source, cut_off=cut_off, least=least, also=also)
+    shown = found_messages(conn, query, scope, limit=limit, source=source, cut_off=cut_off, recall=recall, also=also)
     rows = conn.execute(_MESSAGES, {"ids": [each.id for each in shown]}).mappings().all() if shown else ()
     found = {row["id"]: Message.from_row(row) for row in rows}
     of_sessions = list({message.session_id for message in found.values()})
@@ -234,11 +234,13 @@ def found_messages(
     limit: int,
     source: str | None = None,
     cut_off: int | None = None,
-    least: int = 2,
+    recall: bool = False,
     also: Sequence[int] = (),
 ) -> list[FoundMessage]:
-    """Returns of the same hits only what is shown of them. With `least` 0 (recall) its time does not grow with the number of messages."""
-    found = _index(conn).find(conn, query, scope, source, limit + sum(_PAGES if least else _PAGES[:2]), cut_off, least)
+    """Returns of the same hits only what is shown of them. With `recall` its time does not grow with the number of messages."""
+    found = _index(conn).find(
+        conn, query, scope, source, limit + sum(_PAGES[:2] if recall else _PAGES), cut_off, recall=recall
+    )
     found = [number for number in (merged(found, also) if also else found) if number not in scope.without]
     chosen: list[FoundMessage] = []
     for size in (limit, *_PAGES):

@@ -50,7 +50,8 @@ def find(
     source: str | None,
     limit: int,
     cut_off: int | None,
-    least: int = 2,
+    *,
+    recall: bool = False,
 ) -> list[int]:
     ns = None if scope.ns is None else namespace_token(scope.ns)
     terms = [term for term in query.terms() if not term.prefix]
@@ -67,7 +68,7 @@ def find(
     if not terms:
         return _newest(conn, conditions, parameters)
     lookup, most = _PostgresLookup(conn, ns), None if conditions else limit
-    found = ranked(lookup, terms, scope, most, literal=query.literal, least=least)
+    found = ranked(lookup, terms, scope, most, literal=query.literal, recall=recall)
     return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
 
 

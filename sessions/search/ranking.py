@@ -15,7 +15,7 @@ from sessions.search.query import SearchScope, Term
 MOST = 100_000
 RANK_OFFSET = 60
 """The constant of reciprocal rank fusion, with its usual value: the larger it is, the less the first places count."""
-TELLING, MOST_TERMS, RECALL_MOST_TERMS = 0.7, 8, 6
+TELLING, LEAST, MOST_TERMS, RECALL_MOST_TERMS = 0.7, 2, 8, 6
 RECALL_MOST_SAID, RECALL_MOST_NEAR = 5, 4
 """Recall looks for so many words, the rarest that some message contains, in messages and in the messages around them. In notes it looks
 for more, also for words that no message contains."""
@@ -95,11 +95,11 @@ def ranked(
     limit: int | None,
     *,
     literal: bool = False,
-    least: int = 2,
+    recall: bool = False,
 ) -> list[int]:
-    """Returns ids of messages, best first. `literal`: only a message's own words count. `least`: how many terms count even when they are
-    common; 0: recall, which has to be fast."""
-    for_recall = least == 0 and not literal
+    """Returns ids of messages, best first. `literal`: only a message's own words count. `recall`: it has to
+    be fast; else LEAST terms count even when they are common."""
+    for_recall = recall and not literal
     holders = RECALL_HOLDERS if for_recall else HOLDERS
     known = min(scope.messages, COUNTED) if for_recall else 0
     if for_recall:  # a word that more messages contain does not count then
@@ -110,6 +110,7 @@ def ranked(
     said = [_Word(_rarity(total, n), term, n) for term, n in zip(terms, counts.holders, strict=True)]
     if literal:
         return index.best([_weighed(Place.TEXT, word) for word in said], limit or MOST)
+    least = 0 if recall else LEAST
     telling = max(TELLING, math.log(max(1.0, total / holders)))
     said.sort(key=lambda word: -word.rarity)
     if not for_recall:  # recall limits the words later: those that no message contains must not push out the others

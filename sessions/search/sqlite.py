@@ -114,7 +114,8 @@ def find(
     source: str | None,
     limit: int,
     cut_off: int | None,
-    least: int = 2,
+    *,
+    recall: bool = False,
 ) -> list[int]:
     token = None if scope.ns is None else namespace_token(scope.ns)
     terms = [term for term in query.terms() if not term.prefix]
@@ -129,7 +130,7 @@ def find(
     if not terms:
         return _newest(conn, conditions, parameters)
     lookup, most = _SqliteLookup(conn, scope.ns), None if conditions else limit
-    found = ranked(lookup, terms, scope, most, literal=query.literal, least=least)
+    found = ranked(lookup, terms, scope, most, literal=query.literal, recall=recall)
     return _allowed(conn, found, conditions, parameters)[:limit] if conditions else found
 
 

@@ -59,7 +59,7 @@ def search_past(
         messages=max(0, session.message_count - 2 * session.tool_call_count),
     )
     near = memory.vectors.nearest(conn, session.ns, meaning)
-    return message_index.found_messages(conn, query, scope, limit=HITS, least=0, also=near)
+    return message_index.found_messages(conn, query, scope, limit=HITS, recall=True, also=near)
 
 
 def words_of(history: Sequence[Message], run_id: str) -> str:

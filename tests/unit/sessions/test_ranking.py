@@ -33,14 +33,14 @@ class CountedWords:
         return [" ".join(each.term.words) for each in self.wanted if each.place is place]
 
 
-def searched(index: CountedWords, scope: SearchScope, *, least: int) -> CountedWords:
+def searched(index: CountedWords, scope: SearchScope, *, recall: bool) -> CountedWords:
     terms = [Term(tuple(word.split())) for word in index.holders]
-    ranked(index, terms, scope, 10, least=least)
+    ranked(index, terms, scope, 10, recall=recall)
     return index
 
 
 def test_a_word_that_nobody_said_is_looked_up_as_a_name_and_in_notes_only() -> None:
-    index = searched(CountedWords({"walrus": 3, "unsaid": 0, "front door": 0}), SearchScope(ns="n"), least=2)
+    index = searched(CountedWords({"walrus": 3, "unsaid": 0, "front door": 0}), SearchScope(ns="n"), recall=False)
     assert index.looked_up(Place.TEXT) == ["walrus"]
     assert sorted(index.looked_up(Place.NEAR)) == ["front door", "walrus"], "its words may stand apart"
     for place in (Place.SENDER, Place.NOTE, Place.ASKED):
@@ -49,29 +49,29 @@ def test_a_word_that_nobody_said_is_looked_up_as_a_name_and_in_notes_only() -> N
 
 def test_recall_looks_for_the_rarest_words_alone_around_messages() -> None:
     words = {f"word{number}": number for number in range(1, 9)}
-    index = searched(CountedWords(words), SearchScope(ns="n"), least=0)
+    index = searched(CountedWords(words), SearchScope(ns="n"), recall=True)
     assert index.looked_up(Place.NEAR) == list(words)[:RECALL_MOST_NEAR]
     assert len(index.looked_up(Place.TEXT)) > RECALL_MOST_NEAR
-    assert searched(CountedWords(words), SearchScope(ns="n"), least=2).looked_up(Place.NEAR) == list(words)
+    assert searched(CountedWords(words), SearchScope(ns="n"), recall=False).looked_up(Place.NEAR) == list(words)
 
 
 def test_words_that_nobody_said_take_no_place_of_those_that_somebody_did() -> None:
     words = {f"unsaid{number}": 0 for number in range(8)} | {"walrus": 3, "tusk": 5}
-    index = searched(CountedWords(words), SearchScope(ns="n"), least=0)
+    index = searched(CountedWords(words), SearchScope(ns="n"), recall=True)
     assert index.looked_up(Place.TEXT) == ["walrus", "tusk"] == index.looked_up(Place.NEAR)
     assert all(word.startswith("unsaid") for word in index.looked_up(Place.ASKED)), "a note may have been asked so"
 
 
 def test_recall_counts_no_messages_that_are_known_to_be_there() -> None:
     words = {"walrus": 3, "tusk": 5}
-    counted = searched(CountedWords(words), SearchScope(ns="n"), least=0)
-    known = searched(CountedWords(words), SearchScope(ns="n", messages=COUNTED), least=0)
+    counted = searched(CountedWords(words), SearchScope(ns="n"), recall=True)
+    known = searched(CountedWords(words), SearchScope(ns="n", messages=COUNTED), recall=True)
     assert (counted.most_messages, known.most_messages) == ([COUNTED], [0])
     assert known.wanted == counted.wanted
 
 
 def test_names_of_senders_are_looked_up_where_several_people_write() -> None:
     words = {"ann": 3, "tea": 5}
-    assert searched(CountedWords(words), SearchScope(ns="n"), least=0).looked_up(Place.SENDER)
+    assert searched(CountedWords(words), SearchScope(ns="n"), recall=True).looked_up(Place.SENDER)
     alone = SearchScope(ns="n", names_of_senders=False)
-    assert not searched(CountedWords(words), alone, least=0).looked_up(Place.SENDER)
+    assert not searched(CountedWords(words), alone, recall=True).looked_up(Place.SENDER)
