@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, insert, select, update
 
+from sessions import audit
 from sessions.db.schema import asks
 from sessions.records import Ask, AskKind
 
@@ -68,11 +69,25 @@ def answer(conn: Connection, ask: Ask, text: str, by: str, now: int, *, approved
         approved = None
     elif approved is None:
         approved = says_yes(text)
+    if ask.kind is AskKind.APPROVAL:
+        action = "approval.approved" if approved else "approval.denied"
+        audit.record(conn, now, by, action, about(ask), ask.tool, once=f"{about(ask)}:decided")
     conn.execute(
         update(asks)
         .where(asks.c.id == ask.id, asks.c.answered_at.is_(None))
         .values(answered_at=now, answer=text, answered_by=by, approved=approved)
     )
+
+
+def refuse(conn: Connection, ask: Ask, by: str, why: str, now: int) -> None:
+    """Records that somebody tried to decide what they may not, or cannot any more."""
+    if ask.kind is AskKind.APPROVAL:
+        audit.record(conn, now, by, "approval.refused", about(ask), why)
+
+
+def about(ask: Ask) -> str:
+    """Returns how the audit names this question."""
+    return f"ask:{ask.id}"
 
 
 def says_yes(text: str) -> bool:

@@ -50,6 +50,10 @@ class Busy(StateError):
     """Something that is going on does not allow this now."""
 
 
+class Forbidden(StateError):
+    """Whoever asked may not do this. The text says who may."""
+
+
 class LeaseLost(StateError):
     """Another worker has taken the run over. This one must stop at once and write nothing more."""
 

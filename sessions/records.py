@@ -1,6 +1,7 @@
 """Rows of the tables as frozen dataclasses. A change goes through the database."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -330,6 +331,11 @@ class Ask(Record):
     answer: str | None
     answered_by: str | None
     approved: bool | None  # what was decided, whatever the words were; None for a question, and before
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool that asks for an approval."""
+        return re.split("[: ]", self.question, maxsplit=1)[0]
 
     @property
     def text(self) -> str:

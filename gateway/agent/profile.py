@@ -13,6 +13,8 @@ class AgentProfile:
 
     system_prompt: str
     toolbox: Toolbox = field(default_factory=Toolbox)
+    approve: tuple[str, ...] = ()
+    """Which calls need no approval; see `is_allowed`."""
     remembers: bool = True
     """False: nothing is known beyond the current session."""
 
@@ -25,7 +27,9 @@ def agent_named(app: App, name: str) -> AgentProfile:
         agent, remembers = app.config.agents[name], app.config.memory.enabled
         search = ["web_search"] if app.config.web.search else []
         toolbox = Toolbox.of([*(tool for tool in agent.tools if tool != "memory" or remembers), *search])
-        profile = AgentProfile(system_prompt=agent.system_prompt, toolbox=toolbox, remembers=remembers)
+        profile = AgentProfile(
+            system_prompt=agent.system_prompt, toolbox=toolbox, remembers=remembers, approve=tuple(agent.approve)
+        )
         # In the dictionary that was there before the configuration was read: a reload puts another one in its place.
         agents[name] = profile
     return profile

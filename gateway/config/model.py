@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import AfterValidator, Field, create_model, field_validator
+from pydantic import AfterValidator, Field, StringConstraints, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
 from adapters.registry import OUR_OWN, is_built, manifest, of_others, section_model
@@ -63,6 +63,9 @@ def machine_timezone() -> str:
     return name
 
 
+Rule = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+: .+$")]
+
+
 class AgentSection(Section):
     """One character of the agent."""
 
@@ -72,6 +75,9 @@ class AgentSection(Section):
     """Who the agent is and how it speaks. It is sent with every request."""
     tools: list[ToolName] = Field(default_factory=lambda: [name for name in BUILT if name != "process"])
     """What the agent can do by itself; in a small window the last ones are left out first. process runs commands on this machine, each after your approval; it is off unless listed."""
+    approve: list[Rule] = Field(default_factory=list[Rule])
+    """What needs no approval: "<tool>: <what the question shows>", such as "process: git status*". A * stands for any text that cannot begin
+    another command."""
 
 
 class ResetOverride(Section):

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from adapters.section import NO_SECRET, Id, Section, Url
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
-Scope = Literal["chat", "read", "admin"]
+Scope = Literal["chat", "read", "approve", "admin"]
 Positive = Annotated[int, Field(ge=1)]
 Minutes = Annotated[int, Field(ge=1, le=5_256_000)]
 Hour = Annotated[int, Field(ge=0, le=23)]
@@ -69,7 +69,8 @@ class ApiKey(Section):
     key: SecretStr = NO_SECRET
     """The key itself. 32 characters or more where api.host is not loopback."""
     scopes: list[Scope] = Field(default_factory=lambda: ["chat", "read"])
-    """chat: converse. read: list, search, metrics. admin: jobs, deployments, delete, and everybody's deployments."""
+    """chat: converse. read: list, search, metrics. approve: decide what tools may do. admin: jobs, deployments, delete, approve, and everybody's
+    deployments."""
     deployments: list[Id] = Field(default_factory=list[Id])
     """Deployments that the key may use besides those that it creates."""
 

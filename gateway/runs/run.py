@@ -13,7 +13,7 @@ from gateway.agent.memory.recall import middle_of, summary_request
 from gateway.agent.models.interface import AFRESH, Answer, ContextOverflow, ModelUnreachable, Shown
 from gateway.agent.models.stream_reader import is_written, new_call_id
 from gateway.agent.profile import AgentProfile, profile_of
-from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, same_arguments
+from gateway.agent.tools.registry import HumanQuestion, Toolbox, ToolContext, is_allowed, same_arguments
 from gateway.agent.window import window_of
 from gateway.attachments.inbox_files import INBOX
 from gateway.context import App
@@ -28,6 +28,7 @@ from gateway.texts import say
 from sessions import asks, outbox, runs, spending, store
 from sessions.db.engine import WaitingDatabase
 from sessions.errors import DatabaseUnavailable, LeaseLost
+from sessions.keys import ChatKind, SessionKey
 from sessions.messages import Attachment, Content
 from sessions.records import AskKind, Message, MessageState, Role, Run, RunKind, StopReason
 from sessions.runs import ModelAnswer
@@ -400,8 +401,13 @@ class ActiveRun:
             return Result(content=f"[there is no tool {call.tool_name}; you have {', '.join(toolbox.tools) or 'none'}]")
         if times_made(self._snapshot.history, self.claimed.id, call, arguments) >= ENOUGH:
             return Result(content=_AGAIN)
-        asks_first = tool.asks_first(arguments, quoted=is_written(call.tool_call_id))
-        if asks_first and (refusal := await self._approval(call, arguments)) is not APPROVED:
+        shown = tool.shown(arguments)
+        doubtful = is_written(call.tool_call_id) or self._anybody_may_talk_here()
+        if (
+            tool.asks_first(arguments, doubtful=doubtful)
+            and not is_allowed(shown, self._profile.approve)
+            and (refusal := await self._approval(call, arguments, shown)) is not APPROVED
+        ):
             return refusal
         # Before the deed: after a crash this row says that nobody knows whether it was done. Reading again does no harm.
         if not tool.reads_only:
@@ -420,7 +426,7 @@ class ActiveRun:
             return None
         return Result(content=outcome)
 
-    async def _approval(self, call: Message, arguments: str) -> Result | None:
+    async def _approval(self, call: Message, arguments: str, shown: str) -> Result | None:
         """Returns `APPROVED` when this very call was approved, None when it is being asked now, else what the model is told."""
         run = self._snapshot.run
         is_quiet_job = run.kind is RunKind.JOB and run.route is None and run.deployment is None
@@ -430,9 +436,8 @@ class ActiveRun:
         digest = hashlib.sha256(f"{call.tool_name}\0{arguments}".encode()).hexdigest()
         ask = await self._database.read(asks.of_call, run.id, call.tool_call_id or "")
         if ask is None or ask.answered_at is None or ask.args_hash != digest:
-            exact, options = f"{call.tool_name} {arguments}", ("approve", "deny")
-            card = approval_card(exact)
-            await self._park(call, exact, options=options, kind=AskKind.APPROVAL, card=card, args_hash=digest)
+            card, options = approval_card(shown), ("approve", "deny")
+            await self._park(call, shown, options=options, kind=AskKind.APPROVAL, card=card, args_hash=digest)
             return None
         if ask.approved:
             return APPROVED
@@ -471,6 +476,14 @@ class ActiveRun:
         now, run = self.app.clock(), self._now()
         runs.tool_done(conn, run, call.id, "[not asked: a new message arrived first; it follows]", now)
         runs.take_in_new_messages(conn, run, now)
+
+    def _anybody_may_talk_here(self) -> bool:
+        """Whether this is a group or channel of a platform in which people without access of their own may talk to the agent."""
+        key = SessionKey.parse(self._snapshot.session.session_key)
+        if key.platform is None or key.kind is ChatKind.DM:
+            return False
+        section = self.app.config.platforms.by_name().get(key.platform)
+        return section is not None and bool(section.allowed_chats)
 
     async def done(self, call: Message, result: Result) -> None:
         now = self.app.clock()

@@ -35,7 +35,7 @@ from sessions.records import (
 OLDEST = "0011"
 """The migration that makes everything in an empty database. A database from before it is refused."""
 
-HEAD = "0015"
+HEAD = "0016"
 """The newest migration. Opening a database at HEAD imports no alembic."""
 
 APPLICATION_ID = 0x48524D47
@@ -200,6 +200,21 @@ overheard = Table(
     Column("text", Prose, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Index("overheard_by_key", "session_key", "id"),
+    sqlite_autoincrement=True,
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    row_id(),
+    Column("at", BigInteger, nullable=False),
+    Column("who", Prose, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("about", Text, nullable=False),
+    Column("detail", Prose, nullable=False),
+    Column("dedup_key", Text, unique=True),
+    Index("audit_by_time", "at"),
+    Index("audit_about", "about"),
     sqlite_autoincrement=True,
 )
 

@@ -24,7 +24,7 @@ from sessions.records import (
 )
 from sessions.runs.journal import emit_status
 from sessions.runs.queries import Accepted, Opening, active, get
-from sessions.runs.waiting import answer_with_row, may_answer
+from sessions.runs.waiting import answer_with_row, may_answer, require_no_approval
 from sessions.topics import RunStarted, Topic
 
 
@@ -63,7 +63,15 @@ def _id_in(conn: Connection, key: SessionKey) -> str | None:
     return own_id if own_id is not None and not store.exists(conn, own_id) else None
 
 
-def accept(conn: Connection, new: InboxRow, opening: Opening, now: int, *, answers: bool = True) -> Accepted:
+def accept(
+    conn: Connection,
+    new: InboxRow,
+    opening: Opening,
+    now: int,
+    *,
+    answers: bool = True,
+    may_approve: bool = True,
+) -> Accepted:
     """Stores a message, which is safe once this has committed. It starts a run, joins the active one, or answers the question that this
     waits with.
     """
@@ -79,6 +87,8 @@ def accept(conn: Connection, new: InboxRow, opening: Opening, now: int, *, answe
         return _repeated(conn, new.dedup_key)
     touch(conn, Topic.INBOX, new.session_key)
     if current is not None and new.kind is InboxKind.MESSAGE and answers and may_answer(conn, current, new.route):
+        if not may_approve:
+            require_no_approval(conn, current)
         answer_with_row(conn, current, row_id, new.messages, new.dedup_key, now)
         return Accepted(fresh=True, run_id=current.id, status=RunStatus.RUNNING)
     # Its turn comes when the worker claims this key: a queued call joins nobody.

@@ -12,7 +12,7 @@ from sessions.db.schema import MESSAGE_OPEN, RUN_ACTIVE, RUN_RUNNING, messages, 
 from sessions.db.schema import asks as asks_table
 from sessions.db.schema import outbox as outbox_table
 from sessions.db.sql import lock, param
-from sessions.errors import NotFound
+from sessions.errors import Forbidden, NotFound
 from sessions.messages import Content
 from sessions.records import (
     Ask,
@@ -80,7 +80,7 @@ def park(
             session_key=run.session_key,
             run_id=run.id,
         )
-    data = {"request_id": str(ask.id), "question": question, "options": list(options)}
+    data = {"request_id": str(ask.id), "kind": kind, "question": question, "options": list(options)}
     events.emit(conn, run, "steering_request", data, now)
     emit_status(conn, run, RunStatus.WAITING, now)
     touch(conn, Topic.RUN, run.id)
@@ -111,10 +111,19 @@ def answer(
     return True
 
 
-def answer_with_row(conn: Connection, run: Run, row_id: int, sent: Sequence[Message], dedup_key: str, now: int) -> None:
+def answer_with_row(
+    conn: Connection,
+    run: Run,
+    row_id: int,
+    sent: Sequence[Message],
+    dedup_key: str,
+    now: int,
+    *,
+    approved: bool | None = None,
+) -> None:
     """Takes a message that came in as the answer. Its files follow as a message of their own."""
-    text = "\n".join(message.content or "" for message in sent)
-    ask_id = answer_waiting(conn, run, text or FILES, (sent[-1].sender or "") if sent else "", now)
+    text, by = "\n".join(message.content or "" for message in sent), (sent[-1].sender or "") if sent else ""
+    ask_id = answer_waiting(conn, run, text or FILES, by, now, approved=approved)
     files = [replace(message, content=FILES) for message in sent if message.attachments]
     if files:
         inbox.keep_for(conn, row_id, run.id, ask_id, files)
@@ -124,11 +133,11 @@ def answer_with_row(conn: Connection, run: Run, row_id: int, sent: Sequence[Mess
 
 
 def _answer_with_queued(conn: Connection, run: Run, now: int) -> None:
-    """Takes the next queued call as the answer; it would wait for ever otherwise."""
+    """Takes the next queued call as the answer; it would wait for ever otherwise. It was sent before the question, so it approves nothing."""
     waiting = inbox.unread(conn, run.session_key)
     row = next((row for row in waiting if row.kind is InboxKind.MESSAGE and row.run_id is None), None)
     if row is not None and row.mode is InboxMode.QUEUE and people.same_place(conn, run.route, row.route):
-        answer_with_row(conn, get(conn, run.id), row.id, row.messages, row.dedup_key, now)
+        answer_with_row(conn, get(conn, run.id), row.id, row.messages, row.dedup_key, now, approved=False)
 
 
 def may_answer(conn: Connection, run: Run, route: Route | None) -> bool:
@@ -138,6 +147,13 @@ def may_answer(conn: Connection, run: Run, route: Route | None) -> bool:
     ask = asks.open_of(conn, run.id)
     is_unseen = run.route is not None and ask is not None and not card_names(conn, run, ask)
     return ask is not None and not (ask.kind is AskKind.APPROVAL and is_unseen)
+
+
+def require_no_approval(conn: Connection, run: Run) -> None:
+    """Raises Forbidden when the run waits for an approval. To be called for somebody who may not give it."""
+    ask = asks.open_of(conn, run.id)
+    if ask is not None and ask.kind is AskKind.APPROVAL:
+        raise Forbidden("The run waits for an approval, which takes a key with the scope approve.")
 
 
 def held_up(conn: Connection, run: Run) -> list[InboxRow]:

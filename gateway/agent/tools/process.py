@@ -268,4 +268,5 @@ TOOL = Tool(
     function=process,
     needs_approval=True,
     harmless=frozenset({"poll", "kill", "list"}),
+    shows="command",
 )

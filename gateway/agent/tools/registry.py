@@ -6,6 +6,7 @@ A tool is an async function of a `ToolContext` and a pydantic model of its argum
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -120,7 +121,9 @@ class Tool:
     """`idempotent`: may be run again with the same key after a crash. `reads_only`: may run at the same time as other calls.
 
     `needs_approval`: a person is asked before each call, but for the `harmless` actions. These are the ones that neither delete nor send anything; "" for a
-    tool without actions. A call of another one that the model wrote into its text asks a person too, because it may be a quotation.
+    tool without actions. Another one asks a person too where the model wrote the call into its text, which may be a quotation, and
+    where everybody present may talk to the agent.
+    `shows`: the argument that people see when they are asked; empty: all of them.
     """
 
     name: str
@@ -130,6 +133,7 @@ class Tool:
     reads_only: bool = False
     needs_approval: bool = False
     harmless: frozenset[str] = frozenset()
+    shows: str = ""
     timeout: float = 60.0
     output_limit: int = 32_000
 
@@ -137,13 +141,22 @@ class Tool:
     def schema(self) -> JSON:
         return _schema(self)
 
-    def asks_first(self, arguments: str, *, quoted: bool) -> bool:
-        """Returns whether a person has to allow this call. `quoted`: the model wrote the call into its text."""
+    def asks_first(self, arguments: str, *, doubtful: bool) -> bool:
+        """Returns whether a person has to allow this call. `doubtful`: the model wrote the call into its
+        text, or somebody without access may have wished for it."""
         try:
             is_harmless = parse_arguments(arguments).get("action", "") in self.harmless
         except ToolError:
             return False  # it is not run with such arguments
-        return not is_harmless and (self.needs_approval or (quoted and not self.reads_only))
+        return not is_harmless and (self.needs_approval or (doubtful and not self.reads_only))
+
+    def shown(self, arguments: str) -> str:
+        """Returns the call as people see it when they are asked, and as the rules of the configuration match it."""
+        try:
+            parsed = parse_arguments(arguments)
+        except ToolError:
+            parsed = {}
+        return f"{self.name}: {parsed.get(self.shows, arguments)}"
 
     async def run(self, place: ToolContext, arguments: str) -> str | HumanQuestion:
         """Runs the tool and returns its result. For a mistake of the model returns a text that explains it, so that the model can try
@@ -168,6 +181,17 @@ class Tool:
                 return _cut(outcome, self.output_limit)
             case _:
                 return outcome
+
+
+_ANOTHER_COMMAND = (";", "&", "|", "<", ">", "$(", "`", "\n", "\r")
+
+
+def is_allowed(shown: str, rules: Iterable[str]) -> bool:
+    """Returns whether a rule such as `process: git status*` allows the call without asking. `*` stands for any text that cannot begin another
+    command."""
+    if any(mark in shown for mark in _ANOTHER_COMMAND):
+        return False
+    return any(re.fullmatch(".*".join(map(re.escape, rule.split("*"))), shown) for rule in rules)
 
 
 @lru_cache  # the same object each time: what is counted or encoded of it elsewhere is found by its identity

@@ -32,6 +32,7 @@ LOCAL_KEY = "local"
 class Scope(StrEnum):
     CHAT = "chat"
     READ = "read"
+    APPROVE = "approve"
     ADMIN = "admin"
 
 
@@ -41,6 +42,10 @@ class CallerKey:
     secret: str = field(repr=False)
     scopes: frozenset[Scope] = frozenset({Scope.CHAT, Scope.READ})
     deployments: frozenset[str] = frozenset()
+
+    @property
+    def may_approve(self) -> bool:
+        return not self.scopes.isdisjoint({Scope.APPROVE, Scope.ADMIN})
 
     def sees(self, deployment_id: str, created_by: str) -> bool:
         return Scope.ADMIN in self.scopes or created_by == self.name or deployment_id in self.deployments

@@ -13,7 +13,7 @@ from gateway.api.http.endpoint import Endpoint, EndpointAccess, handle
 from gateway.api.http.errors import REQUEST_ID, ApiError, common_headers, invalid, new_request_id, unavailable
 from gateway.api.http.server_state import ServerState
 from gateway.observe.logging import get_logger
-from sessions.errors import Busy, Invalid, NotFound, Unusable
+from sessions.errors import Busy, Forbidden, Invalid, NotFound, Unusable
 
 log = get_logger(__name__)
 
@@ -100,6 +100,8 @@ def error_response(error: Exception, request: web.Request) -> ApiError:
             return ApiError(404, str(error), code="not_found")
         case Busy():
             return ApiError(409, str(error), code="busy")
+        case Forbidden():
+            return ApiError(403, str(error), code="forbidden")
         case Invalid():
             return invalid(str(error))
         case Unusable():

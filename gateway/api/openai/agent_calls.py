@@ -22,6 +22,7 @@ from gateway.agent.models.interface import (
     ModelRefused,
     ModelUnreachable,
 )
+from gateway.api.http.callers import CallerKey
 from gateway.api.http.connection import connection_of
 from gateway.api.http.endpoint import ApiCall
 from gateway.api.http.errors import ApiError, invalid, unavailable
@@ -230,7 +231,7 @@ async def call_on_session(
                 fingerprint=marked.fingerprint or retry.fingerprint,
             )
             now, most = server.app.clock(), server.app.config.limits.queue_per_chat
-            accepted = await server.app.database.write(_accept, new, marked, retry, now, most)
+            accepted = await server.app.database.write(_accept, new, marked, retry, now, most, call.key)
             inbox_files.unwanted = not accepted.fresh
         if accepted.dedup_key != marked.key:  # it repeats an earlier call, under whose key the run is known
             exchange.close()
@@ -245,7 +246,9 @@ async def call_on_session(
         await exchange.note_whether_left()
 
 
-def _accept(conn: Connection, new: InboxRow, marked: RequestMark, retry: Retry, now: int, most: int) -> _Accepted:
+def _accept(
+    conn: Connection, new: InboxRow, marked: RequestMark, retry: Retry, now: int, most: int, key: CallerKey
+) -> _Accepted:
     lock(conn, new.session_key)
     before = marked.before(conn) or inbox.by_dedup_key(conn, new.dedup_key)
     if before is None and marked.fingerprint is None:
@@ -259,7 +262,7 @@ def _accept(conn: Connection, new: InboxRow, marked: RequestMark, retry: Retry, 
         )
     if all(message.role is Role.TOOL for message in new.messages):
         _require_open_call(conn, new.session_key, new.messages)
-    runs.accept(conn, new, Opening(), now)
+    runs.accept(conn, new, Opening(), now, may_approve=key.may_approve)
     return _Accepted(dedup_key=new.dedup_key, came_at=now, fresh=True)
 
 

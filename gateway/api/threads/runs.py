@@ -41,6 +41,7 @@ class _ThreadMessage:
     mark: RequestMark
     most: int
     reset: Callable[[str], Opening]
+    may_approve: bool
 
 
 async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer:
@@ -56,6 +57,7 @@ async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer
             mark=marked,
             most=app.config.limits.queue_per_chat,
             reset=app.resets.opening,
+            may_approve=call.key.may_approve,
         )
         accepted, thread_id = await app.database.write(_accept, new, app.clock())
         inbox_files.unwanted = not accepted.fresh
@@ -106,7 +108,7 @@ def _accept(conn: Connection, new: _ThreadMessage, now: int) -> tuple[Accepted, 
         options=options,
         fingerprint=new.mark.fingerprint,
     )
-    return runs.accept(conn, message, opening, now), thread_id
+    return runs.accept(conn, message, opening, now, may_approve=new.may_approve), thread_id
 
 
 def _thread(conn: Connection, new: _ThreadMessage, now: int) -> str:
@@ -143,6 +145,8 @@ async def steer_run(call: ApiCall[Steering, NoFields]) -> EndpointAnswer:
     ask_id = int(sent.request_id) if sent.request_id else None
 
     def answer(conn: Connection, now: int) -> str:
+        if not call.key.may_approve:
+            runs.require_no_approval(conn, run)
         if not runs.answer(conn, run.id, sent.response, call.key.name, now, ask_id=ask_id):
             raise ApiError(409, "The run does not wait for this answer (any more).", code="not_waiting")
         return run.id
@@ -242,7 +246,7 @@ ENDPOINTS = (
         "/runs/{run_id}/steering",
         steer_run,
         "Answer what it asks",
-        _CHAT,
+        (*_CHAT, Scope.APPROVE),
         body=Steering,
         answers={202: RunRow},
         refusals=(409, 413, 422),

@@ -10,9 +10,10 @@ import pytest
 
 from gateway.agent.tools import files
 from gateway.texts import say
-from sessions import asks, runs
+from sessions import asks, audit, runs
 from sessions.clock import now_ms
 from sessions.records import Role, RunStatus
+from tests.app import configure
 from tests.fakes.model_replies import call, calls
 from tests.integration.runs.test_going_on import ToolGate
 from tests.integration.runs.worker_in_process import (
@@ -132,3 +133,41 @@ async def test_a_question_is_withdrawn_when_a_message_was_first(home: Path):
         assert (await it.settled(run_id)).status is RunStatus.COMPLETED
         assert of_role(await it.messages(), Role.TOOL) == ["[not asked: a new message arrived first; it follows]"]
         assert await it.outcomes() == ["folded", "folded"]
+
+
+GROUP_KEY = "agent:main:telegram:group:-9"
+
+
+@pytest.mark.parametrize(("open_chats", "asks_first"), [(["-9"], True), ([], False)])
+async def test_where_anybody_may_talk_what_deletes_asks_somebody_with_access(
+    home: Path, open_chats: list[str], asks_first: bool
+):
+    script = [
+        calls(call("files", {"action": "write", "path": "list.md", "content": "x"})),
+        "kept",
+        calls(call("files", {"action": "delete", "path": "list.md"})),
+        "gone",
+    ]
+    async with worker_in_process(home, script, tools=[files.TOOL]) as it:
+        section = it.app.config.platforms.by_name()["telegram"].model_copy(update={"allowed_chats": open_chats})
+        configure(it.app, platforms={"telegram": section})
+        assert (await it.say("keep it", route=GROUP, key=GROUP_KEY)).status is RunStatus.COMPLETED
+        run = await it.say("delete it", route=GROUP, key=GROUP_KEY)
+        assert (run.status is RunStatus.WAITING) is asks_first
+
+
+async def test_a_rule_of_the_configuration_allows_without_asking(home: Path, deed, deeds: list[str]):
+    script = [calls(call("deed", {"text": "git status -s"})), calls(call("deed", {"text": "git status; rm x"}))]
+    async with worker_in_process(home, script, tools=[replace(deed, shows="text")]) as it:
+        it.app.agents["main"] = replace(it.app.agents["main"], approve=("deed: git status*",))
+        run = await it.say("look")
+        assert (run.status, deeds) == (RunStatus.WAITING, ["git status -s"])
+        assert "deed: git status; rm x" in (await it.sent())[-1]["text"]
+
+
+async def test_each_decision_is_recorded(home: Path, deed):
+    async with worker_in_process(home, [calls(call("deed", {"text": "x"})), "ok"], tools=[deed]) as it:
+        run = await it.say("do it")
+        await it.command("/approve")
+        await it.settled(run.id)
+        assert await it.database.read(audit.actions, "ask:1") == [("Ann", "approval.approved")]

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.agent.models.interface import JSON
 from gateway.agent.tools import files, skill
-from gateway.agent.tools.registry import Arguments, HumanQuestion, Tool, Toolbox, ToolContext
+from gateway.agent.tools.registry import Arguments, HumanQuestion, Tool, Toolbox, ToolContext, is_allowed
 from gateway.attachments import outgoing_files
 from sessions import store
 from sessions.records import CallOptions, Message, Role
@@ -342,3 +342,25 @@ def test_a_repeated_call_sends_what_the_first_one_took(place: ToolContext) -> No
     file.write_text("and second")
     assert outgoing_files.enclosed(file, "", place.outgoing, place.idem_key).attachments == (taken,)
     assert (Path(taken.path).read_text(), Path(taken.path).stat().st_mode & 0o777) == ("first", 0o600)
+
+
+@pytest.mark.parametrize(
+    ("shown", "allowed"),
+    [
+        ("process: git status", True),
+        ("process: git status --short -- 'a b'", True),
+        ("process: git log", False),
+        ("process: git  status", False),
+        ("other: git status", False),
+        ("process: rm x; git status", False),
+        *((f"process: git status{mark}rm x", False) for mark in (";", "&", "&&", "|", "<", ">", "$(", "`", "\n", "\r")),
+    ],
+)
+def test_a_rule_never_lets_a_second_command_through(shown: str, allowed: bool):
+    assert is_allowed(shown, ["schedule: *", "process: git status*"]) is allowed
+
+
+def test_a_rule_is_no_pattern_of_another_kind():
+    assert not is_allowed("process: lsx", ["process: ls?", "process: l.x", "process: [l]sx"])
+    assert is_allowed("process: ls -l", ["process: ls*"])
+    assert not is_allowed("process: ls > x", ["process: ls > x"])

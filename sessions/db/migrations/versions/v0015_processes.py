@@ -1,4 +1,4 @@
-"""Processes that the agent has started, and who decided what."""
+"""Processes that the agent has started."""
 
 from alembic import op
 
