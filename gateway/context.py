@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.home import folder_name
 from sessions.clock import Clock, iso
@@ -39,6 +39,29 @@ if TYPE_CHECKING:
     from gateway.runs.worker import Worker
     from sessions.db import Database
     from sessions.jobs import JobLimits
+
+
+Work = TypeVar("Work", bound=Callable[..., Awaitable[object]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Every:
+    """How often a marked method is called, and what it is called in the log."""
+
+    seconds: float
+    name: str
+
+
+def every(seconds: float, name: str) -> Callable[[Work], Work]:
+    """Marks a method without parameters that the daemon calls so often, at its start for the first time; `scheduler/ticks.py` collects the
+    marks. What it raises is logged, and does not end it.
+    """
+
+    def mark(work: Work) -> Work:
+        work.every = Every(seconds=seconds, name=name)  # type: ignore[attr-defined]
+        return work
+
+    return mark
 
 
 @dataclass(slots=True, kw_only=True)

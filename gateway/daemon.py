@@ -14,7 +14,7 @@ from gateway.api.http.server import serving as serving_http
 from gateway.api.http.server_state import ServerState
 from gateway.app import take_over
 from gateway.attachments.download import AttachmentDownloader, NotTranscribed
-from gateway.chats.approvals import send_reminders
+from gateway.chats.approvals import Reminders
 from gateway.chats.crash_guard import CrashGuard
 from gateway.chats.intake import Intake
 from gateway.chats.owner_alerts import OwnerAlerts, alert_text
@@ -28,10 +28,8 @@ from gateway.home import shown
 from gateway.observe.heap import resident_bytes
 from gateway.observe.heartbeat import Heartbeat
 from gateway.observe.logging import get_logger
-from gateway.scheduler.jobs import EVERY_SECONDS as JOBS_SECONDS
 from gateway.scheduler.jobs import Jobs
 from gateway.scheduler.reset_explanation import due_now
-from gateway.scheduler.resets import EVERY_SECONDS as RESETS_SECONDS
 from gateway.scheduler.resets import Resets
 from gateway.scheduler.ticks import ticking
 from gateway.texts import say
@@ -100,16 +98,13 @@ async def serving(app: App, guard: CrashGuard | None = None) -> AsyncGenerator[S
             chats.adapters, limit=lambda: app.config.limits.attachment_bytes, transcriber=lambda: transcriber
         )
         stack.push_async_callback(chats.close)
-        reminders = send_reminders(app)
-        for work in (chats.poll_other_processes(), app.metrics.watch_loop(), reminders, app.watch.run()):
+        for work in (chats.poll_other_processes(), app.metrics.watch_loop(), app.watch.run()):
             _run_until_closed(stack, work)
         url, hint = await stack.enter_async_context(_http(app))  # where its port is taken, nothing begins
         # After HTTP: platforms that call us find an open port, and a second daemon has failed before it polls for the same bot.
         await _start_platforms(app, chats, guard, stack)
         resets, jobs, alerts = Resets(app), Jobs(app), OwnerAlerts(app)
-        ticks = {"resets": (RESETS_SECONDS, resets.tick), "jobs": (JOBS_SECONDS, jobs.tick)}
-        await stack.enter_async_context(ticking(ticks))
-        _run_until_closed(stack, alerts.run())
+        await stack.enter_async_context(ticking(resets, jobs, alerts, Reminders(app)))
 
         def report() -> dict[str, Any]:
             return {

@@ -2,20 +2,17 @@
 button, and tells people whose message has to wait for the answer; edits cards that can no longer be answered, and reminds of those that wait. Questions are approvals of a tool call and questions of the agent.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
 from gateway.commands import ChatContext
-from gateway.context import App
+from gateway.context import App, every
 from gateway.observe.logging import get_logger
 from gateway.runs.replies import closed_card, question_text
 from gateway.texts import say
 from gateway.texts.times import format_short_time
 from sessions import asks, inbox, outbox, people, runs
-from sessions.errors import StateError
 from sessions.keys import ChatKind, SessionKey
 from sessions.messages import Content, Inbound
 from sessions.records import Ask, AskKind, OutRow, Run, RunStatus
@@ -131,17 +128,18 @@ AFTER_MS = 24 * 3_600_000
 POLL_SECONDS = 60.0
 
 
-async def send_reminders(app: App, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-    """Repeats unanswered questions, until cancelled."""
-    while True:
-        try:
-            for run, ask in await app.database.read(runs.unanswered, app.clock() - AFTER_MS):
-                # Not in groups: there the question stands among other people's messages, and would be repeated to all of them.
-                if run.route is not None and run.route.address.kind is ChatKind.DM:
-                    now = app.clock()
-                    since = format_short_time(ask.created_at, now, app.timezone)
-                    text = say("ask.waiting_reminder", when=since, question=question_text(ask))
-                    await app.database.write(runs.remind, run, ask, Content(text=text), now)
-        except StateError as error:
-            log.warning("ask.not_looked_at", error=str(error))
-        await sleep(POLL_SECONDS)
+class Reminders:
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    @every(POLL_SECONDS, "reminders")
+    async def send(self) -> None:
+        """Repeats unanswered questions once."""
+        app = self.app
+        for run, ask in await app.database.read(runs.unanswered, app.clock() - AFTER_MS):
+            # Not in groups: there the question stands among other people's messages, and would be repeated to all of them.
+            if run.route is not None and run.route.address.kind is ChatKind.DM:
+                now = app.clock()
+                since = format_short_time(ask.created_at, now, app.timezone)
+                text = say("ask.waiting_reminder", when=since, question=question_text(ask))
+                await app.database.write(runs.remind, run, ask, Content(text=text), now)

@@ -1,17 +1,15 @@
 """Sends the owner a message when an alert's condition holds, at most once a day for each condition."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection
 
-from gateway.context import App
+from gateway.context import App, every
 from gateway.observe.alerts import Alert, SystemReading, alerts
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from sessions import gauges, outbox, spending
 from sessions.clock import iso
-from sessions.errors import StateError
 from sessions.jobs.delivery import owner_route
 from sessions.messages import Content
 from sessions.records import OutState
@@ -29,20 +27,11 @@ _HALF_HOURS = 48
 class OwnerAlerts:
     """Checks the conditions every minute."""
 
-    def __init__(self, app: App, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(self, app: App) -> None:
         self.app = app
-        self._sleep = sleep
         self.current: Sequence[Alert] = ()
 
-    async def run(self) -> None:
-        """Checks every minute until cancelled."""
-        while True:
-            try:
-                await self.check()
-            except StateError as error:  # whoever watches the database tells of it
-                log.debug("alerts.not_looked_at", error=str(error))
-            await self._sleep(EVERY_SECONDS)
-
+    @every(EVERY_SECONDS, "alerts")
     async def check(self) -> None:
         now = self.app.clock()
         reading = await self.app.database.read(self._read, now)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from gateway.agent.prompts import load_prompt
-from gateway.context import App
+from gateway.context import App, every
 from gateway.observe.logging import get_logger
 from gateway.texts import say
 from gateway.texts.times import format_short_time
@@ -47,6 +47,7 @@ class Jobs:
         self.app = app
         self._ticked_at: int | None = None
 
+    @every(EVERY_SECONDS, "jobs")
     async def tick(self) -> None:
         now = self.app.clock()
         if self._ticked_at is None or now < self._ticked_at:

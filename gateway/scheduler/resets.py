@@ -5,7 +5,7 @@ due, `sessions/resets.py` carries the reset out.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gateway.context import App
+from gateway.context import App, every
 from gateway.observe.logging import get_logger
 from sessions import resets
 from sessions.policy import ResetPolicy, due, due_before
@@ -42,6 +42,7 @@ class Resets:
         self._held_off: dict[str, OpenSession] = {}
         self._logged: set[str] = set()
 
+    @every(EVERY_SECONDS, "resets")
     async def tick(self) -> None:
         now = self.app.clock()
         if self._last_scan.version < 0:  # the statements are compiled now, and not when many sessions are due

@@ -7,10 +7,11 @@ coroutines that are at work. So here every tick is a task of ours, which ends be
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from gateway.context import Every
 from gateway.observe.logging import get_logger
 from sessions.errors import DatabaseUnavailable
 
@@ -57,8 +58,10 @@ async def _follow_clock(scheduler: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def ticking(ticks: Mapping[str, tuple[float, Tick]]) -> AsyncGenerator[None]:
-    """Calls each function every so many seconds while the block lasts; what goes on at its end is finished."""
+async def ticking(*owners: object) -> AsyncGenerator[None]:
+    """Calls every method of these objects that is marked with `every`, as often as its mark says, while the block lasts; what goes on at
+    its end is finished.
+    """
     from apscheduler.executors.asyncio import AsyncIOExecutor
     from apscheduler.jobstores.memory import MemoryJobStore
     from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -70,10 +73,14 @@ async def ticking(ticks: Mapping[str, tuple[float, Tick]]) -> AsyncGenerator[Non
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         timezone=UTC,
     )
-    works = {name: _Ticking(name, tick) for name, (_, tick) in ticks.items()}
-    for name, (seconds, _) in ticks.items():
-        at_once = datetime.now(UTC)
-        scheduler.add_job(works[name].run, "interval", seconds=seconds, id=name, next_run_time=at_once)
+    works: list[_Ticking] = []
+    for owner in owners:
+        for name, method in vars(type(owner)).items():
+            mark = getattr(method, "every", None)
+            if isinstance(mark, Every):
+                works.append(_Ticking(mark.name, getattr(owner, name)))
+                at_once = datetime.now(UTC)
+                scheduler.add_job(works[-1].run, "interval", seconds=mark.seconds, id=mark.name, next_run_time=at_once)
     scheduler.start()
     following = asyncio.create_task(_follow_clock(scheduler))
     try:
@@ -81,7 +88,7 @@ async def ticking(ticks: Mapping[str, tuple[float, Tick]]) -> AsyncGenerator[Non
     finally:
         following.cancel()
         scheduler.pause()  # no new ticks while the last ones end
-        under_way = [work.task for work in works.values() if work.task is not None and not work.task.done()]
+        under_way = [work.task for work in works if work.task is not None and not work.task.done()]
         if under_way:
             _, late = await asyncio.wait(under_way, timeout=STOP_SECONDS)
             for task in late:

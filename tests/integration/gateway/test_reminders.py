@@ -1,10 +1,8 @@
 """Questions that wait are put once more after a day, alone with somebody, and never again."""
 
-import asyncio
-
 import pytest
 
-from gateway.chats.approvals import AFTER_MS, send_reminders
+from gateway.chats.approvals import AFTER_MS, Reminders
 from sessions import runs
 from sessions.keys import ChatKind
 from tests.integration.gateway.intake_in_process import DM, DM_KEY, GROUP, GROUP_KEY, IntakeHarness
@@ -12,16 +10,7 @@ from tests.integration.gateway.intake_in_process import DM, DM_KEY, GROUP, GROUP
 
 async def run_once(intake: IntakeHarness) -> None:
     """One look at what waits."""
-    looked = asyncio.Event()
-
-    async def sleep(_: float) -> None:
-        looked.set()
-        await asyncio.Event().wait()
-
-    task = asyncio.create_task(send_reminders(intake.app, sleep=sleep))
-    await asyncio.wait_for(looked.wait(), 30)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await Reminders(intake.app).send()
 
 
 async def test_after_a_day_it_is_asked_once_more_and_then_left(intake: IntakeHarness):
