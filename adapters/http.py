@@ -12,18 +12,9 @@ from sessions.messages import AttachmentKind
 
 Json = Mapping[str, Any]
 
-MALFORMED = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    OSError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
-"""What a library or a normalizer raises for an event of a shape that nobody expected; OSError for a time that no clock has. Such an event
-is skipped: it must not stop those behind it, and would be as odd if the platform sent it again."""
+MALFORMED = Exception
+"""What a library or a normalizer raises for an event of a shape that nobody expected: anything at all. Caught only around code that reads one
+event and waits for nothing. Such an event is skipped: it must not stop those behind it, and would be as odd if it were sent again."""
 
 
 def as_object(value: Any) -> Json:

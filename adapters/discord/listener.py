@@ -36,7 +36,7 @@ def skip_unreadable(client: discord.Client, skipped: Callable[[str, Any], None])
         def parse_or_skip(data: Any) -> None:
             try:
                 parse(data)
-            except (*MALFORMED, discord.DiscordException) as error:
+            except MALFORMED as error:
                 log.warning("discord.event_skipped", event_name=name, reason=type(error).__name__)
                 skipped(name, data)
 
@@ -184,7 +184,7 @@ async def _since(client: discord.Client, channel: Any, after: int) -> AsyncItera
             try:
                 state: Any = client._connection  # pyright: ignore[reportPrivateUsage]
                 said = state.create_message(channel=channel, data=numbered[number])
-            except (*MALFORMED, discord.DiscordException) as error:
+            except MALFORMED as error:
                 log.warning("discord.event_skipped", message_id=number, reason=type(error).__name__)
             else:
                 yield said

@@ -14,7 +14,6 @@ import structlog
 from slack_bolt import BoltResponse
 from slack_bolt.app.async_app import AsyncApp
 from slack_bolt.authorization import AuthorizeResult
-from slack_bolt.error import BoltError
 from slack_bolt.request.async_request import AsyncBoltRequest
 
 from adapters.base import (
@@ -174,7 +173,7 @@ class Slack(ShowsStatus, ShowsDrafts, ShowsHome, ReceivesWebhooks):
         try:
             request = AsyncBoltRequest(body=body.decode(), headers={name: [value] for name, value in low.items()})
             answer = await self._app.async_dispatch(request)
-        except (*MALFORMED, BoltError) as error:
+        except MALFORMED as error:
             log.warning("slack.event_skipped", reason=type(error).__name__)
             return WebhookReply()
         # Set by `_take`. Raised here, so that the event is not acknowledged and Slack sends it again.

@@ -23,7 +23,6 @@ from telegram import (
     Update,
     User,
 )
-from telegram.error import TelegramError
 
 from adapters.base import (
     Deliver,
@@ -280,7 +279,7 @@ class Telegram(ShowsDrafts, ReceivesWebhooks):
         me = self._me or await self._identify()
         try:
             found = normalize(Update.de_json(item, self._bot), me)
-        except (*MALFORMED, TelegramError) as error:
+        except MALFORMED as error:
             log.warning("telegram.update_skipped", update_id=update_id(item), reason=type(error).__name__)
             found = unreadable(item, me)
         for inbound in found:
