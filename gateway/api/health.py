@@ -10,11 +10,11 @@ from aiohttp import web
 from gateway.api.http.callers import Scope
 from gateway.api.http.endpoint import (
     ApiCall,
-    Endpoint,
     EndpointAccess,
     EndpointAnswer,
     NoFields,
     ResponseModel,
+    endpoint,
 )
 from gateway.chats.runner import PlatformState
 from gateway.observe.metrics import CONTENT_TYPE
@@ -36,10 +36,26 @@ class ReadyState(ResponseModel):
     parts: dict[str, Any]
 
 
+@endpoint(
+    "GET",
+    "/healthz",
+    "Whether the process answers",
+    tag="Operations",
+    access=EndpointAccess.OPEN,
+    responses={200: HealthAnswer},
+)
 async def healthz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:  # noqa: ARG001  # every endpoint has the same parameter
     return EndpointAnswer(body=HealthAnswer(status="ok"))
 
 
+@endpoint(
+    "GET",
+    "/readyz",
+    "Whether every part has come up",
+    tag="Operations",
+    access=EndpointAccess.OPEN,
+    responses={200: ReadyState, 503: ReadyState},
+)
 async def readyz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     app = call.server.app
     running = app.chats.running if app.chats is not None else {}
@@ -53,6 +69,9 @@ async def readyz(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     return EndpointAnswer(body=ReadyState(status=status, waiting=waiting, parts=parts), status=503 if waiting else 200)
 
 
+@endpoint(
+    "GET", "/metrics", "Numbers for Prometheus", tag="Operations", scopes=(Scope.READ,), responses={200: "text/plain"}
+)
 async def metrics(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     app = call.server.app
     app.parts()  # it asks every platform, and so brings their gauges up to date
@@ -61,6 +80,14 @@ async def metrics(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 
+@endpoint(
+    "GET",
+    "/openapi.json",
+    "This description",
+    tag="Operations",
+    access=EndpointAccess.HERE,
+    responses={200: "application/json"},
+)
 async def openapi(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:  # noqa: ARG001
     from gateway.api.http.openapi import describe
     from gateway.api.http.server import ENDPOINTS
@@ -68,56 +95,10 @@ async def openapi(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:  # n
     return web.json_response(describe(ENDPOINTS, version("hermes-gateway")))
 
 
+@endpoint(
+    "GET", "/docs", "The same, to read", tag="Operations", access=EndpointAccess.HERE, responses={200: "text/html"}
+)
 async def docs(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:  # noqa: ARG001
     page = files("gateway.api").joinpath("docs.html").read_text(encoding="utf-8")
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
     return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": policy})
-
-
-ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/healthz",
-        run=healthz,
-        summary="Whether the process answers",
-        tag="Operations",
-        access=EndpointAccess.OPEN,
-        answers={200: HealthAnswer},
-    ),
-    Endpoint(
-        method="GET",
-        path="/readyz",
-        run=readyz,
-        summary="Whether every part has come up",
-        tag="Operations",
-        access=EndpointAccess.OPEN,
-        answers={200: ReadyState, 503: ReadyState},
-    ),
-    Endpoint(
-        method="GET",
-        path="/metrics",
-        run=metrics,
-        summary="Numbers for Prometheus",
-        tag="Operations",
-        scopes=(Scope.READ,),
-        answers={200: "text/plain"},
-    ),
-    Endpoint(
-        method="GET",
-        path="/openapi.json",
-        run=openapi,
-        summary="This description",
-        tag="Operations",
-        access=EndpointAccess.HERE,
-        answers={200: "application/json"},
-    ),
-    Endpoint(
-        method="GET",
-        path="/docs",
-        run=docs,
-        summary="The same, to read",
-        tag="Operations",
-        access=EndpointAccess.HERE,
-        answers={200: "text/html"},
-    ),
-)

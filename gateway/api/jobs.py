@@ -10,11 +10,11 @@ from gateway.api.http.callers import LOCAL_KEY, Scope
 from gateway.api.http.endpoint import (
     PARAMETERS,
     ApiCall,
-    Endpoint,
     EndpointAnswer,
     NoFields,
     RequestModel,
     ResponseModel,
+    endpoint,
 )
 from gateway.api.http.errors import ApiError, invalid, not_found
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, run_once
@@ -32,8 +32,6 @@ from sessions.keys import InvalidKey, SessionKey
 from sessions.records import Source
 from sessions.schedules import Schedule, ScheduleKind, parse_schedule, require_zone
 
-_BASE = "/api/jobs"
-ONE = f"{_BASE}/{{job_id}}"
 _NEXT_RUNS = 3
 _WITHOUT_JOBS = frozenset({Source.CLI.value, "response"})
 
@@ -190,6 +188,16 @@ class SlotList(ResponseModel):
 # --- the calls ------------------------------------------------------------------------------------------------------
 
 
+@endpoint(
+    "POST",
+    "/api/jobs",
+    "A new job",
+    tag="Jobs",
+    scopes=(Scope.ADMIN,),
+    responses={200: JobAnswer},
+    refusals=(404, 409, 413, 422),
+    headers={HEADER: "The session in which it runs, as session_id names it", **IDEMPOTENCY_HEADERS},
+)
 async def create_job(call: ApiCall[NewJobBody, NoFields]) -> EndpointAnswer:
     sent, app = call.body, call.server.app
     try:
@@ -260,6 +268,7 @@ def _key(call: ApiCall[Any, Any], session_id: str) -> SessionKey:
     return SessionKey.api(call.key.name, session_id)
 
 
+@endpoint("GET", "/api/jobs", "The jobs", tag="Jobs", scopes=(Scope.ADMIN,), responses={200: JobList})
 async def list_jobs(call: ApiCall[NoFields, JobsQuery]) -> EndpointAnswer:
     return EndpointAnswer(body=await call.server.app.database.read(_list, call.query.include_disabled))
 
@@ -281,10 +290,20 @@ async def _job(call: ApiCall[Any, Any]) -> Job:
         raise not_found("job") from None
 
 
+@endpoint("GET", "/api/jobs/{job_id}", "One job", tag="Jobs", scopes=(Scope.ADMIN,), responses={200: JobAnswer})
 async def get_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     return _answer(await _job(call))
 
 
+@endpoint(
+    "PATCH",
+    "/api/jobs/{job_id}",
+    "Change it",
+    tag="Jobs",
+    scopes=(Scope.ADMIN,),
+    responses={200: JobAnswer},
+    refusals=(413,),
+)
 async def change_job(call: ApiCall[JobChange, NoFields]) -> EndpointAnswer:
     job, app = await _job(call), call.server.app
     sent, now = call.body.model_dump(exclude_unset=True), app.clock()
@@ -319,16 +338,44 @@ def _changed(call: ApiCall[Any, Any], job: Job, sent: dict[str, Any], now: int) 
     return values
 
 
+@endpoint(
+    "DELETE",
+    "/api/jobs/{job_id}",
+    "Delete it; its conversation stays",
+    tag="Jobs",
+    scopes=(Scope.ADMIN,),
+    responses={200: JobAnswer},
+)
 async def delete_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
     return _answer(await call.server.app.database.write(jobs.remove, job.id))
 
 
+@endpoint(
+    "POST",
+    "/api/jobs/{job_id}/pause",
+    "Run it no more until it is resumed",
+    tag="Jobs",
+    scopes=(Scope.ADMIN,),
+    responses={200: JobAnswer},
+    refusals=(422,),
+    headers=IDEMPOTENCY_HEADERS,
+)
 async def pause_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
     return await _change_once(call, lambda conn, _: jobs.pause(conn, job.id).id)
 
 
+@endpoint(
+    "POST",
+    "/api/jobs/{job_id}/resume",
+    "Run it again from now on",
+    tag="Jobs",
+    scopes=(Scope.ADMIN,),
+    responses={200: JobAnswer},
+    refusals=(409, 422),
+    headers=IDEMPOTENCY_HEADERS,
+)
 async def resume_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
     try:
@@ -337,11 +384,29 @@ async def resume_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
         raise ApiError(409, str(error), code="nothing_to_come") from None
 
 
+@endpoint(
+    "POST",
+    "/api/jobs/{job_id}/run",
+    "Run it now, besides its schedule",
+    tag="Jobs",
+    scopes=(Scope.ADMIN,),
+    responses={200: JobAnswer},
+    refusals=(422,),
+    headers=IDEMPOTENCY_HEADERS,
+)
 async def run_job(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
     return await _change_once(call, lambda conn, now: jobs.run_soon(conn, job.id, now).id)
 
 
+@endpoint(
+    "GET",
+    "/api/jobs/{job_id}/runs",
+    "How its runs went, newest first",
+    tag="Jobs",
+    scopes=(Scope.ADMIN,),
+    responses={200: SlotList},
+)
 async def list_slots(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     job = await _job(call)
     return EndpointAnswer(body=SlotList(runs=await call.server.app.database.read(_slots, job)))
@@ -349,54 +414,3 @@ async def list_slots(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
 
 def _slots(conn: Connection, job: Job) -> list[SlotBody]:
     return [SlotBody.of(slot, said) for slot, said in jobs.slots_with_output(conn, job.id)]
-
-
-def _endpoint(method: str, path: str, run: Any, summary: str, **more: Any) -> Endpoint:
-    return Endpoint(method=method, path=path, run=run, summary=summary, tag="Jobs", scopes=(Scope.ADMIN,), **more)
-
-
-_ONE = {200: JobAnswer}
-ENDPOINTS = (
-    _endpoint(
-        "POST",
-        _BASE,
-        create_job,
-        "A new job",
-        body=NewJobBody,
-        answers=_ONE,
-        refusals=(404, 409, 413, 422),
-        headers={HEADER: "The session in which it runs, as session_id names it", **IDEMPOTENCY_HEADERS},
-    ),
-    _endpoint("GET", _BASE, list_jobs, "The jobs", query=JobsQuery, answers={200: JobList}),
-    _endpoint("GET", ONE, get_job, "One job", answers=_ONE),
-    _endpoint("PATCH", ONE, change_job, "Change it", body=JobChange, answers=_ONE, refusals=(413,)),
-    _endpoint("DELETE", ONE, delete_job, "Delete it; its conversation stays", answers=_ONE),
-    _endpoint(
-        "POST",
-        f"{ONE}/pause",
-        pause_job,
-        "Run it no more until it is resumed",
-        answers=_ONE,
-        refusals=(422,),
-        headers=IDEMPOTENCY_HEADERS,
-    ),
-    _endpoint(
-        "POST",
-        f"{ONE}/resume",
-        resume_job,
-        "Run it again from now on",
-        answers=_ONE,
-        refusals=(409, 422),
-        headers=IDEMPOTENCY_HEADERS,
-    ),
-    _endpoint(
-        "POST",
-        f"{ONE}/run",
-        run_job,
-        "Run it now, besides its schedule",
-        answers=_ONE,
-        refusals=(422,),
-        headers=IDEMPOTENCY_HEADERS,
-    ),
-    _endpoint("GET", f"{ONE}/runs", list_slots, "How its runs went, newest first", answers={200: SlotList}),
-)

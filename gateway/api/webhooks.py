@@ -9,7 +9,7 @@ from pydantic import ConfigDict
 
 from adapters.base import DeliveryError
 from gateway.api.http.body import read_body
-from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAccess, NoFields, RequestModel, body_rules
+from gateway.api.http.endpoint import ApiCall, EndpointAccess, NoFields, RequestModel, body_rules, endpoint
 from gateway.api.http.errors import ApiError, not_found, unavailable
 from gateway.observe.logging import get_logger
 
@@ -19,6 +19,15 @@ HOOK_BYTES = 4_194_304
 """Meta sends up to three million bytes at once."""
 
 
+@endpoint(
+    "POST",
+    "/webhooks/{platform}",
+    "Where a platform delivers; it signs what it sends",
+    tag="Operations",
+    access=EndpointAccess.HOOK,
+    responses={200: None},
+    refusals=(413, 415),
+)
 async def webhook(call: ApiCall[NoFields, NoFields]) -> web.StreamResponse:
     """Hands the delivery to the adapter, which checks its signature and stores what it holds. Raises ApiError 404 when the platform has no
     webhook, 503 when it is starting, 401 when the signature is wrong.
@@ -56,6 +65,14 @@ class HandshakeQuery(RequestModel):
     model_config = ConfigDict(extra="allow")
 
 
+@endpoint(
+    "GET",
+    "/webhooks/{platform}",
+    "What a platform asks when the webhook is registered",
+    tag="Operations",
+    access=EndpointAccess.HOOK,
+    responses={200: "text/plain"},
+)
 async def handshake(call: ApiCall[NoFields, HandshakeQuery]) -> web.StreamResponse:
     """Returns what the platform expects when the webhook is registered. Raises ApiError 404 when the platform has no webhook, 403 when the
     verify token is not the configured one.
@@ -68,27 +85,3 @@ async def handshake(call: ApiCall[NoFields, HandshakeQuery]) -> web.StreamRespon
     if reply is None:
         raise ApiError(403, "The verify token is not the configured one.", code="bad_verify_token")
     return web.Response(text=reply.text, content_type=reply.content_type)
-
-
-ENDPOINTS = (
-    Endpoint(
-        method="POST",
-        path="/webhooks/{platform}",
-        run=webhook,
-        summary="Where a platform delivers; it signs what it sends",
-        tag="Operations",
-        access=EndpointAccess.HOOK,
-        answers={200: None},
-        refusals=(413, 415),
-    ),
-    Endpoint(
-        method="GET",
-        path="/webhooks/{platform}",
-        run=handshake,
-        query=HandshakeQuery,
-        summary="What a platform asks when the webhook is registered",
-        tag="Operations",
-        access=EndpointAccess.HOOK,
-        answers={200: "text/plain"},
-    ),
-)

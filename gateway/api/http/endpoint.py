@@ -1,11 +1,11 @@
-"""Endpoints as declarations: one declaration parses and validates the request, checks access, and writes the OpenAPI description."""
+"""Endpoints as declarations, above the function of each: one declaration parses and validates the request, checks access, and writes the OpenAPI description."""
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict
@@ -92,31 +92,69 @@ class EndpointAnswer:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-Run = Callable[[ApiCall[Any, Any]], Awaitable[EndpointAnswer | web.StreamResponse]]
+EndpointFunction = Callable[[ApiCall[Any, Any]], Awaitable[EndpointAnswer | web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """`scopes`: any one of them opens it. `answers`: status → body, or a content type. `refusals`: statuses besides the usual.
+    """`scopes`: any one of them opens it. `responses`: status → body, or a content type. `refusals`: statuses besides the usual.
 
-    `headers` may be sent, `gives` may come with the answer; name → what it is for.
+    `headers` may be sent, `response_headers` may come with the answer; name → what it is for.
     """
 
     method: str
     path: str
-    run: Run
+    function: EndpointFunction
     summary: str
     tag: str
-    answers: Mapping[int, type[BaseModel] | str | None]
+    responses: Mapping[int, type[BaseModel] | str | None]
     scopes: tuple[Scope, ...] = ()
     access: EndpointAccess = EndpointAccess.KEY
     body: type[BaseModel] | None = None
     query: type[BaseModel] = NoFields
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    gives: Mapping[str, str] = field(default_factory=dict[str, str])
+    response_headers: Mapping[str, str] = field(default_factory=dict[str, str])
     refusals: tuple[int, ...] = ()
     large: bool = False
     streams: bool = False
+
+
+DECLARED: list[Endpoint] = []
+"""All endpoints of the modules that were imported."""
+F = TypeVar("F", bound=EndpointFunction)
+
+
+def endpoint(
+    method: str,
+    path: str,
+    summary: str,
+    *,
+    tag: str,
+    responses: Mapping[int, type[BaseModel] | str | None],
+    **more: Any,
+) -> Callable[[F], F]:
+    """Declares the function below as an endpoint. Its body and query are those of its parameter `call`: `ApiCall[Body, Query]`. `more`:
+    further fields of `Endpoint`.
+    """
+
+    def declare(function: F) -> F:
+        body, query = get_args(function.__annotations__["call"])
+        DECLARED.append(
+            Endpoint(
+                method=method,
+                path=path,
+                function=function,
+                summary=summary,
+                tag=tag,
+                responses=responses,
+                body=None if body is NoFields else body,
+                query=query,
+                **more,
+            )
+        )
+        return function
+
+    return declare
 
 
 async def handle(endpoint: Endpoint, server: ServerState, request: web.Request, key: CallerKey) -> web.StreamResponse:
@@ -135,7 +173,7 @@ async def handle(endpoint: Endpoint, server: ServerState, request: web.Request, 
             files=read.files,
             scopes=endpoint.scopes,
         )
-        result = await endpoint.run(call)
+        result = await endpoint.function(call)
         if isinstance(result, EndpointAnswer) or not result.prepared:
             call.require_access()  # an answer may take minutes, and the key may have been revoked since
     if isinstance(result, web.StreamResponse):

@@ -63,7 +63,7 @@ _WITH: dict[int, JSON] = {429: {"headers": _AGAIN}, 503: {"headers": _AGAIN}}
 
 def describe(endpoints: Sequence[Endpoint], version: str) -> JSON:
     inputs = {model for each in endpoints for model in (each.body, each.query) if model is not None}
-    outputs = {model for each in endpoints for model in each.answers.values() if isinstance(model, type)}
+    outputs = {model for each in endpoints for model in each.responses.values() if isinstance(model, type)}
     ordered = [
         *((model, "validation") for model in sorted(inputs, key=_name)),
         *((model, "serialization") for model in sorted(outputs, key=_name)),
@@ -90,11 +90,11 @@ def _name(model: type[BaseModel]) -> str:
 
 def _operation(each: Endpoint, refs: Any, schemas: JSON) -> JSON:
     operation: JSON = {
-        "operationId": each.run.__name__,
+        "operationId": each.function.__name__,
         "summary": each.summary,
         "tags": [each.tag],
         "parameters": [*_in_path(each), *_in_query(each, refs, schemas), *_in_headers(each)],
-        "responses": {**_answers(each, refs), **_refusals(each)},
+        "responses": {**_responses(each, refs), **_refusals(each)},
         "security": [{"key": []}] if each.access is EndpointAccess.KEY else [],
     }
     if each.body is not None:
@@ -144,17 +144,18 @@ def _in_headers(each: Endpoint) -> list[JSON]:
     ]
 
 
-def _answers(each: Endpoint, refs: Any) -> JSON:
+def _responses(each: Endpoint, refs: Any) -> JSON:
     answers: JSON = {}
-    for status, model in each.answers.items():
+    for status, model in each.responses.items():
         answer: JSON = {"description": _REASONS[status]}
         if isinstance(model, str):
             answer["content"] = {model: {"schema": _raw(model)}}
         elif model is not None:
             answer["content"] = {"application/json": {"schema": refs[model, "serialization"]}}
-        if each.gives:
+        if each.response_headers:
             answer["headers"] = {
-                name: {"description": text, "schema": {"type": "string"}} for name, text in each.gives.items()
+                name: {"description": text, "schema": {"type": "string"}}
+                for name, text in each.response_headers.items()
             }
         if each.streams and status == 200:
             answer.setdefault("content", {})[_EVENTS] = {"schema": _raw(_EVENTS)}
@@ -172,7 +173,7 @@ def _refusals(each: Endpoint) -> JSON:
     """Returns the errors that any request may get, and the endpoint's own."""
     common = {400, 403, 404, 503} | ({401, 429} if each.access is not EndpointAccess.OPEN else set[int]())
     with_body = {415} if each.body is not None else set[int]()
-    statuses = sorted({*common, *with_body, *each.refusals} - set(each.answers))
+    statuses = sorted({*common, *with_body, *each.refusals} - set(each.responses))
     shape: JSON = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     return {
         str(status): {"description": _REASONS[status], "content": shape, **_WITH.get(status, {})} for status in statuses

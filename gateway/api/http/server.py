@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler
 from gateway.api import health, jobs, webhooks
 from gateway.api.http.callers import CallerKey
 from gateway.api.http.connection import Runner
-from gateway.api.http.endpoint import Endpoint
+from gateway.api.http.endpoint import DECLARED, Endpoint
 from gateway.api.http.middleware import add_common_headers, middleware
 from gateway.api.http.server_state import ServerState
 from gateway.api.openai import chat, responses, stored_responses
@@ -21,17 +21,9 @@ from gateway.api.threads import deployments, runs
 from gateway.config.sections import KEY_LENGTH, is_loopback
 from sessions.errors import Invalid
 
-ENDPOINTS: tuple[Endpoint, ...] = (
-    *chat.ENDPOINTS,
-    *responses.ENDPOINTS,
-    *stored_responses.ENDPOINTS,
-    *deployments.ENDPOINTS,
-    *runs.ENDPOINTS,
-    *jobs.ENDPOINTS,
-    *health.ENDPOINTS,
-    *webhooks.ENDPOINTS,
-)
-
+_MODULES = (chat, responses, stored_responses, deployments, runs, jobs, health, webhooks)
+ENDPOINTS = [each for module in _MODULES for each in DECLARED if each.function.__module__ == module.__name__]
+"""In the order in which they are described."""
 
 _BACKLOG = 64
 """How many connections are accepted at once, before the oldest ones are closed."""
@@ -92,7 +84,7 @@ def _application(server: ServerState, endpoints: Sequence[Endpoint]) -> web.Appl
 
 
 def _has_head(endpoint: Endpoint) -> bool:
-    return endpoint.method == "GET" and endpoint.answers.get(200) != "text/event-stream"
+    return endpoint.method == "GET" and endpoint.responses.get(200) != "text/event-stream"
 
 
 async def _expect_nothing(_: web.Request) -> None:

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.agent.models.interface import JSON
 from gateway.api.http.callers import Scope
-from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
+from gateway.api.http.endpoint import ApiCall, EndpointAnswer, NoFields, endpoint
 from gateway.api.http.errors import ApiError
 from gateway.api.http.idempotency import IDEMPOTENCY, mark
 from gateway.api.http.sse import EventStream, as_data
@@ -57,11 +57,22 @@ ANSWER_HEADERS = {
 }
 
 
+@endpoint(
+    "GET",
+    "/v1/models",
+    "The models that may be asked for",
+    tag="OpenAI",
+    scopes=(Scope.CHAT, Scope.READ),
+    responses={200: ModelList},
+)
 async def models(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     names = dict.fromkeys((AGENT, *call.server.app.chosen.names(call.server.app.config.model)))
     return EndpointAnswer(body=ModelList(data=[ModelRow(id=name) for name in names]))
 
 
+@endpoint(
+    "GET", "/v1/models/{model}", "One of them", tag="OpenAI", scopes=(Scope.CHAT, Scope.READ), responses={200: ModelRow}
+)
 async def retrieve_model(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     name = call.path["model"]
     wanted_model(call, name)
@@ -87,6 +98,19 @@ def hint_warning(call: ApiCall[Any, Any]) -> dict[str, str]:
     return {"Warning": f'299 hermes "left out: {", ".join(sorted(left_out))}"'} if left_out else {}
 
 
+@endpoint(
+    "POST",
+    "/v1/chat/completions",
+    "Ask the agent; with a session id the conversation is held here",
+    tag="OpenAI",
+    scopes=(Scope.CHAT,),
+    responses={200: ChatAnswer},
+    headers=SESSION_HEADERS,
+    response_headers=ANSWER_HEADERS,
+    refusals=(409, 413, 422),
+    large=True,
+    streams=True,
+)
 async def complete(call: ApiCall[ChatRequest, NoFields]) -> EndpointAnswer | web.StreamResponse:
     question = _question(call.body, wanted_model(call, call.body.model))
     async with exchange(call, question) as (under_way, headers):
@@ -266,40 +290,3 @@ def _chunks(call: ApiCall[ChatRequest, NoFields], under_way: Exchange) -> Callab
         return as_data({**head, "choices": choices, **more})
 
     return chunk
-
-
-ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/v1/models",
-        run=models,
-        summary="The models that may be asked for",
-        tag="OpenAI",
-        scopes=(Scope.CHAT, Scope.READ),
-        answers={200: ModelList},
-    ),
-    Endpoint(
-        method="GET",
-        path="/v1/models/{model}",
-        run=retrieve_model,
-        summary="One of them",
-        tag="OpenAI",
-        scopes=(Scope.CHAT, Scope.READ),
-        answers={200: ModelRow},
-    ),
-    Endpoint(
-        method="POST",
-        path="/v1/chat/completions",
-        run=complete,
-        summary="Ask the agent; with a session id the conversation is held here",
-        tag="OpenAI",
-        scopes=(Scope.CHAT,),
-        body=ChatRequest,
-        headers=SESSION_HEADERS,
-        gives=ANSWER_HEADERS,
-        answers={200: ChatAnswer},
-        refusals=(409, 413, 422),
-        large=True,
-        streams=True,
-    ),
-)

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.agent.models.interface import JSON
 from gateway.api.http.callers import Scope
-from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
+from gateway.api.http.endpoint import ApiCall, EndpointAnswer, NoFields, endpoint
 from gateway.api.http.errors import ApiError
 from gateway.api.http.sse import KEEP_ALIVE, EventStream
 from gateway.api.openai.agent_calls import session_id
@@ -43,6 +43,19 @@ from sessions.records import CallOptions
 _LAYERED = frozenset({"system", "developer"})
 
 
+@endpoint(
+    "POST",
+    "/v1/responses",
+    "Ask the agent, in the words of the Responses API",
+    tag="OpenAI",
+    scopes=(Scope.CHAT,),
+    responses={200: ResponseAnswer},
+    headers=SESSION_HEADERS,
+    response_headers=ANSWER_HEADERS,
+    refusals=(409, 413, 422),
+    large=True,
+    streams=True,
+)
 async def respond(call: ApiCall[ResponseRequest, NoFields]) -> EndpointAnswer | web.StreamResponse:
     body, question = call.body, _question(call.body, wanted_model(call, call.body.model))
     on_session = session_id(call) is not None
@@ -209,22 +222,3 @@ async def _write(
                     if kept is not None:  # before the last event: whoever has read that may continue the answer at once
                         await keep_answer(call, under_way, kept, writer.complete(piece))
                     await stream.write(opening + last, {**status_header(piece), **hint_warning(call)})
-
-
-ENDPOINTS = (
-    Endpoint(
-        method="POST",
-        path="/v1/responses",
-        run=respond,
-        summary="Ask the agent, in the words of the Responses API",
-        tag="OpenAI",
-        scopes=(Scope.CHAT,),
-        body=ResponseRequest,
-        headers=SESSION_HEADERS,
-        gives=ANSWER_HEADERS,
-        answers={200: ResponseAnswer},
-        refusals=(409, 413, 422),
-        large=True,
-        streams=True,
-    ),
-)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from gateway.agent.models.interface import JSON
 from gateway.api.http.callers import Scope
-from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
+from gateway.api.http.endpoint import ApiCall, EndpointAnswer, NoFields, endpoint
 from gateway.api.http.errors import ApiError
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, RequestMark, Retry, mark, run_once
 from gateway.api.http.sse import as_data
@@ -323,11 +323,28 @@ async def _with_result(call: ApiCall[Any, Any], kept: Kept) -> Kept:
     return replace(await database.read(responses.get, kept.id, kept.key_name), answer=answer.model_dump())
 
 
+@endpoint(
+    "GET",
+    "/v1/responses/{response_id}",
+    "An answer that is kept",
+    tag="OpenAI",
+    scopes=(Scope.CHAT,),
+    responses={200: ResponseAnswer},
+)
 async def get_response(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     kept = await call.server.app.database.read(responses.get, call.path["response_id"], call.key.name)
     return EndpointAnswer(body=ResponseAnswer.model_validate((await _with_result(call, kept)).answer))
 
 
+@endpoint(
+    "DELETE",
+    "/v1/responses/{response_id}",
+    "Forget it",
+    tag="OpenAI",
+    scopes=(Scope.CHAT,),
+    responses={200: Deleted},
+    refusals=(409,),
+)
 async def delete_response(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     return await _delete(call, call.path["response_id"], KeptKind.RESPONSE)
 
@@ -342,6 +359,16 @@ async def _delete(call: ApiCall[Any, Any], which: str, kind: KeptKind) -> Endpoi
     return EndpointAnswer(body=Deleted(id=which, object=kind if kind is KeptKind.RESPONSE else f"{kind}.deleted"))
 
 
+@endpoint(
+    "POST",
+    "/v1/conversations",
+    "A conversation for responses to go on in",
+    tag="OpenAI",
+    scopes=(Scope.CHAT,),
+    responses={200: ConversationObject},
+    headers=IDEMPOTENCY_HEADERS,
+    refusals=(413, 422),
+)
 async def open_conversation(call: ApiCall[NewConversation, NoFields]) -> EndpointAnswer:
     from gateway.api.openai.responses import messages_of
 
@@ -365,40 +392,26 @@ async def _conversation(call: ApiCall[Any, Any], which: str) -> EndpointAnswer:
     return EndpointAnswer(body=ConversationObject.model_validate(kept.answer))
 
 
+@endpoint(
+    "GET",
+    "/v1/conversations/{conversation_id}",
+    "One of them",
+    tag="OpenAI",
+    scopes=(Scope.CHAT,),
+    responses={200: ConversationObject},
+)
 async def get_conversation(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     return await _conversation(call, call.path["conversation_id"])
 
 
+@endpoint(
+    "DELETE",
+    "/v1/conversations/{conversation_id}",
+    "Forget it",
+    tag="OpenAI",
+    scopes=(Scope.CHAT,),
+    responses={200: Deleted},
+    refusals=(409,),
+)
 async def delete_conversation(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     return await _delete(call, call.path["conversation_id"], KeptKind.CONVERSATION)
-
-
-def _endpoint(method: str, path: str, run: Any, summary: str, answer: Any, **more: Any) -> Endpoint:
-    return Endpoint(
-        method=method,
-        path=f"/v1/{path}",
-        run=run,
-        summary=summary,
-        tag="OpenAI",
-        scopes=(Scope.CHAT,),
-        answers={200: answer},
-        **more,
-    )
-
-
-ENDPOINTS = (
-    _endpoint("GET", "responses/{response_id}", get_response, "An answer that is kept", ResponseAnswer),
-    _endpoint("DELETE", "responses/{response_id}", delete_response, "Forget it", Deleted, refusals=(409,)),
-    _endpoint(
-        "POST",
-        "conversations",
-        open_conversation,
-        "A conversation for responses to go on in",
-        ConversationObject,
-        body=NewConversation,
-        headers=IDEMPOTENCY_HEADERS,
-        refusals=(413, 422),
-    ),
-    _endpoint("GET", "conversations/{conversation_id}", get_conversation, "One of them", ConversationObject),
-    _endpoint("DELETE", "conversations/{conversation_id}", delete_conversation, "Forget it", Deleted, refusals=(409,)),
-)

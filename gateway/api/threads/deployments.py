@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from gateway.api.http.callers import Scope
-from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
+from gateway.api.http.endpoint import ApiCall, EndpointAnswer, NoFields, endpoint
 from gateway.api.http.errors import ApiError, not_found
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, run_once
 from gateway.api.threads.schemas import (
@@ -30,12 +30,6 @@ from sessions.deployments import MAIN, Deployment
 from sessions.erase import erase
 from sessions.errors import NotFound
 
-_BASE = "/v1/deployments"
-ONE = f"{_BASE}/{{deployment_id}}"
-_THREADS = f"{ONE}/threads"
-_THREAD = f"{_THREADS}/{{thread_id}}"
-_TALK = (Scope.CHAT, Scope.READ)
-
 
 async def deployment_of(call: ApiCall[Any, Any]) -> Deployment:
     """Returns the deployment in the address. Raises ApiError when it does not exist or this key may not see it."""
@@ -53,6 +47,16 @@ async def deployment_named(call: ApiCall[Any, Any], wanted: str) -> Deployment:
     return found
 
 
+@endpoint(
+    "POST",
+    "/v1/deployments",
+    "A new agent",
+    tag="Deployments",
+    scopes=(Scope.ADMIN,),
+    responses={201: DeploymentRow},
+    refusals=(413, 422),
+    headers=IDEMPOTENCY_HEADERS,
+)
 async def create_deployment(call: ApiCall[NewDeployment, NoFields]) -> EndpointAnswer:
     def create(conn: Connection, now: int) -> str:
         return deployments.create(conn, now, created_by=call.key.name, **call.body.model_dump()).id
@@ -61,6 +65,14 @@ async def create_deployment(call: ApiCall[NewDeployment, NoFields]) -> EndpointA
     return EndpointAnswer(status=201, body=DeploymentRow.of(made))
 
 
+@endpoint(
+    "GET",
+    "/v1/deployments",
+    "The agents that this key sees",
+    tag="Deployments",
+    scopes=(Scope.READ, Scope.ADMIN),
+    responses={200: DeploymentList},
+)
 async def list_deployments(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
     app, page = call.server.app, call.query
     if Scope.ADMIN in call.key.scopes or MAIN in call.key.deployments:
@@ -87,10 +99,27 @@ async def _main(call: ApiCall[Any, Any]) -> Deployment:
         return await app.database.write(deployments.ensure_main, app.clock())
 
 
+@endpoint(
+    "GET",
+    "/v1/deployments/{deployment_id}",
+    "One agent",
+    tag="Deployments",
+    scopes=tuple(Scope),
+    responses={200: DeploymentRow},
+)
 async def get_deployment(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     return EndpointAnswer(body=DeploymentRow.of(await deployment_of(call)))
 
 
+@endpoint(
+    "PATCH",
+    "/v1/deployments/{deployment_id}",
+    "Change it",
+    tag="Deployments",
+    scopes=(Scope.ADMIN,),
+    responses={200: DeploymentRow},
+    refusals=(409, 413),
+)
 async def change_deployment(call: ApiCall[DeploymentChange, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
     _not_main(found)
@@ -102,6 +131,15 @@ async def change_deployment(call: ApiCall[DeploymentChange, NoFields]) -> Endpoi
     return EndpointAnswer(body=DeploymentRow.of(changed))
 
 
+@endpoint(
+    "DELETE",
+    "/v1/deployments/{deployment_id}",
+    "Delete it with everything it knows",
+    tag="Deployments",
+    scopes=(Scope.ADMIN,),
+    responses={204: None},
+    refusals=(409,),
+)
 async def delete_deployment(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
     _not_main(found)
@@ -122,6 +160,16 @@ def _not_main(found: Deployment) -> None:
 # --- threads ------------------------------------------------------------------------------------------------------------------
 
 
+@endpoint(
+    "POST",
+    "/v1/deployments/{deployment_id}/threads",
+    "A new conversation",
+    tag="Threads",
+    scopes=(Scope.CHAT,),
+    responses={201: NewThreadRow},
+    refusals=(413, 422),
+    headers=IDEMPOTENCY_HEADERS,
+)
 async def create_thread(call: ApiCall[NewThread, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
 
@@ -132,6 +180,14 @@ async def create_thread(call: ApiCall[NewThread, NoFields]) -> EndpointAnswer:
     return EndpointAnswer(status=201, body=NewThreadRow.of(made, found.id))
 
 
+@endpoint(
+    "GET",
+    "/v1/deployments/{deployment_id}/threads",
+    "Its conversations",
+    tag="Threads",
+    scopes=(Scope.READ,),
+    responses={200: ThreadList},
+)
 async def list_threads(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
     found, page = await deployment_of(call), call.query
     rows = await call.server.app.database.read(deployments.threads, found.id, limit=page.limit + 1, after=page.after)
@@ -140,6 +196,14 @@ async def list_threads(call: ApiCall[NoFields, Page]) -> EndpointAnswer:
     return EndpointAnswer(body=ThreadList(data=[ThreadRow.of(row) for row in shown], next_cursor=more))
 
 
+@endpoint(
+    "GET",
+    "/v1/deployments/{deployment_id}/threads/{thread_id}",
+    "One conversation and what was said",
+    tag="Threads",
+    scopes=(Scope.CHAT, Scope.READ),
+    responses={200: WholeThread},
+)
 async def get_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
     return EndpointAnswer(body=await call.server.app.database.read(_whole, found, call.path["thread_id"]))
@@ -151,6 +215,15 @@ def _whole(conn: Connection, found: Deployment, thread_id: str) -> WholeThread:
     return WholeThread.with_facts(thread, found.id, messages=[MessageRow.of(turn) for turn in turns])
 
 
+@endpoint(
+    "PATCH",
+    "/v1/deployments/{deployment_id}/threads/{thread_id}",
+    "Give it a title",
+    tag="Threads",
+    scopes=(Scope.CHAT,),
+    responses={200: ChangedThread},
+    refusals=(413,),
+)
 async def rename_thread(call: ApiCall[ThreadChange, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
     row = await call.server.app.database.write(_rename, found.id, call.path["thread_id"], call.body.title)
@@ -164,6 +237,15 @@ def _rename(conn: Connection, deployment_id: str, thread_id: str, title: str) ->
     return ChangedThread.with_facts(deployments.thread(conn, deployment_id, thread_id), deployment_id)
 
 
+@endpoint(
+    "DELETE",
+    "/v1/deployments/{deployment_id}/threads/{thread_id}",
+    "Delete it",
+    tag="Threads",
+    scopes=(Scope.ADMIN,),
+    responses={204: None},
+    refusals=(409,),
+)
 async def delete_thread(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     found = await deployment_of(call)
     if call.path["thread_id"] == found.default_thread:
@@ -189,81 +271,3 @@ def _stop(conn: Connection, deployment_id: str, thread_id: str, now: int) -> lis
     if active is not None:
         runs.stop(conn, active.id, now)
     return [part.id for part in parts]
-
-
-def _endpoint(method: str, path: str, run: Any, summary: str, **more: Any) -> Endpoint:
-    tag = "Threads" if "threads" in path else "Deployments"
-    return Endpoint(method=method, path=path, run=run, summary=summary, tag=tag, **more)
-
-
-_ADMIN = (Scope.ADMIN,)
-ENDPOINTS = (
-    _endpoint(
-        "POST",
-        _BASE,
-        create_deployment,
-        "A new agent",
-        scopes=_ADMIN,
-        body=NewDeployment,
-        answers={201: DeploymentRow},
-        refusals=(413, 422),
-        headers=IDEMPOTENCY_HEADERS,
-    ),
-    _endpoint(
-        "GET",
-        _BASE,
-        list_deployments,
-        "The agents that this key sees",
-        scopes=(Scope.READ, Scope.ADMIN),
-        query=Page,
-        answers={200: DeploymentList},
-    ),
-    _endpoint("GET", ONE, get_deployment, "One agent", scopes=tuple(Scope), answers={200: DeploymentRow}),
-    _endpoint(
-        "PATCH",
-        ONE,
-        change_deployment,
-        "Change it",
-        scopes=_ADMIN,
-        body=DeploymentChange,
-        answers={200: DeploymentRow},
-        refusals=(409, 413),
-    ),
-    _endpoint(
-        "DELETE",
-        ONE,
-        delete_deployment,
-        "Delete it with everything it knows",
-        scopes=_ADMIN,
-        answers={204: None},
-        refusals=(409,),
-    ),
-    _endpoint(
-        "POST",
-        _THREADS,
-        create_thread,
-        "A new conversation",
-        scopes=(Scope.CHAT,),
-        body=NewThread,
-        answers={201: NewThreadRow},
-        refusals=(413, 422),
-        headers=IDEMPOTENCY_HEADERS,
-    ),
-    _endpoint(
-        "GET", _THREADS, list_threads, "Its conversations", scopes=(Scope.READ,), query=Page, answers={200: ThreadList}
-    ),
-    _endpoint(
-        "GET", _THREAD, get_thread, "One conversation and what was said", scopes=_TALK, answers={200: WholeThread}
-    ),
-    _endpoint(
-        "PATCH",
-        _THREAD,
-        rename_thread,
-        "Give it a title",
-        scopes=(Scope.CHAT,),
-        body=ThreadChange,
-        answers={200: ChangedThread},
-        refusals=(413,),
-    ),
-    _endpoint("DELETE", _THREAD, delete_thread, "Delete it", scopes=_ADMIN, answers={204: None}, refusals=(409,)),
-)

@@ -1,6 +1,6 @@
 """Endpoints for messages to threads, for the runs that they start, and for the event stream of a deployment."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,13 +9,13 @@ from aiohttp import web
 from sqlalchemy import Connection
 
 from gateway.api.http.callers import Scope
-from gateway.api.http.endpoint import ApiCall, Endpoint, EndpointAnswer, NoFields
+from gateway.api.http.endpoint import ApiCall, EndpointAnswer, NoFields, endpoint
 from gateway.api.http.errors import ApiError, invalid, not_found, unavailable
 from gateway.api.http.idempotency import IDEMPOTENCY_HEADERS, RequestMark, mark, run_once
 from gateway.api.http.server_state import ServerState
 from gateway.api.http.sse import KEEP_ALIVE, EventStream
 from gateway.api.http.uploads import Upload, UploadedFiles, uploaded_files
-from gateway.api.threads.deployments import ONE, deployment_of
+from gateway.api.threads.deployments import deployment_of
 from gateway.api.threads.events import EventReader
 from gateway.api.threads.schemas import AcceptedMessage, EventsQuery, PostedMessage, RunRow, Steering
 from gateway.observe.logging import get_logger
@@ -44,6 +44,17 @@ class _ThreadMessage:
     may_approve: bool
 
 
+@endpoint(
+    "POST",
+    "/v1/deployments/{deployment_id}/messages",
+    "Say something; the answer comes as events",
+    tag="Runs",
+    scopes=(Scope.CHAT,),
+    responses={202: AcceptedMessage},
+    refusals=(413, 422),
+    large=True,
+    headers=IDEMPOTENCY_HEADERS,
+)
 async def send_message(call: ApiCall[PostedMessage, NoFields]) -> EndpointAnswer:
     found, app = await deployment_of(call), call.server.app
     if len(call.body.content.encode("utf-8", "replace")) > app.config.limits.message_bytes:
@@ -136,10 +147,28 @@ async def _run_of(call: ApiCall[Any, Any], run_id: str) -> Run:
     raise not_found("run")
 
 
+@endpoint(
+    "GET",
+    "/v1/deployments/{deployment_id}/runs/{run_id}",
+    "How a run stands",
+    tag="Runs",
+    scopes=(Scope.CHAT, Scope.READ),
+    responses={200: RunRow},
+)
 async def get_run(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     return EndpointAnswer(body=RunRow.of(await _run_of(call, call.path["run_id"])))
 
 
+@endpoint(
+    "POST",
+    "/v1/deployments/{deployment_id}/runs/{run_id}/steering",
+    "Answer what it asks",
+    tag="Runs",
+    scopes=(Scope.CHAT, Scope.APPROVE),
+    responses={202: RunRow},
+    refusals=(409, 413, 422),
+    headers=IDEMPOTENCY_HEADERS,
+)
 async def steer_run(call: ApiCall[Steering, NoFields]) -> EndpointAnswer:
     run, sent = await _run_of(call, call.path["run_id"]), call.body
     ask_id = int(sent.request_id) if sent.request_id else None
@@ -154,6 +183,16 @@ async def steer_run(call: ApiCall[Steering, NoFields]) -> EndpointAnswer:
     return await _run_answer(call, await run_once(call, answer, of=run))
 
 
+@endpoint(
+    "POST",
+    "/v1/deployments/{deployment_id}/runs/{run_id}/cancel",
+    "Stop it",
+    tag="Runs",
+    scopes=(Scope.CHAT,),
+    responses={202: RunRow},
+    refusals=(422,),
+    headers=IDEMPOTENCY_HEADERS,
+)
 async def cancel_run(call: ApiCall[NoFields, NoFields]) -> EndpointAnswer:
     run = await _run_of(call, call.path["run_id"])
 
@@ -171,6 +210,15 @@ async def _run_answer(call: ApiCall[Any, Any], run_id: str) -> EndpointAnswer:
 # --- events -------------------------------------------------------------------------------------------------------------------
 
 
+@endpoint(
+    "GET",
+    "/v1/deployments/{deployment_id}/events",
+    "What happens, as it happens: run_status, token, message, tool_call, tool_result, steering_request",
+    tag="Runs",
+    scopes=(Scope.CHAT, Scope.READ),
+    responses={200: "text/event-stream"},
+    headers={LAST_EVENT: "Go on after this one"},
+)
 async def follow_events(call: ApiCall[NoFields, EventsQuery]) -> web.StreamResponse:
     """Streams the stored events that the reader has missed, then new ones, until the reader leaves or is too slow."""
     found, wanted = await deployment_of(call), call.query
@@ -218,58 +266,3 @@ async def _forward_events(call: ApiCall[NoFields, EventsQuery], reader: EventRea
     while not (reader.dropped or call.server.closing.is_set()):
         data = await reader.next(call.server.intervals.heartbeat)
         await stream.write(data or KEEP_ALIVE)
-
-
-def _endpoint(method: str, path: str, run: Any, summary: str, scopes: Sequence[Scope], **more: Any) -> Endpoint:
-    return Endpoint(
-        method=method, path=f"{ONE}{path}", run=run, summary=summary, tag="Runs", scopes=tuple(scopes), **more
-    )
-
-
-_CHAT, _TALK = (Scope.CHAT,), (Scope.CHAT, Scope.READ)
-ENDPOINTS = (
-    _endpoint(
-        "POST",
-        "/messages",
-        send_message,
-        "Say something; the answer comes as events",
-        _CHAT,
-        body=PostedMessage,
-        answers={202: AcceptedMessage},
-        refusals=(413, 422),
-        large=True,
-        headers=IDEMPOTENCY_HEADERS,
-    ),
-    _endpoint("GET", "/runs/{run_id}", get_run, "How a run stands", _TALK, answers={200: RunRow}),
-    _endpoint(
-        "POST",
-        "/runs/{run_id}/steering",
-        steer_run,
-        "Answer what it asks",
-        (*_CHAT, Scope.APPROVE),
-        body=Steering,
-        answers={202: RunRow},
-        refusals=(409, 413, 422),
-        headers=IDEMPOTENCY_HEADERS,
-    ),
-    _endpoint(
-        "POST",
-        "/runs/{run_id}/cancel",
-        cancel_run,
-        "Stop it",
-        _CHAT,
-        answers={202: RunRow},
-        refusals=(422,),
-        headers=IDEMPOTENCY_HEADERS,
-    ),
-    _endpoint(
-        "GET",
-        "/events",
-        follow_events,
-        "What happens, as it happens: run_status, token, message, tool_call, tool_result, steering_request",
-        _TALK,
-        query=EventsQuery,
-        answers={200: "text/event-stream"},
-        headers={LAST_EVENT: "Go on after this one"},
-    ),
-)
