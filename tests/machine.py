@@ -27,6 +27,18 @@ def until_it_waits(pid: int) -> None:
         time.sleep(0.005)
 
 
+def is_alive(pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+    return False
+
+
+async def until_gone(*pids: int) -> None:
+    async with asyncio.timeout(30):
+        while any(map(is_alive, pids)):
+            await asyncio.sleep(0.02)
+
+
 @contextlib.contextmanager
 def hand_driven_loop() -> Iterator[Callable[[float], None]]:
     """The clock of the running loop, and with it every timeout, moves only by what is given: the machine may stand still."""

@@ -1,4 +1,4 @@
-# The life of the service: made, started, killed, standing still, saved, stopped, taken away. Prints `name: value` lines.
+# The life of the service: made, started, killed, standing still, saved, running a command, stopped, taken away. Prints `name: value` lines.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 # The project as it would lie after an installation for everybody.
 venv=/opt/h/.venv; python=$(readlink -f /opt/project/.venv/bin/python)
@@ -33,6 +33,7 @@ pid=$(of MainPID); kill -STOP "$pid"; until_other "$pid"
 echo "stuck: $(of ActiveState) after $(of NRestarts) restarts"
 systemctl start hermes-gateway-backup.service
 echo "backup: $(of Result -backup.service) $(ls /var/lib/hermes-gateway/backups/*)"
+(cd /opt/project && $venv/bin/python -m tests.e2e.systemd.command /var/lib/hermes-gateway tests/e2e/systemd/tried.sh) 2>&1 | sed 's/^/command /'
 systemctl stop hermes-gateway
 echo "stopped: $(of ActiveState) $(of Result)"
 echo "removed: $($hermes gateway uninstall --system | tail -1)"

@@ -1,4 +1,5 @@
-"""The units under a real systemd, booted in namespaces of its own: readiness, restart, watchdog, credentials, backup."""
+"""The units under a real systemd, booted in namespaces of its own: readiness, restart, watchdog, credentials, backup,
+commands of the agent."""
 
 import os
 import shutil
@@ -29,10 +30,15 @@ def test_the_life_of_the_service(tmp_path: Path):
     assert not said["user"].startswith("root")
     assert said["capabilities"].endswith("0000000000000000")
     assert said["credential"] == "opensesame"
-    assert "is running" in said["status"]
+    assert "has been running" in said["status"]
     assert " cli " in said["listed"], "the service goes on with root's home, and root's commands find it"
     assert said["killed"] == "active after 1 restarts"
     assert said["stuck"] == "active after 2 restarts"
     assert said["backup"].startswith("success /")
+    assert said["command home"] == "/var/lib/hermes-gateway/tool-home writable"
+    assert said["command tmp"] == said["command workspace"] == "writable"
+    assert said["command system"] == "closed"
+    assert said["command python"] == "runs"
+    assert said.get("command npx", "runs") == "runs", "it is not there on every machine"
     assert said["stopped"] == "inactive success"
     assert said["removed"] == "The home with all conversations stays where it is."

@@ -19,6 +19,7 @@ from sessions.db import Database
 from sessions.keys import SessionKey
 from sessions.records import Source
 from tests.app import configure, make_app
+from tests.machine import is_alive, until_gone
 
 TOOL = Toolbox.of(["process"]).tools["process"]
 KEY = SessionKey.parse("agent:main:telegram:dm")
@@ -72,19 +73,6 @@ async def commands(home: Path, sqlite: Database, clock: Any) -> AsyncIterator[Co
     )
     yield Commands(app, place)
     await app.processes.aclose()
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-async def gone(*pids: int) -> None:
-    async with asyncio.timeout(30):
-        while any(map(alive, pids)):
-            await asyncio.sleep(0.02)
 
 
 async def test_a_command_works_in_the_workspace_with_a_clean_environment(
@@ -161,9 +149,9 @@ async def test_what_ignores_term_and_detaches_itself_is_ended_with_the_rest(comm
     found = await commands.background("trap '' TERM; (setsid sleep 601 & echo $!); echo $$; while :; do sleep 1; done")
     told = await commands.until(lambda told: len(re.findall(r"^\d+$", told, re.MULTILINE)) == 2, found)
     pids = [int(pid) for pid in re.findall(r"^\d+$", told, re.MULTILINE)]
-    assert all(map(alive, pids))
+    assert all(map(is_alive, pids))
     assert "ended on request" in await commands.use(action="kill", id=found)
-    await gone(*pids)
+    await until_gone(*pids)
 
 
 async def test_a_stop_of_the_chat_ends_what_runs_in_the_background(commands: Commands) -> None:
@@ -172,7 +160,7 @@ async def test_a_stop_of_the_chat_ends_what_runs_in_the_background(commands: Com
     pid = int(re.findall(r"^\d+$", told, re.MULTILINE)[0])
     stopped = await commands.app.database.write(processes.stop, str(KEY), 1)
     assert [row.id for row in stopped] == [found]
-    await gone(pid)
+    await until_gone(pid)
     await commands.until(lambda told: "ended on request" in told, found)
 
 
@@ -210,4 +198,4 @@ async def test_with_the_gateway_everything_ends(home: Path, tmp_path: Path) -> N
     pids = [int((tmp_path / name).read_text()) for name in ("shell", "detached")]
     parent.send_signal(signal.SIGKILL)
     await parent.wait()
-    await gone(*pids)
+    await until_gone(*pids)
