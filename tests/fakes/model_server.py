@@ -118,11 +118,13 @@ class ModelServer:
         return [each.body for each in self.calls]
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
+        sent = await request.read()
+        # Only now: whoever waits for the count finds the call, and a fold is taken off before anybody looks.
         self.count += 1
         if failure := self._wrong_key(request):
             return await self._fail(request, failure)
         try:
-            body = json.loads(await request.read())
+            body = json.loads(sent)
         except ValueError:
             return await self._fail(request, bad_request("We could not parse the JSON body of your request."))
         if self.folds is not None and is_fold(body):
@@ -182,10 +184,10 @@ class ModelServer:
         return web.Response(body=whole, content_type="application/json")
 
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
+        form = await request.post()
         self.count += 1
         if failure := self._wrong_key(request):
             return await self._fail(request, failure)
-        form = await request.post()
         upload = form.get("file")
         if not isinstance(upload, web.FileField) or not form.get("model"):
             return await self._fail(request, bad_request("'file' and 'model' are required.", param="file"))
