@@ -25,11 +25,9 @@ from gateway.dispatch.fair_queue import FairPlaces
 from gateway.dispatch.local import LocalDispatch, OwnsKey, not_of_a_terminal
 from gateway.maintenance import Maintenance
 from gateway.observe import heap
-from gateway.observe.database_watch import DatabaseWatch
-from gateway.observe.heartbeat import ReloadStatus
+from gateway.observe.health import DatabaseWatch, ReloadStatus, Standstills
 from gateway.observe.metrics import Metrics
 from gateway.observe.redaction import hide
-from gateway.observe.standstill import Standstills
 from gateway.runs.history import JournalTails, MemoryViews
 from gateway.runs.live import LiveEvents
 from gateway.runs.reset_policies import ResetPolicies

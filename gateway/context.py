@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from gateway.dispatch.base import Dispatch
     from gateway.dispatch.fair_queue import FairPlaces
     from gateway.maintenance import Maintenance
-    from gateway.observe.database_watch import DatabaseWatch
-    from gateway.observe.heartbeat import ReloadStatus
+    from gateway.observe.health import DatabaseWatch, ReloadStatus, Standstills
     from gateway.observe.metrics import Metrics
-    from gateway.observe.standstill import Standstills
     from gateway.runs.history import JournalTails, MemoryViews
     from gateway.runs.live import LiveEvents
     from gateway.runs.reset_policies import ResetPolicies

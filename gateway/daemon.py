@@ -25,15 +25,14 @@ from gateway.config.reading import Loaded
 from gateway.config.sections import KEY_LENGTH
 from gateway.context import App
 from gateway.home import shown
+from gateway.observe.health import Heartbeat
 from gateway.observe.heap import resident_bytes
-from gateway.observe.heartbeat import Heartbeat
 from gateway.observe.logging import get_logger
 from gateway.scheduler.jobs import Jobs
 from gateway.scheduler.reset_explanation import due_now
 from gateway.scheduler.resets import Resets
 from gateway.scheduler.ticks import ticking
-from gateway.texts import say
-from gateway.texts.times import format_short_time
+from gateway.texts import format_short_time, say
 
 log = get_logger(__name__)
 

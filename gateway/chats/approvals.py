@@ -10,8 +10,7 @@ from gateway.commands import ChatContext
 from gateway.context import App, every
 from gateway.observe.logging import get_logger
 from gateway.runs.replies import closed_card, question_text
-from gateway.texts import say
-from gateway.texts.times import format_short_time
+from gateway.texts import format_short_time, say
 from sessions import asks, inbox, outbox, people, runs
 from sessions.keys import ChatKind, SessionKey
 from sessions.messages import Content, Inbound

@@ -30,8 +30,7 @@ from gateway.commands.base import label
 from gateway.context import App
 from gateway.observe.logging import get_logger
 from gateway.runs.replies import approval_card, question_card, question_text
-from gateway.texts import say
-from gateway.texts.times import format_short_time
+from gateway.texts import format_short_time, say
 from sessions import asks, meta, outbox, runs, store
 from sessions.clock import now_ms
 from sessions.errors import StateError

@@ -160,7 +160,7 @@ def _line(job: Job) -> str:
 
 
 def _moment(ms: int, job: Job) -> str:
-    from gateway.texts.times import format_time
+    from gateway.texts import format_time
 
     return format_time(ms, job.timezone)
 

@@ -7,7 +7,7 @@ from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database, opened
 from gateway.cli.error_messages import Failed
 from gateway.cli.formatting import counted
-from gateway.texts.times import format_short_time
+from gateway.texts import format_short_time
 from sessions import outbox as box
 from sessions.clock import iso, now_ms
 from sessions.records import OutRow

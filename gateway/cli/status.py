@@ -17,7 +17,7 @@ from gateway.cli.formatting import as_json, counted, one_line
 from gateway.config.problems import BadConfig
 from gateway.config.reading import load
 from gateway.scheduler.reset_explanation import NextReset, next_resets
-from gateway.texts.times import format_duration, format_time
+from gateway.texts import format_duration, format_time
 from sessions import gauges, jobs, workers
 from sessions.clock import iso, now_ms
 from sessions.gauges import Gauges

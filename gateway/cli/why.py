@@ -14,7 +14,7 @@ from gateway.cli.error_messages import Wrong
 from gateway.commands.base import label
 from gateway.config.reading import Loaded, load
 from gateway.scheduler.reset_explanation import Explanation, due_now, explain
-from gateway.texts.times import format_duration, format_time
+from gateway.texts import format_duration, format_time
 from sessions import store
 from sessions.clock import iso, now_ms
 from sessions.errors import NotFound

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from gateway.texts.times import format_short_time
+from gateway.texts import format_short_time
 from sessions import store
 from sessions.keys import SessionKey
 from sessions.records import Route, Session, Source

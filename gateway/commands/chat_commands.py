@@ -12,8 +12,7 @@ from gateway.agent.memory.checks import sentences_of
 from gateway.agent.models.practice import NAME as PRACTICE
 from gateway.agent.tools.schedule import line_of
 from gateway.commands.base import COMMANDS, ChatContext, Command, Parsed, command, label, last_message
-from gateway.texts import say
-from gateway.texts.times import format_duration
+from gateway.texts import format_duration, say
 from sessions import asks, jobs, memory, processes, runs, store, workers
 from sessions.clock import as_time
 from sessions.db.sql import lock

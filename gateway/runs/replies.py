@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from gateway.runs.live import NO_REPLY
-from gateway.texts import say
-from gateway.texts.times import format_duration
+from gateway.texts import format_duration, say
 from sessions.keys import ChatKind
 from sessions.messages import Button, Content
 from sessions.policy import ResetPolicy

@@ -11,8 +11,7 @@ from sqlalchemy import Connection
 from gateway.agent.prompts import load_prompt
 from gateway.context import App, every
 from gateway.observe.logging import get_logger
-from gateway.texts import say
-from gateway.texts.times import format_short_time
+from gateway.texts import format_short_time, say
 from sessions import deployments, jobs, outbox
 from sessions.errors import NotFound
 from sessions.jobs import Job, SlotOutcome

@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 import structlog
 
-from gateway.observe import database_watch
-from gateway.observe.database_watch import DatabaseWatch
+from gateway.observe import health
+from gateway.observe.health import DatabaseWatch
 from sessions.db import Database, open_database, probe
 from sessions.errors import DatabaseUnavailable
 from tests.e2e.telegram.daemon import daemon
@@ -39,8 +39,8 @@ async def fill_up(database: Database) -> None:
 
 
 async def test_a_full_disk_is_told_in_the_log_and_on_readyz(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database_watch, "PROBE_SECONDS", 0.05)
-    monkeypatch.setattr(database_watch, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(health, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(health, "CHECK_SECONDS", 0.05)
     async with TelegramServer() as server, daemon(small_disk, server) as (app, served), aiohttp.ClientSession() as http:
         await server.until(lambda: served.chats.running["telegram"].health.was_up)
 

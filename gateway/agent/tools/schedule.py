@@ -6,7 +6,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from gateway.agent.tools.registry import Arguments, Tool, ToolContext, ToolError
-from gateway.texts.times import format_time
+from gateway.texts import format_time
 from sessions import deployments, jobs, runs
 from sessions.errors import Invalid, NotFound
 from sessions.jobs import Job, NewJob

@@ -12,7 +12,7 @@ from pathlib import Path
 from gateway.cli.doctor.finding import CheckTarget, Diagnosis, note, problem, warning
 from gateway.cli.formatting import counted
 from gateway.home import is_open
-from gateway.texts.times import format_duration
+from gateway.texts import format_duration
 from sessions import gauges, meta, store, workers
 from sessions.db.sqlite import quick_check
 from sessions.errors import StateError

@@ -22,8 +22,7 @@ from gateway.config.reading import load
 from gateway.context import App
 from gateway.home import prepare_home
 from gateway.observe import logging
-from gateway.texts import say
-from gateway.texts.times import format_short_time
+from gateway.texts import format_short_time, say
 from sessions import ids, store
 from sessions.clock import now_ms
 from sessions.keys import SessionKey

@@ -15,7 +15,7 @@ from gateway.chats.delivery import IN_HAND, Delivery
 from gateway.chats.intake import Intake
 from gateway.chats.presence import Presence
 from gateway.chats.sending import RateLimiter
-from gateway.observe.standstill import Standstills
+from gateway.observe.health import Standstills
 from gateway.texts import say
 from sessions import outbox
 from sessions.clock import Clock, now_ms

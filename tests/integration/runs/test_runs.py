@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.observe.standstill import Standstills
+from gateway.observe.health import Standstills
 from gateway.runs.loop import UNKNOWN
 from gateway.texts import say
 from sessions import runs, store

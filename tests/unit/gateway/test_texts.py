@@ -9,8 +9,7 @@ import pytest
 
 import gateway
 from gateway import texts
-from gateway.texts import needed, say
-from gateway.texts.times import format_duration, format_short_time
+from gateway.texts import format_duration, format_short_time, needed, say
 
 ROOT = Path(gateway.__file__).parent
 CATALOGUE: dict[str, dict[str, str]] = tomllib.loads((Path(texts.__file__).parent / "en.toml").read_text())

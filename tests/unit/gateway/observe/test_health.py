@@ -1,6 +1,6 @@
 """Time that passes without the process: a stop signal, a suspended machine, a clock that is set."""
 
-from gateway.observe.standstill import LONGEST_GAP_MS, Standstills
+from gateway.observe.health import LONGEST_GAP_MS, Standstills
 from tests.conftest import HandClock
 
 HOUR = 3_600_000
