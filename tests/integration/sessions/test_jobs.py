@@ -291,8 +291,8 @@ FORKS = multiprocessing.get_context("forkserver")
 PROCESSES, SLOTS = 10, 6
 
 
-def tick_on_and_on(url: str, start: int, slots: int) -> None:
-    """One process of a team: its own connections, its own timer."""
+def tick_on_and_on(url: str, start: int, slots: int, together: Any) -> None:
+    """One process of a team: its own connections, its own timer. Their clocks agree, as those of one time server do."""
     database = open_database(Path("/nowhere"), url)
     clock = HandClock(start)
     ticker = Jobs(make_app(Path("/nonexistent"), database, clock=clock))
@@ -300,6 +300,7 @@ def tick_on_and_on(url: str, start: int, slots: int) -> None:
     async def run() -> None:
         for _ in range(slots * 4):
             clock.tick(15 * MINUTE // 2)
+            together.wait(100)
             await ticker.tick()
 
     asyncio.run(run())
@@ -310,7 +311,9 @@ def test_ten_processes_that_tick_fire_each_slot_once(postgres_url: str, clock: H
     database = open_database(Path("/nowhere"), postgres_url)
     harness = JobHarness(database, clock)
     made = [harness.make("every 30m", name=f"job {number}") for number in range(5)]
-    tickers = [FORKS.Process(target=tick_on_and_on, args=(postgres_url, clock(), SLOTS)) for _ in range(PROCESSES)]
+    together = FORKS.Barrier(PROCESSES)
+    args = (postgres_url, clock(), SLOTS, together)
+    tickers = [FORKS.Process(target=tick_on_and_on, args=args) for _ in range(PROCESSES)]
     for ticker in tickers:
         ticker.start()
     for ticker in tickers:
