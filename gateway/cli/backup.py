@@ -19,8 +19,7 @@ import click
 
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import DATABASE, opened
-from gateway.cli.error_messages import Failed, Wrong
-from gateway.cli.formatting import counted
+from gateway.cli.output import Failed, Wrong, counted
 from gateway.config import database_url
 from gateway.home import check_home, is_used
 from sessions import meta

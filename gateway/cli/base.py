@@ -15,7 +15,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from gateway.cli.error_messages import errors_as_messages
+from gateway.cli.output import errors_as_messages
 from gateway.home import resolve_home, service_home
 
 

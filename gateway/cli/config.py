@@ -13,8 +13,17 @@ from click.exceptions import Exit
 from click.shell_completion import CompletionItem
 
 from gateway.cli.base import Cli, pass_cli
-from gateway.cli.error_messages import CLOSING, Failed, Wrong, bad_config_as_text, report, warning_as_text
-from gateway.cli.formatting import as_json, counted, one_line
+from gateway.cli.output import (
+    CLOSING,
+    Failed,
+    Wrong,
+    as_json,
+    bad_config_as_text,
+    counted,
+    one_line,
+    report,
+    warning_as_text,
+)
 from gateway.cli.process import has_pid_file
 from gateway.cli.service_view import service_sources, service_view
 from gateway.config.problems import BadConfig, dotted

@@ -16,7 +16,7 @@ from gateway.app import open_app, running
 from gateway.chats.crash_guard import CrashGuard
 from gateway.cli import process
 from gateway.cli.base import Cli, pass_cli, program
-from gateway.cli.error_messages import bad_config_as_text, sentence, warning_as_text
+from gateway.cli.output import bad_config_as_text, sentence, warning_as_text
 from gateway.config.problems import BadConfig
 from gateway.config.reading import Loaded, load
 from gateway.context import App

@@ -1,4 +1,4 @@
-"""The commands `hermes` and `hermes gateway`, and the lists of their commands. Nothing that a command needs is imported before it is called."""
+"""The commands `hermes` and `hermes gateway`, the lists of their commands, `hermes version` and `hermes completion`. Nothing that a command needs is imported before it is called."""
 
 import io
 import os
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gateway.cli.base import Later, LazyGroup, take_home_everywhere
-from gateway.cli.error_messages import Failed, errors_as_messages
+from gateway.cli.output import Failed, errors_as_messages
 
 COMMANDS = {
     "chat": Later(module="gateway.cli.terminal.chat", name="chat", help="Talk in the terminal."),
@@ -35,7 +35,7 @@ COMMANDS = {
         module="gateway.cli.config", name="config", help="Look at the configuration, check it, and change it."
     ),
     "setup": Later(
-        module="gateway.cli.setup.command",
+        module="gateway.cli.setup.flow",
         name="setup",
         help="Ask for the model and the chats, test each answer, and write a commented configuration.",
     ),
@@ -47,10 +47,10 @@ COMMANDS = {
     "backup": Later(module="gateway.cli.backup", name="backup", help="Write everything of this home into FILE"),
     "restore": Later(module="gateway.cli.backup", name="restore", help="Make the home anew from FILE."),
     "completion": Later(
-        module="gateway.cli.version", name="completion", help="Print the script that completes commands in a shell."
+        module="gateway.cli.main", name="completion", help="Print the script that completes commands in a shell."
     ),
     "version": Later(
-        module="gateway.cli.version", name="version", help="Print the versions of hermes, Python and SQLite."
+        module="gateway.cli.main", name="version", help="Print the versions of hermes, Python and SQLite."
     ),
 }
 
@@ -103,10 +103,16 @@ class Root(LazyGroup):
 
 def _print_versions(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        from gateway.cli.version import versions
-
-        click.echo(versions())
+        click.echo(_versions())
         ctx.exit()
+
+
+def _versions() -> str:
+    import platform
+    import sqlite3
+    from importlib.metadata import version as installed
+
+    return f"hermes {installed('hermes-gateway')}\nPython {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
 
 
 @click.group(cls=Root, later=COMMANDS, invoke_without_command=True)
@@ -148,6 +154,30 @@ def gateway(ctx: click.Context) -> None:
         run: Any = gateway.get_command(ctx, "run")
         with run.make_context("run", [], parent=ctx) as below:  # so that its options, the home among them, are settled
             run.invoke(below)
+
+
+@click.command()
+def version() -> None:
+    """Print the versions of hermes, Python and SQLite."""
+    click.echo(_versions())
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands in a shell.
+
+    \b
+    bash   eval "$(hermes completion bash)"             in ~/.bashrc
+    zsh    eval "$(hermes completion zsh)"              in ~/.zshrc
+    fish   hermes completion fish | source              in ~/.config/fish/config.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    if found is not None:
+        click.echo(found(ctx.find_root().command, {}, "hermes", "_HERMES_COMPLETE").source())
 
 
 def main() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 import click
 from sqlalchemy import Connection
 
-from gateway.cli import formatting
+from gateway.cli import output
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database
-from gateway.cli.error_messages import Failed, Wrong
+from gateway.cli.output import Failed, Wrong
 from sessions import memory as notes
 from sessions.clock import iso
 from sessions.errors import NotFound
@@ -31,17 +31,17 @@ def list_(cli: Cli, key: str | None, as_json: bool) -> None:
     with existing_database(cli) as database:
         found, before = ([], {}) if database is None else database.read_now(_notes, ns)
     if as_json:
-        click.echo(formatting.as_json([_facts(note, before.get(note.supersedes or 0)) for note in found]))
+        click.echo(output.as_json([_facts(note, before.get(note.supersedes or 0)) for note in found]))
         return
     if not found:
         click.echo("No notes yet." if key is None else f"No notes in {ns}.")
     shown = ""
     for note in found:
         if note.ns != shown:
-            click.echo(f"{chr(10) if shown else ''}{formatting.one_line(note.ns)}")
+            click.echo(f"{chr(10) if shown else ''}{output.one_line(note.ns)}")
             shown = note.ns
         shown_note = notes.render(note, before.get(note.supersedes or 0)).removeprefix("o")
-        click.echo(f"  {formatting.one_line(shown_note)}")
+        click.echo(f"  {output.one_line(shown_note)}")
     if found:
         click.echo("\n`hermes memory forget N` removes one.")
 
@@ -90,4 +90,4 @@ def forget(cli: Cli, number: int) -> None:
             gone = forget_note(cli.home, database, number)
         except NotFound as error:
             raise Failed(f"There is no note {number}. `hermes memory list` shows them.") from error
-    click.echo(f"Removed note {number}: {formatting.one_line(gone.text)}")
+    click.echo(f"Removed note {number}: {output.one_line(gone.text)}")

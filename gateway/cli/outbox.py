@@ -2,11 +2,10 @@
 
 import click
 
-from gateway.cli import formatting
+from gateway.cli import output
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database, opened
-from gateway.cli.error_messages import Failed
-from gateway.cli.formatting import counted
+from gateway.cli.output import Failed, counted
 from gateway.texts import format_short_time
 from sessions import outbox as box
 from sessions.clock import iso, now_ms
@@ -37,15 +36,15 @@ def list_(cli: Cli, as_json: bool) -> None:
             }
             for row in rows
         ]
-        click.echo(formatting.as_json(facts))
+        click.echo(output.as_json(facts))
         return
     if not rows:
         click.echo("No undelivered messages.")
     for platform, number in waiting:
         click.echo(f"{counted(number, 'message')} to {platform} still to be sent.")
     for row in rows:
-        where = formatting.one_line(f"{row.platform} {row.chat}")
-        said, error = formatting.one_line(_text(row), 60), formatting.one_line(row.last_error or "")
+        where = output.one_line(f"{row.platform} {row.chat}")
+        said, error = output.one_line(_text(row), 60), output.one_line(row.last_error or "")
         click.echo(f"{row.id}  {where}  {format_short_time(row.created_at, now_ms(), 'UTC')}  {error}\n    {said}")
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from gateway.cli.base import Cli, pass_cli
-from gateway.cli.doctor.local_checks import package_roots
-from gateway.cli.error_messages import Failed, Wrong
+from gateway.cli.doctor.checks import package_roots
+from gateway.cli.output import Failed, Wrong
 from gateway.home import is_used
 
 SHIPPED_PROGRAM = "/opt/hermes-gateway/.venv/bin/hermes"

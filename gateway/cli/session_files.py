@@ -14,8 +14,7 @@ from typing import IO, Any, Protocol, TextIO
 from sqlalchemy import Connection
 from sqlalchemy.exc import DataError
 
-from gateway.cli.error_messages import Failed
-from gateway.cli.formatting import one_line
+from gateway.cli.output import Failed, one_line
 from gateway.cli.render import Progress
 from sessions import store
 from sessions.db import Database

@@ -12,9 +12,9 @@ from typing import Any
 import click
 from sqlalchemy import Connection
 
-from gateway.cli import database_access, formatting, render
+from gateway.cli import database_access, output, render
 from gateway.cli.base import Cli, pass_cli
-from gateway.cli.error_messages import Failed, Wrong
+from gateway.cli.output import Failed, Wrong
 from sessions import store
 from sessions.clock import now_ms
 from sessions.db import Database
@@ -98,7 +98,7 @@ def list_sessions(
         titled = wide or sys.stdout.isatty()
         titles = {} if database is None or not titled else database.read_now(_titles, found)
     if as_json:
-        click.echo(formatting.as_json([asdict(session) for session in found]))
+        click.echo(output.as_json([asdict(session) for session in found]))
     elif found and wide:
         click.echo(render.wide_table([(each, titles[each.id]) for each in found]))
     elif found and titles:
@@ -137,7 +137,7 @@ def search(cli: Cli, query: tuple[str, ...], source: str | None, limit: int, as_
             _index_all(database)
         found = [] if database is None else database.read_now(message_index.search, asked, source=source, limit=limit)
     if as_json:
-        click.echo(formatting.as_json([_hit(hit, asked) for hit in found]))
+        click.echo(output.as_json([_hit(hit, asked) for hit in found]))
     else:
         click.echo(render.hits(found, asked) if found else f"Nothing found for {asked!r}.")
 
@@ -171,7 +171,9 @@ def _index_all(database: Database) -> None:
                 progress(done)
     except ReadOnly:
         if missing := database.read_now(message_index.unindexed):
-            said = f"{formatting.counted(missing, 'new message')} could not be indexed, because this home cannot be written."
+            said = (
+                f"{output.counted(missing, 'new message')} could not be indexed, because this home cannot be written."
+            )
             click.echo(f"{said} What they say is not found.", err=True)
 
 
@@ -200,7 +202,7 @@ def show(cli: Cli, session_id: str, as_json: bool) -> None:
     """Print a session: its facts and every message."""
     with database_access.database_of_session(cli, session_id) as database:
         if as_json:
-            click.echo(formatting.as_json(database.read_now(_exported, session_id)))
+            click.echo(output.as_json(database.read_now(_exported, session_id)))
         else:
             render.show(database.read_now(_shown, session_id))
 
@@ -237,7 +239,7 @@ def stats(cli: Cli, as_json: bool) -> None:
         counts = nothing if database is None else database.read_now(store.stats)
         size = database_access.size_in_bytes(cli, database)
     if as_json:
-        click.echo(formatting.as_json({**asdict(counts), "database_bytes": size}))
+        click.echo(output.as_json({**asdict(counts), "database_bytes": size}))
         return
     click.echo(f"Total sessions: {counts.sessions}\nTotal messages: {counts.messages}")
     for source, number in counts.by_source.items():
@@ -254,11 +256,11 @@ def stats(cli: Cli, as_json: bool) -> None:
 @pass_cli
 def rename(cli: Cli, session_id: str, title: tuple[str, ...]) -> None:
     """Give a session another title; an empty title removes it."""
-    wanted = formatting.one_line(" ".join(title))
+    wanted = output.one_line(" ".join(title))
     with database_access.database_of_session(cli, session_id, to_change=True) as database:
         renamed, kept = database.write_now(_rename, session_id, wanted)
     cut = f" Titles have {store.TITLE_LENGTH} characters at most, so it was cut." if len(kept) < len(wanted) else ""
-    click.echo(f"{renamed} is now “{formatting.one_line(kept)}”.{cut}" if kept else f"{renamed} has no title any more.")
+    click.echo(f"{renamed} is now “{output.one_line(kept)}”.{cut}" if kept else f"{renamed} has no title any more.")
 
 
 def _rename(conn: Connection, prefix: str, title: str) -> tuple[str, str]:
@@ -287,7 +289,7 @@ def export_sessions(cli: Cli, file: str, source: str | None, session_id: str | N
         with session_files.destination(file) as out:
             written = 0 if database is None else session_files.write_sessions(database, chosen, out)
     if file != "-":
-        click.echo(f"{formatting.counted(written, 'session')} written to {file}.")
+        click.echo(f"{output.counted(written, 'session')} written to {file}.")
 
 
 def _chosen(conn: Connection, source: str | None, session_id: str | None) -> list[str]:
@@ -328,7 +330,7 @@ def _import_from(cli: Cli, program: str, home: Path) -> None:
 
     with database_access.opened(cli) as database, database_access.mirrored(cli, database):
         taken = take(database, program, home)
-    click.echo(formatting.clean("\n".join(taken.lines())))
+    click.echo(output.clean("\n".join(taken.lines())))
 
 
 # --- deleting ------------------------------------------------------------------------------------------------------
@@ -378,7 +380,7 @@ def prune(cli: Cli, older_than: int, inactive: int | None, source: str | None, y
         before = now - older_than * DAY_MS
         old = [] if database is None else database.read_now(_ended_before, before, source)
         if database is None or not old:
-            click.echo(f"No session ended more than {formatting.counted(older_than, 'day')} ago.")
+            click.echo(f"No session ended more than {output.counted(older_than, 'day')} ago.")
             return
         if not yes or dry_run:
             click.echo(render.ended_table(old))
@@ -396,9 +398,7 @@ def _end_idle(database: Database, days: int, source: str | None, now: int, *, dr
     if not dry_run:
         idle = database.write_now(store.end_idle, sources, now - days * DAY_MS, now)
     ended = "would be ended" if dry_run else "ended"
-    click.echo(
-        f"{formatting.counted(len(idle), 'session')} without activity for {formatting.counted(days, 'day')} {ended}."
-    )
+    click.echo(f"{output.counted(len(idle), 'session')} without activity for {output.counted(days, 'day')} {ended}.")
 
 
 def _ended_before(conn: Connection, moment: int, source: str | None) -> list[Session]:
@@ -428,8 +428,8 @@ def _erase(cli: Cli, database: Database, gone: list[Session]) -> None:
 
 
 def _amount(some: list[Session]) -> str:
-    messages = formatting.counted(sum(session.message_count for session in some), "message")
-    return f"{formatting.counted(len(some), 'session')} with {messages}"
+    messages = output.counted(sum(session.message_count for session in some), "message")
+    return f"{output.counted(len(some), 'session')} with {messages}"
 
 
 def _parts(conn: Connection, session: Session) -> list[Session]:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from adapters.registry import title_of
 from gateway.cli.base import Cli, pass_cli
 from gateway.cli.database_access import existing_database
-from gateway.cli.formatting import as_json, counted, one_line
+from gateway.cli.output import as_json, counted, one_line
 from gateway.config.problems import BadConfig
 from gateway.config.reading import load
 from gateway.scheduler.reset_explanation import NextReset, next_resets

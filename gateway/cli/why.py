@@ -7,10 +7,10 @@ from typing import Any
 import click
 from sqlalchemy import Connection
 
-from gateway.cli import formatting
+from gateway.cli import output
 from gateway.cli.base import Cli
 from gateway.cli.database_access import existing_database
-from gateway.cli.error_messages import Wrong
+from gateway.cli.output import Wrong
 from gateway.commands.base import label
 from gateway.config.reading import Loaded, load
 from gateway.scheduler.reset_explanation import Explanation, due_now, explain
@@ -34,7 +34,7 @@ def print_why(cli: Cli, session_key: str, *, as_json: bool) -> None:
         except InvalidKey as error:
             raise Wrong(f"{error}. `hermes sessions list --json` shows the keys.") from None
     if as_json:
-        click.echo(formatting.as_json(_facts(found, loaded)))
+        click.echo(output.as_json(_facts(found, loaded)))
     else:
         click.echo("\n".join(_lines(found, title, loaded, now)))
 
@@ -51,20 +51,20 @@ def _lines(found: Explanation, title: str, loaded: Loaded, now: int) -> list[str
     zone = found.policy.timezone
     opened = "no conversation is open here"
     if found.session is not None:
-        opened = f"“{formatting.one_line(title, 60)}”, open since {format_time(found.session.started_at, zone)}"
-    lines = [f"{formatting.one_line(found.session_key)}  {opened}", ""]
+        opened = f"“{output.one_line(title, 60)}”, open since {format_time(found.session.started_at, zone)}"
+    lines = [f"{output.one_line(found.session_key)}  {opened}", ""]
     lines += _row("rule", f"{_describe(found.policy):<31} {_rule(found, loaded)}")
     lines += _row("", *(f"not used: {_where(each, loaded)}, less specific" for each in _unused(found)))
     last = found.session.last_user_at if found.session else None
     if last is not None:
-        who = f"{formatting.one_line(found.last_sender)}, " if found.last_sender else ""
+        who = f"{output.one_line(found.last_sender)}, " if found.last_sender else ""
         lines += _row("last word", f"{who}{format_time(last, zone)} ({format_duration((now - last) / 1000)} ago)")
     lines += _row("resets", _when(found, now))
     blockers = (
         ", ".join(found.held_off) or "nothing  (a run at work, a question and a background process would be waited for)"
     )
     lines += _row("waits for", blockers)
-    later = f"; {formatting.counted(found.owed, 'earlier turn')} still to be given" if found.owed else ""
+    later = f"; {output.counted(found.owed, 'earlier turn')} still to be given" if found.owed else ""
     lines += _row("before it", f"one quiet turn to save notes{later}")
     return lines
 
@@ -155,5 +155,5 @@ def print_impact(cli: Cli, loaded: Loaded) -> None:
     by_scope = "" if not count else f": {', '.join(f'{scope} {number}' for scope, number in sorted(found.items()))}"
     verb = "starts" if count == 1 else "start"
     zone = loaded.config.session_reset.zone
-    what = formatting.counted(count, "open conversation")
+    what = output.counted(count, "open conversation")
     click.echo(f"Impact: with this configuration {what} {verb} afresh at once ({zone}){by_scope}.")

@@ -381,7 +381,7 @@ def test_messages_that_wait_and_a_clock_that_was_set_back(tmp_path: Path):
     assert "1 message to telegram still to be sent." in hermes(home, "outbox", "list").stdout
 
 
-@pytest.mark.parametrize("module", ["local_checks", "remote_checks", "command"])
+@pytest.mark.parametrize("module", ["checks", "remote_checks", "command"])
 def test_every_finding_has_its_place_in_the_runbook(module: str):
     source = (ROOT / "gateway" / "cli" / "doctor" / f"{module}.py").read_text()
     runbook = (ROOT / "docs" / "runbook.md").read_text()

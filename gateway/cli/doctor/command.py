@@ -10,9 +10,9 @@ from click.exceptions import Exit
 
 from gateway.cli.base import Cli, as_called_here, pass_cli
 from gateway.cli.database_access import existing_database
-from gateway.cli.doctor import local_checks, remote_checks
-from gateway.cli.doctor.finding import CheckTarget, Diagnosis, Severity, problem, warning
-from gateway.cli.formatting import as_json, clean, counted
+from gateway.cli.doctor import checks, remote_checks
+from gateway.cli.doctor.checks import CheckTarget, Diagnosis, Severity, problem, warning
+from gateway.cli.output import as_json, clean, counted
 from gateway.cli.service_view import service_sources
 from gateway.config.problems import BadConfig
 from gateway.config.reading import Loaded, read
@@ -26,17 +26,17 @@ _INDENT = " " * 11
 _COLOURS = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 CHECKS: tuple[Callable[[CheckTarget], Iterator[Diagnosis]], ...] = (
-    local_checks.permissions,
-    local_checks.foreign,
-    local_checks.database,
-    local_checks.disk,
-    local_checks.backup,
-    local_checks.undelivered,
-    local_checks.daemon,
-    local_checks.port,
-    local_checks.service,
-    local_checks.installation,
-    local_checks.time_zone,
+    checks.permissions,
+    checks.foreign,
+    checks.database,
+    checks.disk,
+    checks.backup,
+    checks.undelivered,
+    checks.daemon,
+    checks.port,
+    checks.service,
+    checks.installation,
+    checks.time_zone,
 )
 ASYNC_CHECKS: tuple[Callable[[CheckTarget], AsyncIterator[Diagnosis]], ...] = (
     remote_checks.model,
@@ -129,7 +129,7 @@ def _database(cli: Cli, stack: ExitStack, findings: list[Diagnosis]) -> Database
         return stack.enter_context(existing_database(cli))
     except (StateError, BadHome, OSError) as error:
         # What belongs to somebody else is not damaged: `home.owner` says what to do.
-        if not any(local_checks.not_ours(cli.home)):
+        if not any(checks.not_ours(cli.home)):
             findings.append(_unusable(error))
         return None
 

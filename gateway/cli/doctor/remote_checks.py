@@ -11,7 +11,7 @@ from typing import Any, cast
 from adapters.base import DeliveryError, TryLater, Unauthorized
 from adapters.registry import Unavailable, build, manifest
 from gateway.agent.models.endpoint import ask_ollama
-from gateway.cli.doctor.finding import CheckTarget, Diagnosis, note, problem, warning
+from gateway.cli.doctor.checks import CheckTarget, Diagnosis, note, problem, warning
 from gateway.config.model_choice import ChosenModel, choose_model
 from gateway.config.reading import Loaded
 from sessions import people

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateway.cli.foreign import hermes_agent, nanobot, openclaw
 from gateway.cli.foreign.conversation import HomeContents, leaving_out
-from gateway.cli.formatting import counted
+from gateway.cli.output import counted
 from gateway.cli.render import Progress
 from sessions import memory
 from sessions.clock import now_ms

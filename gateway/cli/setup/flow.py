@@ -1,27 +1,63 @@
-"""The questions in their order; Esc goes back to the one before. Each confirmed answer is saved at once, so leaving loses nothing.
+"""`hermes setup`: the questions in their order; Esc goes back to the one before. Each confirmed answer is saved at once, so leaving loses nothing.
 
 Without questions, what the environment names is written and tested instead.
 """
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import click
+from click.exceptions import Exit
 from prompt_toolkit import PromptSession
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from adapters.registry import OUR_OWN, is_built, manifest
 from gateway.agent.models.endpoint import OLLAMA, ask_ollama
-from gateway.cli.base import as_called_here
+from gateway.cli.base import Cli, as_called_here, pass_cli
 from gateway.cli.doctor.remote_checks import webhook_url
+from gateway.cli.output import Wrong
 from gateway.cli.setup.answers import Answers, NotWorking, call_model, who_is
 from gateway.cli.setup.ownership import meet
 from gateway.config.model_choice import ENDPOINTS
 from gateway.config.problems import BadConfig
 from gateway.config.reading import Loaded
 from gateway.config.sources import Sources
+
+
+@click.command()
+@click.argument("platform", required=False)
+@click.option("--non-interactive", is_flag=True, help="Ask nothing: write what the environment names, and test it.")
+@pass_cli
+def setup(cli: Cli, platform: str | None, non_interactive: bool) -> None:
+    """Ask for the model and the chats, test each answer, and write a commented configuration.
+
+    It can be run again: what is there is shown, and only what is confirmed changes.
+
+    With PLATFORM only that chat platform: telegram, discord, slack or whatsapp.
+    """
+    answers = Answers(home=cli.home, environ=cli.environ)
+    if non_interactive:
+        if not without_questions(answers):
+            raise Exit(1)
+        return
+    if platform is not None and platform not in OUR_OWN:
+        raise Wrong(
+            f"There is no platform {platform!r}. There are: {', '.join(name for name in OUR_OWN if is_built(name))}."
+        )
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Wrong("Setup asks questions, so it needs a terminal. Without one: hermes setup --non-interactive")
+    try:
+        if platform is None:
+            everything(answers)
+        else:
+            run(answers, [one_platform(platform)])
+            click.echo("What was confirmed is saved; a running gateway has taken it over.")
+    except (KeyboardInterrupt, EOFError):
+        click.echo(as_called_here("\nWhat you have confirmed is saved. `hermes setup` goes on from here."))
+
 
 # --- questions -----------------------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,7 @@ from sqlalchemy import Connection
 from adapters.registry import title_of
 from gateway.app import open_app, running
 from gateway.cli.base import Cli, pass_cli
-from gateway.cli.error_messages import Wrong
-from gateway.cli.formatting import clean
+from gateway.cli.output import Wrong, clean
 from gateway.cli.terminal.conversation import RunOutcome, TerminalConversation, failure_text, leaving
 from gateway.commands.base import label, last_message
 from gateway.config.reading import load

@@ -18,7 +18,7 @@ from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import StdoutProxy
 
-from gateway.cli.error_messages import sentence
+from gateway.cli.output import sentence
 from gateway.cli.terminal.conversation import TerminalConversation
 from gateway.cli.terminal.screen import Screen
 from gateway.commands import COMMANDS

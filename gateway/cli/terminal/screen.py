@@ -14,7 +14,7 @@ from rich.segment import Segment, SegmentLines
 from rich.syntax import Syntax
 from rich.text import Text
 
-from gateway.cli.formatting import clean
+from gateway.cli.output import clean
 from gateway.cli.terminal.conversation import RunOutcome, failure_text
 from gateway.runs.live import LiveEvent
 from sessions.records import RunStatus, StopReason

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from gateway.cli.formatting import clean, one_line
+from gateway.cli.output import clean, one_line
 from gateway.cli.render import Progress, snippet, titled_table, when
 from sessions import store
 from sessions.db import Database

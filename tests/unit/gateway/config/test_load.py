@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gateway.cli.error_messages import problem_as_text
+from gateway.cli.output import problem_as_text
 from gateway.config.model import Config
 
 

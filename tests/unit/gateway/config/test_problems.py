@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import Field, create_model
 
 from adapters.section import Section
-from gateway.cli.error_messages import bad_config_as_text, problem_as_text, report
+from gateway.cli.output import bad_config_as_text, problem_as_text, report
 from gateway.config.model import Config
 from gateway.config.problems import BadConfig, dotted, parse_path
 from gateway.config.reading import load, read

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.cli.error_messages import bad_config_as_text, problem_as_text, report
+from gateway.cli.output import bad_config_as_text, problem_as_text, report
 from gateway.config.problems import BadConfig
 
 SECRET = "p4ss-w0rd-of-ann"

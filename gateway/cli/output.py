@@ -1,6 +1,9 @@
-"""Turns every error of a command into one sentence and an exit code, and what is wrong with a configuration into a list."""
+"""What commands print: short texts without the control characters of what came from outside; every error as one sentence and an exit
+code; what is wrong with a configuration as a list.
+"""
 
 import errno
+import json
 import os
 import re
 import sys
@@ -11,10 +14,30 @@ from typing import Any
 import click
 from click.exceptions import Exit, NoArgsIsHelpError
 
-from gateway.cli.formatting import clean, counted
 from gateway.config.problems import BadConfig, Problem
 from gateway.home import BadHome
 from sessions.errors import StateError
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def clean(text: str) -> str:
+    return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+def one_line(text: str, width: int | None = None) -> str:
+    line = " ".join(clean(text).split())
+    return line if width is None or len(line) <= width else f"{line[: width - 1]}…"
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def as_json(data: Any) -> str:
+    # JSON escapes some of them by itself.
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(data, indent=2, ensure_ascii=False))
+
 
 CLOSING = "Nothing was changed; the running gateway keeps the last good configuration."
 _GREY, _RED, _YELLOW, _BOLD, _PLAIN = "\033[2m", "\033[31m", "\033[33m", "\033[1m", "\033[0m"
